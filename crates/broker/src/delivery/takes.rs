@@ -82,6 +82,12 @@ impl Taker {
         }
     }
 
+    /// Whether it is answered at the end of a term. Reads begin anew in the next one: a take whose time is up would
+    /// never be answered where terms are shorter than its reads.
+    pub(super) fn ends_with_the_term(&self, now: Instant) -> bool {
+        !self.assigned.is_empty() || self.deadline <= now
+    }
+
     /// What it asked for, to be asked in the next term.
     pub(super) fn into_message(self, group: LeaseGroupId, now: Instant) -> Message {
         let Taker { session, mut options, deadline, reply, .. } = self;
@@ -147,13 +153,21 @@ mod tests {
     }
 
     #[test]
+    fn at_the_end_of_a_term_a_take_is_answered_that_has_something_or_no_time_left() {
+        let now = Instant::now();
+        let mut taker = taker(now + Duration::from_secs(1));
+        assert!(!taker.ends_with_the_term(now));
+        assert!(taker.ends_with_the_term(now + Duration::from_secs(1)));
+        taker.assigned.push(assignment());
+        assert!(taker.ends_with_the_term(now));
+    }
+
+    #[test]
     fn in_the_next_term_a_take_waits_for_the_rest_of_its_time() {
         let now = Instant::now();
-        for (passed, left) in [(3, 7), (12, 0)] {
-            let taker = taker(now + Duration::from_secs(10));
-            let message = taker.into_message(GROUP, now + Duration::from_secs(passed));
-            let Message::Take { group, options, .. } = message else { panic!("a take") };
-            assert_eq!((group, options.wait), (GROUP, Duration::from_secs(left)));
-        }
+        let taker = taker(now + Duration::from_secs(10));
+        let message = taker.into_message(GROUP, now + Duration::from_secs(3));
+        let Message::Take { group, options, .. } = message else { panic!("a take") };
+        assert_eq!((group, options.wait), (GROUP, Duration::from_secs(7)));
     }
 }

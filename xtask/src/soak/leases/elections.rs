@@ -133,8 +133,14 @@ impl Run<'_> {
         let findings = Mutex::new(Vec::new());
         let (load, stop) = (&self.load, AtomicBool::new(false));
         let (elections, waits) = std::thread::scope(|scope| {
-            let waiting =
-                (records > 0).then(|| scope.spawn(|| delayed::consume(load.stage.kafka, &stop)));
+            let wait = || {
+                if let Err(failure) = delayed::consume(load.stage.kafka, &stop) {
+                    findings.lock().expect("no worker panics").push(failure.to_string());
+                }
+            };
+            if records > 0 {
+                scope.spawn(wait);
+            }
             let wait_until_read = || match records {
                 0 => Ok(()),
                 _ => delayed::wait_until_read(&load.postroad, records),
@@ -149,13 +155,15 @@ impl Run<'_> {
                     Ok(findings.lock().expect("no worker panics").is_empty())
                 })
             });
-            // The last leader has all of them, too.
-            let elections = elections.and_then(|it| wait_until_read().map(|()| it));
+            // The last leader has all of them, too, unless nobody waits for them any more.
+            let nothing_found = findings.lock().expect("no worker panics").is_empty();
+            let elections = match nothing_found {
+                true => elections.and_then(|it| wait_until_read().map(|()| it)),
+                false => elections,
+            };
             stop.store(true, Ordering::Relaxed);
             load.stage.stop();
-            let waited = waiting.map(|it| it.join().expect("who waits does not panic"));
-            let waits = probe.join().expect("the probe does not panic");
-            (elections, waited.unwrap_or(Ok(())).and(waits))
+            (elections, probe.join().expect("the probe does not panic"))
         });
         first_of(findings)?;
         self.waits = Waits { all: waits?, elections: elections? };

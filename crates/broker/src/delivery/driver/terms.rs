@@ -151,18 +151,19 @@ impl Driver {
             && !self.sessions.any_is_waiting()
     }
 
-    /// Those who take get what was leased to them already.
+    /// Those who take get what was leased to them already, or nothing where their time is up.
     fn complete_takes(&mut self) {
+        let now = Instant::now();
         let taking = self.groups.iter().filter(|group| !group.takers.is_empty());
         let mut taking: Vec<LeaseGroupId> = taking.map(|group| group.id).collect();
         taking.sort_unstable();
         for id in taking {
             let Some(group) = self.groups.get_mut(id) else { continue };
-            let has_some = |taker: &Taker| !taker.assigned.is_empty();
-            let (some, none) = std::mem::take(&mut group.takers).into_iter().partition(has_some);
-            group.takers = none;
-            let some: VecDeque<Taker> = some;
-            some.into_iter().for_each(|taker| self.hand_over(id, taker));
+            let ends = |taker: &Taker| taker.ends_with_the_term(now);
+            let (over, open) = std::mem::take(&mut group.takers).into_iter().partition(ends);
+            group.takers = open;
+            let over: VecDeque<Taker> = over;
+            over.into_iter().for_each(|taker| self.hand_over(id, taker));
         }
     }
 
