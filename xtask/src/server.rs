@@ -168,10 +168,14 @@ impl Server {
 
     /// SIGTERM, and no wait.
     pub(crate) fn terminate(&mut self) -> Outcome {
+        self.signal(rustix::process::Signal::TERM)
+    }
+
+    pub(crate) fn signal(&mut self, signal: rustix::process::Signal) -> Outcome {
         self.still_runs()?;
         let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM)
-            .context(|| format!("cannot stop {}", self.name))
+        rustix::process::kill_process(pid, signal)
+            .context(|| format!("cannot send {signal:?} to {}", self.name))
     }
 
     /// Waits until a server that was told to stop has ended; one that does not in time is killed and reported.

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use client::blocking::Connection;
+use rustix::process::Signal;
 
 use super::super::load::PATIENCE;
+use super::wires::Wires;
 use crate::failure::{Context, Failure, Outcome};
 use crate::server::{self, Postroad, Server, Starting};
 
@@ -19,6 +21,17 @@ pub(crate) enum Going {
     Kill,
     /// SIGTERM: it hands over what it leads
     Term,
+    /// Nothing passes between it and the others any more; clients still reach it
+    Cut,
+    /// SIGSTOP: its process stands still
+    Stop,
+}
+
+impl Going {
+    /// Whether the process goes, too.
+    pub(crate) fn ends_the_process(self) -> bool {
+        matches!(self, Self::Kill | Self::Term)
+    }
 }
 
 /// A cluster, and which of its nodes run. Node N of the cluster is at place N - 1.
@@ -26,6 +39,8 @@ pub(crate) enum Going {
 pub(crate) struct Cluster {
     nodes: Vec<Postroad>,
     running: Vec<Option<Server>>,
+    /// Where nodes are cut off.
+    wires: Option<Wires>,
 }
 
 /// Who leads a partition, by place; `None` while nobody does.
@@ -37,6 +52,7 @@ impl Cluster {
         binary: &Path,
         folder: &Path,
         serve: &[String],
+        how: Going,
         within: Duration,
     ) -> Outcome<Cluster> {
         let mut ports = Vec::new();
@@ -47,12 +63,21 @@ impl Cluster {
             }
         }
         let (kafka, peers) = ports.split_at(NODES);
-        let peers: Vec<String> = peers.iter().map(|port| format!("127.0.0.1:{port}")).collect();
-        let seeds = peers.join(",");
+        let wires = (how == Going::Cut).then(|| Wires::new(peers)).transpose()?;
+        let local = |port: &u16| format!("127.0.0.1:{port}");
+        let peers: Vec<String> = peers.iter().map(local).collect();
+        let advertised: Vec<String> = match &wires {
+            Some(wires) => wires.ports.iter().map(local).collect(),
+            None => peers.clone(),
+        };
+        let seeds = advertised.join(",");
         let node = |(place, (port, peer)): (usize, (&u16, &String))| {
             let name = format!("node-{}", place + 1);
+            let reached = &advertised[place];
             let mut arguments: Vec<String> =
-                ["--peer", peer, "--seeds", &seeds].map(str::to_owned).into();
+                ["--peer", peer, "--advertise-peer", reached, "--seeds", &seeds]
+                    .map(str::to_owned)
+                    .into();
             arguments.extend_from_slice(serve);
             Postroad {
                 binary: PathBuf::from(binary),
@@ -65,34 +90,55 @@ impl Cluster {
         let nodes: Vec<Postroad> = kafka.iter().zip(&peers).enumerate().map(node).collect();
         // None is ready before all are there.
         let starting: Vec<Starting> = nodes.iter().map(Postroad::spawn).collect::<Outcome<_>>()?;
+        if let Some(wires) = &wires {
+            for (place, starting) in starting.iter().enumerate() {
+                wires.is_run_by(place, starting.server.pid());
+            }
+        }
         let mut running = Vec::new();
         for starting in starting {
             running.push(Some(starting.ready(within)?.0));
         }
-        Ok(Cluster { nodes, running })
+        Ok(Cluster { nodes, running, wires })
     }
 
-    /// Takes a node down, and returns as soon as the signal is sent: `kill -9` has done its work then, a node
-    /// that is told to stop has not.
-    pub(crate) fn take_down(&mut self, place: usize, going: Going) -> Outcome<Option<Server>> {
+    /// Takes a node from the others, and returns as soon as the signal is sent: `kill -9` has done its work then,
+    /// a node that is told to stop has not.
+    pub(crate) fn take_away(&mut self, place: usize, going: Going) -> Outcome<Option<Server>> {
         let Some(mut server) = self.running[place].take() else {
             return Err(Failure::new(format!("node {} does not run", place + 1)));
         };
         server.still_runs()?;
         match going {
-            Going::Kill => server.kill().map(|()| None),
+            Going::Kill => return server.kill().map(|()| None),
             Going::Term => {
                 server.terminate()?;
-                Ok(Some(server))
+                return Ok(Some(server));
             }
+            Going::Stop => server.signal(Signal::STOP)?,
+            Going::Cut => self.wires.iter().for_each(|wires| wires.cut(place)),
         }
+        self.running[place] = Some(server);
+        Ok(None)
     }
 
-    /// Starts a node again; ready on return. How long that took.
-    pub(crate) fn start(&mut self, place: usize, within: Duration) -> Outcome<Duration> {
-        let (server, took) = self.nodes[place].start(within)?;
-        self.running[place] = Some(server);
-        Ok(took)
+    /// Brings a node back; ready on return. How long that took.
+    pub(crate) fn bring_back(
+        &mut self,
+        place: usize,
+        going: Going,
+        within: Duration,
+    ) -> Outcome<Duration> {
+        match (going, &mut self.running[place]) {
+            (Going::Stop, Some(server)) => server.signal(Signal::CONT)?,
+            (Going::Cut, _) => self.wires.iter().for_each(|wires| wires.mend(place)),
+            _ => {
+                let (server, took) = self.nodes[place].start(within)?;
+                self.running[place] = Some(server);
+                return Ok(took);
+            }
+        }
+        Ok(Duration::ZERO)
     }
 
     /// Starts all nodes that do not run; ready on return.

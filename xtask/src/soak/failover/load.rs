@@ -10,17 +10,17 @@ use client::records::records_of;
 use client::requests::Answer;
 
 use super::super::ledger::{Acknowledged, Ledger, Mark, Reader};
-use super::super::load::violated;
+use super::super::load::{PATIENCE, violated};
 use super::cluster::{self, NODES};
 use crate::failure::{Context, Failure, Outcome};
 use crate::random::Random;
 use crate::records::batch;
 
-/// An answer takes no longer, whatever happens to a node; a producer that waits so long goes on elsewhere.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(15);
 /// Before a producer asks again who leads.
 const AGAIN_AFTER: Duration = Duration::from_millis(5);
 const BATCH_RECORDS: u64 = 30;
+/// NOT_LEADER_OR_FOLLOWER.
+const NOT_LEADER: i16 = 6;
 
 /// What all producers write.
 #[derive(Clone, Debug)]
@@ -29,6 +29,8 @@ pub(crate) struct Target {
     pub(crate) topic: String,
     pub(crate) partitions: usize,
     pub(crate) record_bytes: usize,
+    /// A producer that waits longer for an answer goes on elsewhere.
+    pub(crate) answered_within: Duration,
 }
 
 /// The producer of one partition.
@@ -56,15 +58,15 @@ impl Producer {
     pub(crate) fn run(&mut self, target: &Target, stop: &AtomicBool) {
         let mut asked = self.partition % NODES;
         while !stop.load(Ordering::Relaxed) {
-            let leader = Connection::open(target.nodes[asked], ANSWERED_WITHIN)
+            let leader = Connection::open(target.nodes[asked], target.answered_within)
                 .map_err(std::io::Error::from)
                 .and_then(|mut node| cluster::leaders(&mut node, &target.topic, target.partitions));
             match leader.map(|leaders| leaders[self.partition]) {
                 Ok(Some(place)) => {
                     let _ = self.run_at(target, place, stop);
                 }
-                Ok(None) => {}
-                Err(_) => asked = (asked + 1) % NODES,
+                // It may be the one that is cut off.
+                Ok(None) | Err(_) => asked = (asked + 1) % NODES,
             }
             std::thread::sleep(AGAIN_AFTER);
         }
@@ -72,7 +74,7 @@ impl Producer {
 
     /// Produces at one node, for as long as that takes what it is sent.
     fn run_at(&mut self, target: &Target, place: usize, stop: &AtomicBool) -> std::io::Result<()> {
-        let mut connection = Connection::open(target.nodes[place], ANSWERED_WITHIN)?;
+        let mut connection = Connection::open(target.nodes[place], target.answered_within)?;
         while !stop.load(Ordering::Relaxed) {
             let records = self.random.between(1, BATCH_RECORDS);
             let first = Mark { producer: 0, sequence: self.next_sequence };
@@ -106,26 +108,35 @@ impl Producer {
 /// Reads every partition at its leader from its reader to the end, and holds it against the ledger. How many
 /// records that were.
 pub(crate) fn verify(target: &Target, ledger: &mut Ledger, readers: &mut [Reader]) -> Outcome<u64> {
-    let leaders = cluster::leaders_by_any(&target.nodes, &target.topic, target.partitions)?;
     let mut read = 0;
-    for (place, reader) in leaders.iter().zip(readers) {
+    for reader in readers {
         let partition = reader.partition;
-        let place = place.ok_or_else(|| Failure::new(format!("nobody leads {partition}")))?;
-        read += verify_partition(target, target.nodes[place], ledger, reader)
-            .map_err(|error| Failure::new(format!("partition {partition}: {error}")))?;
+        let deadline = Instant::now() + PATIENCE;
+        // Leaders go back to where they belong, and a node may not have heard of it yet.
+        while !verify_partition(target, ledger, reader, &mut read)
+            .map_err(|error| Failure::new(format!("partition {partition}: {error}")))?
+        {
+            if Instant::now() > deadline {
+                let what = format!("nobody answers as the leader of partition {partition}");
+                return Err(Failure::new(what));
+            }
+            std::thread::sleep(AGAIN_AFTER);
+        }
     }
     Ok(read)
 }
 
+/// Whether it came to the end: `false` if the node does not lead the partition.
 fn verify_partition(
     target: &Target,
-    address: SocketAddr,
     ledger: &mut Ledger,
     reader: &mut Reader,
-) -> Outcome<u64> {
-    let mut connection =
-        Connection::open(address, ANSWERED_WITHIN).context(|| "cannot connect to its leader")?;
-    let mut read = 0;
+    read: &mut u64,
+) -> Outcome<bool> {
+    let leaders = cluster::leaders_by_any(&target.nodes, &target.topic, target.partitions)?;
+    let Some(place) = leaders[reader.partition] else { return Ok(false) };
+    let mut connection = Connection::open(target.nodes[place], PATIENCE)
+        .context(|| "cannot connect to its leader")?;
     loop {
         let offsets = [(reader.partition as i32, reader.next_offset)];
         let fetched = connection
@@ -133,6 +144,9 @@ fn verify_partition(
             .context(|| "cannot fetch from its leader")?;
         let before = reader.next_offset;
         for fetched in fetched {
+            if fetched.error_code == NOT_LEADER {
+                return Ok(false);
+            }
             if fetched.error_code != 0 {
                 let code = client::requests::code_name(fetched.error_code);
                 return Err(Failure::new(format!("a fetch is answered with {code}")));
@@ -140,12 +154,12 @@ fn verify_partition(
             for record in records_of(fetched.records).context(|| "records cannot be read")? {
                 let value = record.value.unwrap_or_default();
                 ledger.check(reader, record.offset, &value).map_err(violated)?;
-                read += 1;
+                *read += 1;
             }
         }
         if reader.next_offset == before {
             ledger.check_end(reader).map_err(violated)?;
-            return Ok(read);
+            return Ok(true);
         }
     }
 }

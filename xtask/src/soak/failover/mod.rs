@@ -3,6 +3,7 @@
 
 mod cluster;
 mod load;
+mod wires;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,9 +21,6 @@ use crate::figures::{Figures, Output, percentile};
 use crate::paths;
 use crate::random::Random;
 use crate::server;
-
-/// The load goes on for so long at least after a node went: writes must have gone on by then.
-const GOES_ON_FOR: Duration = Duration::from_millis(1_500);
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct FailoverOptions {
@@ -51,10 +49,11 @@ pub(crate) struct FailoverOptions {
     #[arg(long, default_value_t = 30_000)]
     ready_ms_max: u64,
     /// Writes of a partition whose leader went may wait so long (median), in milliseconds [default: 300 after
-    /// kill -9, 100 after SIGTERM]
+    /// kill -9, 100 after SIGTERM, 2000 after a cut or SIGSTOP]
     #[arg(long)]
     pause_ms_median_max: Option<f64>,
-    /// And so long (99th percentile), in milliseconds [default: 1000 after kill -9, 300 after SIGTERM]
+    /// And so long (99th percentile), in milliseconds [default: 1000 after kill -9, 300 after SIGTERM, 3000 after a
+    /// cut or SIGSTOP]
     #[arg(long)]
     pause_ms_p99_max: Option<f64>,
     /// What to print
@@ -74,7 +73,7 @@ pub(super) fn run(options: &FailoverOptions) -> Outcome {
     let folder = paths::fresh("soak-failover")?;
     eprintln!("soak failover: {} times, seed {seed}, data in {}", options.times, folder.display());
     let within = Duration::from_millis(options.ready_ms_max);
-    let cluster = Cluster::found(&binary, &folder, &options.serve, within)?;
+    let cluster = Cluster::found(&binary, &folder, &options.serve, options.how, within)?;
     let mut run = Run::new(options, cluster, seed);
     let kept = folder.display().to_string();
     run.all().map_err(|failure| {
@@ -84,6 +83,14 @@ pub(super) fn run(options: &FailoverOptions) -> Outcome {
     })?;
     run.report().publish(options.output)?;
     paths::fresh("soak-failover").map(drop)
+}
+
+/// The load goes on for so long at least after a node went: writes must have gone on by then.
+fn goes_on_for(how: Going) -> Duration {
+    match how {
+        Going::Kill | Going::Term => Duration::from_millis(1_500),
+        Going::Cut | Going::Stop => Duration::from_millis(4_000),
+    }
 }
 
 struct Run<'a> {
@@ -110,6 +117,11 @@ impl Run<'_> {
             topic: "soak".to_owned(),
             partitions: options.partitions,
             record_bytes: options.record_bytes,
+            // Who is cut off or stands still answers nothing and closes nothing: a client has to give it up.
+            answered_within: match options.how {
+                Going::Kill | Going::Term => Duration::from_secs(15),
+                Going::Cut | Going::Stop => Duration::from_millis(500),
+            },
         };
         let producer = |partition| Producer::new(partition, seed.wrapping_add(partition as u64));
         Run {
@@ -182,19 +194,21 @@ impl Run<'_> {
             std::thread::sleep(alive);
             let going = |cluster: &mut Cluster| -> Outcome<(Instant, Duration)> {
                 let at = Instant::now();
-                let leaving = cluster.take_down(victim, how)?;
-                std::thread::sleep(away + GOES_ON_FOR);
+                let leaving = cluster.take_away(victim, how)?;
+                std::thread::sleep(away + goes_on_for(how));
                 if let Some(leaving) = leaving {
                     leaving.ended(ready)?;
                 }
-                Ok((at, cluster.start(victim, ready)?))
+                Ok((at, cluster.bring_back(victim, how, ready)?))
             };
             let gone = going(cluster);
             stop.store(true, Ordering::Relaxed);
             gone
         });
         let (gone_at, restart) = gone?;
-        self.restarts.push(restart);
+        if how.ends_the_process() {
+            self.restarts.push(restart);
+        }
         self.cluster.still_runs()?;
         self.take_in(gone_at, victim, &leaders)?;
         self.whole()?;
@@ -242,12 +256,15 @@ impl Run<'_> {
         figures.add("records in the log, all read at the end", self.read as f64, "");
         figures.add("batches refused", self.refused as f64, "");
         figures.add("batches without an answer", self.unanswered as f64, "");
-        figures.add("a restart until ready, median", percentile(&mut self.restarts, 0.5), "ms");
-        figures.add("a restart until ready, worst", percentile(&mut self.restarts, 1.0), "ms");
+        if self.options.how.ends_the_process() {
+            figures.add("a restart until ready, median", percentile(&mut self.restarts, 0.5), "ms");
+            figures.add("a restart until ready, worst", percentile(&mut self.restarts, 1.0), "ms");
+        }
         figures.add("other partitions wait, p99", percentile(&mut self.others, 0.99), "ms");
         let (median, p99) = match self.options.how {
             Going::Kill => (300.0, 1_000.0),
             Going::Term => (100.0, 300.0),
+            Going::Cut | Going::Stop => (2_000.0, 3_000.0),
         };
         let judged = [
             ("median", 0.5, self.options.pause_ms_median_max.unwrap_or(median)),
