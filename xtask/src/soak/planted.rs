@@ -1,7 +1,9 @@
 //! `cargo xtask soak planted`: does the simulation find what it is there for? One fault after another is put
 //! into a copy of the code, the simulation is built, and seeds are run until one fails. The faults are the
-//! patches in `crates/sim/planted`; a fault that no seed finds fails the run.
+//! patches in `crates/sim/planted`, and in its `cluster` those that three nodes have to find; a fault that no
+//! seed finds fails the run.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -13,20 +15,29 @@ use crate::failure::{Context, Failure, Outcome};
 use crate::paths;
 
 const PATCHES: &str = "crates/sim/planted";
+/// The folders of patches: each with the profile that is to find them, and within how many seeds.
+const FOLDERS: [(&str, &str, u64); 2] = [("", "all", 200), ("cluster", "cluster", 500)];
 /// So much of what a seed found is shown.
 const FOUND_CHARS_MAX: usize = 160;
 
 #[derive(Debug, Args)]
 pub(crate) struct PlantedOptions {
-    /// A fault must be found within so many seeds
-    #[arg(long, default_value_t = 200)]
-    seeds: u64,
+    /// A fault must be found within so many seeds [default: 200; 500 with three nodes]
+    #[arg(long)]
+    seeds: Option<u64>,
     /// Only faults whose name, in words, has this in it; may be given several times
     #[arg(long)]
     only: Vec<String>,
     /// Processes that run seeds at a time [default: one a core]
     #[arg(long)]
     jobs: Option<usize>,
+}
+
+/// A fault that is to be planted.
+struct Fault {
+    patch: PathBuf,
+    profile: &'static str,
+    seeds: u64,
 }
 
 /// A fault, and what became of it.
@@ -47,17 +58,20 @@ struct Found {
 pub(crate) fn run(options: &PlantedOptions) -> Outcome {
     let only = &options.only;
     let wanted = |name: &str| only.is_empty() || only.iter().any(|part| name.contains(part));
-    let patches: Vec<PathBuf> =
-        patches()?.into_iter().filter(|path| wanted(&fault_of(path))).collect();
-    if patches.is_empty() {
+    let mut faults = faults()?;
+    faults.retain(|fault| wanted(&fault.name()));
+    if let Some(seeds) = options.seeds {
+        faults.iter_mut().for_each(|fault| fault.seeds = seeds);
+    }
+    if faults.is_empty() {
         return Err(Failure::new(format!("no patch in {PATCHES} has such a name")));
     }
     let planter = Planter::new(options)?;
-    planter.check_sound()?;
+    planter.check_sound(&faults)?;
     let mut rows = Vec::new();
-    for (index, patch) in patches.iter().enumerate() {
-        println!("{}/{} {}", index + 1, patches.len(), fault_of(patch));
-        let row = planter.plant(patch)?;
+    for (index, fault) in faults.iter().enumerate() {
+        println!("{}/{} {}", index + 1, faults.len(), fault.name());
+        let row = planter.plant(fault)?;
         println!("  {}", told(&row));
         rows.push(row);
     }
@@ -67,7 +81,7 @@ pub(crate) fn run(options: &PlantedOptions) -> Outcome {
             Some(Found { seed, invariant, what }) => {
                 println!("| {fault} | {seed} | `{invariant}` | {what} |");
             }
-            None => println!("| {fault} | - | - | not found in {} seeds |", options.seeds),
+            None => println!("| {fault} | - | - | not found |"),
         }
     }
     let hidden = rows.iter().filter(|row| row.found.is_none()).count();
@@ -88,21 +102,27 @@ fn told(row: &Row) -> String {
     }
 }
 
-fn patches() -> Outcome<Vec<PathBuf>> {
-    let folder = paths::root().join(PATCHES);
-    let entries = fs::read_dir(&folder).context(|| format!("cannot list {PATCHES}"))?;
-    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
-    let mut patches: Vec<PathBuf> =
-        paths.collect::<Result<_, _>>().context(|| format!("cannot list {PATCHES}"))?;
-    patches.retain(|path| path.extension().is_some_and(|extension| extension == "patch"));
-    patches.sort();
-    Ok(patches)
+fn faults() -> Outcome<Vec<Fault>> {
+    let mut faults = Vec::new();
+    for (folder, profile, seeds) in FOLDERS {
+        let folder = paths::root().join(PATCHES).join(folder);
+        let listing = || format!("cannot list {}", folder.display());
+        let entries = fs::read_dir(&folder).context(listing)?;
+        let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+        let mut patches: Vec<PathBuf> = paths.collect::<Result<_, _>>().context(listing)?;
+        patches.retain(|path| path.extension().is_some_and(|extension| extension == "patch"));
+        patches.sort();
+        faults.extend(patches.into_iter().map(|patch| Fault { patch, profile, seeds }));
+    }
+    Ok(faults)
 }
 
-/// The file's name says in words what is wrong.
-fn fault_of(patch: &Path) -> String {
-    let stem = patch.file_stem().unwrap_or_default().to_string_lossy();
-    stem.replace('-', " ")
+impl Fault {
+    /// The file's name says in words what is wrong.
+    fn name(&self) -> String {
+        let stem = self.patch.file_stem().unwrap_or_default().to_string_lossy();
+        stem.replace('-', " ")
+    }
 }
 
 /// A copy of the last commit in which faults are planted, so that the checkout stays as it is.
@@ -124,21 +144,27 @@ impl<'a> Planter<'a> {
     }
 
     /// Without a fault no seed fails: otherwise all of them would be found.
-    fn check_sound(&self) -> Outcome {
+    fn check_sound(&self, faults: &[Fault]) -> Outcome {
         self.build()?;
-        match self.search(self.options.seeds.min(20))? {
-            None => Ok(()),
-            Some(found) => Err(Failure::new(format!("a seed fails without a fault: {found:?}"))
-                .remedy("cargo run --release -p sim -- run --seed SEED repeats it")),
+        let profiles: BTreeSet<&str> = faults.iter().map(|fault| fault.profile).collect();
+        for profile in profiles {
+            if let Some(found) = self.search(profile, 20)? {
+                let repeat = format!(
+                    "cargo run --release -p sim -- run --seed SEED --profile {profile} repeats it"
+                );
+                let what = format!("a seed fails without a fault: {found:?}");
+                return Err(Failure::new(what).remedy(repeat));
+            }
         }
+        Ok(())
     }
 
-    fn plant(&self, patch: &Path) -> Outcome<Row> {
+    fn plant(&self, fault: &Fault) -> Outcome<Row> {
         let begun = Instant::now();
-        self.apply(patch, &[])?;
-        let found = self.build().and_then(|()| self.search(self.options.seeds));
-        self.apply(patch, &["--reverse"])?;
-        Ok(Row { fault: fault_of(patch), found: found?, took: begun.elapsed() })
+        self.apply(&fault.patch, &[])?;
+        let found = self.build().and_then(|()| self.search(fault.profile, fault.seeds));
+        self.apply(&fault.patch, &["--reverse"])?;
+        Ok(Row { fault: fault.name(), found: found?, took: begun.elapsed() })
     }
 
     fn apply(&self, patch: &Path, how: &[&str]) -> Outcome {
@@ -162,9 +188,10 @@ impl<'a> Planter<'a> {
     }
 
     /// The first seed that fails.
-    fn search(&self, seeds: u64) -> Outcome<Option<Found>> {
+    fn search(&self, profile: &str, seeds: u64) -> Outcome<Option<Found>> {
         let mut search = Command::new(self.built.join("release/sim"));
-        search.args(["search", "--failures", "1", "--seeds", &seeds.to_string()]);
+        search.args(["search", "--failures", "1", "--profile", profile]);
+        search.args(["--seeds", &seeds.to_string()]);
         if let Some(jobs) = self.options.jobs {
             search.args(["--jobs", &jobs.to_string()]);
         }
@@ -215,11 +242,11 @@ mod tests {
     /// A patch that no longer fits would be noticed only by the next long run.
     #[test]
     fn every_patch_fits_the_code() {
-        for patch in patches().expect("there are patches") {
+        for fault in faults().expect("there are patches") {
             let mut git = Command::new("git");
-            git.current_dir(paths::root()).args(["apply", "--check", "--recount"]).arg(&patch);
-            let fits = run_to_end(&mut git, "the patch does not fit");
-            assert!(fits.is_ok(), "{}: {fits:?}", fault_of(&patch));
+            git.current_dir(paths::root()).args(["apply", "--check", "--recount"]);
+            let fits = run_to_end(git.arg(&fault.patch), "the patch does not fit");
+            assert!(fits.is_ok(), "{}: {fits:?}", fault.name());
         }
     }
 }

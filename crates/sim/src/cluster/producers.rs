@@ -1,5 +1,5 @@
-//! Clients of a simulated cluster: each looks for the leader of a partition and appends there. Some send again what
-//! was not answered, with sequence numbers; the others give it up.
+//! Clients of a simulated cluster: each looks for the leader of a partition and appends there, or at any node, which
+//! asks the leader. Some send again what was not answered, with sequence numbers; the others give it up.
 
 use std::time::Duration;
 
@@ -80,7 +80,12 @@ impl Producer {
     /// Whether it is done: appended, or given up.
     async fn append(&mut self, topic: TopicId, open: Open) -> bool {
         let partition = PartitionId::new(topic, open.partition);
-        let Some(broker) = leader(&self.shared, &mut self.random, partition) else {
+        let anywhere = self.random.once_in(3);
+        let broker = match anywhere {
+            true => self.shared.any_broker(&mut self.random),
+            false => leader(&self.shared, &mut self.random, partition),
+        };
+        let Some(broker) = broker else {
             self.pause().await;
             return false;
         };
