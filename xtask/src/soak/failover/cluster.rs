@@ -38,6 +38,8 @@ impl Going {
 #[derive(Debug)]
 pub(crate) struct Cluster {
     nodes: Vec<Postroad>,
+    /// Where AMQP's clients connect.
+    pub(crate) amqp: Vec<SocketAddr>,
     running: Vec<Option<Server>>,
     /// Where nodes are cut off.
     wires: Option<Wires>,
@@ -56,13 +58,14 @@ impl Cluster {
         within: Duration,
     ) -> Outcome<Cluster> {
         let mut ports = Vec::new();
-        while ports.len() < 2 * NODES {
+        while ports.len() < 3 * NODES {
             let port = server::free_port()?;
             if !ports.contains(&port) {
                 ports.push(port);
             }
         }
-        let (kafka, peers) = ports.split_at(NODES);
+        let (kafka, ports) = ports.split_at(NODES);
+        let (amqp, peers) = ports.split_at(NODES);
         let wires = (how == Going::Cut).then(|| Wires::new(peers)).transpose()?;
         let local = |port: &u16| format!("127.0.0.1:{port}");
         let peers: Vec<String> = peers.iter().map(local).collect();
@@ -78,6 +81,7 @@ impl Cluster {
                 ["--peer", peer, "--advertise-peer", reached, "--seeds", &seeds]
                     .map(str::to_owned)
                     .into();
+            arguments.extend(["--amqp".to_owned(), local(&amqp[place])]);
             arguments.extend_from_slice(serve);
             Postroad {
                 binary: PathBuf::from(binary),
@@ -99,7 +103,8 @@ impl Cluster {
         for starting in starting {
             running.push(Some(starting.ready(within)?.0));
         }
-        Ok(Cluster { nodes, running, wires })
+        let amqp = amqp.iter().map(|port| SocketAddr::from(([127, 0, 0, 1], *port))).collect();
+        Ok(Cluster { nodes, amqp, running, wires })
     }
 
     /// Takes a node from the others, and returns as soon as the signal is sent: `kill -9` has done its work then,
@@ -158,6 +163,11 @@ impl Cluster {
     /// Fails if a node has ended by itself.
     pub(crate) fn still_runs(&mut self) -> Outcome {
         self.running.iter_mut().flatten().try_for_each(Server::still_runs)
+    }
+
+    /// By which a node is asked.
+    pub(crate) fn node(&self, place: usize) -> &Postroad {
+        &self.nodes[place]
     }
 
     pub(crate) fn address(&self, place: usize) -> SocketAddr {

@@ -2,6 +2,7 @@
 //! Nothing that was acknowledged may be lost, and writes must soon go on.
 
 mod cluster;
+mod jobs;
 mod load;
 mod wires;
 
@@ -13,6 +14,7 @@ use clap::Args;
 use client::blocking::Connection;
 
 use self::cluster::{Cluster, Going, leaders_by_any};
+use self::jobs::Jobs;
 use self::load::{Producer, Target, verify};
 use super::ledger::{Ledger, Reader};
 use super::load::{PATIENCE, violated};
@@ -36,6 +38,12 @@ pub(crate) struct FailoverOptions {
     /// Partitions of the topic, each with a producer
     #[arg(long, default_value_t = 6)]
     partitions: usize,
+    /// Work queues beside them, of AMQP's clients; 0: none
+    #[arg(long, default_value_t = 2)]
+    queues: usize,
+    /// After so many rounds the queues are consumed to their end
+    #[arg(long, default_value_t = 10)]
+    empty_every: u32,
     /// Size of a record's value
     #[arg(long, default_value_t = 200)]
     record_bytes: usize,
@@ -101,6 +109,8 @@ struct Run<'a> {
     producers: Vec<Producer>,
     ledger: Ledger,
     readers: Vec<Reader>,
+    jobs: Option<Jobs>,
+    dead_letters: usize,
     /// Until a write was acknowledged again: of partitions whose leader went, and of the others.
     pauses: Vec<Duration>,
     others: Vec<Duration>,
@@ -123,6 +133,10 @@ impl Run<'_> {
                 Going::Cut | Going::Stop => Duration::from_millis(500),
             },
         };
+        let jobs = (options.queues > 0).then(|| {
+            let amqp = cluster.amqp.clone();
+            Jobs::new(cluster.address(0), amqp, options.queues, options.record_bytes)
+        });
         let producer = |partition| Producer::new(partition, seed.wrapping_add(partition as u64));
         Run {
             options,
@@ -131,6 +145,8 @@ impl Run<'_> {
             producers: (0..options.partitions).map(producer).collect(),
             ledger: Ledger::new(options.partitions),
             readers: (0..options.partitions).map(|partition| Reader::new(partition, 1)).collect(),
+            jobs,
+            dead_letters: 0,
             target,
             pauses: Vec::new(),
             others: Vec::new(),
@@ -147,12 +163,18 @@ impl Run<'_> {
                 connection.create_topic(&self.target.topic, self.target.partitions as i32, &[])
             })
             .context(|| "cannot create the topic")?;
+        if let Some(jobs) = &self.jobs {
+            jobs.declare(self.cluster.node(0))?;
+        }
         self.whole()?;
         let mut told = Instant::now();
         for cycle in 1..=self.options.times {
             self.cycle().map_err(|failure| {
                 Failure::new(format!("round {cycle} of {}: {failure}", self.options.times))
             })?;
+            if cycle.is_multiple_of(self.options.empty_every.max(1)) {
+                self.empty()?;
+            }
             if told.elapsed() > Duration::from_secs(10) {
                 told = Instant::now();
                 eprintln!(
@@ -185,11 +207,15 @@ impl Run<'_> {
         let ready = Duration::from_millis(self.options.ready_ms_max);
 
         let (target, stop) = (&self.target, &AtomicBool::new(false));
-        let (cluster, how) = (&mut self.cluster, self.options.how);
+        let (cluster, how, jobs) = (&mut self.cluster, self.options.how, &self.jobs);
         let producers = &mut self.producers;
+        let seed = self.random.next();
         let gone = std::thread::scope(|scope| {
             for producer in producers.iter_mut() {
                 scope.spawn(move || producer.run(target, stop));
+            }
+            if let Some(jobs) = jobs {
+                jobs.work(scope, seed, true);
             }
             std::thread::sleep(alive);
             let going = |cluster: &mut Cluster| -> Outcome<(Instant, Duration)> {
@@ -203,6 +229,7 @@ impl Run<'_> {
             };
             let gone = going(cluster);
             stop.store(true, Ordering::Relaxed);
+            jobs.iter().for_each(Jobs::stop);
             gone
         });
         let (gone_at, restart) = gone?;
@@ -211,9 +238,15 @@ impl Run<'_> {
         }
         self.cluster.still_runs()?;
         self.take_in(gone_at, victim, &leaders)?;
+        self.jobs.iter().try_for_each(Jobs::check)?;
         self.whole()?;
         self.read += verify(&self.target, &mut self.ledger, &mut self.readers)?;
         Ok(())
+    }
+
+    fn empty(&mut self) -> Outcome {
+        let seed = self.random.next();
+        self.jobs.iter().try_for_each(|jobs| jobs.empty(self.cluster.node(0), seed))
     }
 
     /// What producers were told goes into the ledger, and how long they waited.
@@ -243,6 +276,10 @@ impl Run<'_> {
         self.cluster.stop(within)?;
         self.cluster.start_all(Duration::from_millis(self.options.ready_ms_max))?;
         self.whole()?;
+        self.empty()?;
+        if let Some(jobs) = &self.jobs {
+            self.dead_letters = jobs.check_dead(&self.target.nodes)?;
+        }
         let mut readers: Vec<Reader> =
             (0..self.target.partitions).map(|partition| Reader::new(partition, 1)).collect();
         self.read = verify(&self.target, &mut self.ledger, &mut readers)?;
@@ -256,6 +293,16 @@ impl Run<'_> {
         figures.add("records in the log, all read at the end", self.read as f64, "");
         figures.add("batches refused", self.refused as f64, "");
         figures.add("batches without an answer", self.unanswered as f64, "");
+        if let Some(jobs) = &self.jobs {
+            let tally = jobs.tally();
+            figures.add("messages confirmed by AMQP", tally.confirmed as f64, "");
+            figures.add("deliveries", tally.delivered as f64, "");
+            figures.add("settles confirmed", (tally.accepted + tally.rejected) as f64, "");
+            figures.add("settles without an answer", tally.unanswered as f64, "");
+            figures.add("of those, came again", tally.unanswered_came_again as f64, "");
+            figures.add("dead letters, all read", self.dead_letters as f64, "");
+            figures.add("connections that broke", jobs.broken() as f64, "");
+        }
         if self.options.how.ends_the_process() {
             figures.add("a restart until ready, median", percentile(&mut self.restarts, 0.5), "ms");
             figures.add("a restart until ready, worst", percentile(&mut self.restarts, 1.0), "ms");

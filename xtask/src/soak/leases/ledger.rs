@@ -11,7 +11,7 @@ use crate::soak::ledger::Mark;
 
 /// How a consumer ended a record for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(in crate::soak) enum End {
     Accepted,
     /// Given up: the record goes to the dead letters.
     Rejected,
@@ -35,33 +35,35 @@ struct Known {
 }
 
 /// Who consumes: one connection of one life of the server.
-pub(super) type Worker = u32;
+pub(in crate::soak) type Worker = u32;
 
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(in crate::soak) struct Ledger {
     /// By producer, by sequence.
     records: Vec<Vec<Known>>,
     held: HashMap<(u32, u64), Worker>,
-    pub(super) tally: Tally,
+    /// Leases may end without their consumers' hearing of it: another one may have the record then.
+    leases_may_end: bool,
+    pub(in crate::soak) tally: Tally,
 }
 
 /// How much was done.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tally {
-    pub(super) confirmed: u64,
-    pub(super) delivered: u64,
-    pub(super) accepted: u64,
-    pub(super) rejected: u64,
-    pub(super) given_back: u64,
+pub(in crate::soak) struct Tally {
+    pub(in crate::soak) confirmed: u64,
+    pub(in crate::soak) delivered: u64,
+    pub(in crate::soak) accepted: u64,
+    pub(in crate::soak) rejected: u64,
+    pub(in crate::soak) given_back: u64,
     /// Settles whose answer the server's death prevented.
-    pub(super) unanswered: u64,
+    pub(in crate::soak) unanswered: u64,
     /// Of those, how many came again.
-    pub(super) unanswered_came_again: u64,
+    pub(in crate::soak) unanswered_came_again: u64,
 }
 
 /// The first thing found that must not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Violation {
+pub(in crate::soak) enum Violation {
     Foreign { queue: usize, value_bytes: usize },
     WrongQueue { mark: Mark, sent: usize, came: usize },
     SettledCameAgain { mark: Mark, queue: usize, end: End, where_to: String },
@@ -111,8 +113,13 @@ impl Display for Violation {
 }
 
 impl Ledger {
-    pub(super) fn new(producers: usize) -> Ledger {
+    pub(in crate::soak) fn new(producers: usize) -> Ledger {
         Ledger { records: vec![Vec::new(); producers], ..Ledger::default() }
+    }
+
+    /// Of several nodes: leases end when a leader does, and what a settle was answered with is all that is certain.
+    pub(in crate::soak) fn of_cluster(producers: usize) -> Ledger {
+        Ledger { leases_may_end: true, ..Ledger::new(producers) }
     }
 
     /// The mark of a record that is about to be sent.
@@ -156,7 +163,8 @@ impl Ledger {
             return Err(Violation::SettledCameAgain { mark, queue, end, where_to: place() });
         }
         known.progress = Progress::Open;
-        if self.held.insert((mark.producer, mark.sequence), worker).is_some() {
+        let was_held = self.held.insert((mark.producer, mark.sequence), worker).is_some();
+        if was_held && !self.leases_may_end {
             return Err(Violation::HeldByTwo { mark, queue, where_to: place() });
         }
         self.tally.delivered += 1;
@@ -197,12 +205,12 @@ impl Ledger {
     }
 
     /// The server is dead: all leases are gone.
-    pub(super) fn crash(&mut self) {
+    pub(in crate::soak) fn crash(&mut self) {
         self.held.clear();
     }
 
     /// All queues are empty: what was confirmed was settled. What was asked was done then, too.
-    pub(super) fn check_empty(&mut self) -> Result<(), Violation> {
+    pub(in crate::soak) fn check_empty(&mut self) -> Result<(), Violation> {
         let mut lost: Option<(Mark, usize)> = None;
         let mut records = 0;
         for (producer, known) in self.records.iter_mut().enumerate() {
@@ -226,7 +234,7 @@ impl Ledger {
 
     /// These are all dead letters, after [`Ledger::check_empty`]: each record that was rejected is
     /// one of them, once, and no other is.
-    pub(super) fn check_dead(&self, values: &[bytes::Bytes]) -> Result<(), Violation> {
+    pub(in crate::soak) fn check_dead(&self, values: &[bytes::Bytes]) -> Result<(), Violation> {
         let mut dead = HashMap::new();
         for value in values {
             let foreign = Violation::Foreign { queue: usize::MAX, value_bytes: value.len() };

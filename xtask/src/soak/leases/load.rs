@@ -1,6 +1,7 @@
 //! Queues with producers and consumers of both protocols at work on them, and what must hold in the end.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -87,7 +88,7 @@ impl<'a> Load<'a> {
         Ok(Load {
             options,
             postroad,
-            stage: Stage::new(kafka, amqp, queues, options.partitions, bytes, producers),
+            stage: Stage::new(kafka, vec![amqp], queues, options.partitions, bytes, producers),
             random: Random::new(seed),
             emptied: 0,
             empty_took: Duration::ZERO,
@@ -100,27 +101,7 @@ impl<'a> Load<'a> {
     }
 
     pub(super) fn declare(&self) -> Outcome {
-        let partitions = self.options.partitions.to_string();
-        let last = self.stage.queues.len() - 1;
-        for (number, queue) in self.stage.queues.iter().enumerate() {
-            let ordering = if number == last { "key" } else { "free" };
-            self.postroad.ask(&[
-                "queue",
-                "declare",
-                queue,
-                "--group",
-                GROUP,
-                "--partitions",
-                &partitions,
-                "--ordering",
-                ordering,
-                "--lease",
-                LEASE,
-                "--dead-letter",
-                DEAD_LETTERS,
-            ])?;
-        }
-        Ok(())
+        declare(&self.postroad, &self.stage.queues, self.options.partitions)
     }
 
     /// Starts the workers, each on its own thread.
@@ -196,21 +177,8 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// How many records of each queue are not settled.
     fn depths(&self) -> Outcome<BTreeMap<String, u64>> {
-        let list = self.postroad.ask_json(&["queue", "list"])?;
-        let queues = list.as_array().ok_or_else(|| Failure::new("queue list is no list"))?;
-        let depth = |queue: &serde_json::Value| {
-            let topic = queue.get("topic")?.as_str()?;
-            Some((topic.to_owned(), queue.get("depth")?.as_u64()?))
-        };
-        let depths: BTreeMap<String, u64> = queues.iter().filter_map(depth).collect();
-        let ours = depths.into_iter().filter(|(topic, _)| self.stage.queues.contains(topic));
-        let ours: BTreeMap<String, u64> = ours.collect();
-        match ours.len() == self.stage.queues.len() {
-            true => Ok(ours),
-            false => Err(Failure::new(format!("queue list shows only {ours:?}: {list}"))),
-        }
+        depths(&self.postroad, &self.stage.queues)
     }
 
     /// A polite stop, one more start with nothing left in the queues, and all dead letters.
@@ -221,7 +189,7 @@ impl<'a> Load<'a> {
         }
         let (mut server, _) = self.start()?;
         self.empty(&mut server)?;
-        let dead = self.dead_letters()?;
+        let dead = dead_letters(&[self.stage.kafka])?;
         self.dead_letters = dead.len();
         self.stage.ledger().check_dead(&dead).map_err(violated)?;
         server.stop(PATIENCE)?;
@@ -230,42 +198,6 @@ impl<'a> Load<'a> {
             true => Err(Failure::new("nothing was confirmed or settled in the whole run")),
             false => Ok(()),
         }
-    }
-
-    /// The values of all dead letters, read by offset.
-    fn dead_letters(&self) -> Outcome<Vec<Bytes>> {
-        let mut connection =
-            Connection::open(self.stage.kafka, PATIENCE).context(|| "cannot connect")?;
-        let led = connection.partitions_led(DEAD_LETTERS).context(|| "cannot ask for metadata")?;
-        let ends = connection
-            .end_offsets(DEAD_LETTERS, led as i32)
-            .context(|| "cannot list the ends of the dead letters")?;
-        let mut values = Vec::new();
-        for (partition, &end) in ends.iter().enumerate() {
-            let mut next = 0;
-            while next < end {
-                let at = [(partition as i32, next)];
-                let fetched = connection.fetch(DEAD_LETTERS, &at, Duration::from_millis(100));
-                let fetched = fetched.context(|| "cannot fetch dead letters")?;
-                let batches = fetched.into_iter().next().map(|it| it.records).unwrap_or_default();
-                let records = records_of(batches).context(|| "cannot read dead letters")?;
-                // A fetch begins with the batch that holds the offset.
-                let records = records.into_iter().filter(|record| record.offset >= next);
-                let before = values.len();
-                let mut last = next;
-                values.extend(records.map(|record| {
-                    last = record.offset;
-                    record.value.unwrap_or_default()
-                }));
-                if values.len() == before {
-                    return Err(Failure::new(format!(
-                        "{DEAD_LETTERS}, partition {partition}: nothing at {next}, the end is {end}"
-                    )));
-                }
-                next = last + 1;
-            }
-        }
-        Ok(values)
     }
 
     /// What was done, and that nothing of it went wrong: the run would have ended with that.
@@ -284,6 +216,103 @@ impl<'a> Load<'a> {
         figures.judge("deliveries after a confirmed settle", 0.0, "", none, true);
         figures.judge("records with two consumers at a time", 0.0, "", none, true);
     }
+}
+
+/// Makes the queues, the last of them ordered by key.
+pub(in crate::soak) fn declare(
+    postroad: &Postroad,
+    queues: &[String],
+    partitions: usize,
+) -> Outcome {
+    let partitions = partitions.to_string();
+    for (number, queue) in queues.iter().enumerate() {
+        let ordering = if number + 1 == queues.len() { "key" } else { "free" };
+        postroad.ask(&[
+            "queue",
+            "declare",
+            queue,
+            "--group",
+            GROUP,
+            "--partitions",
+            &partitions,
+            "--ordering",
+            ordering,
+            "--lease",
+            LEASE,
+            "--dead-letter",
+            DEAD_LETTERS,
+        ])?;
+    }
+    Ok(())
+}
+
+/// How many records of each queue are not settled.
+pub(in crate::soak) fn depths(
+    postroad: &Postroad,
+    queues: &[String],
+) -> Outcome<BTreeMap<String, u64>> {
+    let list = postroad.ask_json(&["queue", "list"])?;
+    let listed = list.as_array().ok_or_else(|| Failure::new("queue list is no list"))?;
+    let depth = |queue: &serde_json::Value| {
+        let topic = queue.get("topic")?.as_str()?;
+        Some((topic.to_owned(), queue.get("depth")?.as_u64()?))
+    };
+    let depths: BTreeMap<String, u64> = listed.iter().filter_map(depth).collect();
+    let ours: BTreeMap<String, u64> =
+        depths.into_iter().filter(|(topic, _)| queues.contains(topic)).collect();
+    match ours.len() == queues.len() {
+        true => Ok(ours),
+        false => Err(Failure::new(format!("queue list shows only {ours:?}: {list}"))),
+    }
+}
+
+/// The values of all dead letters, read by offset at their leaders among these nodes.
+pub(in crate::soak) fn dead_letters(nodes: &[SocketAddr]) -> Outcome<Vec<Bytes>> {
+    let mut values = Vec::new();
+    for (partition, leader) in leaders(nodes, DEAD_LETTERS)? {
+        let mut connection = Connection::open(leader, PATIENCE).context(|| "cannot connect")?;
+        let ends = connection
+            .end_offsets(DEAD_LETTERS, partition + 1)
+            .context(|| "cannot list the ends of the dead letters")?;
+        let end = ends.last().copied().unwrap_or(0);
+        let mut next = 0;
+        while next < end {
+            let fetched =
+                connection.fetch(DEAD_LETTERS, &[(partition, next)], Duration::from_millis(100));
+            let fetched = fetched.context(|| "cannot fetch dead letters")?;
+            let batches = fetched.into_iter().next().map(|it| it.records).unwrap_or_default();
+            let records = records_of(batches).context(|| "cannot read dead letters")?;
+            // A fetch begins with the batch that holds the offset.
+            let records = records.into_iter().filter(|record| record.offset >= next);
+            let before = values.len();
+            let mut last = next;
+            values.extend(records.map(|record| {
+                last = record.offset;
+                record.value.unwrap_or_default()
+            }));
+            if values.len() == before {
+                return Err(Failure::new(format!(
+                    "{DEAD_LETTERS}, partition {partition}: nothing at {next}, the end is {end}"
+                )));
+            }
+            next = last + 1;
+        }
+    }
+    Ok(values)
+}
+
+/// The topic's partitions, and who leads each.
+fn leaders(nodes: &[SocketAddr], topic: &str) -> Outcome<Vec<(i32, SocketAddr)>> {
+    let mut connection = Connection::open(nodes[0], PATIENCE).context(|| "cannot connect")?;
+    let answer = connection.metadata(&[topic.to_owned()]).context(|| "cannot ask for metadata")?;
+    let partitions = answer.topics.iter().flat_map(|topic| &topic.partitions);
+    let led = partitions.map(|it| {
+        let place = usize::try_from(it.leader_id.0 - 1).ok();
+        let leader = place.and_then(|place| nodes.get(place)).copied();
+        leader.map(|leader| (it.partition_index, leader)).ok_or(it.partition_index)
+    });
+    led.collect::<Result<_, _>>()
+        .map_err(|partition| Failure::new(format!("nobody leads partition {partition} of {topic}")))
 }
 
 pub(super) fn first_of(findings: Mutex<Vec<String>>) -> Outcome {

@@ -10,9 +10,9 @@
 
 mod delayed;
 pub(super) mod elections;
-mod ledger;
-mod load;
-mod workers;
+pub(super) mod ledger;
+pub(super) mod load;
+pub(super) mod workers;
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};

@@ -25,9 +25,9 @@ use crate::records::batch_of;
 use crate::soak::ledger::Mark;
 
 /// No answer for so long is a hung server, not a slow one.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(in crate::soak) const PATIENCE: Duration = Duration::from_secs(30);
 /// Of each queue; AMQP's consumers are the members of this group.
-pub(super) const GROUP: &str = "main";
+pub(in crate::soak) const GROUP: &str = "main";
 /// Requests, or messages, that a producer has sent and not been answered.
 const REQUESTS_IN_FLIGHT: usize = 4;
 const MESSAGES_IN_FLIGHT: usize = 50;
@@ -41,13 +41,14 @@ const LEAVES_ONE_IN: u64 = 60;
 
 /// Where the load goes, and what became of it.
 #[derive(Debug)]
-pub(super) struct Stage {
+pub(in crate::soak) struct Stage {
     pub(super) kafka: SocketAddr,
-    pub(super) amqp: SocketAddr,
-    pub(super) queues: Vec<String>,
+    /// One of them is taken for each connection.
+    amqp: Vec<SocketAddr>,
+    pub(in crate::soak) queues: Vec<String>,
     pub(super) partitions: usize,
     pub(super) record_bytes: usize,
-    pub(super) ledger: Mutex<Ledger>,
+    pub(in crate::soak) ledger: Mutex<Ledger>,
     next_worker: AtomicU32,
     produces: AtomicBool,
     consumes: AtomicBool,
@@ -55,7 +56,7 @@ pub(super) struct Stage {
 
 /// Why a worker ended before it was told to.
 #[derive(Debug)]
-pub(super) enum Ended {
+pub(in crate::soak) enum Ended {
     Failed(io::Error),
     Violated(Violation),
 }
@@ -107,9 +108,9 @@ impl Ended {
 type Worked = Result<(), Ended>;
 
 impl Stage {
-    pub(super) fn new(
+    pub(in crate::soak) fn new(
         kafka: SocketAddr,
-        amqp: SocketAddr,
+        amqp: Vec<SocketAddr>,
         queues: Vec<String>,
         partitions: usize,
         record_bytes: usize,
@@ -128,26 +129,30 @@ impl Stage {
         }
     }
 
-    pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+    pub(in crate::soak) fn ledger(&self) -> MutexGuard<'_, Ledger> {
         self.ledger.lock().expect("no worker panics")
     }
 
-    pub(super) fn begin(&self, produces: bool) {
+    pub(in crate::soak) fn begin(&self, produces: bool) {
         self.produces.store(produces, Ordering::Relaxed);
         self.consumes.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn stop(&self) {
+    pub(in crate::soak) fn stop(&self) {
         self.produces.store(false, Ordering::Relaxed);
         self.consumes.store(false, Ordering::Relaxed);
     }
 
-    fn produces(&self) -> bool {
+    pub(in crate::soak) fn produces(&self) -> bool {
         self.produces.load(Ordering::Relaxed)
     }
 
-    fn consumes(&self) -> bool {
+    pub(in crate::soak) fn consumes(&self) -> bool {
         self.consumes.load(Ordering::Relaxed)
+    }
+
+    fn amqp(&self, random: &mut Random) -> SocketAddr {
+        self.amqp[random.between(0, self.amqp.len() as u64 - 1) as usize]
     }
 
     fn worker(&self) -> Worker {
@@ -193,8 +198,12 @@ pub(super) fn produce_batches(stage: &Stage, producer: u32, mut random: Random) 
 }
 
 /// Single messages by AMQP, each confirmed.
-pub(super) fn publish_messages(stage: &Stage, producer: u32, mut random: Random) -> Worked {
-    let mut connection = amqp::Connection::open(stage.amqp, PATIENCE, Mode::Confirms)?;
+pub(in crate::soak) fn publish_messages(
+    stage: &Stage,
+    producer: u32,
+    mut random: Random,
+) -> Worked {
+    let mut connection = amqp::Connection::open(stage.amqp(&mut random), PATIENCE, Mode::Confirms)?;
     let mut unconfirmed = HashMap::new();
     loop {
         while connection.unconfirmed() < MESSAGES_IN_FLIGHT && stage.produces() {
@@ -309,11 +318,12 @@ fn decide(
 
 /// A consumer of AMQP's, of one queue after another, which settles in transactions: `tx.commit-ok`
 /// is the proof.
-pub(super) fn consume_transactions(stage: &Stage, mut random: Random) -> Worked {
+pub(in crate::soak) fn consume_transactions(stage: &Stage, mut random: Random) -> Worked {
     while stage.consumes() {
         let worker = stage.worker();
         let queue = random.between(0, stage.queues.len() as u64 - 1) as usize;
-        let mut connection = amqp::Connection::open(stage.amqp, PATIENCE, Mode::Transactions)?;
+        let mut connection =
+            amqp::Connection::open(stage.amqp(&mut random), PATIENCE, Mode::Transactions)?;
         connection.consume(&stage.queues[queue], PREFETCH)?;
         let mut is_done = false;
         while stage.consumes() && !is_done {

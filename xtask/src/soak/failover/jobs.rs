@@ -1,0 +1,146 @@
+//! Work queues beside the partitions: messages are published and consumed by AMQP, each connection at any of the nodes.
+//! Who loses its node goes on at another one.
+
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::Scope;
+use std::time::{Duration, Instant};
+
+use super::super::leases::ledger::{Ledger, Tally, Violation};
+use super::super::leases::load::{dead_letters, declare, depths};
+use super::super::leases::workers::{self, Ended, PATIENCE, Stage};
+use crate::failure::{Failure, Outcome};
+use crate::random::Random;
+use crate::server::Postroad;
+
+const PARTITIONS: usize = 2;
+const PRODUCERS: usize = 2;
+const CONSUMERS: usize = 3;
+const AGAIN_AFTER: Duration = Duration::from_millis(10);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+#[derive(Debug)]
+pub(super) struct Jobs {
+    stage: Stage,
+    findings: Mutex<Vec<String>>,
+    /// Connections that ended otherwise than by their client's wish.
+    broken: AtomicU64,
+}
+
+impl Jobs {
+    pub(super) fn new(
+        kafka: SocketAddr,
+        amqp: Vec<SocketAddr>,
+        queues: usize,
+        bytes: usize,
+    ) -> Jobs {
+        let queues = (0..queues).map(|number| format!("jobs-{number}")).collect();
+        let stage = Stage::new(kafka, amqp, queues, PARTITIONS, bytes, PRODUCERS);
+        *stage.ledger() = Ledger::of_cluster(PRODUCERS);
+        Jobs { stage, findings: Mutex::default(), broken: AtomicU64::new(0) }
+    }
+
+    pub(super) fn declare(&self, postroad: &Postroad) -> Outcome {
+        declare(postroad, &self.stage.queues, PARTITIONS)
+    }
+
+    /// Starts who works, each in a thread of its own, until [`Self::stop`].
+    pub(super) fn work<'s, 'e>(&'e self, scope: &'s Scope<'s, 'e>, seed: u64, produces: bool) {
+        self.stage.begin(produces);
+        let worker = move |number: u32, work: fn(&Stage, u32, Random) -> Result<(), Ended>| {
+            scope.spawn(move || self.go_on(number, Random::new(seed + u64::from(number)), work));
+        };
+        for number in 0..if produces { PRODUCERS as u32 } else { 0 } {
+            worker(number, workers::publish_messages);
+        }
+        for number in 0..CONSUMERS as u32 {
+            worker(PRODUCERS as u32 + number, |stage, _, random| {
+                workers::consume_transactions(stage, random)
+            });
+        }
+    }
+
+    pub(super) fn stop(&self) {
+        self.stage.stop();
+    }
+
+    /// Works, at another node whenever the connection ends.
+    fn go_on(
+        &self,
+        number: u32,
+        mut random: Random,
+        work: fn(&Stage, u32, Random) -> Result<(), Ended>,
+    ) {
+        while self.stage.produces() || self.stage.consumes() {
+            match work(&self.stage, number, Random::new(random.next())) {
+                Ok(()) => {}
+                Err(Ended::Violated(violation)) => {
+                    let found = violated(violation).to_string();
+                    return self.findings.lock().expect("no worker panics").push(found);
+                }
+                Err(Ended::Failed(_)) => {
+                    self.broken.fetch_add(1, Ordering::Relaxed);
+                    std::thread::sleep(AGAIN_AFTER);
+                }
+            }
+        }
+    }
+
+    pub(super) fn check(&self) -> Outcome {
+        match self.findings.lock().expect("no worker panics").first() {
+            Some(found) => Err(Failure::new(found.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Consumes until all queues are empty; then nothing that was confirmed may be left.
+    pub(super) fn empty(&self, postroad: &Postroad, seed: u64) -> Outcome {
+        let emptied = std::thread::scope(|scope| {
+            self.work(scope, seed, false);
+            let emptied = self.wait_until_empty(postroad);
+            self.stop();
+            emptied
+        });
+        self.check()?;
+        emptied?;
+        self.stage.ledger().check_empty().map_err(violated)
+    }
+
+    fn wait_until_empty(&self, postroad: &Postroad) -> Outcome {
+        let (mut before, mut moved) = (None, Instant::now());
+        loop {
+            self.check()?;
+            let depths = depths(postroad, &self.stage.queues)?;
+            if depths.values().all(|depth| *depth == 0) {
+                return Ok(());
+            }
+            if before.as_ref() != Some(&depths) {
+                (before, moved) = (Some(depths), Instant::now());
+            } else if moved.elapsed() > PATIENCE {
+                let what = "VIOLATION: messages wait and do not come to their consumers";
+                return Err(Failure::new(format!("{what} for {PATIENCE:?}: {before:?}")));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Each message that was rejected is a dead letter, once, and no other is.
+    pub(super) fn check_dead(&self, nodes: &[SocketAddr]) -> Outcome<usize> {
+        let dead = dead_letters(nodes)?;
+        self.stage.ledger().check_dead(&dead).map_err(violated)?;
+        Ok(dead.len())
+    }
+
+    pub(super) fn tally(&self) -> Tally {
+        self.stage.ledger().tally
+    }
+
+    pub(super) fn broken(&self) -> u64 {
+        self.broken.load(Ordering::Relaxed)
+    }
+}
+
+fn violated(violation: Violation) -> Failure {
+    Failure::new(format!("VIOLATION: {violation}"))
+}
