@@ -367,6 +367,31 @@ pub const LINK_UNANSWERED_AFTER: Duration = Duration::from_millis(150);
 /// How long a link may take to say its last words when the node stops.
 pub const LINK_CLOSES_WITHIN: Duration = Duration::from_secs(1);
 
+// ---------------------------------------------------------------------------------- relays of leases
+
+/// A batch of what a node says to the leader of a shard, or hears from it, holds about so much, unless one thing is
+/// larger; and not more things than this.
+pub const RELAY_BATCH_BYTES: usize = 1 << 20;
+pub const RELAY_BATCH_ITEMS_MAX: usize = 4_096;
+/// What a batch says apart from records: the settles of a large transaction must fit.
+pub const RELAY_HEAD_BYTES_MAX: usize = 16 << 20;
+/// Batches that are not acknowledged, in each direction.
+pub const RELAY_BATCHES_IN_FLIGHT: usize = 2;
+/// The leader acknowledges no more while what it has not answered is larger: about 256 bytes each, and what is to be
+/// appended.
+pub const RELAY_UNANSWERED_BYTES_MAX: usize = 32 << 20;
+/// What one take through a relay is given at most, but for a first record that is larger.
+pub const RELAY_TAKE_BYTES_MAX: u64 = 8 << 20;
+/// Sessions of one node that the leader of a shard has open, as many as it has channels.
+pub const RELAY_SESSIONS_MAX: usize = 1_000_000;
+/// Who has nothing to tell says so this often; a relay that is not asked for so long is over.
+pub const RELAY_SIGN_EVERY: Duration = Duration::from_secs(2);
+pub const RELAY_SILENT_AFTER: Duration = Duration::from_secs(5);
+/// A relay that nobody uses is given up after this.
+pub const RELAY_IDLE_MAX: Duration = Duration::from_secs(10);
+/// The pause between two attempts to begin.
+pub const RELAY_RETRY_EVERY: Duration = Duration::from_millis(50);
+
 // ---------------------------------------------------------------------------------- operations
 
 /// Bytes of an operation's document (the command line's own request).
@@ -435,3 +460,7 @@ const _: () = assert!(LINK_GOSSIP_BYTES_MAX < LINK_CONTROL_BYTES_MAX);
 const _: () = assert!(SHARDS_MAX <= u16::MAX as u32);
 // A message must fit a batch.
 const _: () = assert!(AMQP_MESSAGE_BYTES_MAX < BATCH_BYTES_MAX as u64);
+// Whatever a producer may send can be handed on.
+const _: () = assert!(
+    PRODUCED_UNPACKED_BYTES_MAX + RELAY_BATCH_BYTES + LINK_AROUND_BYTES_MAX < LINK_MESSAGE_BYTES_MAX
+);

@@ -146,7 +146,11 @@ impl Broker {
             shards.push(local);
         }
         let handles = shards.iter().filter_map(|shard| shard.delivery().cloned()).collect();
-        let drivers = Arc::new(Drivers::new(Arc::clone(&shards[0].shard), handles));
+        let drivers = Arc::new(Drivers::new(
+            Arc::clone(&shards[0].shard),
+            handles,
+            options.cluster.as_ref().map_or(0, |_| options.node),
+        ));
         let broker = Self(Arc::new(Inner {
             drivers,
             behind_at_open,

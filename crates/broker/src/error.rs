@@ -72,7 +72,7 @@ pub enum ExecuteError {
     Unavailable(#[from] Unavailable),
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum FetchError {
     #[error("there is no partition {0}")]
     UnknownPartition(PartitionId),

@@ -18,6 +18,7 @@ use world::{Workers, World};
 use crate::cpu::CpuPool;
 use crate::delivery::driver;
 use crate::delivery::handle::{Handle, Message};
+use crate::delivery::relay::Ground;
 use crate::error::{ExecuteError, OpenError, Unavailable};
 use crate::options::BrokerOptions;
 use crate::peers::Peers;
@@ -117,6 +118,12 @@ impl LocalShard {
                 requests: requests.clone(),
                 peers: Arc::clone(common.peers),
                 handle: handle.clone(),
+                relaying: options.cluster.as_ref().map(|node| Ground {
+                    node: Arc::clone(node),
+                    shard: Arc::clone(&shard),
+                    role: consensus.role(),
+                    attempts: Arc::default(),
+                }),
                 sleep_max: options.housekeeping_interval,
             };
             delivery = Some(handle);

@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use base::ShardId;
+use bytes::Bytes;
 use consensus::Role;
+use links::{Message, NodeId};
 use parking_lot::RwLock;
 use tokio::sync::{mpsc, watch};
 
+use crate::delivery::relay::serving::{Led, Relays};
 use crate::error::Unavailable;
 use crate::remote::Remote;
 use crate::request::Request;
@@ -20,6 +23,8 @@ pub(crate) struct Peers {
     shards: RwLock<BTreeMap<ShardId, Reach>>,
     /// `None` where there are no other nodes.
     remote: Option<Remote>,
+    /// Of other nodes' lease sessions to shards that this one leads.
+    relays: Relays,
 }
 
 /// How a shard is reached.
@@ -33,7 +38,7 @@ pub(crate) struct Reach {
 
 impl Peers {
     pub(crate) fn new(remote: Option<Remote>) -> Self {
-        Self { shards: RwLock::default(), remote }
+        Self { shards: RwLock::default(), remote, relays: Relays::default() }
     }
 
     pub(crate) fn add(
@@ -80,6 +85,26 @@ impl Peers {
             Some(reach) => reach.request(request, &Unavailable::NotLeader),
             None => request.refuse(&Unavailable::NotLeader),
         }
+    }
+
+    /// What another node's relay asks of a shard that this one leads, as far as that one knows. `None`: it is not
+    /// understood, or not served.
+    pub(crate) async fn relay_here(
+        &self,
+        shard: ShardId,
+        from: NodeId,
+        head: Bytes,
+        body: Bytes,
+    ) -> Option<Message> {
+        let led = {
+            let shards = self.shards.read();
+            let reach = shards.get(&shard)?;
+            let shard = reach.shard.upgrade()?;
+            let handle = shard.delivery.get()?.clone();
+            let node = Arc::clone(self.remote.as_ref()?.node());
+            Led { node, shard, handle, role: reach.role.clone()? }
+        };
+        self.relays.answer(led, from, head, body).await
     }
 
     /// Up to which index the shard's log is applied here.

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use links::{Declined, Message, NodeId, Received};
 
 use crate::peers::Peers;
-use crate::remote::wire;
+use crate::remote::wire::{self, Decoded};
 
 /// Answers other nodes for as long as the broker is open.
 #[derive(Debug)]
@@ -33,9 +33,19 @@ impl Proxy for LedHere {
         let Some(peers) = self.0.upgrade() else {
             return async { Err(Declined::NotServed) }.boxed();
         };
-        let Some((request, asking)) = wire::decode(request) else {
-            tracing::warn!(%from, %shard, "a request is not understood: is that node of a later version?");
-            return async { Err(Declined::NotServed) }.boxed();
+        let (request, asking) = match wire::decode(request) {
+            Some(Decoded::Request(request, asking)) => (request, asking),
+            Some(Decoded::Relay(head, body)) => {
+                return async move {
+                    let answer = peers.relay_here(shard, from, head, body).await;
+                    answer.ok_or(Declined::NotServed)
+                }
+                .boxed();
+            }
+            None => {
+                tracing::warn!(%from, %shard, "a request is not understood: is that node of a later version?");
+                return async { Err(Declined::NotServed) }.boxed();
+            }
         };
         peers.request_here(shard, request);
         async move {

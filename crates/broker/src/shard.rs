@@ -181,6 +181,18 @@ impl Shard {
         self.applied.load(Ordering::Acquire)
     }
 
+    /// Up to which index the catalog that the shard goes by is applied here.
+    pub(crate) fn catalog_applied(&self) -> u64 {
+        self.catalog.as_ref().map_or(0, |catalog| catalog.applied())
+    }
+
+    /// Waits until that is so much.
+    pub(crate) async fn catalog_applied_to(&self, index: u64) {
+        if let Some(catalog) = &self.catalog {
+            catalog.applied_to(index).await;
+        }
+    }
+
     /// Waits until the log is applied up to this index, which is committed.
     pub(crate) async fn applied_to(&self, index: u64) {
         self.applied_awaited.fetch_add(1, Ordering::SeqCst);

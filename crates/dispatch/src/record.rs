@@ -1,5 +1,6 @@
 //! Records as they enter the engine and leave it, always without their bodies.
 
+use serde::{Deserialize, Serialize};
 use base::{Offset, OffsetRanges};
 
 use crate::{ConsumerId, Selection, SessionId, Token};
@@ -71,7 +72,7 @@ impl Assignment {
 }
 
 /// Why a record will not be delivered any more.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum DeadReason {
     /// A consumer said so.
     Rejected,
@@ -82,7 +83,7 @@ pub enum DeadReason {
 }
 
 /// What is known about a record, as seen from outside.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum RecordState {
     Ready,
     /// Ready but for an earlier record of its key that is not settled yet.
@@ -104,7 +105,7 @@ pub enum RecordState {
     },
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Peeked {
     pub partition: u32,
     pub offset: Offset,
@@ -122,7 +123,7 @@ pub struct Delayed {
 }
 
 /// A lease, for operators.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LeaseView {
     pub partition: u32,
     pub offset: Offset,

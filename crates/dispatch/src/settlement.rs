@@ -1,12 +1,13 @@
 //! How a consumer ends leases, and selects them.
 
+use serde::{Deserialize, Serialize};
 use base::Offset;
 use thiserror::Error;
 
 use crate::{SessionId, Token};
 
 /// Which leases a settlement is about.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Selection {
     /// The lease of a record in this partition that has this token.
     Lease { partition: u32, token: Token },
@@ -27,7 +28,7 @@ impl Selection {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Settlement {
     /// The record is done.
     Accept,

@@ -52,6 +52,23 @@ impl SharedBatch {
         Ok(Self { header, body, places: places.into() })
     }
 
+    /// Some of a batch's records, unpacked, one behind the other: what another node read and handed on. `header` is
+    /// the whole batch's. Reads every record once: there are exactly so many, in rising order, and nothing else.
+    pub fn of_records(header: BatchHeader, body: Bytes, count: usize) -> Result<Self, BatchError> {
+        let record_count = i32::try_from(count).unwrap_or(i32::MAX);
+        let header = BatchHeader { record_count, ..header };
+        let mut places = Vec::new();
+        let mut at = 0;
+        for record in Records::new(&header, &body) {
+            let record = record?;
+            if count > 1 {
+                places.push(Place { offset_delta: record.offset_delta as u32, at: at as u32 });
+            }
+            at += record.encoded.len();
+        }
+        Ok(Self { header, body, places: places.into() })
+    }
+
     pub fn header(&self) -> &BatchHeader {
         &self.header
     }
@@ -139,6 +156,34 @@ impl SharedRecord {
         &self.batch
     }
 
+    /// The record as it is encoded, unpacked, without a copy.
+    pub fn encoded(&self) -> Bytes {
+        let place = self.batch.places.get(self.index as usize);
+        let at = place.map_or(0, |place| place.at as usize);
+        self.batch.body.slice(at..at + self.encoded_len())
+    }
+
+    /// The same with the encoded record that `other` is, where that one follows this one in the same batch.
+    pub fn encoded_up_to(&self, other: &Self) -> Option<Bytes> {
+        if !Arc::ptr_eq(&self.batch, &other.batch) || other.index < self.index {
+            return None;
+        }
+        let place = |index: u32| self.batch.places.get(index as usize);
+        let at = place(self.index).map_or(0, |place| place.at as usize);
+        let to = place(other.index).map_or(0, |place| place.at as usize) + other.encoded_len();
+        Some(self.batch.body.slice(at..to))
+    }
+
+    /// Whether the other one is of the same batch in memory, and the record right behind this one.
+    pub fn is_followed_by(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.batch, &other.batch) && other.index == self.index + 1
+    }
+
+    /// Whether the other one is of the same batch in memory, and comes behind this one.
+    pub fn is_before(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.batch, &other.batch) && other.index > self.index
+    }
+
     /// A key, value or header of [`SharedRecord::view`] as bytes that live on their own, without a
     /// copy. Panics when `part` is of something else.
     pub fn share(&self, part: &[u8]) -> Bytes {
@@ -169,6 +214,38 @@ mod tests {
             builder.push(number as i64, key, Some(value.as_bytes()), &header).expect("it fits");
         }
         Bytes::from(builder.finish())
+    }
+
+    #[test]
+    fn some_records_of_a_batch_are_a_batch_for_those_who_get_only_them() {
+        for compression in Compression::ALL {
+            let whole = batch(compression, 50);
+            let whole = Arc::new(SharedBatch::decode(&whole).expect("a batch"));
+            for offsets in [vec![100], vec![149], vec![103, 104, 120], (100..150).collect()] {
+                let records: Vec<_> =
+                    offsets.iter().map(|offset| whole.record(*offset).expect("there")).collect();
+                let body: Vec<u8> = records.iter().flat_map(|it| it.encoded().to_vec()).collect();
+                let some = SharedBatch::of_records(*whole.header(), body.into(), records.len());
+                let some = Arc::new(some.expect("they are whole"));
+                for (offset, record) in offsets.iter().zip(&records) {
+                    let same = some.record(*offset).expect("it is there");
+                    assert_eq!((same.value(), same.key()), (record.value(), record.key()));
+                    assert_eq!(same.view().timestamp, record.view().timestamp);
+                }
+                assert!(some.record(102).is_none() || offsets.contains(&102));
+            }
+            let (first, second) = (whole.record(100).expect("there"), whole.record(101).expect("there"));
+            assert!(first.is_followed_by(&second) && first.is_before(&second));
+            let both = first.encoded_up_to(&second).expect("in order");
+            assert_eq!(both, [first.encoded(), second.encoded()].concat());
+            assert!(second.encoded_up_to(&first).is_none() && !second.is_before(&first));
+            // Fewer, more, or out of order.
+            let header = *whole.header();
+            assert!(SharedBatch::of_records(header, both.clone(), 1).is_err());
+            assert!(SharedBatch::of_records(header, both, 3).is_err());
+            let swapped = [second.encoded(), first.encoded()].concat();
+            assert!(SharedBatch::of_records(header, swapped.into(), 2).is_err());
+        }
     }
 
     #[test]

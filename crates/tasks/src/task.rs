@@ -82,6 +82,7 @@ table! {
     PeerSession: "peer-session", Session;
     PeerRequest: "peer-request", Session;
     RemoteRequest: "peer-proxy-request", Session;
+    LeaseRelay: "peer-lease-relay", Process;
     KafkaListener: "kafka-listener", Process;
     KafkaLeaders: "peer-kafka-leaders", Process;
     KafkaGroupTimers: "kafka-group-timers", Process;

@@ -5,11 +5,12 @@
 //! when it lacks some, and what it gave back ([`Notice`]). Where all lies in one shard nothing is divided, and
 //! none of this is sent.
 
+use serde::{Deserialize, Serialize};
 use base::{LeaseGroupId, ShardId};
 use dispatch::ConsumerId;
 
 /// What is divided. Each kind has shares of its own.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub(crate) enum CreditKind {
     /// Records that a consumer may hold.
     Records(ConsumerId),
@@ -20,7 +21,7 @@ pub(crate) enum CreditKind {
 }
 
 /// What becomes of a shard's share.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Change {
     /// The shard had all of it until now. From now on what it has is its share, in this round.
     Begin { round: u32 },
@@ -38,7 +39,7 @@ pub(crate) enum Change {
 }
 
 /// What a driver tells a session that is not for its user.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Notice {
     /// Records are ready, and the share is used up; or that is so no longer. Said once, and again after
     /// a change of the share that was not enough.
@@ -59,7 +60,7 @@ pub(crate) enum Notice {
 }
 
 /// What a shard gave back of its share.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct GivenBack {
     pub(crate) round: u32,
     pub(crate) amount: u64,

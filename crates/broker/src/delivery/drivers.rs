@@ -12,8 +12,17 @@ use crate::shard::Shard;
 use super::handle::Handle;
 use super::view::find;
 
-/// What sessions and operators reach drivers by. It numbers sessions and consumers, so that no two of a node
-/// have the same number in any shard.
+/// Of the number of a session or a consumer, the bits that count those of one node since it started. Those above
+/// are the node's, so that a driver may have sessions of several nodes.
+const IDS_OF_NODE_BITS: u32 = 40;
+
+/// Whether a session or a consumer with this number is one of the node's.
+pub(super) fn is_of_node(id: u64, node: u64) -> bool {
+    id >> IDS_OF_NODE_BITS == node
+}
+
+/// What sessions and operators reach drivers by. It numbers sessions and consumers, so that no two of a cluster
+/// have the same number at the same time.
 #[derive(Debug)]
 pub(crate) struct Drivers {
     catalog: Arc<Shard>,
@@ -32,9 +41,11 @@ pub(super) struct Route {
 }
 
 impl Drivers {
-    pub(crate) fn new(catalog: Arc<Shard>, handles: Vec<Handle>) -> Self {
+    /// `node`: 0 where it is alone.
+    pub(crate) fn new(catalog: Arc<Shard>, handles: Vec<Handle>, node: u32) -> Self {
         // Session 0 is a driver's own, and consumer 0 is nobody.
-        let (last_session, last_consumer) = (AtomicU64::new(0), AtomicU64::new(0));
+        let first = || AtomicU64::new(u64::from(node) << IDS_OF_NODE_BITS);
+        let (last_session, last_consumer) = (first(), first());
         Self { catalog, handles, last_session, last_consumer }
     }
 

@@ -1,12 +1,13 @@
 //! What can go wrong with leases, per operation.
 
+use serde::{Deserialize, Serialize};
 use base::{LeaseGroupId, Offset};
 use dispatch::RemoveRefused;
 use machine::Refusal;
 
 use crate::error::{AppendError, FetchError, Unavailable};
 
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum ConsumeError {
     #[error("there is no lease group {0}")]
     UnknownGroup(LeaseGroupId),
@@ -19,7 +20,7 @@ pub enum ConsumeError {
     Unavailable(#[from] Unavailable),
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum TakeError {
     #[error("there is no lease group {0}")]
     UnknownGroup(LeaseGroupId),
@@ -28,7 +29,7 @@ pub enum TakeError {
 }
 
 /// Why one item of a settle changed nothing.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum SettleError {
     #[error("there is no lease group {0}")]
     UnknownGroup(LeaseGroupId),
@@ -66,7 +67,7 @@ pub enum BrowseError {
     Unavailable(#[from] Unavailable),
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum RemoveError {
     #[error("there is no lease group {0}")]
     UnknownGroup(LeaseGroupId),

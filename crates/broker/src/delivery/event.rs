@@ -1,11 +1,13 @@
 //! What a session is told, and how much of that it has not looked at.
 
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use base::{LeaseGroupId, Offset};
 use bytes::Bytes;
-use dispatch::{ConsumerId, Selection, Token};
+use dispatch::{ConsumerId, Selection, SessionId, Token};
 use record::{RecordView, SharedRecord};
+use tokio::sync::mpsc;
 
 use super::divided_credit::Notice;
 
@@ -19,12 +21,12 @@ pub enum Event {
     Gone { consumer: ConsumerId, reason: GoneReason },
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum GoneReason {
     /// The lease group, or its topic, was deleted.
     Deleted,
-    /// Another node leads the shard now: the session's leases there are over, and consumers join anew where
-    /// that node is.
+    /// Another node leads the shard now, and somebody else consumes the group exclusively there, or does so and
+    /// this one wanted to.
     LedElsewhere,
 }
 
@@ -47,6 +49,11 @@ impl Delivery {
     /// What names this lease in a settle.
     pub fn lease(&self) -> Selection {
         Selection::Lease { partition: self.partition, token: self.token }
+    }
+
+    /// What it counts as until its session has looked at it.
+    pub(super) fn weight(&self) -> usize {
+        self.record.encoded_len() + size_of::<Self>()
     }
 
     /// Timestamp, key, value and headers in place. Walks the record: call it once.
@@ -95,6 +102,25 @@ impl Unread {
         left <= base::limits::LEASE_SESSION_UNREAD_BYTES_MAX / 2
             && self.held_back.load(Ordering::Acquire)
             && self.held_back.swap(false, Ordering::AcqRel)
+    }
+}
+
+/// Where a session hears what it is told.
+#[derive(Clone, Debug)]
+pub(crate) enum EventSender {
+    /// It is one of this node's.
+    Here(mpsc::UnboundedSender<Sent>),
+    /// It is another node's, whose relay takes the events of all its sessions.
+    Relayed { session: SessionId, events: mpsc::UnboundedSender<(SessionId, Sent)> },
+}
+
+impl EventSender {
+    /// Who does not listen any more need not hear it.
+    pub(super) fn send(&self, sent: Sent) {
+        match self {
+            Self::Here(events) => drop(events.send(sent)),
+            Self::Relayed { session, events } => drop(events.send((*session, sent))),
+        }
     }
 }
 

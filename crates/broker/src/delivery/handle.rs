@@ -18,8 +18,9 @@ use crate::outgoing::Entered;
 use super::dead_letter::Routers;
 use super::divided_credit::{Change, CreditKind};
 use super::error::{ConsumeError, RemoveError, SettleError, TakeError, TransferError};
-use super::event::{Delivery, Sent, Unread};
+use super::event::{Delivery, EventSender, Unread};
 use super::inspect::Counters;
+use super::lent::Loan;
 use super::options::{ConsumeOptions, Credit, Settle, TakeOptions};
 use super::rates::Published;
 use super::standings::Standings;
@@ -28,7 +29,7 @@ use super::standings::Standings;
 pub(crate) enum Message {
     Open {
         session: SessionId,
-        events: mpsc::UnboundedSender<Sent>,
+        events: EventSender,
         unread: Arc<Unread>,
     },
     Close {
@@ -60,6 +61,12 @@ pub(crate) enum Message {
         session: SessionId,
         kind: CreditKind,
         change: Change,
+    },
+    /// A share as another driver had it, of a consumer that has just joined or of the session.
+    Lend {
+        session: SessionId,
+        kind: CreditKind,
+        loan: Loan,
     },
     Cancel {
         session: SessionId,
@@ -106,6 +113,26 @@ pub(crate) enum Message {
 }
 
 impl Message {
+    /// Whose it is; `None` where it is no session's.
+    pub(super) fn session(&self) -> Option<SessionId> {
+        match self {
+            Self::Open { session, .. }
+            | Self::Close { session }
+            | Self::Consume { session, .. }
+            | Self::Grant { session, .. }
+            | Self::SetCredit { session, .. }
+            | Self::Limit { session, .. }
+            | Self::Share { session, .. }
+            | Self::Lend { session, .. }
+            | Self::Cancel { session, .. }
+            | Self::Take { session, .. }
+            | Self::Settle { session, .. }
+            | Self::Transfer { session, .. }
+            | Self::Room { session } => Some(*session),
+            Self::Moved { .. } | Self::Overflowed { .. } | Self::Ask(_) | Self::Stop => None,
+        }
+    }
+
     /// Answers without having done anything. Whoever asked a question finds that nobody answers.
     pub(super) fn refuse(self, why: &Unavailable) {
         match self {
@@ -130,6 +157,7 @@ impl Message {
             | Self::SetCredit { .. }
             | Self::Limit { .. }
             | Self::Share { .. }
+            | Self::Lend { .. }
             | Self::Cancel { .. }
             | Self::Room { .. }
             | Self::Moved { .. }

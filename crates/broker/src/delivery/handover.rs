@@ -7,24 +7,24 @@
 //! begins with what is durable by then, and takes them over where nobody else led in between. Dead letters that
 //! had no room in an outbox, and transfers, go over too: nobody is told that they failed.
 //!
-//! Where another node leads, nothing goes over: consumers hear that they are gone, and whoever asks is refused.
+//! Where another node leads, leases and all that is under way are over. Sessions and their consumers go on at that
+//! node, by a [`Relay`], until this one leads again.
 
 use std::collections::VecDeque;
 use std::pin::pin;
 
+use base::limits::LEASE_MESSAGES_PER_TURN;
 use base::{HashMap, HashSet, LeaseGroupId, Offset};
 use consensus::{Consensus, Leadership};
 use dispatch::{BackOff, Claim, ConsumerId, DeadLetterClaim, Joined, SessionId};
 
-use crate::error::Unavailable;
-
 use super::commit::Unit;
 use super::dead_letters::DeadLetters;
-use super::event::GoneReason;
 use super::group::Group;
 use super::handle::{Inbox, Message};
+use super::open_session::Session;
 use super::rates::Counts;
-use super::sessions::Session;
+use super::relay::{Ground, Relay};
 use super::transfer::Transfer;
 
 #[derive(Default)]
@@ -37,8 +37,6 @@ pub(super) struct Handover {
     pub(super) counts: HashMap<LeaseGroupId, Counts>,
     /// To be handled by the next driver before all others.
     pub(super) messages: VecDeque<Message>,
-    /// Another node led since.
-    pub(super) led_elsewhere: bool,
 }
 
 /// Who uses a group, and what became of their leases.
@@ -62,28 +60,61 @@ pub(super) struct LeftTransfer {
 }
 
 impl Handover {
-    /// `None` when there will be no more.
+    /// `None` when there will be no more. `ground`: where there are other nodes, who may lead meanwhile.
     pub(super) async fn wait_for_leadership(
         &mut self,
         consensus: &Consensus,
         inbox: &mut Inbox,
+        ground: Option<&Ground>,
     ) -> Option<Leadership> {
         let mut leadership = pin!(consensus.leadership());
-        loop {
+        let ground = loop {
             tokio::select! {
                 biased;
                 leadership = &mut leadership => match leadership {
                     Ok(leadership) => return Some(leadership),
-                    Err(_) => break,
+                    Err(_) => return self.end(inbox).await,
                 },
-                _ = consensus.led_elsewhere(), if !self.led_elsewhere => self.give_up(),
+                _ = consensus.led_elsewhere(), if ground.is_some() => match ground {
+                    Some(ground) => break ground,
+                    None => continue,
+                },
                 message = inbox.recv() => match message {
                     None | Some(Message::Stop) => return None,
-                    Some(message) if self.led_elsewhere => self.refuse(message),
                     Some(message) => self.messages.push_back(message),
                 },
             }
+        };
+        let mut relay = Relay::take_over(ground.clone(), self);
+        loop {
+            relay.go_on();
+            tokio::select! {
+                biased;
+                leadership = &mut leadership => {
+                    relay.hand_over(self);
+                    match leadership {
+                        Ok(leadership) => return Some(leadership),
+                        Err(_) => return self.end(inbox).await,
+                    }
+                }
+                happened = relay.happens() => relay.on(happened),
+                message = inbox.recv() => match message {
+                    None | Some(Message::Stop) => return None,
+                    Some(message) => relay.handle(message),
+                },
+            }
+            // What is there already goes with it.
+            for _ in 0..LEASE_MESSAGES_PER_TURN {
+                match inbox.try_recv() {
+                    Ok(Message::Stop) => return None,
+                    Ok(message) => relay.handle(message),
+                    Err(_) => break,
+                }
+            }
         }
+    }
+
+    async fn end(&mut self, inbox: &mut Inbox) -> Option<Leadership> {
         // Consensus is gone. Those who wait for an answer hear that there is no driver.
         self.messages.clear();
         self.groups.clear();
@@ -93,44 +124,14 @@ impl Handover {
     }
 }
 
-impl Handover {
-    /// Another node leads.
-    fn give_up(&mut self) {
-        self.led_elsewhere = true;
-        let why = Unavailable::NotLeader;
-        for Users { consumers, mut dead, .. } in std::mem::take(&mut self.groups) {
-            dead.fail_waiters(&why);
-            for (consumer, joined) in consumers {
-                if let Some(session) = self.sessions.get_mut(&joined.session) {
-                    session.tell_gone(consumer, GoneReason::LedElsewhere);
-                }
-            }
-        }
-        for left in std::mem::take(&mut self.transfers) {
-            left.transfer.fail(&why);
-        }
-        for message in std::mem::take(&mut self.messages) {
-            self.refuse(message);
-        }
-    }
-
-    /// Sessions stay open: this node may lead again before they end.
-    fn refuse(&mut self, message: Message) {
-        match message {
-            Message::Open { .. } => self.messages.push_back(message),
-            Message::Close { session: closed } => {
-                self.sessions.remove(&closed);
-                self.messages.retain(|message| match message {
-                    Message::Open { session, .. } => *session != closed,
-                    _ => true,
-                });
-            }
-            message => message.refuse(&Unavailable::NotLeader),
-        }
-    }
-}
-
 impl Users {
+    /// Nobody has a lease: another node led.
+    pub(super) fn anew(group: LeaseGroupId, consumers: Vec<(ConsumerId, Joined)>) -> Self {
+        let (claims, back_offs, dead_letters) = (Vec::new(), Vec::new(), Vec::new());
+        let (engine, dead) = (0, DeadLetters::default());
+        Self { group, consumers, claims, back_offs, engine, dead, dead_letters }
+    }
+
     /// `None` where nobody uses the group.
     pub(super) fn of(group: &mut Group) -> Option<Self> {
         let dispatch = &group.dispatch;

@@ -1,5 +1,6 @@
 //! What operators see of lease groups.
 
+use serde::{Deserialize, Serialize};
 use base::Offset;
 use bytes::Bytes;
 use dispatch::SessionId;
@@ -53,7 +54,7 @@ impl Default for PeekOptions {
 }
 
 /// What a group holds and does.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Counters {
     /// Records that are not settled.
     pub depth: u64,

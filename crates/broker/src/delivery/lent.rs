@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use base::LeaseGroupId;
+use serde::{Deserialize, Serialize};
 
 use super::divided_credit::GivenBack;
 
@@ -26,7 +27,42 @@ pub(super) struct Lent {
     used: bool,
 }
 
+/// A share as it goes from one driver to another: where it stands, and not which records wait for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Loan {
+    round: u32,
+    granted: u64,
+    asked: u64,
+    given_back: u64,
+    told_starved: bool,
+}
+
 impl Lent {
+    pub(super) fn resume(loan: Loan) -> Self {
+        let Loan { round, granted, asked, given_back, told_starved } = loan;
+        let (starved_in, used) = (BTreeSet::new(), false);
+        Self { round, granted, asked, given_back, starved_in, told_starved, tell_again: true, used }
+    }
+
+    pub(super) fn loan(&self) -> Loan {
+        let Self { round, granted, asked, given_back, told_starved, .. } = *self;
+        Loan { round, granted, asked, given_back, told_starved }
+    }
+
+    /// Another node's driver has the share, and this is what is known of it here: it has told so much.
+    pub(super) fn note_given_back(&mut self, given: &GivenBack) -> bool {
+        let is_of_round = given.round == self.round;
+        if is_of_round {
+            self.given_back = self.given_back.max(given.in_all);
+        }
+        is_of_round
+    }
+
+    /// As [`Self::note_given_back`].
+    pub(super) fn note_told_starved(&mut self, starved: bool) {
+        self.told_starved = starved;
+    }
+
     pub(super) fn new(granted: u64, round: u32) -> Self {
         Self { granted, round, ..Self::default() }
     }

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::divided::{Divided, Told};
 use super::divided_credit::Notice;
 use super::drivers::{Drivers, Route};
-use super::event::{Event, Sent, Unread};
+use super::event::{Event, EventSender, Sent, Unread};
 use super::handle::{Handle, Message};
 use super::options::Settle;
 
@@ -49,7 +49,7 @@ impl Links {
         let several = match drivers.only() {
             Some(only) => {
                 let unread = Arc::clone(&unread);
-                only.tell(Message::Open { session, events, unread });
+                only.tell(Message::Open { session, events: EventSender::Here(events), unread });
                 None
             }
             None => Some(Mutex::new(Several {
@@ -227,7 +227,8 @@ impl Several {
         let Some(events) = &self.events else { return };
         let driver = links.drivers.of(shard);
         if self.opened.insert(shard) {
-            let (events, unread) = (events.clone(), Arc::clone(&self.unread));
+            let events = EventSender::Here(events.clone());
+            let unread = Arc::clone(&self.unread);
             driver.tell(Message::Open { session: links.session, events, unread });
         }
         driver.tell(message);

@@ -1,12 +1,13 @@
 //! What a session asks for when it consumes, takes and settles.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use base::LeaseGroupId;
 use dispatch::{Selection, Settlement};
 
 /// How much a consumer may hold.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Credit {
     /// `u32::MAX`: any number.
     pub records: u32,
@@ -23,7 +24,7 @@ impl Credit {
 }
 
 /// What gives used credit back.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum CreditReturns {
     /// A settle: credit is a window of what is unsettled (a prefetch).
     #[default]
@@ -32,7 +33,7 @@ pub enum CreditReturns {
     OnGrant,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ConsumeOptions {
     pub credit: Credit,
     pub credit_returns: CreditReturns,
@@ -59,7 +60,7 @@ impl Default for ConsumeOptions {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TakeOptions {
     pub records_max: u32,
     /// The first record is given whatever its size.
@@ -90,7 +91,7 @@ impl Default for TakeOptions {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Settle {
     pub group: LeaseGroupId,
     pub what: Selection,

@@ -3,6 +3,7 @@
 //! A meter counts by the second in a ring, and turns the ring when it is next touched: what nobody
 //! touches costs nothing, and what has been quiet for a window is forgotten whole.
 
+use serde::{Deserialize, Serialize};
 use base::{HashMap, TopicId};
 use parking_lot::Mutex;
 
@@ -11,7 +12,7 @@ pub const RATE_WINDOW_SECONDS: usize = 10;
 const WINDOW: i64 = RATE_WINDOW_SECONDS as i64;
 
 /// Records a second over the last ten seconds, or since it began if that is less (but a second).
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Rates {
     /// Of the topic: what its partitions took.
     pub published: f64,

@@ -2,65 +2,19 @@
 //!
 //! This knows which groups a session uses, and nothing of what is in them.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use base::limits::{LEASE_CONSUMERS_PER_SESSION_MAX, LEASE_SESSION_UNREAD_BYTES_MAX};
 use base::{HashMap, HashSet, LeaseGroupId, ShardId};
 use dispatch::{Assignment, ConsumerId, Joined, Pools, SessionId};
-use tokio::sync::mpsc;
 
 use super::divided_credit::{CreditKind, GivenBack, Notice};
 use super::error::ConsumeError;
-use super::event::{Delivery, Event, GoneReason, Sent, Unread};
+use super::event::{Delivery, Event, EventSender, GoneReason, Sent, Unread};
 use super::lent::Lent;
+use super::open_session::Session;
 use super::options::{ConsumeOptions, CreditReturns};
-
-#[derive(Debug)]
-pub(super) struct Session {
-    events: mpsc::UnboundedSender<Sent>,
-    unread: Arc<Unread>,
-    consumers: HashMap<ConsumerId, LeaseGroupId>,
-    /// Where it may hold leases.
-    groups: HashSet<LeaseGroupId>,
-    /// To be sent at the end of the turn.
-    outgoing: Vec<Delivery>,
-    outgoing_bytes: usize,
-    /// Behind a record that is being read again, in order.
-    waiting: VecDeque<(LeaseGroupId, Assignment)>,
-    limit: Option<u32>,
-    held_back: bool,
-    /// Of what it divides over shards.
-    lent: BTreeMap<CreditKind, Lent>,
-}
-
-impl Session {
-    fn new(events: mpsc::UnboundedSender<Sent>, unread: Arc<Unread>) -> Self {
-        Self {
-            events,
-            unread,
-            consumers: HashMap::default(),
-            groups: HashSet::default(),
-            outgoing: Vec::new(),
-            outgoing_bytes: 0,
-            waiting: VecDeque::new(),
-            limit: None,
-            held_back: false,
-            lent: BTreeMap::new(),
-        }
-    }
-
-    /// A consumer is no more. A session that does not listen any more need not hear it.
-    pub(super) fn tell_gone(&mut self, consumer: ConsumerId, reason: GoneReason) {
-        self.consumers.remove(&consumer);
-        let _ = self.events.send(Sent::Event(Event::Gone { consumer, reason }, 0));
-    }
-
-    /// How many records its consumers may hold together; none while it has too much unread.
-    fn pool(&self) -> Option<u32> {
-        if self.held_back { Some(0) } else { self.limit }
-    }
-}
 
 pub(super) struct Sessions {
     by_id: HashMap<SessionId, Session>,
@@ -103,7 +57,7 @@ impl Sessions {
     pub(super) fn open(
         &mut self,
         id: SessionId,
-        events: mpsc::UnboundedSender<Sent>,
+        events: EventSender,
         unread: Arc<Unread>,
     ) {
         self.by_id.insert(id, Session::new(events, unread));
@@ -267,7 +221,7 @@ impl Sessions {
 
     pub(super) fn tell(&self, id: SessionId, notice: Notice) {
         if let Some(session) = self.by_id.get(&id) {
-            let _ = session.events.send(Sent::Notice(notice));
+            session.events.send(Sent::Notice(notice));
         }
     }
 
@@ -284,7 +238,7 @@ impl Sessions {
     /// Tells a session which of its consumers is the active one.
     pub(super) fn tell_active(&self, id: SessionId, consumer: ConsumerId, active: bool) {
         if let Some(session) = self.by_id.get(&id) {
-            let _ = session.events.send(Sent::Event(Event::Active { consumer, active }, 0));
+            session.events.send(Sent::Event(Event::Active { consumer, active }, 0));
         }
     }
 
@@ -294,7 +248,7 @@ impl Sessions {
         if session.outgoing.is_empty() {
             self.outgoing.push(id);
         }
-        session.outgoing_bytes += delivery.record.encoded_len() + size_of::<Delivery>();
+        session.outgoing_bytes += delivery.weight();
         session.outgoing.push(delivery);
     }
 
@@ -362,7 +316,7 @@ impl Sessions {
             let deliveries = std::mem::take(&mut session.outgoing);
             let bytes = std::mem::take(&mut session.outgoing_bytes);
             session.unread.add(bytes);
-            let _ = session.events.send(Sent::Event(Event::Deliveries(deliveries), bytes));
+            session.events.send(Sent::Event(Event::Deliveries(deliveries), bytes));
             if session.unread.bytes() > LEASE_SESSION_UNREAD_BYTES_MAX && !session.held_back {
                 session.held_back = true;
                 session.unread.hold_back();
@@ -408,6 +362,7 @@ pub(super) fn joined(session: SessionId, options: &ConsumeOptions) -> Joined {
 mod tests {
     use bytes::Bytes;
     use record::{BatchBuilder, BatchOptions, SharedBatch};
+    use tokio::sync::mpsc;
 
     use super::*;
 
@@ -417,7 +372,7 @@ mod tests {
         let mut sessions = Sessions::resume(HashMap::default(), ShardId::FIRST);
         let (events, received) = mpsc::unbounded_channel();
         let unread = Arc::<Unread>::default();
-        sessions.open(1, events, Arc::clone(&unread));
+        sessions.open(1, EventSender::Here(events), Arc::clone(&unread));
         sessions.on_joined(1, 1, GROUP);
         (sessions, received, unread)
     }

@@ -38,6 +38,10 @@ impl Remote {
         Self { node: Arc::clone(node) }
     }
 
+    pub(crate) fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
     /// Asks in a task of its own. `copy` is what this node has of the shard.
     pub(crate) fn request(&self, leader: u64, shard: ShardId, copy: Weak<Shard>, request: Request) {
         let (message, awaiting) = match wire::encode(request) {

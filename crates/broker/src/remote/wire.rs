@@ -20,11 +20,13 @@ enum Asked {
     Append { batches: Vec<Batch> },
     Receive { from: ShardId, number: Offset, next: Offset, batches: Vec<Batch> },
     Execute { command: Command },
+    /// What follows is of a relay of lease sessions.
+    Relay,
 }
 
 /// A batch, apart from its bytes.
 #[derive(Debug, Serialize, Deserialize)]
-struct Batch {
+pub(crate) struct Batch {
     partition: PartitionId,
     also: Vec<PartitionId>,
     expect: Option<Offset>,
@@ -64,6 +66,18 @@ pub(crate) enum Asking {
     Execute(oneshot::Receiver<Result<Outcome, ExecuteError>>),
 }
 
+/// What another node asks.
+pub(crate) enum Decoded {
+    Request(Request, Asking),
+    /// The rest of the head, and the body.
+    Relay(Bytes, Bytes),
+}
+
+/// What the head of a relay's message begins with.
+pub(crate) fn relay_head() -> &'static [u8] {
+    &[3]
+}
+
 /// Gives the request back where it is for this node alone.
 #[expect(clippy::result_large_err, reason = "it is moved once, and is no error")]
 pub(crate) fn encode(request: Request) -> Result<(Message, Awaiting), Request> {
@@ -86,7 +100,7 @@ pub(crate) fn encode(request: Request) -> Result<(Message, Awaiting), Request> {
     Ok((Message { head: bytes_of(&asked), body }, awaiting))
 }
 
-fn divide(batches: Vec<AppendBatch>) -> (Vec<Batch>, Vec<Bytes>) {
+pub(crate) fn divide(batches: Vec<AppendBatch>) -> (Vec<Batch>, Vec<Bytes>) {
     let apart = |batch: AppendBatch| {
         let AppendBatch { partition, also, expect, bytes, .. } = batch;
         // A batch is far shorter than 4 GiB (`BATCH_BYTES_MAX`).
@@ -96,9 +110,11 @@ fn divide(batches: Vec<AppendBatch>) -> (Vec<Batch>, Vec<Bytes>) {
 }
 
 /// `None`: it is not understood.
-pub(crate) fn decode(message: Received) -> Option<(Request, Asking)> {
+pub(crate) fn decode(message: Received) -> Option<Decoded> {
     let Received { head, body } = message;
-    Some(match postcard::from_bytes(&head).ok()? {
+    let (asked, rest) = postcard::take_from_bytes(&head).ok()?;
+    let (request, asking) = match asked {
+        Asked::Relay => return Some(Decoded::Relay(head.slice_ref(rest), body)),
         Asked::Append { batches } => {
             let (reply, answer) = oneshot::channel();
             let batches = join(batches, body)?;
@@ -114,11 +130,17 @@ pub(crate) fn decode(message: Received) -> Option<(Request, Asking)> {
             let (reply, answer) = oneshot::channel();
             (Request::Execute { command, reply }, Asking::Execute(answer))
         }
-    })
+    };
+    Some(Decoded::Request(request, asking))
 }
 
-/// The links do not check a body: the batches' own checksums do.
 fn join(batches: Vec<Batch>, mut body: Bytes) -> Option<Vec<AppendBatch>> {
+    let joined = take(batches, &mut body)?;
+    body.is_empty().then_some(joined)
+}
+
+/// The batches that are in front of the body. The links do not check a body: the batches' own checksums do.
+pub(crate) fn take(batches: Vec<Batch>, body: &mut Bytes) -> Option<Vec<AppendBatch>> {
     let mut joined = Vec::with_capacity(batches.len().min(body.len()));
     for Batch { partition, also, expect, bytes } in batches {
         let length = bytes as usize;
@@ -130,7 +152,7 @@ fn join(batches: Vec<Batch>, mut body: Bytes) -> Option<Vec<AppendBatch>> {
         let header = verify_checksum(&bytes).ok()?;
         joined.push(AppendBatch { also, expect, ..AppendBatch::new(partition, header, bytes) });
     }
-    body.is_empty().then_some(joined)
+    Some(joined)
 }
 
 impl Asking {
@@ -196,7 +218,7 @@ impl Awaiting {
     }
 }
 
-fn elsewhere_append(error: AppendError) -> AppendError {
+pub(crate) fn elsewhere_append(error: AppendError) -> AppendError {
     match error {
         AppendError::Unavailable(why) => elsewhere(why).into(),
         error => error,
@@ -204,7 +226,7 @@ fn elsewhere_append(error: AppendError) -> AppendError {
 }
 
 /// That another node stops or has failed is no reason for this one to give up: a third may lead next.
-fn elsewhere(why: Unavailable) -> Unavailable {
+pub(crate) fn elsewhere(why: Unavailable) -> Unavailable {
     match why {
         Unavailable::Stopping | Unavailable::Failed(_) => Unavailable::Unanswered,
         why @ (Unavailable::NotLeader | Unavailable::Unanswered) => why,
@@ -213,4 +235,18 @@ fn elsewhere(why: Unavailable) -> Unavailable {
 
 fn bytes_of(value: &impl Serialize) -> Bytes {
     postcard::to_stdvec(value).expect("what is asked and answered can be written").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_relay_asks_begins_as_no_request_does() {
+        assert_eq!(bytes_of(&Asked::Relay), relay_head());
+        let head = [relay_head(), b"the rest"].concat().into();
+        let received = Received { head, body: Bytes::from_static(b"body") };
+        let Some(Decoded::Relay(rest, body)) = decode(received) else { panic!("a relay's") };
+        assert_eq!((&rest[..], &body[..]), (&b"the rest"[..], &b"body"[..]));
+    }
 }

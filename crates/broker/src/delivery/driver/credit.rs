@@ -8,7 +8,7 @@ use dispatch::{Assignment, ConsumerId, SessionId};
 
 use super::super::divided_credit::{Change, CreditKind};
 use super::super::group::Group;
-use super::super::lent::Lent;
+use super::super::lent::{Lent, Loan};
 use super::Driver;
 
 impl Driver {
@@ -24,6 +24,23 @@ impl Driver {
                 self.change_share(id, kind, change);
                 self.enqueue_groups_of(id);
             }
+        }
+    }
+
+    /// A share that was another driver's goes on here.
+    pub(super) fn lend(&mut self, id: SessionId, kind: CreditKind, loan: Loan) {
+        let group = match kind {
+            CreditKind::Records(consumer) | CreditKind::Bytes(consumer) => {
+                let Some(group) = self.sessions.group_of(id, consumer) else { return };
+                Some(group)
+            }
+            CreditKind::Session => None,
+        };
+        self.sessions.lend(id, kind, Lent::resume(loan));
+        self.sessions.note_debt(id, kind);
+        match group {
+            Some(group) => self.groups.enqueue(group),
+            None => self.enqueue_groups_of(id),
         }
     }
 

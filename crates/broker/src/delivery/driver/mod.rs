@@ -58,6 +58,7 @@ use super::overflow::Overflowed;
 use super::places::AppendPlaces;
 use super::rates::Published;
 use super::reading::Reader;
+use super::relay::Ground;
 use super::sessions::Sessions;
 use super::takes::PendingTake;
 use super::transfer::{Transfer, Transfers};
@@ -73,18 +74,23 @@ pub(crate) struct Parts {
     pub(crate) requests: mpsc::UnboundedSender<Request>,
     pub(crate) peers: Arc<Peers>,
     pub(crate) handle: Handle,
+    /// `None` where the node is alone.
+    pub(crate) relaying: Option<Ground>,
     /// How long a driver sleeps at most, however far its next deadline is: the wall clock may be set, which
     /// has to be noticed soon, and the machine may be suspended, which a timer does not count.
     pub(crate) sleep_max: Duration,
 }
 
 /// Owns the drivers' inbox, and makes a driver for each term that this node leads in. Messages wait while
-/// there is none.
+/// there is none, and go to the driver of another node while that one leads.
 pub(crate) async fn run(parts: Parts, mut inbox: Inbox) {
     let mut left = Handover::default();
     // Records of one key meet in leases of an earlier term, too.
     let facts = Facts::default();
-    while let Some(leadership) = left.wait_for_leadership(&parts.consensus, &mut inbox).await {
+    let (consensus, relaying) = (&parts.consensus, parts.relaying.as_ref());
+    while let Some(leadership) =
+        left.wait_for_leadership(consensus, &mut inbox, relaying).await
+    {
         let begun = Instant::now();
         let driver = Driver::resume(&parts, facts.clone(), left, &leadership, inbox);
         tracing::debug!(term = leadership.term(), took = ?begun.elapsed(), "delivery begins");

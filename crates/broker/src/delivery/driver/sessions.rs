@@ -32,6 +32,7 @@ impl Driver {
                 self.enqueue_groups_of(session);
             }
             Message::Share { session, kind, change } => self.share(session, kind, change),
+            Message::Lend { session, kind, loan } => self.lend(session, kind, loan),
             Message::Cancel { session, consumer, reply } => {
                 self.cancel(session, consumer);
                 // What was handed out before is in its channel before the answer.
@@ -87,7 +88,8 @@ impl Driver {
         let (consumer, joined) = (*consumer, joined(id, options));
         found.dispatch.join(consumer, joined).map_err(|refused| match refused {
             JoinRefused::Exclusive { .. } | JoinRefused::InUse { .. } => ConsumeError::Exclusive,
-            JoinRefused::Known { .. } => unreachable!("consumer numbers are given out once"),
+            // Numbers are given out once; what another node says of its consumers is only believed.
+            JoinRefused::Known { .. } => ConsumeError::Exclusive,
         })?;
         let active = found.dispatch.is_active(consumer);
         found.consumers.insert(consumer, joined);

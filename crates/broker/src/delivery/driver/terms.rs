@@ -177,7 +177,6 @@ impl Driver {
             transfers: self.given_back,
             counts,
             messages: VecDeque::new(),
-            led_elsewhere: false,
         };
         let now = Instant::now();
         for mut group in groups {

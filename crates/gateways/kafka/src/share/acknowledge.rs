@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 
-use base::LeaseGroupId;
+use base::{LeaseGroupId, PartitionId};
 use broker::delivery::SettleError;
 use broker::{Broker, CatalogView, LeaseSession, Settle, SettleWhat, Settlement};
 use kafka_protocol::error::ResponseError;
@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
-use crate::leaders::{Referrals, is_about_leader};
+use crate::leaders::{Referrals, is_about_leader, not_leader};
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::share::answers::refer;
@@ -87,18 +87,26 @@ pub(super) fn settle(
     partitions: &[SharePartition],
 ) -> impl Future<Output = Vec<Option<Fault>>> + use<> {
     let mut settles = Vec::new();
-    let planned: Vec<_> = {
+    let plans: Vec<_> = {
         let catalog = broker.catalog();
-        let plan = |partition| match plan(&catalog, group, partition) {
-            Ok(planned) => {
+        partitions.iter().map(|partition| plan(&catalog, group, partition)).collect()
+    };
+    let ids: Vec<PartitionId> =
+        plans.iter().filter_map(|plan| plan.as_ref().ok().map(|(id, _)| *id)).collect();
+    // The member holds nothing here of what another node leads; that node knows what it holds.
+    let mut led = broker.leads_each(&ids).into_iter();
+    let planned: Vec<_> = plans
+        .into_iter()
+        .map(|plan| match plan {
+            Ok(_) if led.next() == Some(false) => Planned::Refused(not_leader()),
+            Ok((_, planned)) => {
                 let count = planned.len();
                 settles.extend(planned);
                 Planned::Settles(count)
             }
             Err(fault) => Planned::Refused(fault),
-        };
-        partitions.iter().map(plan).collect()
-    };
+        })
+        .collect();
     let reply = (!settles.is_empty()).then(|| leases.settle(settles));
     async move {
         let outcomes = match reply {
@@ -122,7 +130,7 @@ fn plan(
     catalog: &CatalogView<'_>,
     group: &str,
     partition: &SharePartition,
-) -> Result<Vec<Settle>, Fault> {
+) -> Result<(PartitionId, Vec<Settle>), Fault> {
     let ranges = match &partition.acknowledged {
         Ok(ranges) => ranges,
         Err(invalid) => return Err(Fault::new(ResponseError::InvalidRequest, invalid.0)),
@@ -141,7 +149,7 @@ fn plan(
     }
     let lease_ms = i64::from(lease_groups::lock_ms(catalog, group));
     let settle = |range: &AcknowledgedRange| settle_range(lease_group, index, range, lease_ms);
-    Ok(ranges.iter().map(settle).collect())
+    Ok((PartitionId::new(topic.id(), index), ranges.iter().map(settle).collect()))
 }
 
 fn settle_range(

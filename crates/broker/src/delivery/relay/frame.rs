@@ -1,0 +1,171 @@
+//! How a relay's batches lie in messages of a link.
+//!
+//! | asked by the node that is not the leader | head | body |
+//! |---|---|---|
+//! | begin | [`Request::Begin`] | nothing |
+//! | say | [`Request::Say`], then so many [`Said`] | batches to be appended |
+//! | hear | [`Request::Hear`] | nothing |
+//!
+//! Answers are a [`Reply`]; behind [`Reply::Heard`] come so many [`Heard`], whose records are the body. A link checks
+//! the head; the records are under a checksum that is in it, and batches have their own.
+
+use base::checksum::{crc32c, crc32c_append};
+use base::limits::{RELAY_BATCH_ITEMS_MAX, RELAY_HEAD_BYTES_MAX};
+use bytes::Bytes;
+use links::{Message, Received};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::remote::wire;
+
+use super::items::{Heard, Said};
+
+/// Which relay it is, of those that a node has served since it first started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct RelayId {
+    /// Of the node that leads.
+    pub(super) boot: u64,
+    pub(super) number: u64,
+}
+
+/// What is asked of a leader. A variant is only ever added at the end.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) enum Request {
+    Begin(Begin),
+    Say {
+        relay: RelayId,
+        /// From 0.
+        number: u64,
+        /// Up to there the node that asks has applied the catalog's log: what is asked may be about what it found
+        /// there.
+        catalog: u64,
+        items: u32,
+    },
+    Hear {
+        relay: RelayId,
+        /// Of the batch that answers it, from 0.
+        number: u64,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Begin {
+    /// Of the node that begins.
+    pub(super) boot: u64,
+    /// Which of its attempts since it started. One that comes late ends no later one's relay.
+    pub(super) attempt: u64,
+    /// In which the other node leads, as far as this one knows.
+    pub(super) term: Option<u64>,
+}
+
+/// A variant is only ever added at the end.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) enum Reply {
+    /// The term in which the node leads.
+    Begun { relay: RelayId, term: u64 },
+    /// A batch was taken.
+    Taken,
+    Heard { items: u32, checksum: u32 },
+    /// There is no such relay, or not any more, or there can be none.
+    Over,
+}
+
+/// What another node sent is not what this one knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(super) enum Malformed {
+    #[error("the head cannot be read")]
+    Head,
+    #[error("there is more in it than a batch may hold")]
+    TooMuch,
+    #[error("its records cannot be read")]
+    Records,
+    #[error("the records' checksum is wrong")]
+    Checksum,
+    #[error("a session may not say that")]
+    NotSane,
+    #[error("a session or a consumer of another node, or one that is not there")]
+    NotIts,
+}
+
+pub(super) fn request(request: &Request) -> Message {
+    Message::of_head(head_of(wire::relay_head(), request, &[]))
+}
+
+pub(super) fn say(request: &Request, items: &[Vec<u8>], body: Vec<Bytes>) -> Message {
+    Message { head: head_of(wire::relay_head(), request, items), body }
+}
+
+/// What follows [`wire::relay_head`], with the body.
+pub(super) fn read_request(
+    head: &[u8],
+    body: Bytes,
+) -> Result<(Request, Vec<Said>, Bytes), Malformed> {
+    let (request, rest) = start(head)?;
+    let count = match &request {
+        Request::Say { items, .. } => *items,
+        Request::Begin(_) | Request::Hear { .. } => 0,
+    };
+    let items = items(rest, count)?;
+    Ok((request, items, body))
+}
+
+pub(super) fn reply(reply: &Reply) -> Message {
+    Message::of_head(head_of(&[], reply, &[]))
+}
+
+/// A batch of what sessions hear.
+pub(super) fn heard(items: &[Vec<u8>], body: Vec<Bytes>) -> Message {
+    let checksum = body.iter().fold(0, |sum, part| crc32c_append(sum, part));
+    let reply = Reply::Heard { items: items.len() as u32, checksum };
+    Message { head: head_of(&[], &reply, items), body }
+}
+
+pub(super) fn read_reply(received: Received) -> Result<(Reply, Vec<Heard>, Bytes), Malformed> {
+    let Received { head, body } = received;
+    let (reply, rest) = start(&head)?;
+    let count = match reply {
+        Reply::Heard { items, checksum } => {
+            if crc32c(&body) != checksum {
+                return Err(Malformed::Checksum);
+            }
+            items
+        }
+        _ => 0,
+    };
+    let items = items(rest, count)?;
+    Ok((reply, items, body))
+}
+
+pub(super) fn encoded(item: &impl Serialize) -> Vec<u8> {
+    postcard::to_stdvec(item).expect("what a relay carries can be written")
+}
+
+fn head_of(before: &[u8], first: &impl Serialize, items: &[Vec<u8>]) -> Bytes {
+    let first = encoded(first);
+    let bytes = before.len() + first.len() + items.iter().map(Vec::len).sum::<usize>();
+    let mut head = Vec::with_capacity(bytes);
+    head.extend_from_slice(before);
+    head.extend_from_slice(&first);
+    items.iter().for_each(|item| head.extend_from_slice(item));
+    head.into()
+}
+
+fn start<T: DeserializeOwned>(head: &[u8]) -> Result<(T, &[u8]), Malformed> {
+    if head.len() > RELAY_HEAD_BYTES_MAX {
+        return Err(Malformed::TooMuch);
+    }
+    postcard::take_from_bytes(head).map_err(|_| Malformed::Head)
+}
+
+fn items<T: DeserializeOwned>(mut rest: &[u8], count: u32) -> Result<Vec<T>, Malformed> {
+    if count as usize > RELAY_BATCH_ITEMS_MAX {
+        return Err(Malformed::TooMuch);
+    }
+    let mut items = Vec::new();
+    for _ in 0..count {
+        let (item, behind) = postcard::take_from_bytes(rest).map_err(|_| Malformed::Head)?;
+        items.push(item);
+        rest = behind;
+    }
+    rest.is_empty().then_some(items).ok_or(Malformed::Head)
+}

@@ -1,0 +1,123 @@
+//! Deliveries as they lie in a batch of a relay: what names them in its head, their records in its body.
+//!
+//! Records are slices of the batches that the leader has in memory, and of the buffer in which the other node
+//! received them: nothing is copied between the log and that node's client but by the kernel.
+
+use std::sync::Arc;
+
+use base::{LeaseGroupId, Offset};
+use bytes::Bytes;
+use dispatch::{ConsumerId, Token};
+use record::{BatchHeader, HEADER_LEN, SharedBatch};
+use serde::{Deserialize, Serialize};
+
+use super::super::event::Delivery;
+use super::frame::Malformed;
+
+/// In the order of delivery.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Handed(Vec<Run>);
+
+/// Deliveries of records of one batch, in rising order.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Run {
+    group: LeaseGroupId,
+    partition: u32,
+    /// The batch's, as it is stored.
+    header: Vec<u8>,
+    /// Of the records, unpacked, in the body.
+    bytes: u32,
+    leases: Vec<Lease>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Lease {
+    consumer: ConsumerId,
+    token: Token,
+    offset: Offset,
+    attempt: u16,
+}
+
+impl Handed {
+    /// Adds what is in the records to the body.
+    pub(super) fn new(deliveries: &[Delivery], body: &mut Vec<Bytes>) -> Self {
+        let mut runs = Vec::new();
+        let mut rest = deliveries;
+        while let Some(first) = rest.first() {
+            let joins = |(one, next): (&Delivery, &Delivery)| {
+                one.group == next.group
+                    && one.partition == next.partition
+                    && one.record.is_before(&next.record)
+            };
+            let more = rest.iter().zip(&rest[1..]).take_while(|pair| joins(*pair)).count();
+            let (run, others) = rest.split_at(more + 1);
+            rest = others;
+            runs.push(Run::new(first, run, body));
+        }
+        Self(runs)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The deliveries, whose records are in front of the body.
+    pub(super) fn read(self, body: &mut Bytes) -> Result<Vec<Delivery>, Malformed> {
+        let mut deliveries = Vec::new();
+        for run in self.0 {
+            run.read(body, &mut deliveries)?;
+        }
+        Ok(deliveries)
+    }
+}
+
+impl Run {
+    fn new(first: &Delivery, run: &[Delivery], body: &mut Vec<Bytes>) -> Self {
+        let mut header = [0; HEADER_LEN];
+        first.record.batch().header().write(&mut header);
+        let mut bytes = 0;
+        let mut rest = run;
+        while let Some(from) = rest.first() {
+            // What lies together goes as one slice.
+            let follows = |(one, next): (&Delivery, &Delivery)| one.record.is_followed_by(&next.record);
+            let more = rest.iter().zip(&rest[1..]).take_while(|pair| follows(*pair)).count();
+            let slice = from.record.encoded_up_to(&rest[more].record);
+            let slice = slice.unwrap_or_else(|| from.record.encoded());
+            bytes += slice.len();
+            body.push(slice);
+            rest = &rest[more + 1..];
+        }
+        let lease = |delivery: &Delivery| Lease {
+            consumer: delivery.consumer,
+            token: delivery.token,
+            offset: delivery.offset,
+            attempt: delivery.attempt,
+        };
+        Self {
+            group: first.group,
+            partition: first.partition,
+            header: header.to_vec(),
+            // A batch unfolds to far less than 4 GiB.
+            bytes: bytes as u32,
+            leases: run.iter().map(lease).collect(),
+        }
+    }
+
+    fn read(self, body: &mut Bytes, deliveries: &mut Vec<Delivery>) -> Result<(), Malformed> {
+        let Self { group, partition, header, bytes, leases } = self;
+        if bytes as usize > body.len() || header.len() != HEADER_LEN {
+            return Err(Malformed::Records);
+        }
+        let header = BatchHeader::parse(&header).map_err(|_| Malformed::Records)?;
+        let records = body.split_to(bytes as usize);
+        let batch = SharedBatch::of_records(header, records, leases.len());
+        let batch = Arc::new(batch.map_err(|_| Malformed::Records)?);
+        for Lease { consumer, token, offset, attempt } in leases {
+            let record = batch.record(offset).ok_or(Malformed::Records)?;
+            let delivery =
+                Delivery { group, consumer, token, partition, offset, attempt, record };
+            deliveries.push(delivery);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,277 @@
+//! What a relay carries: what sessions of one node say to the driver of another, and what they hear.
+
+use std::time::Duration;
+
+use base::limits::{FETCH_WAIT_MAX, OPERATION_RECORDS_MAX, RELAY_TAKE_BYTES_MAX};
+use base::{LeaseGroupId, Offset};
+use dispatch::{ConsumerId, LeaseView, Peeked, Selection, SessionId};
+use serde::{Deserialize, Serialize};
+
+use crate::append::Appended;
+use crate::error::{AppendError, Unavailable};
+use crate::remote::wire::Batch;
+
+use super::super::divided_credit::{Change, CreditKind, Notice};
+use super::super::error::{ConsumeError, RemoveError, SettleError, TakeError, TransferError};
+use super::super::event::GoneReason;
+use super::super::handle::Settled;
+use super::super::inspect::Counters;
+use super::super::lent::Loan;
+use super::super::options::{ConsumeOptions, Credit, Settle, TakeOptions};
+use super::handed::Handed;
+
+/// By which an answer finds who waits for it.
+pub(super) type AskId = u64;
+
+/// What is said to the leader's driver. A variant is only ever added at the end.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Said {
+    Open {
+        session: SessionId,
+    },
+    Close {
+        session: SessionId,
+    },
+    Limit {
+        session: SessionId,
+        records: Option<u32>,
+    },
+    Consume {
+        id: AskId,
+        session: SessionId,
+        consumer: ConsumerId,
+        group: LeaseGroupId,
+        options: ConsumeOptions,
+    },
+    Lend {
+        session: SessionId,
+        kind: CreditKind,
+        loan: Loan,
+    },
+    Grant {
+        session: SessionId,
+        consumer: ConsumerId,
+        credit: Credit,
+    },
+    SetCredit {
+        session: SessionId,
+        consumer: ConsumerId,
+        credit: Credit,
+    },
+    Share {
+        session: SessionId,
+        kind: CreditKind,
+        change: Change,
+    },
+    Cancel {
+        id: AskId,
+        session: SessionId,
+        consumer: ConsumerId,
+    },
+    Take {
+        id: AskId,
+        session: SessionId,
+        group: LeaseGroupId,
+        options: TakeOptions,
+    },
+    /// Nobody waits for that take any more.
+    GiveUp {
+        id: AskId,
+    },
+    Settle {
+        /// `None`: nobody waits for the answer.
+        id: Option<AskId>,
+        session: SessionId,
+        settles: Vec<Settle>,
+    },
+    Transfer {
+        id: AskId,
+        session: SessionId,
+        settles: Vec<Settle>,
+        batches: Vec<Batch>,
+    },
+    /// The session has looked at so much of what it was sent.
+    Read {
+        session: SessionId,
+        bytes: u64,
+    },
+    Ask {
+        id: AskId,
+        question: Asked,
+    },
+}
+
+/// What operators ask ([`super::super::handle::Question`]).
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Asked {
+    Counters {
+        group: LeaseGroupId,
+    },
+    Unsettled {
+        group: LeaseGroupId,
+        partition: u32,
+        from: Offset,
+        records_max: u32,
+    },
+    Leases {
+        group: LeaseGroupId,
+        after: Option<(u32, Offset)>,
+        leases_max: u32,
+    },
+    Purge {
+        group: LeaseGroupId,
+    },
+    Remove {
+        group: LeaseGroupId,
+        partition: u32,
+        offset: Offset,
+    },
+    Free {
+        group: LeaseGroupId,
+        partition: u32,
+        offsets: Vec<Offset>,
+    },
+    MoveAway {
+        group: LeaseGroupId,
+        partition: u32,
+        offsets: Vec<Offset>,
+        batches: Vec<Batch>,
+    },
+}
+
+/// What sessions of the other node hear. A variant is only ever added at the end.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Heard {
+    Deliveries {
+        session: SessionId,
+        /// What it counts as, until [`Said::Read`] says that it was looked at.
+        weight: u64,
+        handed: Handed,
+    },
+    Active {
+        session: SessionId,
+        consumer: ConsumerId,
+        active: bool,
+    },
+    Gone {
+        session: SessionId,
+        consumer: ConsumerId,
+        reason: GoneReason,
+    },
+    Notice {
+        session: SessionId,
+        notice: Notice,
+    },
+    Answer {
+        id: AskId,
+        answer: Answer,
+    },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Answer {
+    Consumed(Result<bool, ConsumeError>),
+    Cancelled,
+    Taken(Result<Handed, TakeError>),
+    Settled(Settled),
+    Transferred(Result<Vec<Option<Appended>>, Refused>),
+    Counters(Option<Counters>),
+    Unsettled(Option<Vec<Peeked>>),
+    Leases(Vec<LeaseView>),
+    /// With what became of it in the log.
+    Purged(Result<(u64, Settled), RemoveError>),
+    Removed(Result<Settled, RemoveError>),
+    Free(Option<Vec<bool>>),
+    /// The driver has ended without one.
+    None,
+}
+
+/// Why a transfer is refused: what a driver says, which has none of its parts in other shards.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Refused {
+    Settle { item: u64, source: SettleError },
+    Append { batch: u64, source: AppendError },
+    Unavailable(Unavailable),
+}
+
+impl From<TransferError> for Refused {
+    fn from(error: TransferError) -> Self {
+        match error {
+            TransferError::Settle { item, source } => Self::Settle { item: item as u64, source },
+            TransferError::Append { batch, source } => Self::Append { batch: batch as u64, source },
+            TransferError::Unavailable(why) => Self::Unavailable(why),
+            // A driver knows its own shard only.
+            TransferError::Partly(_) => Self::Unavailable(Unavailable::Unanswered),
+        }
+    }
+}
+
+impl From<Refused> for TransferError {
+    fn from(refused: Refused) -> Self {
+        let place = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        match refused {
+            Refused::Settle { item, source } => Self::Settle { item: place(item), source },
+            Refused::Append { batch, source } => Self::Append { batch: place(batch), source },
+            Refused::Unavailable(why) => Self::Unavailable(why),
+        }
+    }
+}
+
+/// Offsets are those that Kafka's `i64` can name, here as everywhere else.
+const OFFSET_MAX: Offset = i64::MAX as Offset;
+
+impl Said {
+    /// Whether a driver may be told this: what sessions of its own node cannot say is refused.
+    pub(super) fn is_sane(&self) -> bool {
+        match self {
+            Self::Take { options, .. } => {
+                options.wait <= FETCH_WAIT_MAX
+                    && options.records_max > 0
+                    && options.bytes_max <= RELAY_TAKE_BYTES_MAX
+                    && options.partitions.is_sorted()
+            }
+            Self::Settle { settles, .. } | Self::Transfer { settles, .. } => {
+                settles.iter().all(is_sane)
+            }
+            Self::Ask { question, .. } => question.is_sane(),
+            _ => true,
+        }
+    }
+}
+
+fn is_sane(settle: &Settle) -> bool {
+    match settle.what {
+        Selection::Lease { .. } => true,
+        Selection::Range { first, last, .. } => first <= last && last < OFFSET_MAX,
+        Selection::UpTo { last, .. } => last < OFFSET_MAX,
+    }
+}
+
+impl Asked {
+    fn is_sane(&self) -> bool {
+        let at_most = OPERATION_RECORDS_MAX as u32;
+        match self {
+            Self::Counters { .. } | Self::Purge { .. } => true,
+            Self::Unsettled { from, records_max, .. } => {
+                *from < OFFSET_MAX && *records_max <= at_most
+            }
+            Self::Leases { after, leases_max, .. } => {
+                after.is_none_or(|(_, offset)| offset < OFFSET_MAX) && *leases_max <= at_most
+            }
+            Self::Remove { offset, .. } => *offset < OFFSET_MAX,
+            Self::Free { offsets, .. } | Self::MoveAway { offsets, .. } => {
+                offsets.iter().all(|offset| *offset < OFFSET_MAX)
+            }
+        }
+    }
+}
+
+/// What a take may ask for through a relay, with the time that is left to wait.
+pub(super) fn take_options(options: &TakeOptions, wait: Duration) -> TakeOptions {
+    TakeOptions {
+        records_max: options.records_max.max(1),
+        bytes_max: options.bytes_max.min(RELAY_TAKE_BYTES_MAX),
+        wait: wait.min(FETCH_WAIT_MAX),
+        ..options.clone()
+    }
+}

@@ -1,0 +1,167 @@
+//! The way to the leader, once it has begun: batches in order, a few at a time, in both directions.
+//!
+//! Requests of a link may overtake one another, so each batch has a number, and is looked at in its turn. What sessions
+//! hear comes as answers: some requests to hear always wait at the leader.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use base::ShardId;
+use base::limits::{RELAY_BATCHES_IN_FLIGHT, REMOTE_ANSWERED_WITHIN};
+use bytes::Bytes;
+use cluster::Node;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use links::{Message, NodeId, Received, RequestError};
+use world::Instant;
+
+use super::frame::{self, Malformed, RelayId, Reply, Request};
+use super::items::{AskId, Heard, Said};
+
+pub(super) type Answered = Result<Received, RequestError>;
+
+/// What is to be said, in order.
+pub(super) enum Out {
+    Said(Said),
+    /// What somebody waits for.
+    Ask(AskId),
+}
+
+/// What has come from the leader.
+pub(super) enum Came {
+    Taken(Answered),
+    Heard(u64, Answered),
+}
+
+/// A batch that is being made.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub(super) items: Vec<Vec<u8>>,
+    pub(super) body: Vec<Bytes>,
+    pub(super) bytes: usize,
+}
+
+impl Batch {
+    pub(super) fn add(&mut self, item: Vec<u8>, body: Vec<Bytes>) {
+        self.bytes += item.len() + body.iter().map(Bytes::len).sum::<usize>();
+        self.items.push(item);
+        self.body.extend(body);
+    }
+}
+
+/// Why a relay is over.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Over {
+    #[error("the leader has ended it")]
+    Ended,
+    #[error(transparent)]
+    Link(#[from] RequestError),
+    #[error("what the leader says is not understood: {0}")]
+    Malformed(#[from] Malformed),
+    #[error("another node leads, or in another term")]
+    Moved,
+}
+
+pub(super) struct Line {
+    pub(super) leader: Leader,
+    relay: RelayId,
+    pub(super) queue: VecDeque<Out>,
+    next_said: u64,
+    said_in_flight: usize,
+    next_asked: u64,
+    next_heard: u64,
+    early: BTreeMap<u64, (Vec<Heard>, Bytes)>,
+    asks: FuturesUnordered<BoxFuture<'static, Came>>,
+}
+
+/// Whom the relay is to.
+#[derive(Clone)]
+pub(super) struct Leader {
+    pub(super) here: Arc<Node>,
+    pub(super) node: NodeId,
+    pub(super) shard: ShardId,
+    /// In which it leads; `None`: not known.
+    pub(super) term: Option<u64>,
+}
+
+impl Leader {
+    pub(super) fn ask(&self, message: Message) -> BoxFuture<'static, Answered> {
+        let Self { here, node, shard, .. } = self.clone();
+        let deadline = Instant::now() + REMOTE_ANSWERED_WITHIN;
+        async move { here.ask(node, shard, message, deadline).await }.boxed()
+    }
+}
+
+impl Line {
+    pub(super) fn new(leader: Leader, relay: RelayId) -> Self {
+        let mut line = Self {
+            leader,
+            relay,
+            queue: VecDeque::new(),
+            next_said: 0,
+            said_in_flight: 0,
+            next_asked: 0,
+            next_heard: 0,
+            early: BTreeMap::new(),
+            asks: FuturesUnordered::new(),
+        };
+        (0..RELAY_BATCHES_IN_FLIGHT).for_each(|_| line.hear());
+        line
+    }
+
+    pub(super) fn may_say(&self) -> bool {
+        self.said_in_flight < RELAY_BATCHES_IN_FLIGHT
+    }
+
+    pub(super) fn say(&mut self, batch: Batch, catalog: u64) {
+        let Batch { items, body, .. } = batch;
+        let (relay, number) = (self.relay, self.next_said);
+        self.next_said += 1;
+        self.said_in_flight += 1;
+        let request = Request::Say { relay, number, catalog, items: items.len() as u32 };
+        let answered = self.leader.ask(frame::say(&request, &items, body));
+        self.asks.push(answered.map(Came::Taken).boxed());
+    }
+
+    fn hear(&mut self) {
+        let (relay, number) = (self.relay, self.next_asked);
+        self.next_asked += 1;
+        let answered = self.leader.ask(frame::request(&Request::Hear { relay, number }));
+        self.asks.push(answered.map(move |answered| Came::Heard(number, answered)).boxed());
+    }
+
+    /// Dropping the future loses nothing.
+    pub(super) async fn comes(&mut self) -> Came {
+        match self.asks.next().await {
+            Some(came) => came,
+            // There are always some who hear.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The batches that are next in their order.
+    pub(super) fn on_came(&mut self, came: Came) -> Result<Vec<(Vec<Heard>, Bytes)>, Over> {
+        let (number, answered) = match came {
+            Came::Taken(answered) => {
+                self.said_in_flight -= 1;
+                return match frame::read_reply(answered?)? {
+                    (Reply::Taken, ..) => Ok(Vec::new()),
+                    _ => Err(Over::Ended),
+                };
+            }
+            Came::Heard(number, answered) => (number, answered),
+        };
+        let (Reply::Heard { .. }, items, body) = frame::read_reply(answered?)? else {
+            return Err(Over::Ended);
+        };
+        self.early.insert(number, (items, body));
+        let mut next = Vec::new();
+        while let Some(batch) = self.early.remove(&self.next_heard) {
+            self.next_heard += 1;
+            next.push(batch);
+            self.hear();
+        }
+        Ok(next)
+    }
+}

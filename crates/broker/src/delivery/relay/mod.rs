@@ -1,0 +1,502 @@
+//! Lease sessions of a node that does not lead the shard.
+//!
+//! The shard's inbox has one owner on each node. Where the node leads, that is the driver; where another one does, it
+//! is a [`Relay`]: it says to the leader what sessions here say, and they hear what their sessions there hear. The
+//! leader has a session for each of them ([`serving`]), which its driver takes for one of its own.
+//!
+//! A relay is between two processes and in one term. Whatever ends it ends the leases that went through it; sessions,
+//! and consumers with their credit, are kept ([`roster`]), and go on at the node that leads next.
+//!
+//! * `items`, `handed`, `frame`: what is carried, and how it lies in messages
+//! * `waiting`: who waits for answers; `line`: batches in order; `speaking`: what messages say
+//! * `serving`, `served`, `answering`: the leader's side
+
+mod answering;
+mod frame;
+mod handed;
+mod items;
+mod line;
+mod roster;
+mod served;
+pub(crate) mod serving;
+mod speaking;
+
+
+mod waiting;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use base::limits::{
+    LEASE_SESSION_UNREAD_BYTES_MAX, LINK_MESSAGE_BYTES_MAX, RELAY_BATCH_BYTES,
+    RELAY_BATCH_ITEMS_MAX, RELAY_HEAD_BYTES_MAX, RELAY_IDLE_MAX, RELAY_RETRY_EVERY,
+    RELAY_SIGN_EVERY, REMOTE_ANSWERED_WITHIN,
+};
+use bytes::Bytes;
+use cluster::Node;
+use consensus::Role;
+use dispatch::{SessionId, Settlement};
+use futures_util::future::BoxFuture;
+use links::NodeId;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use crate::error::Unavailable;
+use crate::shard::Shard;
+
+use super::drivers::is_of_node;
+use super::event::{Delivery, Event, Sent};
+use super::handover::{Handover, Users};
+use super::options::Settle;
+
+use frame::{Begin, Malformed, Reply, Request};
+use items::{Answer, AskId, Heard, Said};
+use line::{Answered, Batch, Came, Leader, Line, Out, Over};
+use roster::Roster;
+use waiting::{Follows, Got, Waiters, Waiting};
+
+/// What relays of one shard need, for as long as the node runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Ground {
+    pub(crate) node: Arc<Node>,
+    pub(crate) shard: Arc<Shard>,
+    /// What this node is in the shard's group.
+    pub(crate) role: watch::Receiver<Role>,
+    /// Numbers attempts to begin, so that one that comes late is known for that.
+    pub(crate) attempts: Arc<std::sync::atomic::AtomicU64>,
+}
+
+/// So much of what a session has looked at is reported by itself; less goes with whatever is said next.
+const READ_TOLD_BYTES: u64 = (LEASE_SESSION_UNREAD_BYTES_MAX / 8) as u64;
+
+/// The owner of the inbox while another node leads.
+pub(super) struct Relay {
+    ground: Ground,
+    roster: Roster,
+    waiters: Waiters,
+    /// What sessions were sent, and the leader has not been told that they have looked at it.
+    owed: BTreeMap<SessionId, u64>,
+    /// Those that have looked at it.
+    read: BTreeSet<SessionId>,
+    state: State,
+    sweep_at: Instant,
+    idle_since: Option<Instant>,
+}
+
+enum State {
+    /// There is no leader that is known, or the next attempt is due then.
+    Apart(Instant),
+    Beginning(Leader, BoxFuture<'static, Answered>),
+    Through(Box<Line>),
+}
+
+pub(super) enum Happened {
+    /// This node has another role.
+    Role,
+    Begun(Answered),
+    Came(Came),
+    Time,
+}
+
+impl Relay {
+    /// Takes over what the last driver of this node left, or who has come before there was one.
+    pub(super) fn take_over(mut ground: Ground, left: &mut Handover) -> Self {
+        ground.role.mark_unchanged();
+        let here = ground.node.identity().at.node.0;
+        let now = Instant::now();
+        let mut roster = Roster::default();
+        for (id, mut session) in std::mem::take(&mut left.sessions) {
+            // Another node's relay to this one is over, and its sessions are with it.
+            if is_of_node(id, here) {
+                session.held_back = false;
+                session.groups.clear();
+                session.consumers.clear();
+                roster.sessions.insert(id, session);
+            }
+        }
+        let why = Unavailable::NotLeader;
+        for Users { group, consumers, mut dead, .. } in std::mem::take(&mut left.groups) {
+            dead.fail_waiters(&why);
+            for (consumer, joined) in consumers {
+                roster.add(group, consumer, joined);
+            }
+        }
+        for left in std::mem::take(&mut left.transfers) {
+            left.transfer.fail(&why);
+        }
+        let mut relay = Self {
+            ground,
+            roster,
+            waiters: Waiters::default(),
+            owed: BTreeMap::new(),
+            read: BTreeSet::new(),
+            state: State::Apart(now),
+            sweep_at: now,
+            idle_since: None,
+        };
+        for message in std::mem::take(&mut left.messages) {
+            relay.handle(message);
+        }
+        relay
+    }
+
+    /// This node leads: its driver goes on with the sessions. What is not answered goes to it as messages.
+    pub(super) fn hand_over(mut self, left: &mut Handover) {
+        self.end(&Over::Moved);
+        let handed = self.roster.hand_over();
+        left.sessions = handed.sessions;
+        left.groups = handed.groups.into_iter().map(|(group, all)| Users::anew(group, all)).collect();
+        left.messages.extend(handed.messages);
+        for (_, entry) in std::mem::take(&mut self.waiters.all) {
+            left.messages.extend(entry.waiting.into_message(Instant::now()));
+        }
+    }
+
+    /// Dropping the future loses nothing.
+    pub(super) async fn happens(&mut self) -> Happened {
+        let deadline = self.deadline();
+        let comes = async {
+            match &mut self.state {
+                State::Apart(_) => std::future::pending().await,
+                State::Beginning(_, answered) => Happened::Begun(answered.await),
+                State::Through(line) => Happened::Came(line.comes().await),
+            }
+        };
+        let role = async {
+            if self.ground.role.changed().await.is_err() {
+                // Consensus has ended, which is reported by itself.
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = role => Happened::Role,
+            happened = comes => happened,
+            () = sleep_until(deadline) => Happened::Time,
+        }
+    }
+
+    /// Until which nothing happens by itself.
+    fn deadline(&self) -> Instant {
+        match &self.state {
+            State::Apart(again_at) if self.is_used() && self.leader().is_some() => {
+                self.sweep_at.min(*again_at)
+            }
+            _ => self.sweep_at,
+        }
+    }
+
+    pub(super) fn on(&mut self, happened: Happened) {
+        match happened {
+            Happened::Role => self.on_role(),
+            Happened::Begun(answered) => self.on_begun(answered),
+            Happened::Came(came) => self.on_came(came),
+            Happened::Time => {}
+        }
+        self.sweep();
+    }
+
+    fn is_used(&self) -> bool {
+        !self.roster.is_empty() || !self.waiters.all.is_empty()
+    }
+
+    /// The other node that leads, and in which term.
+    fn leader(&self) -> Option<(u64, Option<u64>)> {
+        let role = *self.ground.role.borrow();
+        let term = match role {
+            Role::Follower { term, .. } => Some(term),
+            _ => None,
+        };
+        Some((role.other_leader()?, term))
+    }
+
+    fn on_role(&mut self) {
+        self.ground.role.mark_unchanged();
+        // While no leader is known the one that was may lead on.
+        let Some((node, term)) = self.leader() else { return };
+        let known = match &self.state {
+            State::Apart(_) => return self.state = State::Apart(Instant::now()),
+            State::Beginning(leader, _) => leader,
+            State::Through(line) => &line.leader,
+        };
+        let is_same = known.term.zip(term).is_none_or(|(known, now)| known == now);
+        if known.node != NodeId(node) || !is_same {
+            self.end(&Over::Moved);
+            self.state = State::Apart(Instant::now());
+        }
+    }
+
+    /// Begins where that is due, and says what there is to say.
+    pub(super) fn go_on(&mut self) {
+        if let State::Apart(again_at) = &self.state
+            && *again_at <= Instant::now()
+            && self.is_used()
+            && let Some((node, term)) = self.leader()
+        {
+            let (here, shard) = (Arc::clone(&self.ground.node), self.ground.shard.role().shard());
+            let leader = Leader { node: NodeId(node), shard, term, here };
+            let boot = leader.here.identity().at.boot;
+            let attempt = self.ground.attempts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let begin = Request::Begin(Begin { boot, attempt, term });
+            let answered = leader.ask(frame::request(&begin));
+            self.state = State::Beginning(leader, answered);
+        }
+        self.flush();
+    }
+
+    fn on_begun(&mut self, answered: Answered) {
+        let again_at = State::Apart(Instant::now() + RELAY_RETRY_EVERY);
+        let State::Beginning(mut leader, _) = std::mem::replace(&mut self.state, again_at) else {
+            return;
+        };
+        let begun = answered.map_err(Over::from).and_then(|it| Ok(frame::read_reply(it)?));
+        match begun {
+            Ok((Reply::Begun { relay, term }, ..)) => {
+                leader.term = Some(term);
+                let mut line = Box::new(Line::new(leader, relay));
+                self.introduce(&mut line);
+                tracing::debug!(shard = %line.leader.shard, leader = %line.leader.node, "leases are relayed");
+                self.state = State::Through(line);
+            }
+            // It is not the leader, not yet or not any more.
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, "a relay of leases does not begin"),
+        }
+    }
+
+    /// Says who is here, and asks what is unanswered.
+    fn introduce(&mut self, line: &mut Line) {
+        let mut ids: Vec<SessionId> = self.roster.sessions.keys().copied().collect();
+        ids.sort_unstable();
+        for id in ids {
+            line.queue.push_back(Out::Said(Said::Open { session: id }));
+            let Some(session) = self.roster.sessions.get(&id) else { continue };
+            if session.limit.is_some() {
+                let said = Said::Limit { session: id, records: session.limit };
+                line.queue.push_back(Out::Said(said));
+            }
+            self.lend(id, None, line);
+        }
+        let unanswered: Vec<AskId> = self.waiters.all.keys().copied().collect();
+        for consumer in self.roster.in_order() {
+            let out = self.joining(consumer);
+            line.queue.extend(out);
+            if let Some(member) = self.roster.member(consumer) {
+                self.lend(member.session, Some(consumer), line);
+            }
+        }
+        line.queue.extend(unanswered.into_iter().map(Out::Ask));
+    }
+
+    /// The relay is over: leases that went through it are, too.
+    fn end(&mut self, why: &Over) {
+        if let State::Through(line) = &self.state {
+            let (shard, leader) = (line.leader.shard, line.leader.node);
+            tracing::debug!(%shard, %leader, %why, "a relay of leases is over");
+        }
+        let now = Instant::now();
+        self.state = State::Apart(now + RELAY_RETRY_EVERY);
+        self.owed.clear();
+        self.read.clear();
+        self.idle_since = None;
+        self.waiters.on_lost(now + REMOTE_ANSWERED_WITHIN);
+    }
+
+    /// What is looked at from time to time.
+    fn sweep(&mut self) {
+        let now = Instant::now();
+        if now < self.sweep_at {
+            return;
+        }
+        self.sweep_at = now + RELAY_SIGN_EVERY / 2;
+        let is_through = matches!(self.state, State::Through(_));
+        let idle: Vec<AskId> = self
+            .waiters
+            .all
+            .iter()
+            .filter(|(_, entry)| entry.waiting.is_idle() || (!is_through && entry.until <= now))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in idle {
+            self.give_up(id, is_through);
+        }
+        if !is_through {
+            for reply in self.roster.expired(now) {
+                let _ = reply.send(Err(Unavailable::NotLeader.into()));
+            }
+        }
+        let is_idle = is_through && !self.is_used();
+        self.idle_since = is_idle.then(|| self.idle_since.unwrap_or(now));
+        if self.idle_since.is_some_and(|since| since + RELAY_IDLE_MAX <= now) {
+            self.end(&Over::Ended);
+        }
+    }
+
+    /// Nobody waits for it any more, or it has waited for too long.
+    fn give_up(&mut self, id: AskId, is_through: bool) {
+        let Some(entry) = self.waiters.all.get_mut(&id) else { return };
+        if is_through && entry.said {
+            if let Waiting::Take(take) = &mut entry.waiting
+                && !std::mem::replace(&mut take.given_up, true)
+            {
+                self.say(Said::GiveUp { id });
+            }
+            return;
+        }
+        if let Some(waiting) = self.waiters.remove(id) {
+            waiting.refuse(&Unavailable::NotLeader);
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------ saying
+
+    fn say(&mut self, said: Said) {
+        if let State::Through(line) = &mut self.state {
+            line.queue.push_back(Out::Said(said));
+        }
+    }
+
+    fn flush(&mut self) {
+        let State::Through(line) = &mut self.state else { return };
+        while line.may_say() {
+            let owes = |id: &SessionId| self.owed.get(id).is_some_and(|it| *it >= READ_TOLD_BYTES);
+            if line.queue.is_empty() && !self.read.iter().any(owes) {
+                break;
+            }
+            let mut batch = Batch::default();
+            while batch.items.len() < RELAY_BATCH_ITEMS_MAX / 2
+                && let Some(session) = self.read.pop_first()
+            {
+                let Some(bytes) = self.owed.remove(&session) else { continue };
+                batch.add(frame::encoded(&Said::Read { session, bytes }), Vec::new());
+            }
+            while batch.items.len() < RELAY_BATCH_ITEMS_MAX
+                && batch.bytes < RELAY_BATCH_BYTES
+                && let Some(out) = line.queue.pop_front()
+            {
+                let (item, body, ask) = match out {
+                    Out::Said(said) => (frame::encoded(&said), Vec::new(), None),
+                    Out::Ask(id) => {
+                        let Some(entry) = self.waiters.all.get_mut(&id) else { continue };
+                        let Some((said, body)) = entry.waiting.say(id, Instant::now()) else {
+                            continue;
+                        };
+                        entry.said = true;
+                        (frame::encoded(&said), body, Some(id))
+                    }
+                };
+                let bytes = item.len() + body.iter().map(Bytes::len).sum::<usize>();
+                // Beside what is in the batch already.
+                let head_max = RELAY_HEAD_BYTES_MAX - 2 * RELAY_BATCH_BYTES;
+                if item.len() > head_max || bytes + 2 * RELAY_BATCH_BYTES > LINK_MESSAGE_BYTES_MAX {
+                    tracing::warn!(bytes, "too large to be relayed to the shard's leader");
+                    if let Some(waiting) = ask.and_then(|id| self.waiters.remove(id)) {
+                        waiting.refuse(&Unavailable::NotLeader);
+                    }
+                    continue;
+                }
+                batch.add(item, body);
+            }
+            if batch.items.is_empty() {
+                break;
+            }
+            line.say(batch, self.ground.shard.catalog_applied());
+        }
+    }
+
+    // ----------------------------------------------------------------------------------------- hearing
+
+    fn on_came(&mut self, came: Came) {
+        let State::Through(line) = &mut self.state else { return };
+        let heard = match line.on_came(came) {
+            Ok(heard) => heard,
+            Err(over) => return self.end(&over),
+        };
+        for (items, body) in heard {
+            if let Err(over) = self.on_heard(items, body) {
+                return self.end(&over);
+            }
+        }
+    }
+
+    fn on_heard(&mut self, items: Vec<Heard>, mut body: Bytes) -> Result<(), Over> {
+        for item in items {
+            match item {
+                Heard::Deliveries { session, weight, handed } => {
+                    let deliveries = handed.read(&mut body)?;
+                    self.deliver(session, weight, deliveries);
+                }
+                Heard::Active { consumer, active, .. } => self.roster.on_active(consumer, active),
+                Heard::Gone { consumer, reason, .. } => self.roster.gone(consumer, reason),
+                Heard::Notice { session, notice } => {
+                    self.roster.note(session, &notice);
+                    if let Some(session) = self.roster.sessions.get(&session) {
+                        session.events.send(Sent::Notice(notice));
+                    }
+                }
+                Heard::Answer { id, answer: Answer::Taken(answer) } => {
+                    let answer = match answer {
+                        Ok(handed) => Ok(handed.read(&mut body)?),
+                        Err(error) => Err(error),
+                    };
+                    self.on_answer(id, Got::Taken(answer))?;
+                }
+                Heard::Answer { id, answer } => self.on_answer(id, Got::Plain(answer))?,
+            }
+        }
+        match body.is_empty() {
+            true => Ok(()),
+            false => Err(Malformed::Records.into()),
+        }
+    }
+
+    fn deliver(&mut self, id: SessionId, weight: u64, deliveries: Vec<Delivery>) {
+        let Some(session) = self.roster.sessions.get(&id) else { return };
+        let bytes = deliveries.iter().map(Delivery::weight).sum();
+        session.unread.add(bytes);
+        let unread = Arc::clone(&session.unread);
+        let events = session.events.clone();
+        self.roster.on_deliveries(&deliveries);
+        events.send(Sent::Event(Event::Deliveries(deliveries), bytes));
+        *self.owed.entry(id).or_default() += weight;
+        let has_room = || unread.bytes() <= LEASE_SESSION_UNREAD_BYTES_MAX / 2;
+        if !has_room() {
+            // The leader holds back once it has sent as much as that again.
+            unread.hold_back();
+        }
+        // It may have read all of it just now, and then nobody would say so.
+        if has_room() {
+            self.read.insert(id);
+        }
+    }
+
+    fn on_answer(&mut self, id: AskId, got: Got) -> Result<(), Over> {
+        let Some(waiting) = self.waiters.remove(id) else { return Ok(()) };
+        if let Waiting::Consume(consumer) = waiting {
+            return self.on_consumed(consumer, got);
+        }
+        match waiting.on_answer(got) {
+            Follows::Nothing => Ok(()),
+            Follows::GiveBack(session, deliveries) => {
+                let settles = deliveries.iter().map(not_taken).collect();
+                self.say(Said::Settle { id: None, session, settles });
+                Ok(())
+            }
+            Follows::Again(waiting) => {
+                let until = Instant::now() + REMOTE_ANSWERED_WITHIN;
+                self.waiters.put_back(id, waiting, until);
+                Err(Over::Ended)
+            }
+            Follows::Mismatch => Err(Malformed::Head.into()),
+        }
+    }
+}
+
+/// Back to its place, as if it had never left.
+fn not_taken(delivery: &Delivery) -> Settle {
+    Settle {
+        group: delivery.group,
+        what: delivery.lease(),
+        settlement: Settlement::Release { delay_ms: Some(0), count: false },
+    }
+}

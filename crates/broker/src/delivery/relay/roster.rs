@@ -1,0 +1,356 @@
+//! The sessions of this node and their consumers while another node leads: what is needed to join anew at whichever
+//! node leads next, this one included.
+//!
+//! A consumer's credit is what its session gave it, changed as the driver changes it: grants are used up by what
+//! arrives here, and shares are smaller by what the driver gave back. A window is whole again when its consumer joins
+//! anew, since its leases are over.
+
+use std::collections::BTreeMap;
+
+use base::{HashMap, LeaseGroupId};
+use dispatch::{ConsumerId, Joined, SessionId};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::super::divided_credit::{Change, CreditKind, Notice};
+use super::super::error::ConsumeError;
+use super::super::event::{Delivery, Event, GoneReason, Sent};
+use super::super::handle::{Joining, Message};
+use super::super::lent::Lent;
+use super::super::open_session::Session;
+use super::super::options::{ConsumeOptions, Credit, CreditReturns};
+use super::super::sessions::joined;
+
+pub(super) type ConsumeReply = oneshot::Sender<Result<bool, ConsumeError>>;
+
+#[derive(Debug, Default)]
+pub(super) struct Roster {
+    pub(super) sessions: HashMap<SessionId, Session>,
+    members: BTreeMap<ConsumerId, Member>,
+}
+
+/// A consumer.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) session: SessionId,
+    pub(super) group: LeaseGroupId,
+    pub(super) joined: Joined,
+    /// What its session was told last, where only one of the group's consumers is active; `None`: not known here.
+    active: Option<bool>,
+    /// Who waits for it to join for the first time, and until when.
+    reply: Option<(ConsumeReply, Instant)>,
+}
+
+impl Member {
+    pub(super) fn options(&self) -> ConsumeOptions {
+        let joined = self.joined;
+        ConsumeOptions {
+            credit: Credit { records: joined.records, bytes: joined.bytes },
+            credit_returns: match joined.credit {
+                dispatch::Credit::Window => CreditReturns::OnSettle,
+                dispatch::Credit::Grants => CreditReturns::OnGrant,
+            },
+            priority: joined.priority,
+            exclusive: joined.exclusive,
+            settle_on_send: joined.settle_on_send,
+            lease_ms: joined.lease_ms,
+        }
+    }
+}
+
+impl Roster {
+    pub(super) fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+
+    /// One that a driver of this node had until it lost the shard.
+    pub(super) fn add(&mut self, group: LeaseGroupId, consumer: ConsumerId, joined: Joined) {
+        let Some(session) = self.sessions.get_mut(&joined.session) else { return };
+        session.consumers.insert(consumer, group);
+        let member =
+            Member { session: joined.session, group, joined, active: None, reply: None };
+        self.members.insert(consumer, member);
+    }
+
+    /// Nothing of it is here any more.
+    pub(super) fn close(&mut self, id: SessionId) -> bool {
+        let Some(session) = self.sessions.remove(&id) else { return false };
+        for consumer in session.consumers.keys() {
+            self.members.remove(consumer);
+        }
+        true
+    }
+
+    /// The consumer is to join for the first time.
+    pub(super) fn join(
+        &mut self,
+        id: SessionId,
+        group: LeaseGroupId,
+        joining: Joining,
+        reply: (ConsumeReply, Instant),
+    ) -> Result<(), ConsumeError> {
+        let Joining { consumer, options, divided } = joining;
+        let joined = joined(id, &options);
+        let Some(session) = self.sessions.get_mut(&id) else {
+            let _ = reply.0.send(Err(ConsumeError::UnknownGroup(group)));
+            return Err(ConsumeError::UnknownGroup(group));
+        };
+        session.consumers.insert(consumer, group);
+        for kind in divided {
+            let share = match kind {
+                CreditKind::Records(_) | CreditKind::Session => u64::from(joined.records),
+                CreditKind::Bytes(_) => joined.bytes,
+            };
+            session.lent.insert(kind, Lent::new(share, 0));
+        }
+        let reply = Some(reply);
+        let member = Member { session: id, group, joined, active: None, reply };
+        self.members.insert(consumer, member);
+        Ok(())
+    }
+
+    pub(super) fn member(&self, consumer: ConsumerId) -> Option<&Member> {
+        self.members.get(&consumer)
+    }
+
+    /// All, in the order in which they join anew: of a group with one active consumer that one first.
+    pub(super) fn in_order(&self) -> Vec<ConsumerId> {
+        let mut all: Vec<(bool, ConsumerId)> = self
+            .members
+            .iter()
+            .map(|(consumer, member)| (member.active == Some(false), *consumer))
+            .collect();
+        all.sort_unstable();
+        all.into_iter().map(|(_, consumer)| consumer).collect()
+    }
+
+    pub(super) fn remove(&mut self, consumer: ConsumerId) -> Option<Member> {
+        let member = self.members.remove(&consumer)?;
+        if let Some(session) = self.sessions.get_mut(&member.session) {
+            session.consumers.remove(&consumer);
+            session.lent.remove(&CreditKind::Records(consumer));
+            session.lent.remove(&CreditKind::Bytes(consumer));
+        }
+        Some(member)
+    }
+
+    /// The consumer is no more: its session hears it, or who waits for it to join does.
+    pub(super) fn gone(&mut self, consumer: ConsumerId, reason: GoneReason) {
+        let Some(member) = self.remove(consumer) else { return };
+        if let Some((reply, _)) = member.reply {
+            let _ = reply.send(Err(match reason {
+                GoneReason::Deleted => ConsumeError::UnknownGroup(member.group),
+                GoneReason::LedElsewhere => ConsumeError::Exclusive,
+            }));
+        } else if let Some(session) = self.sessions.get_mut(&member.session) {
+            session.tell_gone(consumer, reason);
+        }
+    }
+
+    /// It has joined.
+    pub(super) fn on_joined(&mut self, consumer: ConsumerId, active: bool) {
+        let Some(member) = self.members.get_mut(&consumer) else { return };
+        if let Some((reply, _)) = member.reply.take() {
+            member.active = Some(active);
+            let _ = reply.send(Ok(active));
+        } else {
+            self.on_active(consumer, active);
+        }
+    }
+
+    /// It could not join. `again`: it is to be tried where it is tried next.
+    pub(super) fn on_refused(&mut self, consumer: ConsumerId, error: ConsumeError) {
+        let Some(member) = self.members.get_mut(&consumer) else { return };
+        match member.reply.take() {
+            Some((reply, _)) => {
+                self.remove(consumer);
+                let _ = reply.send(Err(error));
+            }
+            None => self.gone(consumer, match error {
+                ConsumeError::UnknownGroup(_) => GoneReason::Deleted,
+                _ => GoneReason::LedElsewhere,
+            }),
+        }
+    }
+
+    /// Those who have waited for too long to join for the first time, and are here no more.
+    pub(super) fn expired(&mut self, now: Instant) -> Vec<ConsumeReply> {
+        let is_late = |member: &Member| member.reply.as_ref().is_some_and(|(_, at)| *at <= now);
+        let late: Vec<ConsumerId> =
+            self.members.iter().filter(|(_, it)| is_late(it)).map(|(id, _)| *id).collect();
+        let removed = late.into_iter().filter_map(|consumer| self.remove(consumer));
+        removed.filter_map(|member| member.reply).map(|(reply, _)| reply).collect()
+    }
+
+    /// The session hears which of its consumers is active, if that is news.
+    pub(super) fn on_active(&mut self, consumer: ConsumerId, active: bool) {
+        let Some(member) = self.members.get_mut(&consumer) else { return };
+        if member.active.replace(active) != Some(active)
+            && let Some(session) = self.sessions.get(&member.session)
+        {
+            session.events.send(Sent::Event(Event::Active { consumer, active }, 0));
+        }
+    }
+
+    // ---------------------------------------------------------------------------------------- credit
+
+    pub(super) fn grant(&mut self, consumer: ConsumerId, credit: Credit) {
+        let Some(member) = self.members.get_mut(&consumer) else { return };
+        let joined = &mut member.joined;
+        if joined.records != u32::MAX {
+            joined.records = joined.records.saturating_add(credit.records).min(u32::MAX - 1);
+        }
+        if joined.bytes != u64::MAX {
+            joined.bytes = joined.bytes.saturating_add(credit.bytes).min(u64::MAX - 1);
+        }
+    }
+
+    pub(super) fn set_credit(&mut self, consumer: ConsumerId, credit: Credit) {
+        if let Some(member) = self.members.get_mut(&consumer) {
+            (member.joined.records, member.joined.bytes) = (credit.records, credit.bytes);
+        }
+    }
+
+    pub(super) fn limit(&mut self, id: SessionId, records: Option<u32>) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.lent.remove(&CreditKind::Session);
+            session.limit = records;
+        }
+    }
+
+    /// As a driver does it.
+    pub(super) fn share(&mut self, id: SessionId, kind: CreditKind, change: Change) {
+        let Some(credit) = self.credit(id, kind) else { return };
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let credit = match change {
+            Change::Begin { round } => {
+                session.lent.insert(kind, Lent::new(credit, round));
+                return;
+            }
+            Change::Set { amount, round } => {
+                session.lent.entry(kind).or_default().set(amount, round);
+                amount
+            }
+            Change::Unlimited => {
+                session.lent.remove(&kind);
+                u64::MAX
+            }
+            Change::Grant(amount) => {
+                let Some(lent) = session.lent.get_mut(&kind) else { return };
+                lent.grant(amount);
+                credit.saturating_add(amount)
+            }
+            Change::GiveBack { in_all } => {
+                if let Some(lent) = session.lent.get_mut(&kind) {
+                    lent.ask(in_all);
+                }
+                return;
+            }
+        };
+        self.set_credit_of(id, kind, credit);
+    }
+
+    /// What the driver tells the session of a share.
+    pub(super) fn note(&mut self, id: SessionId, notice: &Notice) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        match notice {
+            Notice::Starved { kind, starved, .. } => {
+                if let Some(lent) = session.lent.get_mut(kind) {
+                    lent.note_told_starved(*starved);
+                }
+            }
+            Notice::GaveBack { kind, given, .. } => {
+                let lent = session.lent.get_mut(kind);
+                if lent.is_some_and(|lent| lent.note_given_back(given)) {
+                    let credit = self.credit(id, *kind).unwrap_or(0);
+                    self.set_credit_of(id, *kind, credit.saturating_sub(given.amount));
+                }
+            }
+            Notice::Grown { .. } => {}
+        }
+    }
+
+    /// What arrives uses grants up.
+    pub(super) fn on_deliveries(&mut self, deliveries: &[Delivery]) {
+        for delivery in deliveries {
+            let Some(member) = self.members.get_mut(&delivery.consumer) else { continue };
+            let joined = &mut member.joined;
+            if joined.credit == dispatch::Credit::Window {
+                continue;
+            }
+            if joined.records != u32::MAX {
+                joined.records = joined.records.saturating_sub(1);
+            }
+            if joined.bytes != u64::MAX {
+                joined.bytes = joined.bytes.saturating_sub(delivery.record.encoded_len() as u64);
+            }
+        }
+    }
+
+    /// `None`: there is no such session or consumer.
+    fn credit(&self, id: SessionId, kind: CreditKind) -> Option<u64> {
+        Some(match kind {
+            CreditKind::Records(consumer) => self.members.get(&consumer)?.joined.records.into(),
+            CreditKind::Bytes(consumer) => self.members.get(&consumer)?.joined.bytes,
+            CreditKind::Session => self.sessions.get(&id)?.limit.unwrap_or(0).into(),
+        })
+    }
+
+    fn set_credit_of(&mut self, id: SessionId, kind: CreditKind, amount: u64) {
+        let records = u32::try_from(amount).unwrap_or(u32::MAX);
+        match kind {
+            CreditKind::Records(consumer) => {
+                if let Some(member) = self.members.get_mut(&consumer) {
+                    member.joined.records = records;
+                }
+            }
+            CreditKind::Bytes(consumer) => {
+                if let Some(member) = self.members.get_mut(&consumer) {
+                    member.joined.bytes = amount;
+                }
+            }
+            CreditKind::Session => {
+                if let Some(session) = self.sessions.get_mut(&id) {
+                    session.limit = Some(records);
+                }
+            }
+        }
+    }
+
+    // ------------------------------------------------------------------------------------ to a driver here
+
+    /// This node leads: its driver gets all sessions, and the consumers that have joined, by group. Those that wait
+    /// to join for the first time do so by a message.
+    pub(super) fn hand_over(mut self) -> HandedOver {
+        let mut groups: BTreeMap<LeaseGroupId, Vec<(ConsumerId, Joined)>> = BTreeMap::new();
+        let mut messages = Vec::new();
+        for consumer in self.in_order() {
+            let Some(mut member) = self.members.remove(&consumer) else { continue };
+            let (id, group) = (member.session, member.group);
+            let Some((reply, _)) = member.reply.take() else {
+                groups.entry(group).or_default().push((consumer, member.joined));
+                continue;
+            };
+            let Some(session) = self.sessions.get_mut(&id) else { continue };
+            session.consumers.remove(&consumer);
+            let of_consumer = [CreditKind::Records(consumer), CreditKind::Bytes(consumer)];
+            let lent = of_consumer.into_iter().filter_map(|kind| Some((kind, session.lent.remove(&kind)?)));
+            let lent: Vec<(CreditKind, Lent)> = lent.collect();
+            let joining = Joining { consumer, options: member.options(), divided: Vec::new() };
+            messages.push(Message::Consume { session: id, group, joining, reply });
+            messages.extend(lent.into_iter().map(|(kind, lent)| Message::Lend {
+                session: id,
+                kind,
+                loan: lent.loan(),
+            }));
+        }
+        HandedOver { sessions: self.sessions, groups, messages }
+    }
+}
+
+/// What a driver of this node begins with.
+pub(super) struct HandedOver {
+    pub(super) sessions: HashMap<SessionId, Session>,
+    pub(super) groups: BTreeMap<LeaseGroupId, Vec<(ConsumerId, Joined)>>,
+    pub(super) messages: Vec<Message>,
+}

@@ -1,0 +1,470 @@
+//! A relay of another node to a shard that this one leads: the sessions that it has open here, and the task that
+//! tells them what they hear.
+//!
+//! It is over when the other node begins another one, when its connection ends or it asks for nothing any more, and
+//! when this node does not lead in this term any more. Then its sessions are closed at once.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use base::limits::{
+    LINK_MESSAGE_BYTES_MAX, RELAY_BATCH_BYTES, RELAY_BATCH_ITEMS_MAX, RELAY_BATCHES_IN_FLIGHT,
+    RELAY_SESSIONS_MAX, RELAY_SIGN_EVERY, RELAY_SILENT_AFTER, RELAY_UNANSWERED_BYTES_MAX,
+};
+use bytes::Bytes;
+use cluster::Node;
+use consensus::Role;
+use dispatch::{SessionId, Settlement};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use links::{Lane, Message, NodeId, Phase, StatusWatch};
+use parking_lot::Mutex;
+use tasks::Task;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until};
+
+use super::super::drivers::is_of_node;
+use super::super::event::{Delivery, Event, EventSender, Sent, Unread};
+use super::super::handle::{Handle, Message as Told};
+use super::super::options::Settle;
+use super::answering::{Asking, Pending, Tell, tell};
+use super::frame::{self, Malformed, RelayId};
+use super::handed::Handed;
+use super::items::{Answer, AskId, Heard, Said};
+use super::line::Batch;
+
+#[derive(Debug)]
+pub(super) struct Served {
+    pub(super) relay: RelayId,
+    pub(super) from: NodeId,
+    handle: Handle,
+    state: Mutex<Open>,
+    to_task: mpsc::UnboundedSender<ToTask>,
+    events: mpsc::UnboundedSender<(SessionId, Sent)>,
+    /// Of what is not answered.
+    unanswered: AtomicUsize,
+    room: Notify,
+    ending: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    is_over: bool,
+    next: u64,
+    early: BTreeMap<u64, (Vec<Said>, Bytes)>,
+    sessions: BTreeMap<SessionId, Session>,
+    /// Dropped when nobody waits for the take any more.
+    takes: BTreeMap<AskId, oneshot::Sender<()>>,
+}
+
+#[derive(Debug)]
+struct Session {
+    unread: Arc<Unread>,
+    /// Of what was sent to it and it has not looked at.
+    bytes: u64,
+}
+
+enum ToTask {
+    Hear(u64, oneshot::Sender<Message>),
+    Pending(Pending),
+}
+
+/// What ends a relay from outside.
+pub(super) struct Watched {
+    pub(super) node: Arc<Node>,
+    pub(super) role: watch::Receiver<Role>,
+    pub(super) term: u64,
+    pub(super) from: NodeId,
+    /// Of the other node.
+    pub(super) boot: u64,
+}
+
+impl Watched {
+    /// Until the relay is over.
+    async fn is_over(mut self) {
+        let (node, from) = (self.node, self.from);
+        let link = node.links().peer(from).map(|peer| peer.watch(Lane::Control));
+        let role = async {
+            let leads = Role::Leader { term: self.term };
+            let _ = self.role.wait_for(|role| *role != leads).await;
+        };
+        let link = async {
+            match link {
+                Some(link) => cut(link, self.boot).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = role => {}
+            () = link => {}
+        }
+    }
+}
+
+/// Until this node's own connection to the other one, once it is there, ends or is to a later process.
+async fn cut(mut link: StatusWatch, boot: u64) {
+    let mut status = Some(link.get());
+    let mut was_connected = false;
+    while let Some(now) = status {
+        match now.phase {
+            Phase::Connected { peer, .. } if peer.at.boot > boot => return,
+            Phase::Connected { .. } => was_connected = true,
+            _ if was_connected => return,
+            _ => {}
+        }
+        status = link.changed().await;
+    }
+}
+
+impl Served {
+    pub(super) fn begin(relay: RelayId, handle: Handle, watched: Watched) -> Arc<Self> {
+        let (to_task, inbox) = mpsc::unbounded_channel();
+        let (events, heard) = mpsc::unbounded_channel();
+        let served = Arc::new(Self {
+            relay,
+            from: watched.from,
+            handle,
+            state: Mutex::default(),
+            to_task,
+            events,
+            unanswered: AtomicUsize::new(0),
+            room: Notify::new(),
+            ending: Notify::new(),
+        });
+        let telling = Telling::new(Arc::clone(&served));
+        tasks::spawn(Task::LeaseRelay, telling.run(inbox, heard, watched));
+        served
+    }
+
+    /// Its sessions are closed, and nothing is told for it any more.
+    pub(super) fn end(&self) {
+        let mut state = self.state.lock();
+        if std::mem::replace(&mut state.is_over, true) {
+            return;
+        }
+        for session in std::mem::take(&mut state.sessions).into_keys() {
+            self.handle.tell(Told::Close { session });
+        }
+        state.early.clear();
+        state.takes.clear();
+        drop(state);
+        self.ending.notify_one();
+        self.room.notify_waiters();
+    }
+
+    /// Tells the driver what is next in order. False where the relay is over.
+    pub(super) fn say(
+        &self,
+        number: u64,
+        said: Vec<Said>,
+        body: Bytes,
+    ) -> Result<bool, Malformed> {
+        let mut state = self.state.lock();
+        if state.is_over {
+            return Ok(false);
+        }
+        let ahead = number.checked_sub(state.next).ok_or(Malformed::TooMuch)?;
+        if ahead >= 2 * RELAY_BATCHES_IN_FLIGHT as u64 || state.early.contains_key(&number) {
+            return Err(Malformed::TooMuch);
+        }
+        state.early.insert(number, (said, body));
+        while let Some((said, mut body)) = {
+            let next = state.next;
+            state.early.remove(&next)
+        } {
+            state.next += 1;
+            for said in said {
+                self.tell(&mut state, said, &mut body)?;
+            }
+            if !body.is_empty() {
+                return Err(Malformed::Records);
+            }
+        }
+        Ok(true)
+    }
+
+    fn tell(&self, state: &mut Open, said: Said, body: &mut Bytes) -> Result<(), Malformed> {
+        if !said.is_sane() {
+            return Err(Malformed::NotSane);
+        }
+        if said.ids().into_iter().flatten().any(|id| !is_of_node(id, self.from.0)) {
+            return Err(Malformed::NotIts);
+        }
+        match said {
+            Said::Open { session } => {
+                if state.sessions.len() >= RELAY_SESSIONS_MAX {
+                    return Err(Malformed::TooMuch);
+                }
+                let unread = Arc::<Unread>::default();
+                let opened = Session { unread: Arc::clone(&unread), bytes: 0 };
+                if state.sessions.insert(session, opened).is_some() {
+                    return Err(Malformed::NotIts);
+                }
+                let events = EventSender::Relayed { session, events: self.events.clone() };
+                self.handle.tell(Told::Open { session, events, unread });
+            }
+            Said::Close { session } => {
+                state.sessions.remove(&session);
+                self.handle.tell(Told::Close { session });
+            }
+            Said::Read { session, bytes } => {
+                let Some(open) = state.sessions.get_mut(&session) else { return Ok(()) };
+                open.bytes = open.bytes.checked_sub(bytes).ok_or(Malformed::NotSane)?;
+                if open.unread.read(bytes as usize) {
+                    self.handle.tell(Told::Room { session });
+                }
+            }
+            Said::GiveUp { id } => drop(state.takes.remove(&id)),
+            said => match tell(said, body)? {
+                Tell::Only(message) => self.handle.tell(message),
+                Tell::Asking(Asking { message, pending, waits_for }) => {
+                    if let Some((id, given_up)) = waits_for {
+                        state.takes.insert(id, given_up);
+                    }
+                    self.unanswered.fetch_add(pending.weight, Ordering::AcqRel);
+                    self.handle.tell(message);
+                    // The task is there while the relay is.
+                    let _ = self.to_task.send(ToTask::Pending(pending));
+                }
+            },
+        }
+        Ok(())
+    }
+
+    /// Waits while too much is unanswered.
+    pub(super) async fn has_room(&self) {
+        loop {
+            let mut room = pin!(self.room.notified());
+            room.as_mut().enable();
+            let is_over = self.state.lock().is_over;
+            if is_over || self.unanswered.load(Ordering::Acquire) <= RELAY_UNANSWERED_BYTES_MAX {
+                return;
+            }
+            room.await;
+        }
+    }
+
+    pub(super) fn hear(&self, number: u64, reply: oneshot::Sender<Message>) {
+        let _ = self.to_task.send(ToTask::Hear(number, reply));
+    }
+
+    fn answered(&self, id: AskId, weight: usize) {
+        self.unanswered.fetch_sub(weight, Ordering::AcqRel);
+        self.room.notify_waiters();
+        self.state.lock().takes.remove(&id);
+    }
+
+    /// It is on its way to the session.
+    fn sent(&self, session: SessionId, bytes: u64) {
+        if let Some(open) = self.state.lock().sessions.get_mut(&session) {
+            open.bytes += bytes;
+        }
+    }
+
+    /// It cannot be sent: as if the session had read it, and given it back.
+    fn give_back(&self, session: SessionId, delivery: &Delivery) {
+        let bytes = delivery.record.encoded_len();
+        tracing::warn!(bytes, to = %self.from, "a record is too large to be sent to another node");
+        let (reply, _) = oneshot::channel();
+        let settlement = Settlement::Release { delay_ms: None, count: true };
+        let settles =
+            vec![Settle { group: delivery.group, what: delivery.lease(), settlement }];
+        self.handle.tell(Told::Settle { session, settles, reply });
+    }
+
+    /// The session will not look at it.
+    fn unsend(&self, session: SessionId, bytes: usize) {
+        let mut state = self.state.lock();
+        let Some(open) = state.sessions.get_mut(&session) else { return };
+        open.bytes = open.bytes.saturating_sub(bytes as u64);
+        if open.unread.read(bytes) {
+            self.handle.tell(Told::Room { session });
+        }
+    }
+}
+
+/// What is to be told, in order.
+enum Out {
+    Deliveries(SessionId, Vec<Delivery>),
+    Taken(AskId, SessionId, Vec<Delivery>),
+    Heard(Heard),
+}
+
+/// The task that tells the other node.
+struct Telling {
+    served: Arc<Served>,
+    out: VecDeque<Out>,
+    hears: BTreeMap<u64, oneshot::Sender<Message>>,
+    next: u64,
+    /// When something was told last, or asked for while nothing was.
+    since: Instant,
+}
+
+impl Telling {
+    fn new(served: Arc<Served>) -> Self {
+        let (out, hears) = (VecDeque::new(), BTreeMap::new());
+        Self { served, out, hears, next: 0, since: Instant::now() }
+    }
+
+    async fn run(
+        mut self,
+        mut inbox: mpsc::UnboundedReceiver<ToTask>,
+        mut events: mpsc::UnboundedReceiver<(SessionId, Sent)>,
+        watched: Watched,
+    ) {
+        let served = Arc::clone(&self.served);
+        let mut over = pin!(watched.is_over());
+        let mut pending = FuturesUnordered::new();
+        loop {
+            self.tell();
+            let deadline = match self.hears.is_empty() {
+                true => self.since + RELAY_SILENT_AFTER,
+                false => self.since + RELAY_SIGN_EVERY,
+            };
+            tokio::select! {
+                biased;
+                () = served.ending.notified() => break,
+                () = &mut over => break,
+                Some(told) = inbox.recv() => match told {
+                    ToTask::Pending(asked) => pending.push(asked.answered()),
+                    ToTask::Hear(number, reply) => {
+                        if self.hears.len() >= 2 * RELAY_BATCHES_IN_FLIGHT || number < self.next {
+                            break;
+                        }
+                        if self.hears.is_empty() {
+                            self.since = Instant::now();
+                        }
+                        self.hears.insert(number, reply);
+                    }
+                },
+                Some((id, weight, answer)) = pending.next(), if !pending.is_empty() => {
+                    // What the driver told before it answered comes before.
+                    while let Ok((session, sent)) = events.try_recv() {
+                        self.on_event(session, sent);
+                    }
+                    self.served.answered(id, weight);
+                    self.on_answer(id, answer);
+                }
+                Some((session, sent)) = events.recv() => self.on_event(session, sent),
+                () = sleep_until(deadline) => match self.hears.remove(&self.next) {
+                    Some(reply) => self.answer(reply, Batch::default()),
+                    // It asks for nothing any more.
+                    None => break,
+                },
+            }
+        }
+        served.end();
+    }
+
+    fn on_event(&mut self, session: SessionId, sent: Sent) {
+        let out = match sent {
+            Sent::Event(Event::Deliveries(deliveries), bytes) => {
+                self.served.sent(session, bytes as u64);
+                Out::Deliveries(session, deliveries)
+            }
+            Sent::Event(Event::Active { consumer, active }, _) => {
+                Out::Heard(Heard::Active { session, consumer, active })
+            }
+            Sent::Event(Event::Gone { consumer, reason }, _) => {
+                Out::Heard(Heard::Gone { session, consumer, reason })
+            }
+            Sent::Notice(notice) => Out::Heard(Heard::Notice { session, notice }),
+        };
+        self.out.push_back(out);
+    }
+
+    fn on_answer(&mut self, id: AskId, answer: super::answering::Answered) {
+        use super::answering::Answered;
+        let out = match answer {
+            Answered::Taken(session, deliveries) => Out::Taken(id, session, deliveries),
+            Answered::Plain(answer) => Out::Heard(Heard::Answer { id, answer }),
+        };
+        self.out.push_back(out);
+    }
+
+    /// Answers those who hear with what there is.
+    fn tell(&mut self) {
+        while !self.out.is_empty()
+            && let Some(reply) = self.hears.remove(&self.next)
+        {
+            let batch = self.batch();
+            self.answer(reply, batch);
+        }
+    }
+
+    fn answer(&mut self, reply: oneshot::Sender<Message>, batch: Batch) {
+        let Batch { items, body, .. } = batch;
+        self.next += 1;
+        self.since = Instant::now();
+        // Where nobody is there the connection has ended, and ends this.
+        let _ = reply.send(frame::heard(&items, body));
+    }
+
+    fn batch(&mut self) -> Batch {
+        let mut batch = Batch::default();
+        while batch.bytes < RELAY_BATCH_BYTES
+            && batch.items.len() < RELAY_BATCH_ITEMS_MAX
+            && let Some(out) = self.out.pop_front()
+        {
+            match out {
+                Out::Heard(heard) => batch.add(frame::encoded(&heard), Vec::new()),
+                Out::Deliveries(session, deliveries) => {
+                    self.add_deliveries(&mut batch, session, deliveries);
+                }
+                Out::Taken(id, session, mut deliveries) => {
+                    deliveries.retain(|delivery| {
+                        let fits = fits(delivery);
+                        if !fits {
+                            self.served.give_back(session, delivery);
+                        }
+                        fits
+                    });
+                    let mut body = Vec::new();
+                    let handed = Handed::new(&deliveries, &mut body);
+                    let answer = Answer::Taken(Ok(handed));
+                    batch.add(frame::encoded(&Heard::Answer { id, answer }), body);
+                }
+            }
+        }
+        batch
+    }
+
+    /// As many as the batch has room for, at least one.
+    fn add_deliveries(
+        &mut self,
+        batch: &mut Batch,
+        session: SessionId,
+        mut deliveries: Vec<Delivery>,
+    ) {
+        let mut bytes = batch.bytes;
+        let fits_in = |delivery: &&Delivery| {
+            let has_room = bytes < RELAY_BATCH_BYTES;
+            bytes += delivery.weight();
+            has_room && fits(delivery)
+        };
+        let count = deliveries.iter().take_while(fits_in).count();
+        if count == 0 {
+            // The first is too large to be sent at all.
+            let delivery = deliveries.remove(0);
+            self.served.give_back(session, &delivery);
+            self.served.unsend(session, delivery.weight());
+        } else {
+            let rest = deliveries.split_off(count);
+            let weight = deliveries.iter().map(Delivery::weight).sum::<usize>() as u64;
+            let mut body = Vec::new();
+            let handed = Handed::new(&deliveries, &mut body);
+            batch.add(frame::encoded(&Heard::Deliveries { session, weight, handed }), body);
+            deliveries = rest;
+        }
+        if !deliveries.is_empty() {
+            self.out.push_front(Out::Deliveries(session, deliveries));
+        }
+    }
+}
+
+fn fits(delivery: &Delivery) -> bool {
+    delivery.record.encoded_len() + 2 * RELAY_BATCH_BYTES < LINK_MESSAGE_BYTES_MAX
+}

@@ -1,0 +1,212 @@
+//! What sessions of this node say: it changes what is known of them here, and goes to the leader.
+
+use base::limits::REMOTE_ANSWERED_WITHIN;
+use dispatch::{ConsumerId, SessionId};
+use tokio::time::Instant;
+
+use crate::append::AppendBatch;
+use crate::error::Unavailable;
+
+use super::super::divided_credit::CreditKind;
+use super::super::drivers::is_of_node;
+use super::super::error::{ConsumeError, SettleError, TransferError};
+use super::super::handle::Message;
+use super::super::open_session::Session;
+use super::frame::Malformed;
+use super::items::{Answer, Said};
+use super::line::{Line, Out, Over};
+use super::waiting::{Got, Take, Waiting};
+use super::{Relay, State};
+
+impl Relay {
+    pub(in crate::delivery) fn handle(&mut self, message: Message) {
+        let here = self.ground.node.identity().at.node.0;
+        if message.session().is_some_and(|session| !is_of_node(session, here)) {
+            // It came to the leader that this node was.
+            return message.refuse(&Unavailable::NotLeader);
+        }
+        let now = Instant::now();
+        match message {
+            Message::Open { session, events, unread } => {
+                self.roster.sessions.insert(session, Session::new(events, unread));
+                self.say(Said::Open { session });
+            }
+            Message::Close { session } => self.close(session),
+            Message::Consume { session, group, joining, reply } => {
+                let consumer = joining.consumer;
+                let reply = (reply, now + REMOTE_ANSWERED_WITHIN);
+                if self.roster.join(session, group, joining, reply).is_ok() {
+                    self.join(consumer);
+                }
+            }
+            Message::Grant { session, consumer, credit } => {
+                self.roster.grant(consumer, credit);
+                self.say(Said::Grant { session, consumer, credit });
+            }
+            Message::SetCredit { session, consumer, credit } => {
+                self.roster.set_credit(consumer, credit);
+                self.say(Said::SetCredit { session, consumer, credit });
+            }
+            Message::Limit { session, records } => {
+                self.roster.limit(session, records);
+                self.say(Said::Limit { session, records });
+            }
+            Message::Share { session, kind, change } => {
+                self.roster.share(session, kind, change);
+                self.say(Said::Share { session, kind, change });
+            }
+            // From a driver of this node to the next one.
+            Message::Lend { session, kind, loan } => self.on_lend(session, kind, loan),
+            Message::Cancel { session, consumer, reply } => {
+                self.roster.remove(consumer);
+                if !self.is_through() {
+                    let _ = reply.send(());
+                    return;
+                }
+                let id = self.waiters.add(Waiting::Cancel(reply), now);
+                self.say(Said::Cancel { id, session, consumer });
+            }
+            Message::Take { session, group, options, reply } => {
+                let deadline = now + options.wait;
+                let given_up = false;
+                let take = Take { session, group, options, deadline, reply, given_up };
+                // Who is ready to wait longer is.
+                self.ask(Waiting::Take(take), deadline.max(now + REMOTE_ANSWERED_WITHIN));
+            }
+            Message::Settle { session, settles, reply } => {
+                if !self.is_through() {
+                    // Whatever was leased is not any more.
+                    let _ = reply.send(vec![Err(SettleError::NotLeased); settles.len()]);
+                } else if reply.is_closed() {
+                    self.say(Said::Settle { id: None, session, settles });
+                } else {
+                    let items = settles.len();
+                    self.ask(Waiting::Settle { session, settles, items, reply }, now);
+                }
+            }
+            Message::Transfer { session, settles, batches, reply } => {
+                if !self.is_through() && !settles.is_empty() {
+                    let (item, source) = (0, SettleError::NotLeased);
+                    let _ = reply.send(Err(TransferError::Settle { item, source }));
+                    return;
+                }
+                let rows = batches.iter().map(AppendBatch::rows).sum();
+                let waiting = Waiting::Transfer { session, settles, batches, rows, reply };
+                self.ask(waiting, now + REMOTE_ANSWERED_WITHIN);
+            }
+            Message::Room { session } => {
+                if self.owed.contains_key(&session) {
+                    self.read.insert(session);
+                }
+            }
+            // The leader's own log tells its driver of it.
+            Message::Moved { .. } | Message::Stop => {}
+            message @ Message::Overflowed { .. } => message.refuse(&Unavailable::NotLeader),
+            Message::Ask(question) => {
+                self.ask(Waiting::Question(question), now + REMOTE_ANSWERED_WITHIN);
+            }
+        }
+    }
+
+    fn is_through(&self) -> bool {
+        matches!(self.state, State::Through(_))
+    }
+
+    fn ask(&mut self, waiting: Waiting, until: Instant) {
+        let id = self.waiters.add(waiting, until);
+        if let State::Through(line) = &mut self.state {
+            line.queue.push_back(Out::Ask(id));
+        }
+    }
+
+    fn close(&mut self, id: SessionId) {
+        if !self.roster.close(id) {
+            return;
+        }
+        self.owed.remove(&id);
+        self.read.remove(&id);
+        // Those who take hear that nobody answers.
+        self.waiters.all.retain(|_, entry| match &entry.waiting {
+            Waiting::Take(take) => take.session != id,
+            _ => true,
+        });
+        self.say(Said::Close { session: id });
+    }
+
+    fn on_lend(&mut self, id: SessionId, kind: CreditKind, loan: super::super::lent::Loan) {
+        if let Some(session) = self.roster.sessions.get_mut(&id) {
+            session.lent.insert(kind, super::super::lent::Lent::resume(loan));
+            self.say(Said::Lend { session: id, kind, loan });
+        }
+    }
+
+    /// A consumer is to join where the shard is led now.
+    fn join(&mut self, consumer: ConsumerId) {
+        let out = self.is_through().then(|| self.joining(consumer)).flatten();
+        let Some(session) = self.roster.member(consumer).map(|member| member.session) else { return };
+        let mut state = std::mem::replace(&mut self.state, State::Apart(Instant::now()));
+        if let State::Through(line) = &mut state {
+            line.queue.extend(out);
+            self.lend(session, Some(consumer), line);
+        }
+        self.state = state;
+    }
+
+    /// What is said for it.
+    pub(super) fn joining(&mut self, consumer: ConsumerId) -> Option<Out> {
+        let until = Instant::now() + REMOTE_ANSWERED_WITHIN;
+        let id = self.waiters.add(Waiting::Consume(consumer), until);
+        let member = self.roster.member(consumer)?;
+        let (session, group, options) = (member.session, member.group, member.options());
+        Some(Out::Said(Said::Consume { id, session, consumer, group, options }))
+    }
+
+    /// Says what shares of credit the session has there, of itself or of a consumer that joins.
+    pub(super) fn lend(&self, id: SessionId, of: Option<ConsumerId>, line: &mut Line) {
+        let Some(session) = self.roster.sessions.get(&id) else { return };
+        let kinds = match of {
+            None => vec![CreditKind::Session],
+            Some(consumer) => vec![CreditKind::Records(consumer), CreditKind::Bytes(consumer)],
+        };
+        for kind in kinds {
+            let Some(lent) = session.lent.get(&kind) else { continue };
+            let said = Said::Lend { session: id, kind, loan: lent.loan() };
+            line.queue.push_back(Out::Said(said));
+        }
+    }
+
+    pub(super) fn on_consumed(&mut self, consumer: ConsumerId, got: Got) -> Result<(), Over> {
+        match got {
+            Got::Plain(Answer::Consumed(Ok(active))) => self.roster.on_joined(consumer, active),
+            // It joins where the shard is led next.
+            Got::Plain(Answer::Consumed(Err(ConsumeError::Unavailable(_))) | Answer::None) => {
+                return Err(Over::Ended);
+            }
+            Got::Plain(Answer::Consumed(Err(error))) => self.roster.on_refused(consumer, error),
+            _ => return Err(Malformed::Head.into()),
+        }
+        Ok(())
+    }
+}
+
+impl Waiting {
+    /// To be told to a driver of this node.
+    pub(super) fn into_message(self, now: Instant) -> Option<Message> {
+        Some(match self {
+            // The roster has those, and these are done.
+            Self::Consume(_) | Self::Cancel(_) => return None,
+            Self::Take(Take { session, group, mut options, deadline, reply, .. }) => {
+                options.wait = deadline.saturating_duration_since(now);
+                Message::Take { session, group, options, reply }
+            }
+            Self::Settle { session, settles, reply, .. } => {
+                Message::Settle { session, settles, reply }
+            }
+            Self::Transfer { session, settles, batches, reply, .. } => {
+                Message::Transfer { session, settles, batches, reply }
+            }
+            Self::Question(question) => Message::Ask(question),
+        })
+    }
+}
+

@@ -1,0 +1,375 @@
+//! Who waits for an answer of the leader's driver, and what becomes of that when the relay is over.
+
+use std::collections::BTreeMap;
+
+use base::limits::OPERATION_RECORDS_MAX;
+use base::LeaseGroupId;
+use bytes::Bytes;
+use dispatch::{ConsumerId, SessionId};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::append::AppendBatch;
+use crate::error::{AppendError, Unavailable};
+use crate::outgoing::Entered;
+use crate::remote::wire::{Batch, divide, elsewhere, elsewhere_append};
+
+use super::super::error::{RemoveError, SettleError, TakeError, TransferError};
+use super::super::event::Delivery;
+use super::super::handle::{Question, Settled, Transferred};
+use super::super::options::{Settle, TakeOptions};
+use super::super::takes::TakeReply;
+use super::items::{Answer, AskId, Asked, Said, take_options};
+
+/// Somebody who waits.
+pub(super) enum Waiting {
+    /// Its roster's member knows who.
+    Consume(ConsumerId),
+    Cancel(oneshot::Sender<()>),
+    Take(Take),
+    Settle {
+        session: SessionId,
+        /// Until they are said.
+        settles: Vec<Settle>,
+        items: usize,
+        reply: oneshot::Sender<Settled>,
+    },
+    Transfer {
+        session: SessionId,
+        settles: Vec<Settle>,
+        /// Until they are said.
+        batches: Vec<AppendBatch>,
+        rows: usize,
+        reply: oneshot::Sender<Transferred>,
+    },
+    Question(Question),
+}
+
+pub(super) struct Take {
+    pub(super) session: SessionId,
+    pub(super) group: LeaseGroupId,
+    pub(super) options: TakeOptions,
+    pub(super) deadline: Instant,
+    pub(super) reply: TakeReply,
+    pub(super) given_up: bool,
+}
+
+/// What an answer is about, once its records are read.
+pub(super) enum Got {
+    Taken(Result<Vec<Delivery>, TakeError>),
+    Plain(Answer),
+}
+
+/// What follows from an answer.
+pub(super) enum Follows {
+    Nothing,
+    /// Nobody waits for these any more.
+    GiveBack(SessionId, Vec<Delivery>),
+    /// It is asked again where the shard is led next; the node that answered does not lead it any more.
+    Again(Waiting),
+    /// It is no answer to this.
+    Mismatch,
+}
+
+/// The leader did not do it.
+fn is_not_leader(why: &Unavailable) -> bool {
+    matches!(why, Unavailable::NotLeader | Unavailable::Stopping)
+}
+
+impl Waiting {
+    /// What is said for it. To be asked again after that only where [`Self::on_lost`] says so.
+    pub(super) fn say(&mut self, id: AskId, now: Instant) -> Option<(Said, Vec<Bytes>)> {
+        let mut body = Vec::new();
+        let said = match self {
+            // The roster says it.
+            Self::Consume(_) | Self::Cancel(_) => return None,
+            Self::Take(take) => {
+                let (session, group) = (take.session, take.group);
+                let wait = take.deadline.saturating_duration_since(now);
+                Said::Take { id, session, group, options: take_options(&take.options, wait) }
+            }
+            Self::Settle { session, settles, .. } => Said::Settle {
+                id: Some(id),
+                session: *session,
+                settles: std::mem::take(settles),
+            },
+            Self::Transfer { session, settles, batches, .. } => Said::Transfer {
+                id,
+                session: *session,
+                settles: std::mem::take(settles),
+                batches: divided(batches, &mut body),
+            },
+            Self::Question(question) => {
+                Said::Ask { id, question: asked(question, &mut body) }
+            }
+        };
+        Some((said, body))
+    }
+
+    /// Whether nobody waits any more, and nothing would be changed.
+    pub(super) fn is_idle(&self) -> bool {
+        match self {
+            Self::Take(take) => take.reply.is_closed(),
+            Self::Question(question) => match question {
+                Question::Counters { reply, .. } => reply.is_closed(),
+                Question::Unsettled { reply, .. } => reply.is_closed(),
+                Question::Leases { reply, .. } => reply.is_closed(),
+                Question::Free { reply, .. } => reply.is_closed(),
+                Question::Purge { .. } | Question::Remove { .. } | Question::MoveAway { .. } => false,
+            },
+            _ => false,
+        }
+    }
+
+    /// The relay is over. What was said and changes something may have been done. What nobody has heard of is asked
+    /// again, and so is what changes nothing; but leases are over.
+    pub(super) fn on_lost(self, said: bool) -> Option<Self> {
+        match self {
+            Self::Consume(_) => None,
+            Self::Cancel(reply) => {
+                let _ = reply.send(());
+                None
+            }
+            Self::Settle { items, reply, .. } => {
+                let error = match said {
+                    true => SettleError::Unavailable(Unavailable::Unanswered),
+                    false => SettleError::NotLeased,
+                };
+                let _ = reply.send(vec![Err(error); items]);
+                None
+            }
+            Self::Transfer { reply, .. } if said => {
+                let _ = reply.send(Err(Unavailable::Unanswered.into()));
+                None
+            }
+            Self::Transfer { reply, settles, .. } if !settles.is_empty() => {
+                let (item, source) = (0, SettleError::NotLeased);
+                let _ = reply.send(Err(TransferError::Settle { item, source }));
+                None
+            }
+            Self::Question(
+                Question::Purge { .. } | Question::Remove { .. } | Question::MoveAway { .. },
+            ) if said => {
+                self.refuse(&Unavailable::Unanswered);
+                None
+            }
+            Self::Take(take) if take.given_up => None,
+            waiting => Some(waiting),
+        }
+    }
+
+    /// It has waited for too long, or cannot be said.
+    pub(super) fn refuse(self, why: &Unavailable) {
+        match self {
+            Self::Consume(_) => {}
+            Self::Cancel(reply) => drop(reply.send(())),
+            Self::Take(take) => drop(take.reply.send(Err(why.clone().into()))),
+            Self::Settle { items, reply, .. } => {
+                let _ = reply.send(vec![Err(why.clone().into()); items]);
+            }
+            Self::Transfer { reply, .. } => drop(reply.send(Err(why.clone().into()))),
+            Self::Question(question) => match question {
+                Question::Purge { reply, .. } => drop(reply.send(Err(why.clone().into()))),
+                Question::Remove { reply, .. } => drop(reply.send(Err(why.clone().into()))),
+                Question::MoveAway { reply, .. } => drop(reply.send(Err(why.clone().into()))),
+                // Who asked finds that nobody answers.
+                Question::Counters { .. }
+                | Question::Unsettled { .. }
+                | Question::Leases { .. }
+                | Question::Free { .. } => {}
+            },
+        }
+    }
+
+    pub(super) fn on_answer(self, got: Got) -> Follows {
+        match (self, got) {
+            (Self::Cancel(reply), Got::Plain(Answer::Cancelled)) => drop(reply.send(())),
+            (Self::Take(take), Got::Taken(answer)) => return take.on_answer(answer),
+            (Self::Settle { items, reply, .. }, Got::Plain(Answer::Settled(results)))
+                if results.len() == items =>
+            {
+                let _ = reply.send(results.into_iter().map(settled_elsewhere).collect());
+            }
+            (Self::Transfer { rows, reply, .. }, Got::Plain(Answer::Transferred(result))) => {
+                drop(reply.send(transferred(result.map_err(Into::into), rows)));
+            }
+            (Self::Question(question), Got::Plain(answer)) => return on_answer(question, answer),
+            (waiting, _) => {
+                waiting.refuse(&Unavailable::Unanswered);
+                return Follows::Mismatch;
+            }
+        }
+        Follows::Nothing
+    }
+}
+
+impl Take {
+    fn on_answer(self, answer: Result<Vec<Delivery>, TakeError>) -> Follows {
+        match answer {
+            Err(TakeError::Unavailable(why)) if is_not_leader(&why) && !self.given_up => {
+                Follows::Again(Waiting::Take(self))
+            }
+            Err(TakeError::Unavailable(why)) => {
+                let _ = self.reply.send(Err(elsewhere(why).into()));
+                Follows::Nothing
+            }
+            answer => {
+                let session = self.session;
+                match self.reply.send(answer) {
+                    Err(Ok(deliveries)) if !deliveries.is_empty() => {
+                        Follows::GiveBack(session, deliveries)
+                    }
+                    _ => Follows::Nothing,
+                }
+            }
+        }
+    }
+}
+
+fn on_answer(question: Question, answer: Answer) -> Follows {
+    match (question, answer) {
+        (Question::Counters { reply, .. }, Answer::Counters(answer)) => drop(reply.send(answer)),
+        (Question::Unsettled { reply, .. }, Answer::Unsettled(answer)) => drop(reply.send(answer)),
+        (Question::Leases { reply, .. }, Answer::Leases(answer)) => drop(reply.send(answer)),
+        (Question::Purge { reply, durable, .. }, Answer::Purged(answer)) => {
+            let answer = answer.map(|(purged, settled)| {
+                let _ = durable.send(settled.into_iter().map(settled_elsewhere).collect());
+                purged
+            });
+            let _ = reply.send(answer.map_err(removed_elsewhere));
+        }
+        (Question::Remove { reply, durable, .. }, Answer::Removed(answer)) => {
+            let answer = answer.map(|settled| {
+                let _ = durable.send(settled.into_iter().map(settled_elsewhere).collect());
+            });
+            let _ = reply.send(answer.map_err(removed_elsewhere));
+        }
+        (Question::Free { reply, offsets, .. }, Answer::Free(answer))
+            if answer.as_ref().is_none_or(|free| free.len() == offsets.len()) =>
+        {
+            drop(reply.send(answer));
+        }
+        (Question::MoveAway { reply, .. }, Answer::Transferred(result)) => {
+            let rows = result.as_ref().map_or(0, Vec::len);
+            drop(reply.send(transferred(result.map_err(Into::into), rows)));
+        }
+        // The driver there has ended.
+        (question, Answer::None) => match Waiting::Question(question).on_lost(true) {
+            Some(again) => return Follows::Again(again),
+            None => return Follows::Nothing,
+        },
+        (question, _) => {
+            Waiting::Question(question).refuse(&Unavailable::Unanswered);
+            return Follows::Mismatch;
+        }
+    }
+    Follows::Nothing
+}
+
+fn settled_elsewhere(result: Result<(), SettleError>) -> Result<(), SettleError> {
+    result.map_err(|error| match error {
+        SettleError::Unavailable(why) => elsewhere(why).into(),
+        error => error,
+    })
+}
+
+fn removed_elsewhere(error: RemoveError) -> RemoveError {
+    match error {
+        RemoveError::Unavailable(why) => elsewhere(why).into(),
+        error => error,
+    }
+}
+
+/// What arrived in other shards has arrived when the leader answers.
+fn transferred(
+    result: Result<Vec<Option<crate::append::Appended>>, TransferError>,
+    rows: usize,
+) -> Transferred {
+    match result {
+        Ok(appended) if appended.len() == rows => {
+            Ok(Entered { rows: appended, sent: Vec::new() })
+        }
+        Ok(_) => Err(Unavailable::Unanswered.into()),
+        Err(TransferError::Append { batch, source }) => {
+            let source: AppendError = elsewhere_append(source);
+            Err(TransferError::Append { batch, source })
+        }
+        Err(TransferError::Unavailable(why)) => Err(elsewhere(why).into()),
+        Err(error) => Err(error),
+    }
+}
+
+fn divided(batches: &mut Vec<AppendBatch>, body: &mut Vec<Bytes>) -> Vec<Batch> {
+    let (apart, bytes) = divide(std::mem::take(batches));
+    body.extend(bytes);
+    apart
+}
+
+fn asked(question: &mut Question, body: &mut Vec<Bytes>) -> Asked {
+    let bounded = |wanted: usize| wanted.min(OPERATION_RECORDS_MAX) as u32;
+    match question {
+        Question::Counters { group, .. } => Asked::Counters { group: *group },
+        Question::Unsettled { group, partition, from, records_max, .. } => Asked::Unsettled {
+            group: *group,
+            partition: *partition,
+            from: *from,
+            records_max: bounded(*records_max),
+        },
+        Question::Leases { group, after, leases_max, .. } => {
+            Asked::Leases { group: *group, after: *after, leases_max: bounded(*leases_max) }
+        }
+        Question::Purge { group, .. } => Asked::Purge { group: *group },
+        Question::Remove { group, partition, offset, .. } => {
+            Asked::Remove { group: *group, partition: *partition, offset: *offset }
+        }
+        Question::Free { group, partition, offsets, .. } => {
+            Asked::Free { group: *group, partition: *partition, offsets: offsets.clone() }
+        }
+        Question::MoveAway { group, partition, offsets, batches, .. } => Asked::MoveAway {
+            group: *group,
+            partition: *partition,
+            offsets: offsets.clone(),
+            batches: divided(batches, body),
+        },
+    }
+}
+
+/// All who wait, in the order in which they asked.
+#[derive(Default)]
+pub(super) struct Waiters {
+    pub(super) all: BTreeMap<AskId, Entry>,
+    last: AskId,
+}
+
+pub(super) struct Entry {
+    pub(super) waiting: Waiting,
+    /// The leader may have heard of it.
+    pub(super) said: bool,
+    /// It is refused then, while there is no relay.
+    pub(super) until: Instant,
+}
+
+impl Waiters {
+    pub(super) fn add(&mut self, waiting: Waiting, until: Instant) -> AskId {
+        self.last += 1;
+        self.all.insert(self.last, Entry { waiting, said: false, until });
+        self.last
+    }
+
+    pub(super) fn remove(&mut self, id: AskId) -> Option<Waiting> {
+        self.all.remove(&id).map(|entry| entry.waiting)
+    }
+
+    /// It is asked again, under its number.
+    pub(super) fn put_back(&mut self, id: AskId, waiting: Waiting, until: Instant) {
+        self.all.insert(id, Entry { waiting, said: false, until });
+    }
+
+    pub(super) fn on_lost(&mut self, until: Instant) {
+        for (id, entry) in std::mem::take(&mut self.all) {
+            if let Some(waiting) = entry.waiting.on_lost(entry.said) {
+                self.put_back(id, waiting, until);
+            }
+        }
+    }
+}

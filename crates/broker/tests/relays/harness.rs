@@ -1,0 +1,271 @@
+//! Three nodes of a cluster in one process, each on a runtime of its own, so that one can end as a process does that is
+//! killed.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use base::{LeaseGroupId, PartitionId, TopicId};
+use broker::delivery::{Events, SettleError};
+use broker::{
+    AppendBatch, Broker, BrokerOptions, ConsumeOptions, Delivery, Event, LeaseSession, NewTopic,
+    Settle, Settlement, TakeOptions,
+};
+use bytes::BytesMut;
+use cluster::{Node as Member, NodeOptions};
+use futures_util::future::join_all;
+use gateway::Connections;
+use links::Security;
+use record::{BatchBuilder, BatchHeader, BatchOptions};
+use tasks::Failure;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::{sleep, timeout};
+use world::{Entropy, OsEntropy, SimulatedDisk, World};
+
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+/// One for each node, so that each leads one.
+const SHARDS: u32 = 3;
+
+struct Node {
+    broker: Broker,
+    runtime: Option<Runtime>,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Node {
+    /// Its process is gone: its system closes its connections.
+    fn kill(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Nodes 1 to 3, in their order.
+pub(crate) struct Cluster {
+    nodes: Vec<Node>,
+    /// Of all topics: they have a group each.
+    pub(crate) topic: TopicId,
+    pub(crate) group: LeaseGroupId,
+}
+
+/// All of loopback leads to this machine: nobody else has the address.
+fn peer_address() -> String {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    let (process, number) = (std::process::id(), LAST.fetch_add(1, Ordering::SeqCst));
+    format!("127.{}.{}.{}:7702", 190 + process / 250 % 30, 1 + process % 250, 1 + number % 250)
+}
+
+fn overrides(config: &[(&str, &str)]) -> std::collections::BTreeMap<String, String> {
+    config.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+}
+
+impl Cluster {
+    /// With a topic of so many partitions, and a lease group of it.
+    pub(crate) async fn start(partitions: u32, config: &[(&str, &str)]) -> Self {
+        let seeds: Vec<String> = (0..3).map(|_| peer_address()).collect();
+        let nodes = join_all(seeds.iter().map(|address| start(address, &seeds)));
+        let mut nodes = timeout(SOON, nodes).await.expect("they start");
+        nodes.sort_by_key(|node| node.broker.node());
+        for node in &nodes {
+            let ready = timeout(SOON, node.broker.ready()).await.expect("soon");
+            ready.expect("each shard has a leader");
+        }
+        let made = NewTopic {
+            name: "work".to_owned(),
+            uuid: OsEntropy.uuid(),
+            partitions,
+            config: overrides(&[]),
+        };
+        let broker = &nodes[0].broker;
+        let topic = broker.create_topic(made).await.expect("the topic is new");
+        let group = broker.create_lease_group(topic, "main".into(), Vec::new(), overrides(config));
+        let group = group.await.expect("the group is new");
+        let cluster = Self { nodes, topic, group };
+        for node in 1..=3 {
+            let known = async || cluster.broker(node).counters(group).await.is_some();
+            wait_for(known, || format!("node {node} knows the group")).await;
+        }
+        cluster
+    }
+
+    pub(crate) fn broker(&self, node: u32) -> &Broker {
+        &self.nodes[node as usize - 1].broker
+    }
+
+    fn is_up(&self, node: u32) -> bool {
+        self.nodes[node as usize - 1].runtime.is_some()
+    }
+
+    pub(crate) fn kill(&mut self, node: u32) {
+        self.nodes[node as usize - 1].kill();
+    }
+
+    /// The node that leads the shard of a partition.
+    pub(crate) async fn leader(&self, partition: u32) -> u32 {
+        let id = PartitionId::new(self.topic, partition);
+        let leads = |node: &u32| self.is_up(*node) && self.broker(*node).leads_each(&[id])[0];
+        let mut found = None;
+        let found_one = async || {
+            found = (1..=3).find(leads);
+            found.is_some()
+        };
+        wait_for(found_one, || "a leader".to_owned()).await;
+        found.expect("there is one")
+    }
+
+    /// A node that does not lead the shard of the first partition.
+    pub(crate) async fn follower(&self) -> u32 {
+        self.leader(0).await % 3 + 1
+    }
+
+    /// Appends at whichever node leads.
+    pub(crate) async fn append(&self, partition: u32, values: &[String]) {
+        loop {
+            let leader = self.leader(partition).await;
+            let batch = batch(PartitionId::new(self.topic, partition), values);
+            match self.broker(leader).append(vec![batch]).await.remove(0) {
+                Ok(_) => return,
+                // It may have been taken, or not: these tests look for values, not for their number.
+                Err(_) => sleep(Duration::from_millis(5)).await,
+            }
+        }
+    }
+
+    pub(crate) async fn consume(&self, node: u32, options: ConsumeOptions) -> Consumer {
+        let session = self.broker(node).lease_session();
+        let events = session.events().expect("the first to ask");
+        let consuming = session.consume(self.group, options);
+        let id = timeout(SOON, consuming).await.expect("soon").expect("may consume");
+        Consumer { session, events, id }
+    }
+}
+
+async fn start(address: &str, seeds: &[String]) -> Node {
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let (listen, address): (SocketAddr, _) =
+        (address.parse().expect("an address"), address.to_owned());
+    let seeds = seeds.to_vec();
+    let started = runtime.spawn(async move {
+        let (world, dir) = (World::on(Arc::new(SimulatedDisk::new())), Path::new("/data"));
+        let failure = Failure::new();
+        let security = Security::Plain { beyond_loopback: false };
+        let options = NodeOptions { listen, address, seeds, security };
+        let member = Member::start(&world, dir, options, Connections::default(), &failure).await;
+        let member = Arc::new(member.expect("it starts"));
+        let options = BrokerOptions {
+            node: member.identity().at.node.0 as u32,
+            shards: Some(SHARDS),
+            journal: journal::Options { segment_bytes: 8 << 20, ..journal::Options::default() },
+            cluster: Some(Arc::clone(&member)),
+            failure: Some(failure),
+            ..BrokerOptions::default()
+        };
+        Broker::open(world, dir, options).await.expect("it opens")
+    });
+    let broker = started.await.expect("it does not panic");
+    Node { broker, runtime: Some(runtime) }
+}
+
+pub(crate) fn batch(partition: PartitionId, values: &[String]) -> AppendBatch {
+    let mut builder = BatchBuilder::new(BatchOptions::default());
+    for value in values {
+        builder.push(1_700_000_000_000, None, Some(value.as_bytes()), &[]).expect("it fits");
+    }
+    let bytes = BytesMut::from(&builder.finish()[..]);
+    let header = BatchHeader::parse(&bytes).expect("what was built can be read");
+    AppendBatch::new(partition, header, bytes)
+}
+
+pub(crate) fn values(numbers: std::ops::Range<usize>) -> Vec<String> {
+    numbers.map(|number| format!("v{number}")).collect()
+}
+
+/// Waits for what comes about soon.
+pub(crate) async fn wait_for(mut condition: impl AsyncFnMut() -> bool, what: impl Fn() -> String) {
+    for _ in 0..2_000 {
+        if condition().await {
+            return;
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{} did not come about in 20 seconds", what());
+}
+
+pub(crate) struct Consumer {
+    pub(crate) session: LeaseSession,
+    pub(crate) events: Events,
+    pub(crate) id: u64,
+}
+
+impl Consumer {
+    /// What comes next; empty where that is not a delivery.
+    pub(crate) async fn some(&mut self, within: Duration) -> Vec<Delivery> {
+        match timeout(within, self.events.recv()).await {
+            Ok(Some(Event::Deliveries(deliveries))) => deliveries,
+            Ok(Some(Event::Active { .. })) | Err(_) => Vec::new(),
+            Ok(other) => panic!("unexpected {other:?}"),
+        }
+    }
+
+    /// The next `count` deliveries.
+    pub(crate) async fn next(&mut self, count: usize) -> Vec<Delivery> {
+        let mut all = Vec::new();
+        while all.len() < count {
+            match timeout(SOON, self.events.recv()).await {
+                Ok(Some(Event::Deliveries(deliveries))) => all.extend(deliveries),
+                Ok(Some(Event::Active { .. })) => {}
+                other => panic!("{} of {count} came, then {other:?}", all.len()),
+            }
+        }
+        assert_eq!(all.len(), count, "more came");
+        all
+    }
+
+    pub(crate) async fn settle(
+        &self,
+        deliveries: &[Delivery],
+        settlement: Settlement,
+    ) -> Vec<Result<(), SettleError>> {
+        let settle = |delivery: &Delivery| Settle {
+            group: delivery.group,
+            what: delivery.lease(),
+            settlement,
+        };
+        let settled = self.session.settle(deliveries.iter().map(settle).collect());
+        timeout(SOON, settled).await.expect("it is answered")
+    }
+
+    pub(crate) async fn accept(&self, deliveries: &[Delivery]) {
+        for result in self.settle(deliveries, Settlement::Accept).await {
+            result.expect("settled");
+        }
+    }
+}
+
+pub(crate) async fn take(
+    session: &LeaseSession,
+    group: LeaseGroupId,
+    records_max: u32,
+    wait: Duration,
+) -> Vec<Delivery> {
+    let options = TakeOptions { records_max, wait, ..TakeOptions::default() };
+    let taken = timeout(SOON, session.take(group, options)).await.expect("it is answered");
+    taken.expect("may take")
+}
+
+pub(crate) fn text(delivery: &Delivery) -> String {
+    String::from_utf8(delivery.value().expect("a value").to_vec()).expect("text")
+}
+
+pub(crate) fn texts(deliveries: &[Delivery]) -> Vec<String> {
+    deliveries.iter().map(text).collect()
+}

@@ -1,0 +1,232 @@
+//! Leaders move, and nodes end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use broker::delivery::{CreditReturns, SettleError};
+use broker::{ConsumeOptions, Credit, Settlement};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::harness::*;
+
+fn window(records: u32) -> ConsumeOptions {
+    ConsumeOptions { credit: Credit::records(records), ..ConsumeOptions::default() }
+}
+
+/// Settles all values at one consumer's node, each once: what was answered as settled does not come again.
+async fn work(consumer: &mut Consumer, count: usize) {
+    let mut settled: BTreeSet<String> = BTreeSet::new();
+    let begun = Instant::now();
+    while settled.len() < count {
+        assert!(begun.elapsed() < 3 * SOON, "{} of {count} were settled", settled.len());
+        let some = consumer.some(Duration::from_millis(200)).await;
+        for delivery in &some {
+            assert!(!settled.contains(&text(delivery)), "{} was settled", text(delivery));
+        }
+        let results = consumer.settle(&some, Settlement::Accept).await;
+        for (delivery, result) in some.iter().zip(results) {
+            match result {
+                Ok(()) => drop(settled.insert(text(delivery))),
+                // Its lease went with the leader, or it may be settled and not come again.
+                Err(SettleError::NotLeased) => {}
+                Err(SettleError::Unavailable(_)) => {}
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_consumer_goes_on_wherever_its_shards_leader_moves() {
+    let cluster = Cluster::start(1, &[]).await;
+    let first = cluster.leader(0).await;
+    let mut consumers = Vec::new();
+    for node in 1..=3 {
+        consumers.push(cluster.consume(node, window(3)).await);
+    }
+    // At each node in turn: the two others' sessions are relayed to it.
+    for round in 0..4 {
+        let leader = cluster.leader(0).await;
+        cluster.broker(leader).hand_over().await;
+        let moved = async || cluster.leader(0).await != leader;
+        wait_for(moved, || "the leader moves".into()).await;
+        cluster.append(0, &values(round * 9..round * 9 + 9)).await;
+        let mut all = BTreeSet::new();
+        for consumer in &mut consumers {
+            let mut three = Vec::new();
+            while three.len() < 3 {
+                three.extend(consumer.some(SOON).await);
+            }
+            assert_eq!(three.len(), 3, "its window");
+            consumer.accept(&three).await;
+            all.extend(texts(&three));
+        }
+        assert_eq!(all, values(round * 9..round * 9 + 9).into_iter().collect(), "round {round}");
+        let counters = cluster.broker(first).counters(cluster.group).await.expect("there");
+        assert_eq!((counters.depth, counters.consumers), (0, 3));
+    }
+}
+
+#[tokio::test]
+async fn leases_are_over_when_the_leader_moves_and_their_records_come_again() {
+    let cluster = Cluster::start(1, &[]).await;
+    let leader = cluster.leader(0).await;
+    let mut consumer = cluster.consume(leader % 3 + 1, window(2)).await;
+    cluster.append(0, &values(0..2)).await;
+    let held = consumer.next(2).await;
+    cluster.broker(leader).hand_over().await;
+    let mut again = Vec::new();
+    while again.len() < 2 {
+        again.extend(consumer.some(SOON).await);
+    }
+    assert_eq!(texts(&again), texts(&held));
+    let late = consumer.settle(&held, Settlement::Accept).await;
+    assert_eq!(late, [Err(SettleError::NotLeased), Err(SettleError::NotLeased)]);
+    consumer.accept(&again).await;
+}
+
+#[tokio::test]
+async fn nothing_that_was_settled_comes_again_while_leaders_move_under_load() {
+    let cluster = Cluster::start(1, &[]).await;
+    let mut consumer = cluster.consume(cluster.follower().await, window(20)).await;
+    let count = 600;
+    let producing = async {
+        for from in (0..count).step_by(10) {
+            cluster.append(0, &values(from..from + 10)).await;
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let moving = async {
+        for _ in 0..5 {
+            sleep(Duration::from_millis(300)).await;
+            let leader = cluster.leader(0).await;
+            cluster.broker(leader).hand_over().await;
+        }
+    };
+    // A value may have been appended twice, and settled without an answer: then it is not seen again.
+    let working = async {
+        let mut settled: BTreeMap<(u32, u64), bool> = BTreeMap::new();
+        let begun = Instant::now();
+        loop {
+            assert!(begun.elapsed() < 3 * SOON, "{} were settled", settled.len());
+            let some = consumer.some(Duration::from_millis(200)).await;
+            if some.is_empty() && begun.elapsed() > Duration::from_secs(4) {
+                let counters = cluster.broker(1).counters(cluster.group).await;
+                if counters.is_some_and(|it| it.depth == 0) {
+                    return settled.len();
+                }
+            }
+            let results = consumer.settle(&some, Settlement::Accept).await;
+            for (delivery, result) in some.iter().zip(results) {
+                let place = (delivery.partition, delivery.offset);
+                assert_ne!(settled.get(&place), Some(&true), "{place:?} was settled");
+                settled.insert(place, result.is_ok());
+            }
+        }
+    };
+    let ((), (), seen) = tokio::join!(producing, moving, working);
+    assert!(seen >= count, "{seen} of {count} came");
+}
+
+#[tokio::test]
+async fn a_node_that_ends_gives_its_leases_back_at_once() {
+    let mut cluster = Cluster::start(1, &[("lease.ms", "600000")]).await;
+    let leader = cluster.leader(0).await;
+    let gateway = leader % 3 + 1;
+    let mut lost = cluster.consume(gateway, window(10)).await;
+    cluster.append(0, &values(0..10)).await;
+    lost.next(10).await;
+    let mut consumer = cluster.consume(leader, window(10)).await;
+    assert!(consumer.some(Duration::from_millis(100)).await.is_empty());
+    let begun = Instant::now();
+    cluster.kill(gateway);
+    let mut again = Vec::new();
+    while again.len() < 10 {
+        again.extend(consumer.some(SOON).await);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert_eq!(texts(&again), values(0..10));
+    consumer.accept(&again).await;
+    let counters = cluster.broker(leader).counters(cluster.group).await.expect("there");
+    assert_eq!((counters.depth, counters.consumers), (0, 1));
+    drop(lost);
+}
+
+#[tokio::test]
+async fn a_consumer_goes_on_at_the_next_leader_when_the_leader_ends() {
+    let mut cluster = Cluster::start(1, &[]).await;
+    let leader = cluster.leader(0).await;
+    let mut consumer = cluster.consume(leader % 3 + 1, window(20)).await;
+    cluster.append(0, &values(0..10)).await;
+    consumer.next(10).await;
+    cluster.kill(leader);
+    cluster.append(0, &values(10..15)).await;
+    work(&mut consumer, 15).await;
+}
+
+#[tokio::test]
+async fn grants_that_are_used_up_do_not_come_back_with_another_leader_and_others_stay() {
+    let cluster = Cluster::start(1, &[]).await;
+    let leader = cluster.leader(0).await;
+    let grants = ConsumeOptions { credit_returns: CreditReturns::OnGrant, ..window(5) };
+    let mut consumer = cluster.consume(leader % 3 + 1, grants).await;
+    cluster.append(0, &values(0..2)).await;
+    let two = consumer.next(2).await;
+    consumer.accept(&two).await;
+    cluster.broker(leader).hand_over().await;
+    let moved = async || cluster.leader(0).await != leader;
+    wait_for(moved, || "the leader moves".into()).await;
+    cluster.append(0, &values(2..9)).await;
+    let mut three = Vec::new();
+    while three.len() < 3 {
+        three.extend(consumer.some(SOON).await);
+    }
+    assert!(consumer.some(Duration::from_millis(200)).await.is_empty(), "no credit is left");
+    consumer.session.grant(consumer.id, Credit::records(1));
+    assert_eq!(consumer.next(1).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_take_that_waits_is_answered_by_the_next_leader() {
+    let cluster = Cluster::start(1, &[]).await;
+    let leader = cluster.leader(0).await;
+    let session = cluster.broker(leader % 3 + 1).lease_session();
+    let taking = take(&session, cluster.group, 1, Duration::from_secs(15));
+    let moving = async {
+        sleep(Duration::from_millis(200)).await;
+        cluster.broker(leader).hand_over().await;
+        cluster.append(0, &values(0..1)).await;
+    };
+    let (taken, ()) = tokio::join!(taking, moving);
+    assert_eq!(texts(&taken), ["v0"]);
+}
+
+#[tokio::test]
+async fn credit_over_three_shards_is_whole_after_their_leaders_have_moved() {
+    let cluster = Cluster::start(3, &[]).await;
+    let mut consumer = cluster.consume(1, window(6)).await;
+    let mut appended = 0;
+    for round in 0..3 {
+        for partition in 0..3 {
+            cluster.append(partition, &values(appended..appended + 8)).await;
+            appended += 8;
+        }
+        let mut settled = 0;
+        while settled < 24 {
+            let some = consumer.some(SOON).await;
+            let results = consumer.settle(&some, Settlement::Accept).await;
+            settled += results.iter().filter(|result| result.is_ok()).count();
+        }
+        let leader = cluster.leader(round).await;
+        cluster.broker(leader).hand_over().await;
+        let moved = async || cluster.leader(round).await != leader;
+        timeout(SOON, wait_for(moved, || "the leader moves".into())).await.expect("soon");
+    }
+    // All of it in one shard, which has no more than a share until others give theirs.
+    cluster.append(0, &values(appended..appended + 6)).await;
+    let mut six = Vec::new();
+    while six.len() < 6 {
+        six.extend(consumer.some(SOON).await);
+    }
+    assert_eq!(six.len(), 6);
+}
