@@ -462,5 +462,6 @@ const _: () = assert!(SHARDS_MAX <= u16::MAX as u32);
 const _: () = assert!(AMQP_MESSAGE_BYTES_MAX < BATCH_BYTES_MAX as u64);
 // Whatever a producer may send can be handed on.
 const _: () = assert!(
-    PRODUCED_UNPACKED_BYTES_MAX + RELAY_BATCH_BYTES + LINK_AROUND_BYTES_MAX < LINK_MESSAGE_BYTES_MAX
+    PRODUCED_UNPACKED_BYTES_MAX + RELAY_BATCH_BYTES + LINK_AROUND_BYTES_MAX
+        < LINK_MESSAGE_BYTES_MAX
 );

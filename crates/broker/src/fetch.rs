@@ -90,8 +90,29 @@ impl Broker {
         offset: Offset,
         bytes_max: usize,
     ) -> Result<Batches, FetchError> {
+        let bounds = bounds_here(self.shard_of(partition), partition)?;
+        self.read_within(bounds, partition, offset, bytes_max).await
+    }
+
+    /// The same in what this node has of the partition, which may lack the newest records where another node leads.
+    pub(crate) async fn read_known_batches(
+        &self,
+        partition: PartitionId,
+        offset: Offset,
+        bytes_max: usize,
+    ) -> Result<Batches, FetchError> {
+        let bounds = bounds_known(self.shard_of(partition), partition)?;
+        self.read_within(bounds, partition, offset, bytes_max).await
+    }
+
+    async fn read_within(
+        &self,
+        Bounds { log_start, end }: Bounds,
+        partition: PartitionId,
+        offset: Offset,
+        bytes_max: usize,
+    ) -> Result<Batches, FetchError> {
         let shard = self.shard_of(partition);
-        let Bounds { log_start, end } = bounds_here(shard, partition)?;
         if offset < log_start || offset > end {
             return Err(FetchError::OffsetOutOfRange { offset, log_start, end });
         }

@@ -1,7 +1,7 @@
 //! Records as they enter the engine and leave it, always without their bodies.
 
-use serde::{Deserialize, Serialize};
 use base::{Offset, OffsetRanges};
+use serde::{Deserialize, Serialize};
 
 use crate::{ConsumerId, Selection, SessionId, Token};
 

@@ -1,7 +1,7 @@
 //! How a consumer ends leases, and selects them.
 
-use serde::{Deserialize, Serialize};
 use base::Offset;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{SessionId, Token};

@@ -234,7 +234,8 @@ mod tests {
                 }
                 assert!(some.record(102).is_none() || offsets.contains(&102));
             }
-            let (first, second) = (whole.record(100).expect("there"), whole.record(101).expect("there"));
+            let (first, second) =
+                (whole.record(100).expect("there"), whole.record(101).expect("there"));
             assert!(first.is_followed_by(&second) && first.is_before(&second));
             let both = first.encoded_up_to(&second).expect("in order");
             assert_eq!(both, [first.encoded(), second.encoded()].concat());

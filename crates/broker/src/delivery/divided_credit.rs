@@ -5,9 +5,9 @@
 //! when it lacks some, and what it gave back ([`Notice`]). Where all lies in one shard nothing is divided, and
 //! none of this is sent.
 
-use serde::{Deserialize, Serialize};
 use base::{LeaseGroupId, ShardId};
 use dispatch::ConsumerId;
+use serde::{Deserialize, Serialize};
 
 /// What is divided. Each kind has shares of its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]

@@ -1,9 +1,9 @@
 //! What can go wrong with leases, per operation.
 
-use serde::{Deserialize, Serialize};
 use base::{LeaseGroupId, Offset};
 use dispatch::RemoveRefused;
 use machine::Refusal;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{AppendError, FetchError, Unavailable};
 

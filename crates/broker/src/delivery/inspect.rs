@@ -1,10 +1,10 @@
 //! What operators see of lease groups.
 
-use serde::{Deserialize, Serialize};
 use base::Offset;
 use bytes::Bytes;
 use dispatch::SessionId;
 use record::SharedRecord;
+use serde::{Deserialize, Serialize};
 
 use super::rates::Rates;
 

@@ -55,4 +55,3 @@ impl Session {
         if self.held_back { Some(0) } else { self.limit }
     }
 }
-

@@ -3,9 +3,9 @@
 //! A meter counts by the second in a ring, and turns the ring when it is next touched: what nobody
 //! touches costs nothing, and what has been quiet for a window is forgotten whole.
 
-use serde::{Deserialize, Serialize};
 use base::{HashMap, TopicId};
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 /// Over so many seconds.
 pub const RATE_WINDOW_SECONDS: usize = 10;

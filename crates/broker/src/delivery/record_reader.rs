@@ -1,4 +1,5 @@
-//! Single records of a partition, for operators: read as a fetch reads, beside the driver.
+//! Single records of a partition, for operators: read as a fetch reads, beside the driver. They are read from what this
+//! node has; where another one leads it may lack the newest for a moment.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub(super) async fn read_shared(
     if offset >= bounds.end {
         return Ok(Vec::new());
     }
-    let found = broker.read_batches(partition, offset, LEASE_READ_BYTES).await?;
+    let found = broker.read_known_batches(partition, offset, LEASE_READ_BYTES).await?;
     let unreadable = |error: BatchError| FetchError::Storage(error.to_string());
     let (mut batches, mut unpacked) = (Vec::new(), 0);
     for batch in batches_in(&found.records) {

@@ -54,12 +54,7 @@ impl Sessions {
         self.by_id
     }
 
-    pub(super) fn open(
-        &mut self,
-        id: SessionId,
-        events: EventSender,
-        unread: Arc<Unread>,
-    ) {
+    pub(super) fn open(&mut self, id: SessionId, events: EventSender, unread: Arc<Unread>) {
         self.by_id.insert(id, Session::new(events, unread));
     }
 

@@ -17,9 +17,18 @@ use crate::request::{self, CommandReply, ReceiveError, Request};
 /// What a node asks of a shard's leader. A variant is only ever added at the end.
 #[derive(Debug, Serialize, Deserialize)]
 enum Asked {
-    Append { batches: Vec<Batch> },
-    Receive { from: ShardId, number: Offset, next: Offset, batches: Vec<Batch> },
-    Execute { command: Command },
+    Append {
+        batches: Vec<Batch>,
+    },
+    Receive {
+        from: ShardId,
+        number: Offset,
+        next: Offset,
+        batches: Vec<Batch>,
+    },
+    Execute {
+        command: Command,
+    },
     /// What follows is of a relay of lease sessions.
     Relay,
 }

@@ -88,9 +88,7 @@ pub(crate) async fn run(parts: Parts, mut inbox: Inbox) {
     // Records of one key meet in leases of an earlier term, too.
     let facts = Facts::default();
     let (consensus, relaying) = (&parts.consensus, parts.relaying.as_ref());
-    while let Some(leadership) =
-        left.wait_for_leadership(consensus, &mut inbox, relaying).await
-    {
+    while let Some(leadership) = left.wait_for_leadership(consensus, &mut inbox, relaying).await {
         let begun = Instant::now();
         let driver = Driver::resume(&parts, facts.clone(), left, &leadership, inbox);
         tracing::debug!(term = leadership.term(), took = ?begun.elapsed(), "delivery begins");

@@ -62,10 +62,16 @@ pub(super) struct Begin {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum Reply {
     /// The term in which the node leads.
-    Begun { relay: RelayId, term: u64 },
+    Begun {
+        relay: RelayId,
+        term: u64,
+    },
     /// A batch was taken.
     Taken,
-    Heard { items: u32, checksum: u32 },
+    Heard {
+        items: u32,
+        checksum: u32,
+    },
     /// There is no such relay, or not any more, or there can be none.
     Over,
 }

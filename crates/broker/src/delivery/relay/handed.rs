@@ -57,10 +57,6 @@ impl Handed {
         Self(runs)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// The deliveries, whose records are in front of the body.
     pub(super) fn read(self, body: &mut Bytes) -> Result<Vec<Delivery>, Malformed> {
         let mut deliveries = Vec::new();
@@ -79,7 +75,8 @@ impl Run {
         let mut rest = run;
         while let Some(from) = rest.first() {
             // What lies together goes as one slice.
-            let follows = |(one, next): (&Delivery, &Delivery)| one.record.is_followed_by(&next.record);
+            let follows =
+                |(one, next): (&Delivery, &Delivery)| one.record.is_followed_by(&next.record);
             let more = rest.iter().zip(&rest[1..]).take_while(|pair| follows(*pair)).count();
             let slice = from.record.encoded_up_to(&rest[more].record);
             let slice = slice.unwrap_or_else(|| from.record.encoded());
@@ -114,8 +111,7 @@ impl Run {
         let batch = Arc::new(batch.map_err(|_| Malformed::Records)?);
         for Lease { consumer, token, offset, attempt } in leases {
             let record = batch.record(offset).ok_or(Malformed::Records)?;
-            let delivery =
-                Delivery { group, consumer, token, partition, offset, attempt, record };
+            let delivery = Delivery { group, consumer, token, partition, offset, attempt, record };
             deliveries.push(delivery);
         }
         Ok(())

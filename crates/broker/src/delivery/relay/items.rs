@@ -104,39 +104,13 @@ pub(super) enum Said {
 /// What operators ask ([`super::super::handle::Question`]).
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Asked {
-    Counters {
-        group: LeaseGroupId,
-    },
-    Unsettled {
-        group: LeaseGroupId,
-        partition: u32,
-        from: Offset,
-        records_max: u32,
-    },
-    Leases {
-        group: LeaseGroupId,
-        after: Option<(u32, Offset)>,
-        leases_max: u32,
-    },
-    Purge {
-        group: LeaseGroupId,
-    },
-    Remove {
-        group: LeaseGroupId,
-        partition: u32,
-        offset: Offset,
-    },
-    Free {
-        group: LeaseGroupId,
-        partition: u32,
-        offsets: Vec<Offset>,
-    },
-    MoveAway {
-        group: LeaseGroupId,
-        partition: u32,
-        offsets: Vec<Offset>,
-        batches: Vec<Batch>,
-    },
+    Counters { group: LeaseGroupId },
+    Unsettled { group: LeaseGroupId, partition: u32, from: Offset, records_max: u32 },
+    Leases { group: LeaseGroupId, after: Option<(u32, Offset)>, leases_max: u32 },
+    Purge { group: LeaseGroupId },
+    Remove { group: LeaseGroupId, partition: u32, offset: Offset },
+    Free { group: LeaseGroupId, partition: u32, offsets: Vec<Offset> },
+    MoveAway { group: LeaseGroupId, partition: u32, offsets: Vec<Offset>, batches: Vec<Batch> },
 }
 
 /// What sessions of the other node hear. A variant is only ever added at the end.

@@ -20,8 +20,8 @@ mod roster;
 mod served;
 pub(crate) mod serving;
 mod speaking;
-
-
+#[cfg(test)]
+mod tests;
 mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,6 +46,7 @@ use crate::shard::Shard;
 
 use super::drivers::is_of_node;
 use super::event::{Delivery, Event, Sent};
+use super::handle::Message;
 use super::handover::{Handover, Users};
 use super::options::Settle;
 
@@ -78,6 +79,8 @@ pub(super) struct Relay {
     owed: BTreeMap<SessionId, u64>,
     /// Those that have looked at it.
     read: BTreeSet<SessionId>,
+    /// What other nodes' sessions say to this one, which was elected and whose driver is about to begin.
+    for_driver: Vec<Message>,
     state: State,
     sweep_at: Instant,
     idle_since: Option<Instant>,
@@ -130,6 +133,7 @@ impl Relay {
             waiters: Waiters::default(),
             owed: BTreeMap::new(),
             read: BTreeSet::new(),
+            for_driver: Vec::new(),
             state: State::Apart(now),
             sweep_at: now,
             idle_since: None,
@@ -145,11 +149,13 @@ impl Relay {
         self.end(&Over::Moved);
         let handed = self.roster.hand_over();
         left.sessions = handed.sessions;
-        left.groups = handed.groups.into_iter().map(|(group, all)| Users::anew(group, all)).collect();
+        left.groups =
+            handed.groups.into_iter().map(|(group, all)| Users::anew(group, all)).collect();
         left.messages.extend(handed.messages);
         for (_, entry) in std::mem::take(&mut self.waiters.all) {
             left.messages.extend(entry.waiting.into_message(Instant::now()));
         }
+        left.messages.extend(self.for_driver);
     }
 
     /// Dropping the future loses nothing.
@@ -210,8 +216,17 @@ impl Relay {
         Some((role.other_leader()?, term))
     }
 
+    /// Whether this node leads, or will once it has applied what was committed before its term.
+    fn is_elected(&self) -> bool {
+        matches!(*self.ground.role.borrow(), Role::Leader { .. })
+    }
+
     fn on_role(&mut self) {
         self.ground.role.mark_unchanged();
+        if !self.is_elected() {
+            let why = Unavailable::NotLeader;
+            std::mem::take(&mut self.for_driver).into_iter().for_each(|it| it.refuse(&why));
+        }
         // While no leader is known the one that was may lead on.
         let Some((node, term)) = self.leader() else { return };
         let known = match &self.state {

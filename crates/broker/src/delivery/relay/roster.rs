@@ -67,8 +67,7 @@ impl Roster {
     pub(super) fn add(&mut self, group: LeaseGroupId, consumer: ConsumerId, joined: Joined) {
         let Some(session) = self.sessions.get_mut(&joined.session) else { return };
         session.consumers.insert(consumer, group);
-        let member =
-            Member { session: joined.session, group, joined, active: None, reply: None };
+        let member = Member { session: joined.session, group, joined, active: None, reply: None };
         self.members.insert(consumer, member);
     }
 
@@ -158,7 +157,7 @@ impl Roster {
         }
     }
 
-    /// It could not join. `again`: it is to be tried where it is tried next.
+    /// It could not join.
     pub(super) fn on_refused(&mut self, consumer: ConsumerId, error: ConsumeError) {
         let Some(member) = self.members.get_mut(&consumer) else { return };
         match member.reply.take() {
@@ -166,10 +165,13 @@ impl Roster {
                 self.remove(consumer);
                 let _ = reply.send(Err(error));
             }
-            None => self.gone(consumer, match error {
-                ConsumeError::UnknownGroup(_) => GoneReason::Deleted,
-                _ => GoneReason::LedElsewhere,
-            }),
+            None => self.gone(
+                consumer,
+                match error {
+                    ConsumeError::UnknownGroup(_) => GoneReason::Deleted,
+                    _ => GoneReason::LedElsewhere,
+                },
+            ),
         }
     }
 
@@ -334,7 +336,9 @@ impl Roster {
             let Some(session) = self.sessions.get_mut(&id) else { continue };
             session.consumers.remove(&consumer);
             let of_consumer = [CreditKind::Records(consumer), CreditKind::Bytes(consumer)];
-            let lent = of_consumer.into_iter().filter_map(|kind| Some((kind, session.lent.remove(&kind)?)));
+            let lent = of_consumer
+                .into_iter()
+                .filter_map(|kind| Some((kind, session.lent.remove(&kind)?)));
             let lent: Vec<(CreditKind, Lent)> = lent.collect();
             let joining = Joining { consumer, options: member.options(), divided: Vec::new() };
             messages.push(Message::Consume { session: id, group, joining, reply });

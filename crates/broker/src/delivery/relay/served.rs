@@ -156,12 +156,7 @@ impl Served {
     }
 
     /// Tells the driver what is next in order. False where the relay is over.
-    pub(super) fn say(
-        &self,
-        number: u64,
-        said: Vec<Said>,
-        body: Bytes,
-    ) -> Result<bool, Malformed> {
+    pub(super) fn say(&self, number: u64, said: Vec<Said>, body: Bytes) -> Result<bool, Malformed> {
         let mut state = self.state.lock();
         if state.is_over {
             return Ok(false);
@@ -270,8 +265,7 @@ impl Served {
         tracing::warn!(bytes, to = %self.from, "a record is too large to be sent to another node");
         let (reply, _) = oneshot::channel();
         let settlement = Settlement::Release { delay_ms: None, count: true };
-        let settles =
-            vec![Settle { group: delivery.group, what: delivery.lease(), settlement }];
+        let settles = vec![Settle { group: delivery.group, what: delivery.lease(), settlement }];
         self.handle.tell(Told::Settle { session, settles, reply });
     }
 

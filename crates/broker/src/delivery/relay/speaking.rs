@@ -22,8 +22,12 @@ impl Relay {
     pub(in crate::delivery) fn handle(&mut self, message: Message) {
         let here = self.ground.node.identity().at.node.0;
         if message.session().is_some_and(|session| !is_of_node(session, here)) {
-            // It came to the leader that this node was.
-            return message.refuse(&Unavailable::NotLeader);
+            match self.is_elected() {
+                true => self.for_driver.push(message),
+                // It came to the leader that this node was.
+                false => message.refuse(&Unavailable::NotLeader),
+            }
+            return;
         }
         let now = Instant::now();
         match message {
@@ -143,7 +147,9 @@ impl Relay {
     /// A consumer is to join where the shard is led now.
     fn join(&mut self, consumer: ConsumerId) {
         let out = self.is_through().then(|| self.joining(consumer)).flatten();
-        let Some(session) = self.roster.member(consumer).map(|member| member.session) else { return };
+        let Some(session) = self.roster.member(consumer).map(|member| member.session) else {
+            return;
+        };
         let mut state = std::mem::replace(&mut self.state, State::Apart(Instant::now()));
         if let State::Through(line) = &mut state {
             line.queue.extend(out);
@@ -209,4 +215,3 @@ impl Waiting {
         })
     }
 }
-

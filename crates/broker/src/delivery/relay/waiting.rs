@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use base::limits::OPERATION_RECORDS_MAX;
 use base::LeaseGroupId;
+use base::limits::OPERATION_RECORDS_MAX;
 use bytes::Bytes;
 use dispatch::{ConsumerId, SessionId};
 use tokio::sync::oneshot;
@@ -88,20 +88,16 @@ impl Waiting {
                 let wait = take.deadline.saturating_duration_since(now);
                 Said::Take { id, session, group, options: take_options(&take.options, wait) }
             }
-            Self::Settle { session, settles, .. } => Said::Settle {
-                id: Some(id),
-                session: *session,
-                settles: std::mem::take(settles),
-            },
+            Self::Settle { session, settles, .. } => {
+                Said::Settle { id: Some(id), session: *session, settles: std::mem::take(settles) }
+            }
             Self::Transfer { session, settles, batches, .. } => Said::Transfer {
                 id,
                 session: *session,
                 settles: std::mem::take(settles),
                 batches: divided(batches, &mut body),
             },
-            Self::Question(question) => {
-                Said::Ask { id, question: asked(question, &mut body) }
-            }
+            Self::Question(question) => Said::Ask { id, question: asked(question, &mut body) },
         };
         Some((said, body))
     }
@@ -115,7 +111,9 @@ impl Waiting {
                 Question::Unsettled { reply, .. } => reply.is_closed(),
                 Question::Leases { reply, .. } => reply.is_closed(),
                 Question::Free { reply, .. } => reply.is_closed(),
-                Question::Purge { .. } | Question::Remove { .. } | Question::MoveAway { .. } => false,
+                Question::Purge { .. } | Question::Remove { .. } | Question::MoveAway { .. } => {
+                    false
+                }
             },
             _ => false,
         }
@@ -286,9 +284,7 @@ fn transferred(
     rows: usize,
 ) -> Transferred {
     match result {
-        Ok(appended) if appended.len() == rows => {
-            Ok(Entered { rows: appended, sent: Vec::new() })
-        }
+        Ok(appended) if appended.len() == rows => Ok(Entered { rows: appended, sent: Vec::new() }),
         Ok(_) => Err(Unavailable::Unanswered.into()),
         Err(TransferError::Append { batch, source }) => {
             let source: AppendError = elsewhere_append(source);

@@ -1,0 +1,270 @@
+//! Whatever another node sends is read or refused, and what a relay carries arrives as it was.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::LeaseGroupId;
+use base::limits::{RELAY_BATCH_ITEMS_MAX, RELAY_HEAD_BYTES_MAX};
+use bytes::Bytes;
+use dispatch::{Selection, Settlement};
+use links::{Message, Received};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use record::{BatchBuilder, BatchOptions, Compression, SharedBatch};
+
+use crate::error::Unavailable;
+use crate::remote::wire::relay_head;
+
+use super::super::divided_credit::{Change, CreditKind};
+use super::super::error::{RemoveError, SettleError, TakeError};
+use super::super::event::{Delivery, GoneReason};
+use super::super::lent::Lent;
+use super::super::options::{ConsumeOptions, Credit, Settle, TakeOptions};
+use super::frame::{self, Begin, Malformed, RelayId, Reply, Request};
+use super::handed::Handed;
+use super::items::{Answer, Asked, Heard, Refused, Said, take_options};
+
+const GROUP: LeaseGroupId = LeaseGroupId(7);
+const RELAY: RelayId = RelayId { boot: 3, number: 9 };
+
+fn received(message: Message) -> Received {
+    Received { head: message.head, body: message.body.concat().into() }
+}
+
+fn shared(count: usize, compression: Compression) -> Arc<SharedBatch> {
+    let options = BatchOptions { compression, base_offset: 50, ..BatchOptions::default() };
+    let mut builder = BatchBuilder::new(options);
+    for number in 0..count {
+        let value = "v".repeat(number % 40);
+        builder.push(number as i64, None, Some(value.as_bytes()), &[]).expect("it fits");
+    }
+    Arc::new(SharedBatch::decode(&Bytes::from(builder.finish())).expect("a batch"))
+}
+
+/// Deliveries of these records of each batch, one batch after the other.
+fn deliveries(batches: &[(Arc<SharedBatch>, Vec<u64>)]) -> Vec<Delivery> {
+    let mut all = Vec::new();
+    for (batch, offsets) in batches {
+        for offset in offsets {
+            let record = batch.record(50 + offset).expect("it is there");
+            let (token, attempt) = (1 << 40 | all.len() as u64, 1);
+            let consumer = 5;
+            let delivery = Delivery {
+                group: GROUP,
+                consumer,
+                token,
+                partition: 2,
+                offset: 50 + offset,
+                attempt,
+                record,
+            };
+            all.push(delivery);
+        }
+    }
+    all
+}
+
+fn said() -> Vec<Said> {
+    let (session, consumer, group) = (1 << 40 | 1, 1 << 40 | 2, GROUP);
+    let kind = CreditKind::Records(consumer);
+    let what = Selection::Lease { partition: 1, token: 77 };
+    let settles = vec![Settle { group, what, settlement: Settlement::Accept }; 3];
+    vec![
+        Said::Open { session },
+        Said::Limit { session, records: Some(4) },
+        Said::Consume { id: 1, session, consumer, group, options: ConsumeOptions::default() },
+        Said::Lend { session, kind, loan: Lent::new(3, 1).loan() },
+        Said::Grant { session, consumer, credit: Credit::UNLIMITED },
+        Said::SetCredit { session, consumer, credit: Credit::records(7) },
+        Said::Share { session, kind, change: Change::GiveBack { in_all: 3 } },
+        Said::Take {
+            id: 2,
+            session,
+            group,
+            options: take_options(&TakeOptions::default(), Duration::ZERO),
+        },
+        Said::GiveUp { id: 2 },
+        Said::Settle { id: None, session, settles: settles.clone() },
+        Said::Transfer { id: 3, session, settles, batches: Vec::new() },
+        Said::Read { session, bytes: 1_000 },
+        Said::Ask { id: 4, question: Asked::Free { group, partition: 1, offsets: vec![1, 2] } },
+        Said::Cancel { id: 5, session, consumer },
+        Said::Close { session },
+    ]
+}
+
+fn heard(body: &mut Vec<Bytes>) -> Vec<Heard> {
+    let (session, consumer) = (1 << 40 | 1, 1 << 40 | 2);
+    let handed = Handed::new(&deliveries(&[(shared(9, Compression::None), vec![1, 2, 5])]), body);
+    let refused = Refused::Settle { item: 1, source: SettleError::NotLeased };
+    let unanswered = RemoveError::Unavailable(Unavailable::Unanswered);
+    let answers = [
+        Answer::Consumed(Ok(true)),
+        Answer::Cancelled,
+        Answer::Taken(Err(TakeError::UnknownGroup(GROUP))),
+        Answer::Settled(vec![Ok(()), Err(SettleError::NotLeased)]),
+        Answer::Transferred(Err(refused)),
+        Answer::Counters(Some(Default::default())),
+        Answer::Purged(Err(unanswered)),
+        Answer::None,
+    ];
+    let mut heard = vec![
+        Heard::Deliveries { session, weight: 9, handed },
+        Heard::Active { session, consumer, active: true },
+        Heard::Gone { session, consumer, reason: GoneReason::Deleted },
+    ];
+    heard.extend((0..).zip(answers).map(|(id, answer)| Heard::Answer { id, answer }));
+    heard
+}
+
+fn say(items: &[Said], claimed: u32) -> Bytes {
+    let encoded: Vec<Vec<u8>> = items.iter().map(frame::encoded).collect();
+    let request = Request::Say { relay: RELAY, number: 4, catalog: 5, items: claimed };
+    let head = frame::say(&request, &encoded, Vec::new()).head;
+    head.slice(relay_head().len()..)
+}
+
+#[test]
+fn what_is_said_and_heard_arrives_as_it_was() {
+    let items = said();
+    let head = say(&items, items.len() as u32);
+    let (request, arrived, _) = frame::read_request(&head, Bytes::new()).expect("it is read");
+    assert!(matches!(request, Request::Say { relay: RELAY, number: 4, catalog: 5, .. }));
+    assert_eq!(format!("{arrived:?}"), format!("{items:?}"));
+    assert!(arrived.iter().all(Said::is_sane));
+
+    let mut body = Vec::new();
+    let items = heard(&mut body);
+    let encoded: Vec<Vec<u8>> = items.iter().map(frame::encoded).collect();
+    let message = received(frame::heard(&encoded, body));
+    let (_, arrived, _) = frame::read_reply(message).expect("it is read");
+    assert_eq!(format!("{arrived:?}"), format!("{items:?}"));
+    for reply in [Reply::Begun { relay: RELAY, term: 8 }, Reply::Taken, Reply::Over] {
+        let read = frame::read_reply(received(frame::reply(&reply)));
+        assert_eq!(read.map(|(reply, ..)| reply), Ok(reply));
+    }
+}
+
+#[test]
+fn a_batch_holds_what_it_claims_and_no_more_than_it_may() {
+    let read = |head: &[u8]| frame::read_request(head, Bytes::new()).map(|_| ()).unwrap_err();
+    assert_eq!(read(&say(&said(), 14)), Malformed::Head, "something is left");
+    assert_eq!(read(&say(&said(), 16)), Malformed::Head, "something is missing");
+    assert_eq!(read(&say(&said(), RELAY_BATCH_ITEMS_MAX as u32 + 1)), Malformed::TooMuch);
+    assert_eq!(read(&vec![0; RELAY_HEAD_BYTES_MAX + 1]), Malformed::TooMuch);
+    let begin = Request::Begin(Begin { boot: 1, attempt: 2, term: None });
+    let head = frame::request(&begin).head.slice(relay_head().len()..);
+    assert_eq!(read(&[&head[..], b"more"].concat()), Malformed::Head);
+    // A count that nothing follows costs nothing.
+    let settles = [8, 0, 1, 1, 255, 255, 255, 255, 127];
+    assert_eq!(read(&[&say(&[], 1)[..], &settles].concat()), Malformed::Head);
+}
+
+#[test]
+fn records_are_checked_before_they_are_believed() {
+    let mut body = Vec::new();
+    let items: Vec<Vec<u8>> = heard(&mut body).iter().map(frame::encoded).collect();
+    let mut message = received(frame::heard(&items, body));
+    let mut bytes = message.body.to_vec();
+    bytes[3] ^= 1;
+    message.body = bytes.into();
+    assert_eq!(frame::read_reply(message).unwrap_err(), Malformed::Checksum);
+}
+
+#[test]
+fn what_no_session_of_this_node_could_say_is_refused() {
+    let (session, group) = (1, GROUP);
+    let take = |options| Said::Take { id: 1, session, group, options };
+    let settle = |what| {
+        let settles = vec![Settle { group, what, settlement: Settlement::Accept }];
+        Said::Settle { id: None, session, settles }
+    };
+    let (partition, partitions) = (0, vec![2, 1]);
+    for said in [
+        take(TakeOptions { wait: Duration::MAX, ..TakeOptions::default() }),
+        take(TakeOptions { records_max: 0, ..TakeOptions::default() }),
+        take(TakeOptions { bytes_max: u64::MAX, ..TakeOptions::default() }),
+        take(TakeOptions { bytes_max: 1, partitions, ..TakeOptions::default() }),
+        settle(Selection::Range { partition, first: 0, last: u64::MAX }),
+        settle(Selection::Range { partition, first: 5, last: 4 }),
+        settle(Selection::UpTo { partition, last: u64::MAX }),
+        Said::Ask { id: 1, question: Asked::Remove { group, partition, offset: u64::MAX } },
+        Said::Ask { id: 1, question: Asked::Leases { group, after: None, leases_max: u32::MAX } },
+    ] {
+        assert!(!said.is_sane(), "{said:?}");
+    }
+}
+
+fn any_offsets() -> impl Strategy<Value = Vec<u64>> {
+    vec(0..60_u64, 1..30)
+}
+
+proptest! {
+    #[test]
+    fn deliveries_arrive_in_order_whatever_they_are_of(
+        of_batches in vec((any_offsets(), any::<bool>()), 1..4),
+    ) {
+        let batches: Vec<_> = of_batches
+            .into_iter()
+            .map(|(offsets, packed)| {
+                let compression = if packed { Compression::Lz4 } else { Compression::None };
+                (shared(60, compression), offsets)
+            })
+            .collect();
+        let sent = deliveries(&batches);
+        let mut body = Vec::new();
+        let handed = Handed::new(&sent, &mut body);
+        let mut body = Bytes::from(body.concat());
+        let arrived = handed.read(&mut body).expect("it is whole");
+        prop_assert!(body.is_empty());
+        let parts = |delivery: &Delivery| {
+            let Delivery { group, consumer, token, partition, offset, attempt, .. } = *delivery;
+            let (timestamp, value) = (delivery.view().timestamp, delivery.value());
+            (group, consumer, token, partition, offset, attempt, timestamp, value)
+        };
+        prop_assert!(sent.iter().map(parts).eq(arrived.iter().map(parts)));
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(head in vec(any::<u8>(), 0..400), body in vec(any::<u8>(), 0..200)) {
+        let _ = frame::read_request(&head, body.clone().into());
+        let _ = frame::read_reply(Received { head: head.into(), body: body.into() });
+    }
+
+    #[test]
+    fn a_batch_with_other_bytes_is_read_or_refused(
+        changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        cut in any::<prop::sample::Index>(),
+        body_changes in vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+    ) {
+        let change = |bytes: &mut Vec<u8>, changes: &[(prop::sample::Index, u8)]| {
+            for (place, byte) in changes {
+                let place = place.index(bytes.len());
+                bytes[place] = *byte;
+            }
+        };
+        let mut head = say(&said(), 15).to_vec();
+        change(&mut head, &changes);
+        let _ = frame::read_request(&head, Bytes::new());
+        let _ = frame::read_request(&head[..cut.index(head.len())], Bytes::new());
+
+        let mut parts = Vec::new();
+        let mut items: Vec<Vec<u8>> = heard(&mut parts).iter().map(frame::encoded).collect();
+        let first = changes[0].0.index(items.len());
+        change(&mut items[first], &changes);
+        let mut body = parts.concat();
+        change(&mut body, &body_changes);
+        // With a checksum that fits: a node that means harm, or is of another version.
+        let message = received(frame::heard(&items, vec![body.into()]));
+        if let Ok((_, items, mut body)) = frame::read_reply(message) {
+            for item in items {
+                if let Heard::Deliveries { handed, .. } = item
+                    && let Ok(deliveries) = handed.read(&mut body)
+                {
+                    // Whatever was taken for records can be looked at.
+                    deliveries.iter().for_each(|delivery| drop((delivery.view(), delivery.value())));
+                }
+            }
+        }
+    }
+}
