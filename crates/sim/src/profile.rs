@@ -24,10 +24,12 @@ pub enum Profile {
     All,
     /// Three nodes of a cluster, instead of one: nodes end, links are cut. No part of `All`.
     Cluster,
+    /// As [`Self::Cluster`], with clients that lease records at any node.
+    Relays,
 }
 
 impl Profile {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Power,
         Self::Kill,
         Self::Disk,
@@ -35,6 +37,7 @@ impl Profile {
         Self::Elections,
         Self::All,
         Self::Cluster,
+        Self::Relays,
     ];
 
     pub fn name(self) -> &'static str {
@@ -46,6 +49,7 @@ impl Profile {
             Self::Elections => "elections",
             Self::All => "all",
             Self::Cluster => "cluster",
+            Self::Relays => "relays",
         }
     }
 

@@ -64,6 +64,11 @@ fn a_seed_is_the_same_run_twice_in_a_cluster() {
 }
 
 #[test]
+fn a_seed_is_the_same_run_twice_in_a_cluster_with_leases() {
+    repeats(Profile::Relays);
+}
+
+#[test]
 fn two_seeds_are_two_runs() {
     assert_ne!(run(1, Profile::All).stdout, run(2, Profile::All).stdout);
 }

@@ -6,9 +6,11 @@
 //! * `host`: a node, from its start to its end
 //! * `chaos`: what happens to nodes and links
 //! * `producers`: the clients
+//! * `consumers`: those that lease records, in profile `relays`
 //! * `judge`: what must hold once nothing fails any more
 
 mod chaos;
+mod consumers;
 mod host;
 mod judge;
 mod producers;
@@ -30,11 +32,13 @@ use crate::trace::Trace;
 use crate::verdict::{Invariant, Verdict, Violation};
 
 use chaos::Chaos;
+use consumers::Consumer;
 use producers::Producer;
 
 pub(crate) const NODES: usize = 3;
 const SHARDS_MAX: u64 = 3;
 const PRODUCERS: u32 = 4;
+const CONSUMERS: u32 = 4;
 /// Simulated time that no run takes.
 const RUN_MAX: Duration = Duration::from_secs(3_600);
 
@@ -49,6 +53,7 @@ pub(crate) struct State {
     /// With records.
     pub(crate) shards: u32,
     pub(crate) history: History,
+    pub(crate) leased: consumers::Leased,
     pub(crate) trace: Trace,
     pub(crate) verdict: Verdict,
     /// No fault begins any more.
@@ -90,7 +95,7 @@ impl Shared {
 }
 
 /// Runs a seed. The process may have run nothing before.
-pub(crate) fn run(seed: u64, trace: &Trace) -> Result<Report, Violation> {
+pub(crate) fn run(seed: u64, leases: bool, trace: &Trace) -> Result<Report, Violation> {
     let mut random = Random::new(seed);
     let verdict = Verdict::new(trace.clone());
     let place = |random: &mut Random| Place {
@@ -120,6 +125,7 @@ pub(crate) fn run(seed: u64, trace: &Trace) -> Result<Report, Violation> {
         nodes,
         shards,
         history: History::default(),
+        leased: consumers::Leased::default(),
         trace: trace.clone(),
         verdict: verdict.clone(),
         is_healed: false,
@@ -132,7 +138,7 @@ pub(crate) fn run(seed: u64, trace: &Trace) -> Result<Report, Violation> {
     }
     let working = shared.clone();
     sim.client("client", async move {
-        work(working, client, works_for).await;
+        work(working, client, works_for, leases).await;
         Ok(())
     });
     loop {
@@ -169,11 +175,15 @@ pub(crate) fn run(seed: u64, trace: &Trace) -> Result<Report, Violation> {
 }
 
 /// Clients work while faults come; then everything is healed, and judged.
-async fn work(shared: Shared, mut random: Random, for_time: Duration) {
+async fn work(shared: Shared, mut random: Random, for_time: Duration, leases: bool) {
     let mut clients = JoinSet::new();
     for id in 0..PRODUCERS {
         let producer = Producer::new(id, shared.clone(), random.fork());
         clients.spawn(producer.run());
+    }
+    for id in (0..CONSUMERS).filter(|_| leases) {
+        let consumer = Consumer::new(id, shared.clone(), random.fork());
+        clients.spawn(consumer.run());
     }
     clients.spawn(chaos::hand_over(shared.clone(), random.fork()));
     sleep(for_time).await;
@@ -186,5 +196,9 @@ async fn work(shared: Shared, mut random: Random, for_time: Duration) {
         state.trace.note(format_args!("everything is healed"));
     }
     clients.detach_all();
+    let for_consumers = leases.then(|| random.fork());
     judge::judge(&shared, random).await;
+    if let Some(random) = for_consumers {
+        consumers::judge(&shared, random).await;
+    }
 }

@@ -44,8 +44,8 @@ pub(crate) fn panicked() -> Option<String> {
 
 /// Runs a seed. The process may have run nothing before: the order of its maps is the seed's, too.
 pub fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, Violation> {
-    if profile == Profile::Cluster {
-        return cluster::run(seed, trace);
+    if matches!(profile, Profile::Cluster | Profile::Relays) {
+        return cluster::run(seed, profile == Profile::Relays, trace);
     }
     let mut random = Random::new(seed);
     let verdict = Verdict::new(trace.clone());
