@@ -75,7 +75,10 @@ impl Consumer {
         let mut held = Vec::new();
         while Instant::now() < until {
             let patience = Duration::from_millis(self.random.between(1, 200));
-            self.receive(&mut events, &mut held, patience).await;
+            if !self.receive(&mut events, &mut held, patience).await {
+                // Its node has ended.
+                return;
+            }
             while !held.is_empty() && !self.random.once_in(4) {
                 let place = self.random.below(held.len() as u64) as usize;
                 let delivery = held.swap_remove(place);
@@ -93,8 +96,16 @@ impl Consumer {
         trace.note(format_args!("consumer {} {what}", self.id));
     }
 
-    async fn receive(&self, events: &mut Events, held: &mut Vec<Delivery>, patience: Duration) {
-        let mut next = timeout(patience, events.recv()).await.ok().flatten();
+    /// Whether more may come.
+    async fn receive(
+        &self,
+        events: &mut Events,
+        held: &mut Vec<Delivery>,
+        patience: Duration,
+    ) -> bool {
+        let Ok(received) = timeout(patience, events.recv()).await else { return true };
+        let more = received.is_some();
+        let mut next = received;
         while let Some(event) = next {
             match event {
                 Event::Deliveries(deliveries) => {
@@ -110,6 +121,7 @@ impl Consumer {
             }
             next = events.try_recv();
         }
+        more
     }
 
     /// Whether it was answered.

@@ -83,7 +83,7 @@ pub(super) struct Watched {
 
 impl Watched {
     /// Until the relay is over.
-    async fn is_over(mut self) {
+    async fn ends(mut self) {
         let (node, from) = (self.node, self.from);
         let link = node.links().peer(from).map(|peer| peer.watch(Lane::Control));
         let role = async {
@@ -310,7 +310,7 @@ impl Telling {
         watched: Watched,
     ) {
         let served = Arc::clone(&self.served);
-        let mut over = pin!(watched.is_over());
+        let mut over = pin!(watched.ends());
         let mut pending = FuturesUnordered::new();
         loop {
             self.tell();
