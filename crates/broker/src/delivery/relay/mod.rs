@@ -8,12 +8,14 @@
 //! and consumers with their credit, are kept ([`roster`]), and go on at the node that leads next.
 //!
 //! * `items`, `handed`, `frame`: what is carried, and how it lies in messages
-//! * `waiting`: who waits for answers; `line`: batches in order; `speaking`: what messages say
+//! * `waiting`: who waits for answers; `line`: batches in order; `speaking`: what messages say;
+//!   `hearing`: what comes back
 //! * `serving`, `served`, `answering`: the leader's side
 
 mod answering;
 mod frame;
 mod handed;
+mod hearing;
 mod items;
 mod line;
 mod roster;
@@ -35,7 +37,7 @@ use base::limits::{
 use bytes::Bytes;
 use cluster::Node;
 use consensus::Role;
-use dispatch::{SessionId, Settlement};
+use dispatch::SessionId;
 use futures_util::future::BoxFuture;
 use links::NodeId;
 use tokio::sync::watch;
@@ -45,16 +47,14 @@ use crate::error::Unavailable;
 use crate::shard::Shard;
 
 use super::drivers::is_of_node;
-use super::event::{Delivery, Event, Sent};
 use super::handle::Message;
 use super::handover::{Handover, Users};
-use super::options::Settle;
 
-use frame::{Begin, Malformed, Reply, Request};
-use items::{Answer, AskId, Heard, Said};
+use frame::{Begin, Reply, Request};
+use items::{AskId, Said};
 use line::{Answered, Batch, Came, Leader, Line, Out, Over};
 use roster::Roster;
-use waiting::{Follows, Got, Waiters, Waiting};
+use waiting::{Waiters, Waiting};
 
 /// What relays of one shard need, for as long as the node runs.
 #[derive(Clone, Debug)]
@@ -417,101 +417,5 @@ impl Relay {
             }
             line.say(batch, self.ground.shard.catalog_applied());
         }
-    }
-
-    // ----------------------------------------------------------------------------------------- hearing
-
-    fn on_came(&mut self, came: Came) {
-        let State::Through(line) = &mut self.state else { return };
-        let heard = match line.on_came(came) {
-            Ok(heard) => heard,
-            Err(over) => return self.end(&over),
-        };
-        for (items, body) in heard {
-            if let Err(over) = self.on_heard(items, body) {
-                return self.end(&over);
-            }
-        }
-    }
-
-    fn on_heard(&mut self, items: Vec<Heard>, mut body: Bytes) -> Result<(), Over> {
-        for item in items {
-            match item {
-                Heard::Deliveries { session, weight, handed } => {
-                    let deliveries = handed.read(&mut body)?;
-                    self.deliver(session, weight, deliveries);
-                }
-                Heard::Active { consumer, active, .. } => self.roster.on_active(consumer, active),
-                Heard::Gone { consumer, reason, .. } => self.roster.gone(consumer, reason),
-                Heard::Notice { session, notice } => {
-                    self.roster.note(session, &notice);
-                    if let Some(session) = self.roster.sessions.get(&session) {
-                        session.events.send(Sent::Notice(notice));
-                    }
-                }
-                Heard::Answer { id, answer: Answer::Taken(answer) } => {
-                    let answer = match answer {
-                        Ok(handed) => Ok(handed.read(&mut body)?),
-                        Err(error) => Err(error),
-                    };
-                    self.on_answer(id, Got::Taken(answer))?;
-                }
-                Heard::Answer { id, answer } => self.on_answer(id, Got::Plain(answer))?,
-            }
-        }
-        match body.is_empty() {
-            true => Ok(()),
-            false => Err(Malformed::Records.into()),
-        }
-    }
-
-    fn deliver(&mut self, id: SessionId, weight: u64, deliveries: Vec<Delivery>) {
-        let Some(session) = self.roster.sessions.get(&id) else { return };
-        let bytes = deliveries.iter().map(Delivery::weight).sum();
-        session.unread.add(bytes);
-        let unread = Arc::clone(&session.unread);
-        let events = session.events.clone();
-        self.roster.on_deliveries(&deliveries);
-        events.send(Sent::Event(Event::Deliveries(deliveries), bytes));
-        *self.owed.entry(id).or_default() += weight;
-        let has_room = || unread.bytes() <= LEASE_SESSION_UNREAD_BYTES_MAX / 2;
-        if !has_room() {
-            // The leader holds back once it has sent as much as that again.
-            unread.hold_back();
-        }
-        // It may have read all of it just now, and then nobody would say so.
-        if has_room() {
-            self.read.insert(id);
-        }
-    }
-
-    fn on_answer(&mut self, id: AskId, got: Got) -> Result<(), Over> {
-        let Some(waiting) = self.waiters.remove(id) else { return Ok(()) };
-        if let Waiting::Consume(consumer) = waiting {
-            return self.on_consumed(consumer, got);
-        }
-        match waiting.on_answer(got) {
-            Follows::Nothing => Ok(()),
-            Follows::GiveBack(session, deliveries) => {
-                let settles = deliveries.iter().map(not_taken).collect();
-                self.say(Said::Settle { id: None, session, settles });
-                Ok(())
-            }
-            Follows::Again(waiting) => {
-                let until = Instant::now() + REMOTE_ANSWERED_WITHIN;
-                self.waiters.put_back(id, waiting, until);
-                Err(Over::Ended)
-            }
-            Follows::Mismatch => Err(Malformed::Head.into()),
-        }
-    }
-}
-
-/// Back to its place, as if it had never left.
-fn not_taken(delivery: &Delivery) -> Settle {
-    Settle {
-        group: delivery.group,
-        what: delivery.lease(),
-        settlement: Settlement::Release { delay_ms: Some(0), count: false },
     }
 }
