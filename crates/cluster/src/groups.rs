@@ -122,6 +122,9 @@ impl Service for Groups {
             let answer = yes_or_no(self.sees_gone(process));
             return async { Ok(answer) }.boxed();
         }
+        if asked == Some(Asked::AreYouThere) {
+            return async { Ok(yes_or_no(true)) }.boxed();
+        }
         let Some((group, asked)) = self.of(shard).zip(asked) else {
             tracing::debug!(%from, lane = lane.name(), %shard, "what a node asks is not served here");
             return async { Err(Declined::NotServed) }.boxed();
@@ -133,7 +136,7 @@ impl Service for Groups {
                     let append = ReceivedAppend { head, entries: Bytes::new() };
                     pin!(group.answer_appends(stream::iter([append]))).next().await
                 }
-                Asked::LooksGone(_) => None,
+                Asked::LooksGone(_) | Asked::AreYouThere => None,
             };
             answer.map(Message::of_head).ok_or(Declined::NotServed)
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use base::ShardId;
 use bytes::Bytes;
 use consensus::Members;
+use futures_util::future::join_all;
 use gateway::Connections;
 use links::{
     Admission, ConnectError, DirectoryIdentity, GossipTooLong, Identity, Lane, Links, Message,
@@ -26,6 +27,7 @@ use crate::founding::{Completion, begin, learn_cluster};
 use crate::groups::Groups;
 use crate::roster::Roster;
 use crate::seeds::{FOUNDER, SeedsError};
+use crate::wire::Asked;
 
 /// How a node takes part in a cluster.
 #[derive(Clone, Debug)]
@@ -228,6 +230,20 @@ impl Node {
     ) -> Result<Received, RequestError> {
         let peer = self.links.peer(node).ok_or(RequestError::Gone)?;
         peer.request(Lane::Proxy, shard, message, deadline).await
+    }
+
+    /// Asks these nodes for a sign of life, and returns once each has answered or its connection has ended, at the
+    /// deadline at the latest. What is known of their connections is as new then: that a process has ended is seen
+    /// some time after its other connections have closed.
+    pub async fn look_at(&self, nodes: impl IntoIterator<Item = NodeId>, deadline: Instant) {
+        let asked = nodes.into_iter().filter_map(|node| {
+            let peer = self.links.peer(node)?;
+            let message = Asked::AreYouThere.into();
+            let lane = Lane::Control;
+            Some(async move { peer.request(lane, ShardId::CATALOG, message, deadline).await })
+        });
+        // Whatever comes of it, the connection's status has it.
+        let _ = join_all(asked).await;
     }
 
     /// Tells all others, now and each second, in place of what was told before; [`Groups::heard`] has it there.

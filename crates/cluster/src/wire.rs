@@ -5,6 +5,7 @@
 //! | request | control | the group's message | [`REQUEST`] |
 //! | append alone, as a heartbeat is | control | the group's message | [`APPEND_ALONE`] |
 //! | whether a node's process looks gone | control | the node and its boot, u64 little-endian each | [`LOOKS_GONE`] |
+//! | whether a node is there | control | nothing | [`ARE_YOU_THERE`] |
 //! | yes, no | control | 1, 0 | nothing |
 //! | append of a stream | replication | the group's message | the entries |
 //! | a group's answer | the same | the group's answer | nothing |
@@ -17,6 +18,7 @@ use links::{Message, NodeId, Received};
 const REQUEST: &[u8] = &[0];
 const APPEND_ALONE: &[u8] = &[1];
 const LOOKS_GONE: &[u8] = &[2];
+const ARE_YOU_THERE: &[u8] = &[3];
 const YES: &[u8] = &[1];
 const NO: &[u8] = &[0];
 
@@ -35,6 +37,8 @@ pub(crate) enum Asked {
     AppendAlone(Bytes),
     /// Whether a process looks gone from here.
     LooksGone(Process),
+    /// A sign of life.
+    AreYouThere,
 }
 
 impl From<Asked> for Message {
@@ -46,6 +50,7 @@ impl From<Asked> for Message {
                 let head = [node.to_le_bytes(), boot.to_le_bytes()].concat();
                 (head.into(), LOOKS_GONE)
             }
+            Asked::AreYouThere => (Bytes::new(), ARE_YOU_THERE),
         };
         Self { head, body: vec![Bytes::from_static(kind)] }
     }
@@ -63,6 +68,7 @@ impl Asked {
                 let node = NodeId(u64::from_le_bytes(*node));
                 Some(Self::LooksGone(Process { node, boot: u64::from_le_bytes(boot) }))
             }
+            ARE_YOU_THERE => head.is_empty().then_some(Self::AreYouThere),
             _ => None,
         }
     }
@@ -92,11 +98,12 @@ mod tests {
             Asked::Request(message.clone()),
             Asked::AppendAlone(message.clone()),
             Asked::LooksGone(Process { node: NodeId(7), boot: 8 }),
+            Asked::AreYouThere,
         ];
         for asked in all {
             assert_eq!(Asked::of(received(asked.clone().into())), Some(asked));
         }
-        for body in [&b""[..], &[2], &[3], &[0, 0], &[1, 7]] {
+        for body in [&b""[..], &[2], &[3], &[4], &[0, 0], &[1, 7]] {
             let body = Bytes::from_static(body);
             assert_eq!(Asked::of(Received { head: message.clone(), body }), None);
         }

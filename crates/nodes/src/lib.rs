@@ -13,6 +13,7 @@ mod registration;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use broker::Broker;
 use bytes::Bytes;
@@ -20,6 +21,7 @@ use cluster::Node;
 use links::{Lane, NodeId, Phase};
 use tasks::Task;
 use tokio::sync::watch;
+use world::Instant;
 
 pub use endpoint::{Endpoint, Endpoints};
 pub use registration::RegisterError;
@@ -82,6 +84,14 @@ impl Nodes {
         let others = self.others.as_ref()?;
         let (node, heard) = (NodeId(id.into()), others.heard.borrow());
         others.live(node, heard.get(&node)?)
+    }
+
+    /// Looks whether the others are still there, for so long at most: what [`Self::live`] says then is as new.
+    pub async fn look(&self, within: Duration) {
+        if let Some(Others { cluster, heard }) = &self.others {
+            let nodes: Vec<NodeId> = heard.borrow().keys().copied().collect();
+            cluster.look_at(nodes, Instant::now() + within).await;
+        }
     }
 
     /// This node.

@@ -1,15 +1,23 @@
 //! Who leads which partition, as clients are told; and where they are sent that asked another node (KIP-951).
 
+use std::time::Duration;
+
 use base::{PartitionId, TopicId};
 use broker::{Leader, Leaders, ShardLeaders};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::BrokerId;
 use kafka_protocol::protocol::StrBytes;
 use nodes::LiveNode;
+use tokio::time::{Instant, timeout_at};
 
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 
+/// Another node has to give a sign of life within so long; one that is only slow counts as there.
+const LOOKS_FOR: Duration = Duration::from_millis(50);
+/// So long an answer waits for a shard to have a leader: most elections after a process ended take less. What a client
+/// has asked for behind it on the same connection waits, too.
+const LED_WITHIN: Duration = Duration::from_millis(300);
 /// The number that stands for no node.
 pub(crate) const NO_NODE: BrokerId = BrokerId(-1);
 
@@ -25,6 +33,29 @@ impl KnownLeaders {
     pub(crate) fn now(gateway: &Gateway) -> Self {
         let (shards, live) = (gateway.broker.shard_leaders(), gateway.options.nodes.live());
         Self { shards, live }
+    }
+
+    /// For an answer that sends clients to leaders. A client that is sent to a process which has just ended, or is told
+    /// that nobody leads, looks again after its back-off, which is longer than most elections. So the other nodes
+    /// are asked for a sign of life first, and a shard without a leader is waited for.
+    pub(crate) async fn once_led(gateway: &Gateway) -> Self {
+        if gateway.broker.is_alone() {
+            return Self::now(gateway);
+        }
+        gateway.options.nodes.look(LOOKS_FOR).await;
+        let deadline = Instant::now() + LED_WITHIN;
+        let mut changes = gateway.leader_changes();
+        loop {
+            let known = Self::now(gateway);
+            if known.all_are_led() || timeout_at(deadline, changes.next()).await.is_err() {
+                return known;
+            }
+        }
+    }
+
+    fn all_are_led(&self) -> bool {
+        let led = |leader: Leader| leader.node.is_some_and(|node| lives(&self.live, node));
+        self.shards.each().all(|(leader, _)| led(leader))
     }
 
     /// The nodes that clients are told of.

@@ -135,7 +135,7 @@ pub(crate) async fn metadata(
             rows(gateway, wanted, create).await
         }
     };
-    let known = KnownLeaders::now(gateway);
+    let known = KnownLeaders::once_led(gateway).await;
     let brokers = known.live().iter().map(|node| {
         MetadataResponseBroker::default()
             .with_node_id(broker_id(node.id))

@@ -117,6 +117,24 @@ async fn who_asks_the_wrong_node_is_sent_to_the_leader() {
 }
 
 #[tokio::test]
+async fn metadata_waits_for_an_election_that_is_under_way() {
+    let cluster = Cluster::start().await;
+    cluster.client(1).await.create("t", 3, &[]).await;
+    let mut clients = [cluster.client(1).await, cluster.client(2).await, cluster.client(3).await];
+    for id in [1, 2, 3, 1] {
+        let broker = cluster.node(id).broker.clone();
+        let handing_over = tokio::spawn(async move { broker.hand_over().await });
+        for _ in 0..5 {
+            for client in &mut clients {
+                let led = leaders(client, "t").await;
+                assert!(led.iter().all(|(leader, _)| *leader > 0), "{led:?}");
+            }
+        }
+        handing_over.await.expect("it hands over");
+    }
+}
+
+#[tokio::test]
 async fn a_fetch_that_waits_is_told_at_once_that_another_node_leads() {
     let cluster = Cluster::start().await;
     let topic = cluster.client(1).await.create("t", 3, &[]).await;
