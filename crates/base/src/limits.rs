@@ -124,6 +124,15 @@ pub const APPENDS_IN_FLIGHT_MAX: usize = 4;
 pub const APPEND_BYTES_IN_FLIGHT_MAX: usize = 8 << 20;
 /// Log that a snapshot covers and that is kept for members which do not have it yet.
 pub const KEPT_LOG_BYTES_MAX: u64 = 1 << 30;
+/// What is asked for at once of a snapshot that a member is sent; a larger batch comes alone.
+pub const SNAPSHOT_PIECE_BYTES: usize = 1 << 20;
+/// What a member takes of it in a second: its disk has other things to do.
+pub const SNAPSHOT_BYTES_PER_SECOND: u64 = 100 << 20;
+/// The largest state, and the longest list of what is live, that a member takes from another one.
+pub const SNAPSHOT_SECTION_BYTES_MAX: u64 = 8 << 30;
+/// Snapshots that a member sends at a time, and for how long it holds one that nobody asks for.
+pub const SNAPSHOTS_SENT_MAX: usize = 4;
+pub const SNAPSHOT_HELD_FOR: Duration = Duration::from_secs(600);
 
 // ------------------------------------------------------------------------------------- catalog
 

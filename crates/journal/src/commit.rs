@@ -22,7 +22,7 @@ use crate::frame::{self, BLOCK, EncodedEntry, EntriesChecksum, FrameHeader};
 use crate::index::files::{FileKind, file_name};
 use crate::log::LogPosition;
 use crate::prepare::{NoSpare, RETRY_AFTER};
-use crate::queue::{Durable, Limits, Task};
+use crate::queue::{Durable, Jump, Limits, Task};
 use crate::recover::Full;
 use crate::segment::{FIRST_FRAME, OpenSegment};
 use crate::shared::Shared;
@@ -156,6 +156,7 @@ impl Writer {
                 self.phase = Phase::Placed(header);
             }
             Some(Task::Roll { frame_bytes }) => self.phase = Phase::Rolling { frame_bytes },
+            Some(Task::Jump) => self.jump(),
             Some(Task::Answer) => self.answer(0),
             Some(Task::Close) => return Step::Done,
             None => return Step::Wait,
@@ -283,6 +284,28 @@ impl Writer {
         for durable in self.answers.drain(..) {
             durable(Ok(()));
         }
+    }
+
+    /// Goes on in a segment that another node's batches come before. All that was appended is durable.
+    fn jump(&mut self) {
+        let Some(Jump { to, done }) = self.shared.queue.take_jump() else { return };
+        let left = std::mem::replace(&mut self.segment, to);
+        self.position = FIRST_FRAME;
+        let (segment, file_bytes) = (left.header.id, left.file_bytes);
+        let last_index = self.last_index;
+        // Nothing will be written to them, whether a frame follows or not: a crash before the snapshot that
+        // names the new segment is durable brings the log's old end back.
+        let left = Full { segment, last_index, file_bytes };
+        for Full { segment, last_index, file_bytes } in self.left.take().into_iter().chain([left]) {
+            self.shared.index.full(segment, last_index, file_bytes);
+        }
+        self.shared.spares.jump(self.segment.header.id + 1);
+        let position = FIRST_FRAME as u32;
+        let end =
+            LogPosition { segment: self.segment.header.id, position, previous: self.previous };
+        self.shared.log.write().set_end(end);
+        // Whoever asked for it may have gone.
+        let _ = done.send(());
     }
 
     /// Goes on in the segment made ahead. Waits while the disk is full; closing ends that.

@@ -16,6 +16,7 @@ use crate::frame_reader::{FrameAt, FrameReader};
 use crate::index::files::{FileKind, file_name, parse_name};
 use crate::segment::{FIRST_FRAME, SegmentHeader};
 use crate::snapshot;
+use crate::transfer::marker;
 use crate::vote;
 use world::disk::{self, Disk, DiskFile};
 
@@ -126,7 +127,7 @@ pub fn inspect(disk: &dyn Disk, dir: &Path) -> io::Result<Inspection> {
         } else if name == vote::NAME {
             let vote = vote::decode(&disk::read_whole(disk, &path)?);
             found.vote = Some(VoteFile { path, vote });
-        } else if name != "LOCK" {
+        } else if name != "LOCK" && name != marker::NAME {
             found.others.push(name.clone());
         }
     }

@@ -10,6 +10,7 @@
 //! * [`encoded`]: an entry as it is written, and as it travels
 //! * [`address`]: where a body lies, and what is read from there
 //! * [`stats`]: its counters and reports
+//! * [`transfer`]: another replica's snapshot with its batches, sent and received
 //! * [`error`]: what can go wrong
 //! * [`inspect`]: reading a journal's directory without opening the journal
 
@@ -20,6 +21,7 @@ pub mod error;
 pub mod inspect;
 pub mod journal;
 pub mod stats;
+pub mod transfer;
 
 mod buffers;
 mod commit;

@@ -15,6 +15,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tasks::{Signal, Step, Worker};
 
+use crate::index::files::{FileKind, file_name};
 use crate::segment::{self, FIRST_FRAME, OpenSegment};
 use crate::shared::Shared;
 use crate::stats::Room;
@@ -53,6 +54,8 @@ pub(crate) struct Signals {
 struct State {
     ready: Option<Spare>,
     next_id: u32,
+    /// Counts the jumps of the log: what was made for the place before one is of no use.
+    jumps: u64,
     failed: Option<PrepareError>,
     room: Room,
     /// The journal is being closed: a full disk is no longer waited for.
@@ -107,8 +110,15 @@ impl Spares {
         signals: Signals,
     ) -> Self {
         let ready = found.map(|segment| Spare { segment, zeroed_to: FIRST_FRAME });
-        let state =
-            State { ready, next_id, failed: None, room: Room::Ok, draining: false, closing: false };
+        let state = State {
+            ready,
+            next_id,
+            jumps: 0,
+            failed: None,
+            room: Room::Ok,
+            draining: false,
+            closing: false,
+        };
         Self {
             world,
             dir,
@@ -145,6 +155,32 @@ impl Spares {
         }
     }
 
+    /// The number that the next segment gets.
+    pub(crate) fn next_id(&self) -> u32 {
+        self.state.lock().next_id
+    }
+
+    /// The log goes on in a segment that is not of those made ahead, and the next one is `next_id`.
+    pub(crate) fn jump(&self, next_id: u32) {
+        let mut state = self.state.lock();
+        state.jumps += 1;
+        state.next_id = next_id;
+        let useless = state.ready.take();
+        drop(state);
+        if let Some(spare) = useless {
+            self.discard(&spare.segment);
+        }
+        self.signals.preparer.wake();
+    }
+
+    /// Removes a segment that was made ahead and is not needed. What stays is removed by the next opening.
+    fn discard(&self, segment: &OpenSegment) {
+        let name = file_name(FileKind::Segment, segment.header.id, 1);
+        if let Err(error) = self.world.disk.remove(&self.dir.join(name)) {
+            tracing::debug!(segment = segment.header.id, %error, "a spare segment stays");
+        }
+    }
+
     /// Whether the journal is closing: then it waits no longer for a full disk.
     pub(crate) fn is_ending(&self) -> bool {
         let state = self.state.lock();
@@ -167,9 +203,16 @@ impl Spares {
         self.wake();
     }
 
-    fn make(&self, id: u32) {
+    fn make(&self, id: u32, jumps: u64) {
         let made = segment::create(&self.world, &self.dir, id, self.segment_bytes);
         let mut state = self.state.lock();
+        if state.jumps != jumps {
+            drop(state);
+            if let Ok(segment) = &made {
+                self.discard(segment);
+            }
+            return;
+        }
         match made {
             Ok(segment) => {
                 state.ready = Some(Spare { segment, zeroed_to: FIRST_FRAME });
@@ -190,7 +233,11 @@ impl Spares {
     /// Writes some zeros; whether there are more to write.
     fn write_zeros(&self, zeros: &[u8]) -> bool {
         // The writer, if it needs the segment meanwhile, waits until this piece is written.
-        let Some(mut spare) = self.state.lock().ready.take() else { return false };
+        let (jumps, spare) = {
+            let mut state = self.state.lock();
+            (state.jumps, state.ready.take())
+        };
+        let Some(mut spare) = spare else { return false };
         let written = spare.write_zeros(zeros);
         if let Err(error) = &written {
             // Nothing relies on the zeros. If the disk is broken, the journal's own sync will fail.
@@ -198,7 +245,14 @@ impl Spares {
             spare.zeroed_to = spare.segment.file_bytes;
         }
         let more = spare.has_blank_blocks();
-        self.state.lock().ready = Some(spare);
+        let mut state = self.state.lock();
+        if state.jumps != jumps {
+            drop(state);
+            self.discard(&spare.segment);
+            return false;
+        }
+        state.ready = Some(spare);
+        drop(state);
         self.signals.writer.wake();
         more
     }
@@ -262,10 +316,10 @@ impl Worker for Preparer {
         }
         match &state.ready {
             None if state.failed.is_none() => {
-                let id = state.next_id;
+                let (id, jumps) = (state.next_id, state.jumps);
                 drop(state);
                 self.idleness = Idleness::Unknown;
-                spares.make(id);
+                spares.make(id, jumps);
                 Step::Again
             }
             Some(spare) if spare.has_blank_blocks() => {

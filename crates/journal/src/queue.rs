@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tasks::Signal;
+use tokio::sync::oneshot;
 
 use crate::error::JournalFailed;
 use crate::frame::{self, EncodedEntry};
+use crate::segment::OpenSegment;
 
 pub(crate) type Durable = Box<dyn FnOnce(Result<(), JournalFailed>) + Send>;
 
@@ -28,6 +30,7 @@ struct State {
     put: u64,
     durable: u64,
     roll: bool,
+    jump: Option<Jump>,
     closing: bool,
     /// Nothing is taken any more.
     closed: bool,
@@ -39,6 +42,13 @@ impl fmt::Debug for State {
     }
 }
 
+/// The log goes on in this segment, whatever its number, as soon as all is durable that was put in before.
+pub(crate) struct Jump {
+    pub(crate) to: OpenSegment,
+    /// Told once nothing more is written to the segment before.
+    pub(crate) done: oneshot::Sender<()>,
+}
+
 /// What the journal's thread does next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Task {
@@ -48,6 +58,8 @@ pub(crate) enum Task {
     Roll {
         frame_bytes: u64,
     },
+    /// Go on in another segment: see [`Queue::take_jump`].
+    Jump,
     /// Nothing to write, but callers wait for entries that are durable already.
     Answer,
     Close,
@@ -91,6 +103,16 @@ impl Queue {
         self.writer.wake();
     }
 
+    pub(crate) fn jump(&self, jump: Jump) {
+        self.state.lock().jump = Some(jump);
+        self.writer.wake();
+    }
+
+    /// What `Task::Jump` is about.
+    pub(crate) fn take_jump(&self) -> Option<Jump> {
+        self.state.lock().jump.take()
+    }
+
     /// What is queued is still written, then the thread ends.
     pub(crate) fn close(&self) {
         self.state.lock().closing = true;
@@ -111,6 +133,9 @@ impl Queue {
             }
             state.fill(limits, batch);
             return Some(Task::Write);
+        }
+        if state.jump.is_some() {
+            return Some(Task::Jump);
         }
         let durable = state.durable;
         if state.waiting.front().is_some_and(|(needs, _)| *needs <= durable) {
@@ -135,6 +160,7 @@ impl Queue {
         let mut state = self.state.lock();
         state.closed = true;
         state.entries.clear();
+        state.jump = None;
         state.waiting.drain(..).map(|(_, durable)| durable).collect()
     }
 }

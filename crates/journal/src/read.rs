@@ -246,16 +246,16 @@ fn found(
 
 /// One call: `len` bytes from `position` on, which hold the addresses at `places`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Extent {
-    position: u64,
-    len: usize,
-    places: Range<usize>,
+pub(crate) struct Extent {
+    pub(crate) position: u64,
+    pub(crate) len: usize,
+    pub(crate) places: Range<usize>,
 }
 
 /// Groups addresses of one file while they ascend. A gap is read along while at least half of the
 /// bytes are wanted: a copy in memory is cheaper than another call, and far cheaper than another
 /// seek. Where bodies are shared a rewritten segment may lead back, which begins another call.
-fn extents(addresses: &[Address]) -> impl Iterator<Item = Extent> + '_ {
+pub(crate) fn extents(addresses: &[Address]) -> impl Iterator<Item = Extent> + '_ {
     let mut next = 0;
     std::iter::from_fn(move || {
         let first = addresses.get(next)?;

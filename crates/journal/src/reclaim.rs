@@ -103,7 +103,7 @@ impl Index {
     }
 
     /// What is live of a stream's batches in a segment.
-    fn live(&self, segment: u32, stream: u64, batches: Batches<'_>) -> Vec<Address> {
+    pub(crate) fn live(&self, segment: u32, stream: u64, batches: Batches<'_>) -> Vec<Address> {
         let table = self.table().read();
         let Some(run) = table.run(stream, segment) else { return Vec::new() };
         batches.live(run, table.holes(stream)).iter().collect()
@@ -274,7 +274,7 @@ impl Index {
     }
 }
 
-fn load_error(error: LoadError) -> io::Error {
+pub(crate) fn load_error(error: LoadError) -> io::Error {
     match error {
         LoadError::Gone => io::Error::other("a segment changed while it was reclaimed"),
         LoadError::Read(ReadError::Io { source, file, position }) => {

@@ -20,6 +20,7 @@ use crate::log::Log;
 use crate::prepare::Spares;
 use crate::queue::Queue;
 use crate::stats::Stats;
+use crate::transfer::ImportState;
 use crate::vote::Vote;
 use world::{Disk, Instant};
 
@@ -49,6 +50,8 @@ pub(crate) struct Shared {
     /// held while one is written, so that they become durable one after the other.
     pub(crate) snapshot: Mutex<Option<EntryId>>,
     pub(crate) bytes_at_snapshot: AtomicU64,
+    /// Another node's snapshot, while it is received.
+    pub(crate) import: Mutex<ImportState>,
     /// Size of the newest durable snapshot.
     pub(crate) snapshot_bytes: AtomicU64,
 }

@@ -42,6 +42,7 @@ const END_MAGIC: [u8; 4] = *b"PREN";
 const VERSION: u32 = 2;
 const FILE_HEADER_BYTES: usize = 48;
 const FILE_HEADER_V1_BYTES: usize = 32;
+const INDEXES_AT: usize = 16;
 /// Of a block, and of the end.
 const HEADER_BYTES: usize = 32;
 const DESCRIPTOR_BYTES: usize = 32;
@@ -78,6 +79,7 @@ enum Pending {
 #[derive(Clone, Copy, Debug)]
 struct Written {
     place: u32,
+    len: u32,
     crc: u32,
 }
 
@@ -136,7 +138,8 @@ impl BlockWriter {
     /// Pushes the batch at `old` if an earlier stream wrote it already; `false` if none did.
     pub(crate) fn push_shared(&mut self, old: Address) -> io::Result<bool> {
         // A stream has a body only once, so that a body found here is another stream's.
-        let Some(written) = self.shared.get(&old.position).copied() else { return Ok(false) };
+        let written = self.shared.get(&old.position).copied();
+        let Some(written) = written.filter(|it| it.len == old.len) else { return Ok(false) };
         self.make_room()?;
         self.pending.push((old, Pending::Elsewhere(written)));
         Ok(true)
@@ -176,12 +179,12 @@ impl BlockWriter {
                     position += bytes.len() as u64;
                     let crc = crc32c(bytes);
                     if old.shared {
-                        let written = Written { place: address.position, crc };
+                        let written = Written { place: address.position, len: address.len, crc };
                         self.shared.insert(old.position, written);
                     }
                     (address, crc, 0)
                 }
-                Pending::Elsewhere(Written { place, crc }) => {
+                Pending::Elsewhere(Written { place, crc, .. }) => {
                     (Address { position: *place, ..*old }, *crc, *place)
                 }
             };
@@ -331,6 +334,21 @@ fn file_version(file: &dyn DiskFile, segment: u32, generation: u32) -> io::Resul
         return Err(damaged(0, "not the header of this segment and generation"));
     }
     Ok(version)
+}
+
+/// Log indexes of the first and the last entry of which the file has a batch.
+pub(super) fn indexes(
+    file: &dyn DiskFile,
+    segment: u32,
+    generation: u32,
+) -> io::Result<Option<(u64, u64)>> {
+    if file_version(file, segment, generation)? == 1 {
+        return Ok(None);
+    }
+    let header = checked_header::<FILE_HEADER_BYTES>(file, 0)?;
+    let mut fields = Fields::new(&header[INDEXES_AT..]);
+    let indexes = fields.u64().zip(fields.u64());
+    Ok(indexes.filter(|(first, _)| *first != NO_INDEX))
 }
 
 fn checked_header<const N: usize>(file: &dyn DiskFile, position: u64) -> io::Result<[u8; N]> {

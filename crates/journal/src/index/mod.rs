@@ -12,6 +12,7 @@
 //! * [`snapshot`]: the table as bytes; [`fields`]: reading them back with care
 //! * [`sidecar`], [`cache`]: a sealed segment's addresses, and the ones in memory
 //! * [`blocks`]: what a rewritten segment looks like
+//! * [`live_offsets`]: what of each stream is live, for another replica
 //! * [`files`]: names and handles
 //! * [`open`]: matching the table with the files that are there
 //! * [`seal`]: writing sidecars and rebuilding them
@@ -36,8 +37,9 @@ mod addresses;
 mod batches;
 mod blocks;
 mod cache;
-mod fields;
+pub(crate) mod fields;
 pub(crate) mod files;
+mod live_offsets;
 mod lookup;
 mod open;
 mod runs;
@@ -51,11 +53,12 @@ mod tests;
 pub(crate) use batches::{Batches, Live};
 pub(crate) use blocks::BlockWriter;
 pub(crate) use files::{FileKind, Files};
+pub(crate) use live_offsets::LiveOffsets;
 pub(crate) use lookup::{Part, PinnedSidecar, Plan};
 pub(crate) use open::Setup;
 pub(crate) use seal::{LoadError, sidecar_of};
 pub(crate) use sidecar::{DistinctBytes, Sidecar};
-pub(crate) use table::RunTable;
+pub(crate) use table::{RunTable, SHIPPED_GENERATION, Shipped};
 
 use cache::SidecarCache;
 use seal::Sealing;
@@ -152,6 +155,15 @@ impl Index {
     pub(crate) fn snapshot_written(&self, dead: &[u32], claimed_from: u32) {
         self.table.write().dead_in_snapshot(dead);
         self.claimed_from.store(claimed_from, Ordering::Release);
+    }
+
+    /// Another replica's state takes the place of this one's: `table` is as of that, and durable in the
+    /// snapshot from which recovery would begin to read in segment `claimed_from`.
+    pub(crate) fn replace(&self, table: RunTable, claimed_from: u32) {
+        let dead = table.dead();
+        *self.table.write() = table;
+        self.snapshot_written(&dead, claimed_from);
+        self.sealing.wake_if(true);
     }
 
     pub(crate) fn claimed_from(&self) -> u32 {

@@ -27,13 +27,15 @@ pub(crate) struct Setup {
 
 impl Index {
     /// `table` is the newest snapshot's, empty without one; `claimed_from` the segment in which
-    /// recovery begins to read (those from there on are its to check). Every earlier segment with
+    /// recovery begins to read (those from there on are its to check), `import` the first one of another
+    /// node's that is not in the table. Every earlier segment with
     /// live batches must be there, in the generation that the table knows or a later one. Files that a
     /// crash during a rewrite or a deletion left are removed.
     pub(crate) fn open(
         setup: Setup,
         table: RunTable,
         claimed_from: u32,
+        import: Option<u32>,
     ) -> Result<Self, OpenError> {
         let index = Self {
             table: RwLock::new(table),
@@ -61,7 +63,7 @@ impl Index {
             index.check(segment, known, newest.get(&segment).copied())?;
         }
         index
-            .remove_leftovers(&found, &newest, claimed_from)
+            .remove_leftovers(&found, &newest, claimed_from, import)
             .map_err(io_error("remove leftovers in"))?;
         Ok(index)
     }
@@ -124,13 +126,18 @@ impl Index {
         found: &[(FileKind, u32, u32)],
         newest: &HashMap<u32, u32>,
         claimed_from: u32,
+        import: Option<u32>,
     ) -> io::Result<()> {
         let mut removed = false;
         for &(kind, segment, generation) in found {
             let superseded = newest.get(&segment) != Some(&generation);
             // Recovery does not read it and the table does not know it: it was being deleted.
-            let forgotten = segment < claimed_from && self.table.read().segment(segment).is_none();
-            if superseded || forgotten {
+            let unknown = self.table.read().segment(segment).is_none();
+            let forgotten = segment < claimed_from && unknown;
+            // It came from another node, and was given up: the log rewrites nothing that it claims.
+            let expected = import.is_some_and(|from| segment >= from);
+            let given_up = generation > 1 && unknown && !expected;
+            if superseded || forgotten || given_up {
                 match kind {
                     FileKind::Segment => self.files.remove_segment(segment, generation)?,
                     FileKind::Sidecar => self.files.remove_sidecar(segment, generation)?,

@@ -82,6 +82,13 @@ pub(crate) enum LoadError {
     Read(ReadError),
 }
 
+/// A rewritten file that no table knows.
+#[derive(Clone, Debug)]
+pub(crate) struct UnknownFile {
+    pub(crate) file_bytes: u64,
+    pub(crate) sidecar: Arc<Sidecar>,
+}
+
 impl Index {
     /// Starts the thread that seals; it ends after [`Index::stop_sealing`].
     pub(crate) fn seal_in_background(
@@ -149,6 +156,36 @@ impl Index {
         table
             .segment(segment)
             .is_some_and(|found| found.generation == generation && !found.droppable())
+    }
+
+    /// Of which entries a rewritten file has batches that the table does not know. Blocking.
+    pub(crate) fn unknown_indexes(
+        &self,
+        segment: u32,
+        generation: u32,
+    ) -> io::Result<Option<(u64, u64)>> {
+        blocks::indexes(&*self.files.segment(segment, generation)?, segment, generation)
+    }
+
+    /// What is in such a file. Blocking.
+    pub(crate) fn unknown(&self, segment: u32, generation: u32) -> io::Result<UnknownFile> {
+        let file = self.files.segment(segment, generation)?;
+        let read = self.files.read_sidecar(segment, generation);
+        let parsed = read.ok().and_then(|it| Sidecar::parse(it, segment, generation).ok());
+        let sidecar = match parsed {
+            Some(sidecar) => sidecar,
+            None => {
+                let mut addresses = Addresses::new();
+                blocks::scan(&*file, segment, generation, &mut |stream, address| {
+                    addresses.push(stream, address);
+                })?;
+                let indexes = blocks::indexes(&*file, segment, generation)?;
+                let sidecar = sidecar_of(segment, generation, indexes, &addresses);
+                self.write_sidecar(segment, generation, &sidecar)?;
+                sidecar
+            }
+        };
+        Ok(UnknownFile { file_bytes: file.len()?, sidecar: Arc::new(sidecar) })
     }
 
     fn write_sidecar(&self, segment: u32, generation: u32, sidecar: &Sidecar) -> io::Result<()> {

@@ -94,6 +94,12 @@ impl Inner {
     }
 }
 
+impl Journal {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.inner.shared
+    }
+}
+
 /// Health.
 impl Journal {
     /// Called once when the journal fails for good; at once when it already has.

@@ -24,6 +24,7 @@ use crate::recover::{Full, Recovered, Sizes, recover};
 use crate::shared::{Counters, Hooks, Shared};
 use crate::snapshot::SnapshotFile;
 use crate::stats::SegmentInfo;
+use crate::transfer::ImportState;
 use crate::vote::Vote;
 
 impl Journal {
@@ -75,7 +76,8 @@ impl Journal {
         claim: Box<dyn Send + Sync>,
     ) -> Result<Self, OpenError> {
         let disk = &world.disk;
-        let Recovered { log, end, spare, table, scan_from, full, replaced, bytes, .. } = recovered;
+        let Recovered { log, end, spare, table, scan_from, import, full, replaced, bytes, .. } =
+            recovered;
         let older = !end.segment.header.takes_entries();
         let next_id = end.segment.header.id + 1 + u32::from(spare.is_some());
         let log = Arc::new(Log::new(disk.clone(), dir, log));
@@ -85,7 +87,7 @@ impl Journal {
             log: log.clone(),
             sidecar_cache_bytes: options.sidecar_cache_bytes,
         };
-        let index = Arc::new(Index::open(setup, table, scan_from.segment)?);
+        let index = Arc::new(Index::open(setup, table, scan_from.segment, import)?);
         left_before(disk, dir, &index, scan_from.segment, snapshot)
             .map_err(|source| OpenError::Io { operation: "measure", path: dir.into(), source })?;
         for Full { segment, last_index, file_bytes } in full {
@@ -133,6 +135,7 @@ impl Journal {
             snapshot_bytes: AtomicU64::new(0),
             // Wraps: the counter of bytes begins at 0 with each opening.
             bytes_at_snapshot: AtomicU64::new(0_u64.wrapping_sub(bytes)),
+            import: Mutex::new(ImportState { from: import, busy: false }),
         });
         let on_panic = shared.clone().panicked(Task::JournalReader);
         let reader = Reader::new(shared.index.clone(), &world.workers, readers, on_panic)

@@ -8,6 +8,7 @@ use world::Instant;
 use super::{Journal, Keep};
 use crate::address::Address;
 use crate::stats::{Reclaimed, Room, SegmentInfo};
+use crate::transfer::give_up_useless;
 
 impl Journal {
     pub fn segments(&self) -> Vec<SegmentInfo> {
@@ -31,6 +32,7 @@ impl Journal {
 
     /// Deletes dead segments and rewrites mostly dead ones. Blocking.
     pub fn reclaim(&self) -> io::Result<Reclaimed> {
+        give_up_useless(&self.inner.shared)?;
         self.inner.shared.index.reclaim()
     }
 

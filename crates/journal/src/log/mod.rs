@@ -231,6 +231,10 @@ impl LogState {
         self.last_id().map_or(0, |id| id.index)
     }
 
+    pub(crate) fn end(&self) -> LogPosition {
+        self.end
+    }
+
     pub(crate) fn set_end(&mut self, end: LogPosition) {
         self.end = end;
     }

@@ -32,6 +32,7 @@
 //! | emptied   | no segment, but a vote | **refuse**: the log was lost, an empty one must not vote |
 //! | unread    | a snapshot cannot be read | the one before, if the log still goes back to it; else **refuse** |
 //! | draft     | `*.tmp` | removed |
+//! | import    | `import`, and no snapshot has what it names | kept, see [`crate::transfer`] |
 //! | older     | the last segment has a header of version 1 | go on in the next one; an empty one gets a header of version 2 |
 //! | below     | a segment before the starting place | not read; the index checks that it is there |
 //!
@@ -58,6 +59,7 @@ use crate::log::{LogPosition, LogState, Slot};
 use crate::segment::OpenSegment;
 use crate::snapshot::{self, SnapshotFile};
 use crate::stats::RecoveryReport;
+use crate::transfer::marker;
 use world::{Disk, Instant, World};
 
 use walk::Walk;
@@ -72,6 +74,8 @@ pub(crate) struct Recovered {
     pub(crate) snapshot: Option<SnapshotFile>,
     pub(crate) table: RunTable,
     pub(crate) scan_from: LogPosition,
+    /// Segments from this one on came from another node and are not in the table.
+    pub(crate) import: Option<u32>,
     /// Segments that the walk read to their end and left.
     pub(crate) full: Vec<Full>,
     /// Entries that later ones replaced.
@@ -101,7 +105,7 @@ pub(crate) struct Sizes {
 pub(crate) fn recover(world: &World, dir: &Path, sizes: Sizes) -> Result<Recovered, OpenError> {
     let disk = &*world.disk;
     let dir_error = |operation| move |source| io_error(operation, dir.to_owned(), source);
-    let names = disk.list(dir).map_err(dir_error("list"))?;
+    let mut names = disk.list(dir).map_err(dir_error("list"))?;
     for draft in names.iter().filter(|name| name.ends_with(".tmp")) {
         disk.remove(&dir.join(draft)).map_err(dir_error("remove drafts in"))?;
     }
@@ -110,6 +114,8 @@ pub(crate) fn recover(world: &World, dir: &Path, sizes: Sizes) -> Result<Recover
     disk.sync_dir(dir).map_err(dir_error("sync"))?;
     let begun = Instant::now();
     let (snapshot, table) = newest_snapshot(disk, dir)?;
+    let import = marker::recover(disk, dir, &mut names, snapshot.as_ref())
+        .map_err(dir_error("look for another node's batches in"))?;
     let snapshot_took = begun.elapsed();
     let mut walk = Walk::new(world, dir, sizes, snapshot.as_ref(), &names)?;
     walk.run()?;
@@ -119,7 +125,19 @@ pub(crate) fn recover(world: &World, dir: &Path, sizes: Sizes) -> Result<Recover
     let end = walk.write_end()?;
     walk.report.stored_bytes = stored_bytes(disk, dir, &names).map_err(dir_error("measure"))?;
     let Walk { log, full, replaced, bytes, report, scan_from, .. } = walk;
-    Ok(Recovered { log, end, spare, snapshot, table, scan_from, full, replaced, bytes, report })
+    Ok(Recovered {
+        log,
+        end,
+        spare,
+        snapshot,
+        table,
+        scan_from,
+        import,
+        full,
+        replaced,
+        bytes,
+        report,
+    })
 }
 
 /// The newest snapshot that can be read, and its run table.

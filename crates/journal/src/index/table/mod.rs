@@ -20,6 +20,7 @@
 mod changes;
 mod housekeeping;
 mod segment;
+mod shipped;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,12 +30,13 @@ use base::{HashMap, OffsetRanges, SharedMap};
 use super::runs::{Run, Runs};
 
 pub(crate) use segment::{Content, Refused, Segment, SharedBytes};
+pub(crate) use shipped::{SHIPPED_GENERATION, Shipped};
 
 /// A copy shares all chunks of streams, so that capturing it for a snapshot takes little time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunTable {
     pub(super) streams: SharedMap<u64, Runs>,
-    pub(super) segments: BTreeMap<u32, Segment>,
+    pub(crate) segments: BTreeMap<u32, Segment>,
     /// What is dead of a stream between live batches. Only of streams that have runs.
     pub(super) holes: SharedMap<u64, Arc<OffsetRanges>>,
     /// (segment, stream) of runs that were trimmed or punched inside a sealed segment and count in

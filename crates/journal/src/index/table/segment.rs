@@ -107,6 +107,14 @@ impl Segment {
         }
     }
 
+    /// All of them, until they are in the sidecar.
+    pub(crate) fn addresses_in_memory(&self) -> Option<&Addresses> {
+        match &self.content {
+            Content::Memory { addresses, .. } => Some(addresses),
+            Content::Sealed => None,
+        }
+    }
+
     /// Nothing in it is live, also after a restart.
     pub(crate) fn droppable(&self) -> bool {
         self.sealed() && self.live_bytes == 0 && self.dead_in_snapshot

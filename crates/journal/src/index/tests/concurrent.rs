@@ -99,7 +99,7 @@ fn readers_are_not_disturbed_by_sealing_trimming_and_rewriting() {
         log: Arc::new(FakeLog::default()),
         sidecar_cache_bytes: 4_000,
     };
-    let index = Arc::new(Index::open(setup, RunTable::default(), 1).unwrap());
+    let index = Arc::new(Index::open(setup, RunTable::default(), 1, None).unwrap());
     let ends: Vec<AtomicU64> = (0..STREAMS).map(|_| AtomicU64::new(0)).collect();
     let starts: Vec<AtomicU64> = (0..STREAMS).map(|_| AtomicU64::new(0)).collect();
     let written = AtomicBool::new(false);

@@ -22,7 +22,7 @@ fn open(dir: &Path) -> Arc<Index> {
     let log = Arc::new(FakeLog::default());
     let (disk, dir) = (Arc::new(RealDisk), dir.to_owned());
     let setup = Setup { disk, dir, log, sidecar_cache_bytes: 16 << 20 };
-    Arc::new(Index::open(setup, RunTable::default(), 1).unwrap())
+    Arc::new(Index::open(setup, RunTable::default(), 1, None).unwrap())
 }
 
 #[test]

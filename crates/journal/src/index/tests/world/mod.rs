@@ -364,7 +364,7 @@ fn open(
         sidecar_cache_bytes: 300,
     };
     let table = snapshot.map_or_else(RunTable::default, |it| RunTable::decode(&it.table).unwrap());
-    Index::open(setup, table, snapshot.map_or(1, |it| it.claimed_from)).map(Arc::new)
+    Index::open(setup, table, snapshot.map_or(1, |it| it.claimed_from), None).map(Arc::new)
 }
 
 fn apply(index: &Index, log_index: u64, entry: Logged) {

@@ -10,6 +10,8 @@
 //!
 //! Two are kept: the newest, and one to fall back on should the newest turn out unreadable.
 
+mod opened;
+
 use std::io::{self, IoSlice};
 use std::path::Path;
 
@@ -19,6 +21,8 @@ use bytes::Bytes;
 use crate::entry::EntryId;
 use crate::log::LogPosition;
 use world::disk::{self, Disk};
+
+pub(crate) use opened::{OpenSnapshot, Part};
 
 const MAGIC: [u8; 4] = *b"PRsn";
 const VERSION: u8 = 1;

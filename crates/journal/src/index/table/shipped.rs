@@ -1,0 +1,107 @@
+//! The table of a replica that another one's batches bring to a later log index.
+//!
+//! What is live of its own stays where it lies; the batches that came from the other replica lie in segments
+//! behind it, as rewritten ones; and what the other replica knows to be dead is dead here too. A batch that is
+//! here already is passed over by its offset: entries, and so batches, are the same on every replica.
+
+use std::io;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use super::{Content, RunTable, Segment, SharedBytes};
+use crate::index::live_offsets::LiveOffsets;
+use crate::index::runs::{Run, Runs};
+use crate::index::sidecar::{Sidecar, SidecarBytes};
+
+/// What comes from another node is written once: it has the generation of a segment that was rewritten once.
+pub(crate) const SHIPPED_GENERATION: u32 = 2;
+
+/// A segment with batches of another replica. Its file and its sidecar are durable.
+#[derive(Clone, Debug)]
+pub(crate) struct Shipped {
+    pub(crate) segment: u32,
+    /// All entries of which it has a batch are among these.
+    pub(crate) indexes: (u64, u64),
+    pub(crate) file_bytes: u64,
+    pub(crate) sidecar: Arc<Sidecar>,
+}
+
+impl RunTable {
+    /// The table as of `up_to`, where `live` says what is live. `shipped` ascend, and lie behind all segments
+    /// of this table. `None`: this table has batches that the other replica does not have yet.
+    pub(crate) fn brought_to(
+        &self,
+        up_to: u64,
+        live: &LiveOffsets,
+        shipped: impl Iterator<Item = io::Result<Shipped>>,
+    ) -> io::Result<Option<Self>> {
+        let mut table = self.clone();
+        for (&stream, runs) in self.streams.iter() {
+            match live.get(stream) {
+                None => table.remove(stream..stream.saturating_add(1)),
+                Some(known) if runs.last().is_some_and(|last| last.next_offset > known.end) => {
+                    return Ok(None);
+                }
+                Some(_) => {}
+            }
+        }
+        for shipped in shipped {
+            table.add_shipped(live, &shipped?);
+        }
+        for known in live.iter() {
+            table.trim(known.stream, known.start);
+            for &(from, to) in &known.holes {
+                table.punch(known.stream, from, to);
+            }
+        }
+        // Entries that are not in the log any more are not waited for.
+        for segment in table.segments.values_mut() {
+            if let Content::Memory { last_index: Some(last_index), .. } = &mut segment.content {
+                *last_index = up_to.min(*last_index);
+            }
+        }
+        table.undecided = table.undecided.max(up_to.saturating_add(1));
+        table.note_seal_after();
+        Ok(Some(table))
+    }
+
+    fn add_shipped(&mut self, live: &LiveOffsets, shipped: &Shipped) {
+        let Shipped { segment, indexes, file_bytes, sidecar } = shipped;
+        let Some(id) = NonZeroU32::new(*segment) else { return };
+        let mut live_bytes = 0;
+        for (stream, batches) in sidecar.streams() {
+            let Some(known) = live.get(stream) else { continue };
+            let from = self.runs_of(stream).and_then(Runs::last).map_or(0, |last| last.next_offset);
+            let begin = batches.partition_point(|batch| batch.base_offset < from);
+            let end = batches.partition_point(|batch| batch.next_offset() <= known.end);
+            let new = || (begin..end).map(|place| batches.get(place));
+            let (Some(first), Some(last)) = (new().next(), new().next_back()) else { continue };
+            let bytes = new().fold(0_u32, |bytes, batch| bytes.saturating_add(batch.len));
+            let run = Run {
+                segment: id,
+                bytes,
+                first_offset: first.base_offset,
+                next_offset: last.next_offset(),
+                max_timestamp: new().map(|batch| batch.max_timestamp).max().unwrap_or(-1),
+            };
+            live_bytes += u64::from(bytes);
+            match self.streams.get_mut(&stream) {
+                Some(runs) => runs.push(run),
+                None => drop(self.streams.insert(stream, Runs::One(run))),
+            }
+        }
+        let SidecarBytes { once, any_shared } = sidecar.batch_bytes();
+        let segment = Segment {
+            generation: SHIPPED_GENERATION,
+            content: Content::Sealed,
+            live_bytes,
+            file_bytes: *file_bytes,
+            payload_bytes: once,
+            refused: Arc::default(),
+            indexes: Some(*indexes),
+            shared: any_shared.then_some(SharedBytes { once, counted_at: live_bytes }),
+            dead_in_snapshot: false,
+        };
+        self.segments.insert(shipped.segment, segment);
+    }
+}

@@ -1,0 +1,279 @@
+//! The sender's end: a snapshot in sections, and the segments that a receiver lacks in pieces.
+//!
+//! Held meanwhile are the snapshot's open file, the places of the batches of the segment that is being sent,
+//! and that segment's file as it was when it was begun. Each of them may be replaced or removed: what is open
+//! can be read. Nothing else is kept from anybody.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use base::HashSet;
+use base::checksum::crc32c;
+use bytes::Bytes;
+use world::DiskFile;
+
+use super::manifest::{ListedSegment, Manifest, Section, SectionSize, encode_segments};
+use super::piece::{self, ROW_BYTES};
+use crate::address::Address;
+use crate::index::{Batches, Index, LiveOffsets, LoadError, RunTable};
+use crate::journal::Journal;
+use crate::read::extents;
+use crate::reclaim::load_error;
+use crate::snapshot::{OpenSnapshot, Part};
+
+/// Rows in a piece, however small their batches are.
+const PIECE_ROWS_MAX: usize = 4_096;
+
+/// A snapshot that is being sent to one receiver.
+#[derive(Debug)]
+pub struct Export {
+    index: Arc<Index>,
+    snapshot: OpenSnapshot,
+    live: LiveOffsets,
+    live_bytes: Bytes,
+    /// Ids of the segments to be sent, in order.
+    segments: Vec<u32>,
+    segment_bytes: Bytes,
+    current: Option<Current>,
+}
+
+/// The segment that is being sent.
+#[derive(Debug)]
+struct Current {
+    place: usize,
+    /// `None`: nothing in it is live any more.
+    file: Option<Arc<dyn DiskFile>>,
+    rows: Vec<RowPlace>,
+}
+
+/// A batch of it that is live, by stream and offset.
+#[derive(Clone, Copy, Debug)]
+struct RowPlace {
+    stream: u64,
+    address: Address,
+    /// Several streams have it, and an earlier one of them is among the rows.
+    came_before: bool,
+}
+
+/// Some of a segment's batches, encoded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SegmentPiece {
+    pub bytes: Bytes,
+    /// The row to ask for next; `None` at the end of the segment.
+    pub next: Option<u64>,
+}
+
+impl Journal {
+    /// Begins to send the newest snapshot to a receiver that has all up to the log index `have`. `None` while
+    /// there is no snapshot. Blocking.
+    pub fn export(&self, have: u64) -> io::Result<Option<Export>> {
+        let shared = self.shared();
+        let snapshot = {
+            // While it is held no newer snapshot removes this one.
+            let newest = shared.snapshot.lock();
+            let Some(id) = *newest else { return Ok(None) };
+            OpenSnapshot::open(&*shared.disk, &shared.dir, id.index)?
+        };
+        let table = snapshot.read_whole(&snapshot.table)?;
+        let table = RunTable::decode(&table)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let live = LiveOffsets::of(&table);
+        drop(table);
+        let (segments, listed) = shared.index.lacking(have, snapshot.id.index);
+        Ok(Some(Export {
+            index: Arc::clone(&shared.index),
+            snapshot,
+            live_bytes: live.encode().into(),
+            live,
+            segments,
+            segment_bytes: encode_segments(&listed).into(),
+            current: None,
+        }))
+    }
+}
+
+impl Index {
+    /// The segments in which one lacks live batches of entries up to `up_to` who has all up to `have`.
+    fn lacking(&self, have: u64, up_to: u64) -> (Vec<u32>, Vec<ListedSegment>) {
+        let table = self.table().read();
+        let (mut ids, mut listed) = (Vec::new(), Vec::new());
+        // From behind: of a segment whose entries are not known, all that comes before the next is.
+        let mut before = up_to.saturating_add(1);
+        for (&id, segment) in table.segments.iter().rev() {
+            let (first, last) = match segment.indexes {
+                Some((first, last)) => (first, last.min(before.saturating_sub(1))),
+                None => (0, before.saturating_sub(1)),
+            };
+            let wanted = segment.live_bytes > 0 && last > have && first <= up_to;
+            if segment.indexes.is_some() {
+                before = before.min(first);
+            }
+            if wanted {
+                ids.push(id);
+                listed.push(ListedSegment { covered: last, bytes: segment.live_bytes_once() });
+            }
+        }
+        ids.reverse();
+        listed.reverse();
+        // Who has the last one has all.
+        if let Some(last) = listed.last_mut() {
+            last.covered = up_to;
+        }
+        (ids, listed)
+    }
+
+    /// The live batches of a segment as it is now, those of entries that `live` has. Blocking.
+    fn rows(&self, segment: u32, live: &LiveOffsets) -> io::Result<Current> {
+        loop {
+            let mut rows = Vec::new();
+            let mut add = |stream: u64, batches: Vec<Address>| {
+                let Some(known) = live.get(stream) else { return };
+                let sent =
+                    |it: &Address| it.next_offset() > known.start && it.next_offset() <= known.end;
+                let sent = batches.into_iter().filter(sent);
+                rows.extend(sent.map(|address| RowPlace { stream, address, came_before: false }));
+            };
+            let sealed = {
+                let table = self.table().read();
+                match table.segment(segment) {
+                    Some(found) if found.live_bytes > 0 => match found.addresses_in_memory() {
+                        Some(addresses) => {
+                            for (stream, list) in addresses.iter() {
+                                let Some(run) = table.run(stream, segment) else { continue };
+                                let live = Batches::of_list(list).live(run, table.holes(stream));
+                                add(stream, live.iter().collect());
+                            }
+                            None
+                        }
+                        None => Some(found.generation),
+                    },
+                    _ => return Ok(Current { place: 0, file: None, rows }),
+                }
+            };
+            let generation = sealed.unwrap_or(1);
+            // Before the sidecar is looked at: then both are of this generation, or it is gone.
+            let file = match self.files().segment(segment, generation) {
+                Ok(file) => file,
+                Err(_) if !self.is_current(segment, generation) => continue,
+                Err(error) => return Err(error),
+            };
+            if sealed.is_some() {
+                let sidecar = match self.sidecar(segment, generation) {
+                    Ok(sidecar) => sidecar,
+                    Err(LoadError::Gone) => continue,
+                    Err(error) => return Err(load_error(error)),
+                };
+                for (stream, batches) in sidecar.streams() {
+                    add(stream, self.live(segment, stream, batches));
+                }
+            }
+            let mut shared: HashSet<u32> = HashSet::default();
+            for row in rows.iter_mut().filter(|row| row.address.shared) {
+                row.came_before = !shared.insert(row.address.position);
+            }
+            return Ok(Current { place: 0, file: Some(file), rows });
+        }
+    }
+}
+
+impl Export {
+    pub fn manifest(&self) -> Manifest {
+        let of_part = |part: &Part| SectionSize { bytes: part.bytes(), crc: part.crc };
+        let of_bytes =
+            |bytes: &Bytes| SectionSize { bytes: bytes.len() as u64, crc: crc32c(bytes) };
+        let sections = [
+            of_part(&self.snapshot.meta),
+            of_part(&self.snapshot.machine),
+            of_bytes(&self.live_bytes),
+            of_bytes(&self.segment_bytes),
+        ];
+        Manifest { id: self.snapshot.id, sections }
+    }
+
+    /// Up to `bytes_max` bytes of a section from `from` on. Blocking.
+    pub fn section(&self, section: Section, from: u64, bytes_max: usize) -> io::Result<Bytes> {
+        let of_bytes = |bytes: &Bytes| {
+            let from = from.min(bytes.len() as u64) as usize;
+            bytes.slice(from..from.saturating_add(bytes_max).min(bytes.len()))
+        };
+        match section {
+            Section::Meta => self.read(&self.snapshot.meta, from, bytes_max),
+            Section::Machine => self.read(&self.snapshot.machine, from, bytes_max),
+            Section::Live => Ok(of_bytes(&self.live_bytes)),
+            Section::Segments => Ok(of_bytes(&self.segment_bytes)),
+        }
+    }
+
+    fn read(&self, part: &Part, from: u64, bytes_max: usize) -> io::Result<Bytes> {
+        Ok(self.snapshot.read(part, from, bytes_max)?.into())
+    }
+
+    /// Batches of the segment at this place of the list, from the row `from` on: at least one, then as many as
+    /// fit in `bytes_max`. The segment stays as it was when its row 0 was asked for, or whichever was asked
+    /// for first. `None`: the list has no such place, or the segment no such row. Blocking.
+    pub fn segment(
+        &mut self,
+        place: u64,
+        from: u64,
+        bytes_max: usize,
+    ) -> io::Result<Option<SegmentPiece>> {
+        let place = usize::try_from(place).unwrap_or(usize::MAX);
+        let Some(&segment) = self.segments.get(place) else { return Ok(None) };
+        if self.current.as_ref().is_none_or(|current| current.place != place) {
+            // The rows of another moment would not go on where the receiver is.
+            if from > 0 {
+                return Ok(None);
+            }
+            self.current = None;
+            self.current = Some(Current { place, ..self.index.rows(segment, &self.live)? });
+        }
+        let Some(current) = &self.current else { return Ok(None) };
+        let from = usize::try_from(from).unwrap_or(usize::MAX);
+        let Some(rest) = current.rows.get(from..) else { return Ok(None) };
+        let mut bytes = 0;
+        let fits = |row: &&RowPlace| {
+            bytes += ROW_BYTES + if row.came_before { 0 } else { row.address.len as usize };
+            bytes <= bytes_max
+        };
+        let count = rest.iter().take(PIECE_ROWS_MAX).take_while(fits_first(fits)).count();
+        let rows = current.read(from..from + count)?;
+        let next = (from + count < current.rows.len()).then_some((from + count) as u64);
+        Ok(Some(SegmentPiece { bytes: piece::encode(&rows).into(), next }))
+    }
+}
+
+/// The first fits in any case.
+fn fits_first<T>(mut fits: impl FnMut(&T) -> bool) -> impl FnMut(&T) -> bool {
+    let mut first = true;
+    move |it| fits(it) | std::mem::take(&mut first)
+}
+
+impl Current {
+    fn read(&self, places: Range<usize>) -> io::Result<Vec<piece::Row>> {
+        let rows = &self.rows[places];
+        let here: Vec<Address> =
+            rows.iter().filter(|row| !row.came_before).map(|row| row.address).collect();
+        let mut batches = Vec::with_capacity(here.len());
+        for extent in extents(&here) {
+            let Some(file) = &self.file else { break };
+            let mut bytes = vec![0; extent.len];
+            if file.read_at(&mut bytes, extent.position)? < extent.len {
+                let what = "a segment ends within a batch";
+                return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+            }
+            let bytes = Bytes::from(bytes);
+            for address in &here[extent.places] {
+                let start = (u64::from(address.position) - extent.position) as usize;
+                batches.push(bytes.slice(start..start + address.len as usize));
+            }
+        }
+        let mut batches = batches.into_iter();
+        let rows = rows.iter().map(|row| piece::Row {
+            stream: row.stream,
+            address: row.address,
+            batch: if row.came_before { None } else { batches.next() },
+        });
+        Ok(rows.collect())
+    }
+}

@@ -1,0 +1,370 @@
+//! The receiver's end: pieces become segments, each durable before the next one is begun.
+//!
+//! They lie beside the journal's own, with numbers far above those of its log. No table knows them until they
+//! are installed; a restart finds them again, and by the log indexes in their headers what they are good for:
+//! one after the other they have all that is live of the entries from the journal's own snapshot on.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+
+use thiserror::Error;
+use tracing::info;
+
+use super::manifest::{ListedSegment, decode_segments};
+use super::marker;
+use super::piece;
+use crate::entry::EntryId;
+use crate::index::{
+    BlockWriter, FileKind, Index, LiveOffsets, SHIPPED_GENERATION, Shipped, sidecar_of,
+};
+use crate::journal::Journal;
+use crate::shared::Shared;
+use crate::stats::Room;
+use bytes::Bytes;
+
+/// The log may fill so many segments before what was received is installed. More is not written while a
+/// snapshot is received: the first one that the journal takes itself makes what was received useless.
+const NUMBERS_BETWEEN: u32 = 1 << 16;
+
+/// Why something is not taken.
+#[derive(Debug, Error)]
+pub enum ImportError {
+    /// Nothing of it was written; the sender is to be asked again, or another one.
+    #[error("what another node sent is refused: {0}")]
+    Refused(&'static str),
+    #[error("a snapshot is being received already")]
+    Busy,
+    /// It passes once there is room.
+    #[error("the disk is full")]
+    NoRoom,
+    #[error("cannot keep what another node sent: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// What the journal knows of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ImportState {
+    /// The first number of a segment that came from another node and is not installed.
+    pub(crate) from: Option<u32>,
+    pub(crate) busy: bool,
+}
+
+/// Another node's snapshot that is being received. There is one at a time.
+#[derive(Debug)]
+pub struct Import {
+    pub(super) shared: Arc<Shared>,
+    /// The number of the first segment.
+    from: u32,
+    /// Complete and durable.
+    files: Vec<ReceivedFile>,
+    /// The journal's own snapshot has all up to this log index.
+    base: u64,
+    /// All up to this one is here.
+    have: u64,
+    expected: Option<Expected>,
+    writing: Option<Writing>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ReceivedFile {
+    segment: u32,
+    indexes: (u64, u64),
+}
+
+#[derive(Debug)]
+pub(super) struct Expected {
+    pub(super) id: EntryId,
+    pub(super) live: LiveOffsets,
+    listed: Vec<ListedSegment>,
+    /// The first of the list that is not complete.
+    next: usize,
+}
+
+/// The segment that is being received.
+#[derive(Debug)]
+struct Writing {
+    segment: u32,
+    indexes: (u64, u64),
+    writer: BlockWriter,
+    rows: u64,
+    /// Of the last row: what comes next is of a later stream, or from there on.
+    stream: u64,
+    next_offset: u64,
+}
+
+impl Journal {
+    /// Begins to receive a snapshot, or goes on where a former attempt ended. Blocking.
+    pub fn import(&self) -> Result<Import, ImportError> {
+        let shared = self.shared();
+        {
+            let mut state = shared.import.lock();
+            if std::mem::replace(&mut state.busy, true) {
+                return Err(ImportError::Busy);
+            }
+        }
+        let own = shared.snapshot.lock().map_or(0, |id| id.index);
+        let mut import = Import {
+            shared: Arc::clone(shared),
+            from: 0,
+            files: Vec::new(),
+            base: own,
+            have: own,
+            expected: None,
+            writing: None,
+        };
+        let known = shared.import.lock().from;
+        if let Some(from) = known {
+            let (files, useless) = received(&shared.index, from, own)?;
+            if let Some(last) = files.last() {
+                import.from = from;
+                import.have = own.max(last.indexes.1);
+                remove(&shared.index, &useless)?;
+                import.files = files;
+                let (segments, have) = (import.files.len(), import.have);
+                info!(segments, have, "goes on with another node's snapshot");
+                return Ok(import);
+            }
+            give_up(shared, from)?;
+        }
+        let next = shared.spares.next_id().checked_add(NUMBERS_BETWEEN);
+        import.from = next.ok_or(ImportError::Refused("no segment numbers are left"))?;
+        marker::write(&*shared.disk, &shared.dir, import.from)?;
+        shared.import.lock().from = Some(import.from);
+        Ok(import)
+    }
+}
+
+impl Import {
+    /// The log index up to which nothing is lacking.
+    pub fn have(&self) -> u64 {
+        self.have
+    }
+
+    /// What is to come: the snapshot's id, and two of its sections.
+    pub fn expect(&mut self, id: EntryId, live: &[u8], segments: &[u8]) -> Result<(), ImportError> {
+        let live = LiveOffsets::decode(live)
+            .map_err(|_| ImportError::Refused("live offsets that make no sense"))?;
+        let listed = decode_segments(segments)
+            .ok_or(ImportError::Refused("a list of segments that makes no sense"))?;
+        if listed.iter().any(|segment| segment.covered > id.index) {
+            return Err(ImportError::Refused("segments with entries behind the snapshot"));
+        }
+        self.writing = None;
+        self.expected = Some(Expected { id, live, listed, next: 0 });
+        Ok(())
+    }
+
+    /// The place in the list of the segment that is to be asked for; `None` once all are here.
+    pub fn next_segment(&self) -> Option<u64> {
+        let expected = self.expected.as_ref()?;
+        (expected.next < expected.listed.len()).then_some(expected.next as u64)
+    }
+
+    /// Bytes of the segments that are here, and of all that were listed. About: what dies meanwhile is
+    /// not sent.
+    pub fn progress(&self) -> (u64, u64) {
+        let Some(expected) = &self.expected else { return (0, 0) };
+        let bytes = |listed: &[ListedSegment]| {
+            listed.iter().fold(0_u64, |sum, it| sum.saturating_add(it.bytes))
+        };
+        (bytes(&expected.listed[..expected.next]), bytes(&expected.listed))
+    }
+
+    /// The next rows of the segment that was asked for. After an error the segment is begun again. Blocking.
+    pub fn push(&mut self, piece: Bytes) -> Result<(), ImportError> {
+        let pushed = self.push_rows(piece);
+        if pushed.is_err() {
+            self.writing = None;
+        }
+        pushed
+    }
+
+    fn push_rows(&mut self, piece: Bytes) -> Result<(), ImportError> {
+        if matches!(self.shared.spares.room(), Room::Full { .. }) {
+            return Err(ImportError::NoRoom);
+        }
+        let rows = piece::decode(piece).map_err(ImportError::Refused)?;
+        if self.writing.is_none() {
+            self.writing = Some(self.begin()?);
+        }
+        let (Some(expected), Some(writing)) = (&self.expected, &mut self.writing) else {
+            return Err(ImportError::Refused("batches that nobody asked for"));
+        };
+        for row in rows {
+            let live = expected.live.get(row.stream);
+            let known = live.is_some_and(|live| {
+                row.address.next_offset() > live.start && row.address.next_offset() <= live.end
+            });
+            if !known {
+                return Err(ImportError::Refused("a batch that the snapshot does not have"));
+            }
+            writing.push(row)?;
+        }
+        Ok(())
+    }
+
+    fn begin(&self) -> Result<Writing, ImportError> {
+        let listed = self.expected.as_ref().and_then(|it| it.listed.get(it.next));
+        let Some(listed) = listed else {
+            return Err(ImportError::Refused("batches that nobody asked for"));
+        };
+        let segment = self.next_number()?;
+        let before = self.files.last().map_or(self.base, |last| last.indexes.1);
+        let indexes = (before.saturating_add(1), listed.covered.max(before.saturating_add(1)));
+        let draft =
+            self.shared.index.files().begin(FileKind::Segment, segment, SHIPPED_GENERATION)?;
+        let writer = BlockWriter::new(draft, segment, SHIPPED_GENERATION, Some(indexes))?;
+        Ok(Writing { segment, indexes, writer, rows: 0, stream: 0, next_offset: 0 })
+    }
+
+    /// The number of the next segment.
+    pub(super) fn next_number(&self) -> Result<u32, ImportError> {
+        let next = self.from.checked_add(self.files.len() as u32);
+        next.ok_or(ImportError::Refused("no segment numbers are left"))
+    }
+
+    /// All rows of the segment are here: it is durable on return, and the next one is to be asked for.
+    /// Blocking.
+    pub fn finish_segment(&mut self) -> Result<(), ImportError> {
+        let Some(expected) = &mut self.expected else {
+            return Err(ImportError::Refused("a segment that nobody asked for"));
+        };
+        let Some(listed) = expected.listed.get(expected.next) else {
+            return Err(ImportError::Refused("a segment that nobody asked for"));
+        };
+        let covered = listed.covered;
+        if let Some(Writing { segment, indexes, writer, rows: 1.., .. }) = self.writing.take() {
+            let index = &self.shared.index;
+            let (body, addresses) = writer.finish()?;
+            let sidecar = sidecar_of(segment, SHIPPED_GENERATION, Some(indexes), &addresses);
+            let mut side = index.files().begin(FileKind::Sidecar, segment, SHIPPED_GENERATION)?;
+            side.append(&mut [IoSlice::new(sidecar.as_bytes())])?;
+            side.sync()?;
+            side.publish()?;
+            body.publish()?;
+            index.files().sync_dir()?;
+            self.files.push(ReceivedFile { segment, indexes });
+        }
+        expected.next += 1;
+        self.have = self.have.max(covered);
+        Ok(())
+    }
+
+    /// All that was expected, once all of it is here.
+    pub(super) fn complete(&self) -> Result<&Expected, ImportError> {
+        let missing = self.next_segment().is_some();
+        let expected = self.expected.as_ref().filter(|_| !missing);
+        expected.ok_or(ImportError::Refused("segments are missing"))
+    }
+
+    /// The segments that are here, read one by one. Blocking.
+    pub(super) fn shipped(&self) -> impl Iterator<Item = io::Result<Shipped>> {
+        self.files.iter().map(|file| {
+            let found = self.shared.index.unknown(file.segment, SHIPPED_GENERATION)?;
+            let (segment, indexes) = (file.segment, file.indexes);
+            let (file_bytes, sidecar) = (found.file_bytes, found.sidecar);
+            Ok(Shipped { segment, indexes, file_bytes, sidecar })
+        })
+    }
+}
+
+impl Drop for Import {
+    fn drop(&mut self) {
+        // Its draft goes before another one may be begun.
+        self.writing = None;
+        self.shared.import.lock().busy = false;
+    }
+}
+
+impl Writing {
+    fn push(&mut self, row: piece::Row) -> Result<(), ImportError> {
+        let piece::Row { stream, address, batch } = row;
+        let first = self.rows == 0;
+        let follows = match stream == self.stream {
+            true => address.base_offset >= self.next_offset,
+            false => stream > self.stream,
+        };
+        if !first && !follows {
+            return Err(ImportError::Refused("batches out of order"));
+        }
+        self.writer.begin_stream(stream)?;
+        let is_here = self.writer.has(&address);
+        match batch {
+            Some(_) if is_here => return Err(ImportError::Refused("a batch that came before")),
+            Some(batch) => self.writer.push(address, batch)?,
+            None if self.writer.push_shared(address)? => {}
+            None => return Err(ImportError::Refused("a batch that did not come before")),
+        }
+        (self.stream, self.next_offset) = (stream, address.next_offset());
+        self.rows += 1;
+        Ok(())
+    }
+}
+
+/// The received segments from this number on that are good for one who has a snapshot at `own`: each goes on
+/// where the one before ends. And the numbers of those that are not.
+fn received(index: &Index, from: u32, own: u64) -> io::Result<(Vec<ReceivedFile>, Vec<u32>)> {
+    let mut numbers: Vec<u32> = index
+        .files()
+        .list()?
+        .into_iter()
+        .filter(|(kind, segment, _)| *kind == FileKind::Segment && *segment >= from)
+        .map(|(_, segment, _)| segment)
+        .collect();
+    numbers.sort_unstable();
+    let (mut files, mut have) = (Vec::new(), own);
+    for (place, &segment) in numbers.iter().enumerate() {
+        let indexes = index.unknown_indexes(segment, SHIPPED_GENERATION).ok().flatten();
+        let follows = indexes.filter(|(first, _)| *first <= have.saturating_add(1));
+        match follows {
+            Some(indexes) if segment == from + place as u32 => {
+                have = have.max(indexes.1);
+                files.push(ReceivedFile { segment, indexes });
+            }
+            _ => break,
+        }
+    }
+    // What the journal's own snapshot has is of no use any more.
+    if have <= own {
+        files.clear();
+    }
+    let useless = numbers.split_off(files.len());
+    Ok((files, useless))
+}
+
+fn remove(index: &Index, segments: &[u32]) -> io::Result<()> {
+    for &segment in segments {
+        index.files().remove_sidecar(segment, SHIPPED_GENERATION)?;
+        index.files().remove_segment(segment, SHIPPED_GENERATION)?;
+    }
+    if segments.is_empty() { Ok(()) } else { index.files().sync_dir() }
+}
+
+/// Removes what was received. A crash in between leaves segments that the next opening takes for leftovers.
+fn give_up(shared: &Shared, from: u32) -> io::Result<()> {
+    let (files, useless) = received(&shared.index, from, u64::MAX)?;
+    marker::remove(&*shared.disk, &shared.dir)?;
+    shared.index.files().sync_dir()?;
+    shared.import.lock().from = None;
+    let segments: Vec<u32> = files.iter().map(|file| file.segment).chain(useless).collect();
+    info!(segments = segments.len(), "gave up what was received of another node's snapshot");
+    remove(&shared.index, &segments)
+}
+
+/// Gives up what the journal's own snapshot has by now, or what nothing came of. Blocking.
+pub(crate) fn give_up_useless(shared: &Shared) -> io::Result<()> {
+    let from = {
+        let mut state = shared.import.lock();
+        let Some(from) = state.from.filter(|_| !state.busy) else { return Ok(()) };
+        state.busy = true;
+        from
+    };
+    let own = shared.snapshot.lock().map_or(0, |id| id.index);
+    let given_up =
+        received(&shared.index, from, own).and_then(|(files, _)| match files.is_empty() {
+            true => give_up(shared, from),
+            false => Ok(()),
+        });
+    shared.import.lock().busy = false;
+    given_up
+}

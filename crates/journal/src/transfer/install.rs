@@ -1,0 +1,177 @@
+//! The other node's state takes the place of this one's.
+//!
+//! | step | a crash leaves |
+//! |---|---|
+//! | what the log has behind the last applied entry is cut; all that was appended is durable | the old state |
+//! | an empty segment behind the received ones, in which the log will go on | the old state: it is removed |
+//! | the snapshot, with a table of what is live here | the new state, and the next step is done by recovery |
+//! | older snapshots and the marker of the import go | the new state |
+//! | the table is switched and the log let go of, as the machine's state is | the new state |
+//!
+//! Nothing is appended meanwhile. The log in front of the hole counts for nothing from the third step on: an
+//! older snapshot would lead there, so none stays. From then on one that cannot be read ends in a refusal.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use tasks::Task;
+use tokio::sync::oneshot;
+
+use super::import::{Import, ImportError};
+use super::marker;
+use crate::entry::EntryId;
+use crate::error::JournalFailed;
+use crate::index::RunTable;
+use crate::journal::Journal;
+use crate::log::LogPosition;
+use crate::queue::Jump;
+use crate::segment::{self, FIRST_FRAME, OpenSegment};
+use crate::shared::Shared;
+use crate::snapshot::{self, SnapshotFile};
+use world::World;
+
+/// The sections of another node's snapshot that the journal keeps as they are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Received {
+    pub id: EntryId,
+    pub meta: Bytes,
+    pub machine: Bytes,
+}
+
+impl Import {
+    /// Whether the disk has room for what [`Journal::install`] writes. Blocking.
+    pub fn has_room(&self, received: &Received) -> bool {
+        let shared = &self.shared;
+        let sections = (received.meta.len() + received.machine.len()) as u64;
+        // The table is not made yet; the one that is in the way has about its size.
+        let table = shared.snapshot_bytes.load(Ordering::Relaxed);
+        let needed =
+            [sections, table, shared.options.segment_bytes, shared.options.disk_reserve_bytes];
+        let free = shared.disk.space(&shared.dir).map_or(0, |space| space.free_bytes);
+        free >= needed.into_iter().fold(0, u64::saturating_add)
+    }
+}
+
+impl Journal {
+    /// Puts the received snapshot in the place of this journal's state, of which all up to `applied` was
+    /// applied. `replace` is called on a worker's thread when it is durable, and calls what it is given when
+    /// readers may see the other batches. To be called while nothing is applied and nothing appended. A failure
+    /// is the journal's end, since nobody knows what is on the disk.
+    ///
+    /// On success the log is empty, and goes on behind the snapshot.
+    pub async fn install(
+        &self,
+        world: &World,
+        import: Import,
+        received: Received,
+        applied: Option<u64>,
+        replace: impl FnOnce(&mut dyn FnMut()) + Send + 'static,
+    ) -> Result<(), ImportError> {
+        let installed = self.install_steps(world, import, received, applied, replace).await;
+        if let Err(error) = &installed {
+            let error = io::Error::other(error.to_string());
+            let shared = self.shared();
+            shared.fail(JournalFailed::io("install a snapshot in", shared.dir.clone(), error));
+        }
+        installed
+    }
+
+    async fn install_steps(
+        &self,
+        world: &World,
+        import: Import,
+        received: Received,
+        applied: Option<u64>,
+        replace: impl FnOnce(&mut dyn FnMut()) + Send + 'static,
+    ) -> Result<(), ImportError> {
+        let shared = Arc::clone(self.shared());
+        let journal = self.clone();
+        let cut =
+            world.workers.blocking(Task::SnapshotWriting, move || journal.truncate_after(applied));
+        cut.await.map_err(io::Error::other)?.map_err(io::Error::other)?;
+        let (durable, told) = oneshot::channel();
+        let flushed = self.append(Vec::new(), move |result| drop(durable.send(result)));
+        flushed.map_err(io::Error::other)?;
+        told.await.map_err(io::Error::other)?.map_err(io::Error::other)?;
+
+        let (id, made_in) = (import.next_number()?, Arc::clone(&shared));
+        let of = world.clone();
+        let make = move || segment::create(&of, &made_in.dir, id, made_in.options.segment_bytes);
+        let made = world.workers.blocking(Task::SnapshotWriting, make).await;
+        let to: OpenSegment = made.map_err(io::Error::other)??;
+        let (done, told) = oneshot::channel();
+        shared.queue.jump(Jump { to, done });
+        told.await.map_err(io::Error::other)?;
+
+        let switch = move || take_over(&shared, import, received, replace);
+        let switched = world.workers.blocking(Task::SnapshotWriting, switch).await;
+        switched.map_err(io::Error::other)?
+    }
+}
+
+/// From the snapshot that is written on.
+fn take_over(
+    shared: &Shared,
+    import: Import,
+    received: Received,
+    replace: impl FnOnce(&mut dyn FnMut()),
+) -> Result<(), ImportError> {
+    let expected = import.complete()?;
+    let Received { id, meta, machine } = received;
+    if expected.id != id {
+        return Err(ImportError::Refused("another snapshot than the one whose segments came"));
+    }
+    // Rewrites and deletions would be forgotten with the table that knows them.
+    let _one = shared.index.reclaiming().lock();
+    let mut newest = shared.snapshot.lock();
+    if newest.is_some_and(|newest| newest.index >= id.index) {
+        return Err(ImportError::Refused("an older snapshot than the one that is here"));
+    }
+    let table = shared.index.table().read().clone();
+    let table = table.brought_to(id.index, &expected.live, import.shipped())?;
+    let table = table.ok_or(ImportError::Refused("a snapshot that lacks what is here"))?;
+    let scan_from = shared.log.read().end();
+    debug_assert_eq!(scan_from.position, FIRST_FRAME as u32, "nothing is appended meanwhile");
+    let bytes = write(shared, id, scan_from, meta, machine, &table)?;
+    shared.snapshot_bytes.store(bytes, Ordering::Relaxed);
+    let mut table = Some(table);
+    replace(&mut || {
+        let Some(table) = table.take() else { return };
+        shared.index.replace(table, scan_from.segment);
+        shared.log.write().purge(id);
+        *shared.applying.lock() = Default::default();
+    });
+    let written = shared.counters.bytes.load(Ordering::Relaxed);
+    shared.bytes_at_snapshot.store(written, Ordering::Relaxed);
+    *newest = Some(id);
+    match table {
+        None => Ok(()),
+        // The caller's error: what is on the disk is not what is served.
+        Some(_) => Err(ImportError::Refused("the state was not replaced")),
+    }
+}
+
+/// Durable on return, and the only one.
+fn write(
+    shared: &Shared,
+    id: EntryId,
+    scan_from: LogPosition,
+    meta: Bytes,
+    machine: Bytes,
+    table: &RunTable,
+) -> io::Result<u64> {
+    let (disk, dir) = (&*shared.disk, &shared.dir);
+    let table = Bytes::from(table.encode());
+    let file = SnapshotFile { id, scan_from, meta, machine, table };
+    file.write(disk, dir)?;
+    for older in snapshot::list(disk, dir)?.into_iter().filter(|index| *index < id.index) {
+        disk.remove(&dir.join(snapshot::file_name(older)))?;
+    }
+    disk.sync_dir(dir)?;
+    marker::remove(disk, dir)?;
+    disk.sync_dir(dir)?;
+    shared.import.lock().from = None;
+    Ok(file.bytes())
+}

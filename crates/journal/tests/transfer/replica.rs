@@ -1,0 +1,317 @@
+//! A history that every replica applies alike, and a replica that has a part of it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use journal::transfer::{Export, Import, ImportError, Manifest, Received, Section};
+use journal::{Body, Entry, EntryId, EntryKind, Journal, Options};
+use world::{SimulatedDisk, World};
+
+use crate::common::*;
+
+pub(crate) const STREAMS: u64 = 4;
+/// What is asked for at once.
+const PIECE_BYTES: usize = 3_000;
+
+pub(crate) type Live = BTreeMap<u64, BTreeMap<u64, Bytes>>;
+
+/// An entry, and what applying it does.
+#[derive(Clone)]
+pub(crate) struct Logged {
+    pub(crate) entry: Entry,
+    accepted: Vec<bool>,
+    trim: Option<(u64, u64)>,
+    punch: Option<(u64, u64, u64)>,
+    remove: Option<u64>,
+}
+
+/// All that is committed; entry 1 is the first.
+pub(crate) struct History {
+    pub(crate) logged: Vec<Logged>,
+    /// What is live after each entry, from none on.
+    live: Vec<Live>,
+    ends: BTreeMap<u64, u64>,
+}
+
+pub(crate) fn id(index: u64) -> EntryId {
+    EntryId { term: 1, leader: 1, index }
+}
+
+impl History {
+    pub(crate) fn new() -> Self {
+        Self { logged: Vec::new(), live: vec![Live::new()], ends: BTreeMap::new() }
+    }
+
+    pub(crate) fn last(&self) -> u64 {
+        self.logged.len() as u64
+    }
+
+    pub(crate) fn live_at(&self, index: u64) -> &Live {
+        &self.live[index as usize]
+    }
+
+    /// One more entry: bodies, some of them refused or shared, and perhaps something that dies.
+    pub(crate) fn grow(&mut self, random: &mut Random) {
+        let index = self.last() + 1;
+        let mut live = self.live_at(self.last()).clone();
+        let (mut bodies, mut accepted) = (Vec::new(), Vec::new());
+        let mut add = |stream: u64, bytes: &Bytes, shared: bool, taken: bool| {
+            let base_offset = self.ends.get(&stream).copied().unwrap_or(0);
+            accepted.push(taken);
+            if taken {
+                let mut own = bytes.to_vec();
+                if shared {
+                    own[..8].copy_from_slice(&base_offset.to_be_bytes());
+                }
+                live.entry(stream).or_default().insert(base_offset, own.into());
+                self.ends.insert(stream, base_offset + 1);
+            }
+            let (bytes, max_timestamp) = (bytes.clone(), index as i64);
+            bodies.push(Body { stream, base_offset, span: 1, max_timestamp, bytes });
+        };
+        for _ in 0..random.below(4) {
+            let len_max = if random.below(8) == 0 { 9_000 } else { 900 };
+            let len = 70 + random.below(len_max);
+            let bytes = filling(random.below(u64::MAX), len as usize);
+            add(random.below(STREAMS), &bytes, false, random.below(5) > 0);
+        }
+        if random.below(3) == 0 {
+            let bytes = filling(random.below(u64::MAX), 70 + random.below(900) as usize);
+            (0..STREAMS).for_each(|stream| add(stream, &bytes, true, random.below(5) > 0));
+        }
+        let end = |stream| self.ends.get(&stream).copied().unwrap_or(0);
+        let stream = random.below(STREAMS);
+        let trim = (random.below(12) == 0)
+            .then(|| (stream, end(stream) - random.below(end(stream) / 2 + 1)));
+        let punch = (random.below(4) == 0).then(|| {
+            let from = random.below(end(stream) + 1);
+            (stream, from, from + random.below(20))
+        });
+        let remove = (random.below(100) == 0).then_some(stream);
+        if let Some(batches) = live.get_mut(&stream) {
+            batches.retain(|base, _| {
+                trim.is_none_or(|(_, start)| *base >= start)
+                    && punch.is_none_or(|(_, from, to)| !(from..to).contains(base))
+                    && remove.is_none()
+            });
+        }
+        let entry =
+            Entry { id: id(index), kind: EntryKind::Command, head: filling(index, 30), bodies };
+        self.logged.push(Logged { entry, accepted, trim, punch, remove });
+        self.live.push(live);
+    }
+}
+
+pub(crate) struct Replica {
+    pub(crate) disk: SimulatedDisk,
+    pub(crate) journal: Journal,
+    pub(crate) applied: u64,
+    /// What was dead at this log index may be missing: another replica did not send it.
+    thinned_to: u64,
+}
+
+impl Replica {
+    pub(crate) fn new() -> Self {
+        let disk = SimulatedDisk::new();
+        let journal = try_open(&disk, options()).unwrap().journal;
+        Self { disk, journal, applied: 0, thinned_to: 0 }
+    }
+
+    /// Opens what a crash left, and applies what of the history is in its log.
+    pub(crate) fn reopen(&mut self, disk: SimulatedDisk, history: &History) {
+        let opened = try_open(&disk, options()).unwrap_or_else(|error| panic!("{error}"));
+        self.disk = disk;
+        self.journal = opened.journal;
+        self.applied = opened.snapshot.map_or(0, |snapshot| snapshot.id.index);
+        self.apply_own(history);
+    }
+
+    /// Applies the entries of the log that are the history's.
+    fn apply_own(&mut self, history: &History) {
+        let is_own = |index| self.journal.entry_id(index) == Some(id(index));
+        while self.applied < history.last() && is_own(self.applied + 1) {
+            block_on(self.journal.placed(self.applied + 1)).unwrap();
+            self.applied += 1;
+            self.apply(&history.logged[self.applied as usize - 1], self.applied);
+        }
+    }
+
+    /// Appends the history up to `to` in place of whatever else the log has, and applies it.
+    pub(crate) fn follow(&mut self, history: &History, to: u64) {
+        if self.journal.last_id().is_some_and(|last| last.index > self.applied) {
+            self.journal.truncate_after(Some(self.applied)).unwrap();
+        }
+        let next = self.applied as usize..to.max(self.applied) as usize;
+        let entries: Vec<Entry> =
+            history.logged[next].iter().map(|logged| logged.entry.clone()).collect();
+        append_durably(&self.journal, entries);
+        self.apply_own(history);
+    }
+
+    /// Entries of a leader that nobody else followed.
+    pub(crate) fn follow_nobody(&self, count: u64, random: &mut Random) {
+        let first = self.journal.last_id().map_or(1, |last| last.index + 1);
+        let entries = (first..first + count).map(|index| {
+            let bytes = filling(random.below(u64::MAX), 70 + random.below(900) as usize);
+            let (stream, base_offset) = (random.below(STREAMS), 1 << 40);
+            let body = Body { stream, base_offset, span: 1, max_timestamp: 0, bytes };
+            let id = EntryId { term: 0, leader: 2, index };
+            Entry { id, kind: EntryKind::Command, head: Bytes::new(), bodies: vec![body] }
+        });
+        let _ = self.journal.append(entries.collect(), |_| {});
+    }
+
+    fn apply(&self, logged: &Logged, index: u64) {
+        for (body, accepted) in logged.accepted.iter().enumerate() {
+            match accepted {
+                true => self.journal.accept(index, body),
+                false => self.journal.refuse(index, body),
+            }
+        }
+        if let Some((stream, start)) = logged.trim {
+            self.journal.trim(stream, start);
+        }
+        if let Some((stream, from, to)) = logged.punch {
+            self.journal.punch(stream, from, to);
+        }
+        if let Some(stream) = logged.remove {
+            self.journal.remove(stream..stream + 1);
+        }
+    }
+
+    pub(crate) fn snapshot(&self) -> std::io::Result<()> {
+        if self.applied == 0 {
+            return Ok(());
+        }
+        let pending = self.journal.begin_snapshot(id(self.applied), Bytes::from_static(b"meta"));
+        pending.write(machine(self.applied)).map(|_| ())
+    }
+
+    /// Serves what is live, and nothing that never was; what died since it was sent may be there or not.
+    pub(crate) fn check(&self, history: &History) {
+        let certainly = history.live_at(self.applied.max(self.thinned_to));
+        let perhaps = history.live_at(self.applied);
+        for stream in 0..STREAMS {
+            let none = BTreeMap::new();
+            let certainly = certainly.get(&stream).unwrap_or(&none);
+            let perhaps = perhaps.get(&stream).unwrap_or(&none);
+            let mut rest = perhaps.iter().peekable();
+            let mut offset = 0;
+            loop {
+                let read = joined(block_on(self.journal.read(stream, offset, 5_000)).unwrap());
+                if read.is_empty() {
+                    break;
+                }
+                let mut read = &read[..];
+                while !read.is_empty() {
+                    let (base, bytes) = rest.next().unwrap_or_else(|| {
+                        panic!("stream {stream} serves something that is not live")
+                    });
+                    match read.strip_prefix(&bytes[..]) {
+                        Some(more) => (read, offset) = (more, base + 1),
+                        None => assert!(
+                            !certainly.contains_key(base),
+                            "stream {stream}: what is live at {base} is missing"
+                        ),
+                    }
+                }
+            }
+            let missing = rest.find(|(base, _)| certainly.contains_key(base));
+            assert!(missing.is_none(), "stream {stream} ends before {missing:?}");
+        }
+    }
+
+    pub(crate) fn world(&self) -> World {
+        World::on(Arc::new(self.disk.clone()))
+    }
+}
+
+pub(crate) fn machine(index: u64) -> Bytes {
+    filling(index, 7_000)
+}
+
+pub(crate) fn options() -> Options {
+    Options { keep_log: true, ..small() }
+}
+
+/// A receiver's way through a snapshot, one request at a time.
+pub(crate) struct Receiving {
+    pub(crate) import: Import,
+    pub(crate) manifest: Manifest,
+    row: u64,
+}
+
+/// What a section has, as a receiver gets it.
+pub(crate) fn section(export: &Export, section: Section) -> std::io::Result<Bytes> {
+    let size = export.manifest().section(section);
+    let mut bytes = Vec::new();
+    while (bytes.len() as u64) < size.bytes {
+        bytes.extend_from_slice(&export.section(section, bytes.len() as u64, PIECE_BYTES)?);
+    }
+    assert_eq!(base::checksum::crc32c(&bytes), size.crc);
+    Ok(bytes.into())
+}
+
+impl Receiving {
+    pub(crate) fn begin(mut import: Import, export: &Export) -> Result<Self, ImportError> {
+        let manifest = export.manifest();
+        let live = section(export, Section::Live)?;
+        let segments = section(export, Section::Segments)?;
+        import.expect(manifest.id, &live, &segments)?;
+        Ok(Self { import, manifest, row: 0 })
+    }
+
+    /// `false` once all segments are here.
+    pub(crate) fn step(&mut self, export: &mut Export) -> Result<bool, ImportError> {
+        let Some(place) = self.import.next_segment() else { return Ok(false) };
+        let piece = export.segment(place, self.row, PIECE_BYTES)?.expect("the segment is listed");
+        self.import.push(piece.bytes)?;
+        match piece.next {
+            Some(row) => self.row = row,
+            None => {
+                self.import.finish_segment()?;
+                self.row = 0;
+            }
+        }
+        Ok(true)
+    }
+
+    pub(crate) fn received(&self, export: &Export) -> Result<Received, ImportError> {
+        let (meta, machine) = (section(export, Section::Meta)?, section(export, Section::Machine)?);
+        Ok(Received { id: self.manifest.id, meta, machine })
+    }
+}
+
+impl Replica {
+    /// All of the segments are here: the snapshot takes the place of the state.
+    pub(crate) fn install(
+        &mut self,
+        receiving: Receiving,
+        received: Received,
+        sent_at: u64,
+    ) -> Result<(), ImportError> {
+        let index = received.id.index;
+        let import = receiving.import;
+        let world = self.world();
+        let replace = |switch: &mut dyn FnMut()| switch();
+        let applied = (self.applied > 0).then_some(self.applied);
+        block_on(self.journal.install(&world, import, received, applied, replace))?;
+        self.applied = index;
+        self.thinned_to = sent_at;
+        assert_eq!(self.journal.last_id(), Some(id(index)));
+        assert_eq!(self.journal.purged_id(), Some(id(index)));
+        Ok(())
+    }
+
+    /// The state is another one's from here on, as a restart found it.
+    pub(crate) fn was_installed(&mut self, sent_at: u64) {
+        self.thinned_to = self.thinned_to.max(sent_at);
+    }
+
+    pub(crate) fn files(&self) -> Vec<String> {
+        use world::Disk;
+        self.disk.list(Path::new(DIR)).unwrap()
+    }
+}

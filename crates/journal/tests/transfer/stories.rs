@@ -1,0 +1,205 @@
+//! By a seed. `TRANSFER_SEED=n cargo test -p journal --test transfer` tells one story, `TRANSFER_SEEDS=n` the
+//! first n.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use journal::transfer::ImportError;
+
+use crate::common::Random;
+use crate::replica::{History, Receiving, Replica};
+
+/// What the stories came across, to know that they are not dull.
+#[derive(Default, Debug)]
+struct Seen {
+    installed: u64,
+    /// Crashes of the receiver that left the old state, and the new one.
+    old: u64,
+    new: u64,
+    /// Attempts that went on where another one had ended.
+    resumed: u64,
+    sender_restarts: u64,
+    segments: u64,
+}
+
+/// The sender goes on meanwhile: it appends, saves its state, takes back space.
+fn use_sender(sender: &mut Replica, history: &mut History, random: &mut Random) {
+    for _ in 0..random.below(6) {
+        history.grow(random);
+    }
+    sender.follow(history, history.last());
+    match random.below(6) {
+        0 => sender.snapshot().unwrap(),
+        1 => drop(sender.journal.reclaim().unwrap()),
+        2 => sender.journal.roll(),
+        _ => {}
+    }
+}
+
+/// Whether the receiver came to have the snapshot. `sent_at` is what the sender had applied when it was through.
+fn attempt(
+    sender: &mut Replica,
+    receiver: &mut Replica,
+    history: &mut History,
+    random: &mut Random,
+    seen: &mut Seen,
+    sent_at: &mut u64,
+) -> Result<bool, ImportError> {
+    let import = receiver.journal.import()?;
+    seen.resumed += u64::from(import.have() > receiver.applied);
+    let Some(mut export) = sender.journal.export(import.have())? else { return Ok(false) };
+    *sent_at = (*sent_at).max(sender.applied);
+    if export.manifest().id.index <= receiver.applied {
+        return Ok(false);
+    }
+    let mut receiving = Receiving::begin(import, &export)?;
+    let given_up = random.below(4) == 0;
+    while receiving.step(&mut export)? {
+        *sent_at = sender.applied;
+        seen.segments += 1;
+        if random.below(3) == 0 {
+            use_sender(sender, history, random);
+        }
+        if given_up && random.below(12) == 0 {
+            return Ok(false);
+        }
+        if random.below(60) == 0 {
+            // Nothing that it knew is known any more; the receiver hears that, and asks anew.
+            let disk = sender.disk.killed();
+            sender.reopen(disk, history);
+            seen.sender_restarts += 1;
+            return Ok(false);
+        }
+    }
+    let received = receiving.received(&export)?;
+    if random.below(2) == 0 {
+        // Somewhere on the way from one state to the other.
+        receiver.disk.cut_power_after(random.below(30));
+    }
+    receiver.install(receiving, received, *sent_at)?;
+    seen.installed += 1;
+    Ok(true)
+}
+
+fn story(seed: u64, seen: &mut Seen) {
+    let mut random = Random(seed);
+    let mut history = History::new();
+    let (mut sender, mut receiver) = (Replica::new(), Replica::new());
+    for round in 0..3 {
+        // The receiver follows for a while, or is empty, and may have what nobody else has.
+        if round > 0 || random.below(3) > 0 {
+            for _ in 0..random.below(80) {
+                history.grow(&mut random);
+            }
+            receiver.follow(&history, history.last());
+            if random.below(2) == 0 {
+                receiver.snapshot().unwrap();
+            }
+            if random.below(2) == 0 {
+                receiver.follow_nobody(random.below(40), &mut random);
+            }
+        }
+        for _ in 0..40 + random.below(250) {
+            history.grow(&mut random);
+            if random.below(30) == 0 {
+                use_sender(&mut sender, &mut history, &mut random);
+            }
+        }
+        sender.follow(&history, history.last());
+        sender.snapshot().unwrap();
+        let mut sent_at = 0;
+        loop {
+            let crash = random.below(3) > 0;
+            if crash {
+                receiver.disk.cut_power_after(random.below(120));
+            }
+            let attempted = catch_unwind(AssertUnwindSafe(|| {
+                let before = receiver.applied;
+                let ended = attempt(
+                    &mut sender,
+                    &mut receiver,
+                    &mut history,
+                    &mut random,
+                    seen,
+                    &mut sent_at,
+                );
+                (before, ended)
+            }));
+            let dead = receiver.disk.is_dead();
+            match attempted {
+                Ok((_, Ok(true))) if !dead => break,
+                Ok((_, Ok(_))) => {}
+                Ok((_, Err(error))) => assert!(dead, "seed {seed}: {error}"),
+                Err(_) => assert!(dead, "seed {seed}"),
+            }
+            if dead || random.below(4) == 0 {
+                let had = receiver.applied;
+                let disk = match random.below(3) {
+                    0 if !dead => receiver.disk.killed(),
+                    _ => receiver.disk.power_loss(random.below(u64::MAX)),
+                };
+                receiver.journal.close();
+                receiver.reopen(disk, &history);
+                match receiver.applied > had {
+                    true => seen.new += 1,
+                    false => seen.old += 1,
+                }
+                receiver.was_installed(sent_at);
+                receiver.check(&history);
+            } else {
+                receiver.disk.cut_power_after(u64::MAX >> 1);
+            }
+            if receiver.applied >= sender.applied {
+                break;
+            }
+            if random.below(3) == 0 {
+                use_sender(&mut sender, &mut history, &mut random);
+                sender.snapshot().unwrap();
+            }
+        }
+        receiver.disk.cut_power_after(u64::MAX >> 1);
+        if receiver.disk.is_dead() {
+            let disk = receiver.disk.power_loss(random.below(u64::MAX));
+            receiver.journal.close();
+            receiver.reopen(disk, &history);
+        }
+        receiver.check(&history);
+        // It goes on as any other.
+        receiver.follow(&history, history.last());
+        receiver.check(&history);
+        if random.below(2) == 0 {
+            receiver.snapshot().unwrap();
+        }
+        drop(receiver.journal.reclaim().unwrap());
+        receiver.check(&history);
+        if random.below(2) == 0 {
+            let disk = receiver.disk.power_loss(random.below(u64::MAX));
+            receiver.journal.close();
+            receiver.reopen(disk, &history);
+            receiver.follow(&history, history.last());
+            receiver.check(&history);
+        }
+        if random.below(2) == 0 {
+            // What it was sent it can send.
+            std::mem::swap(&mut sender, &mut receiver);
+            sender.follow(&history, history.last());
+        }
+    }
+}
+
+#[test]
+fn a_replica_is_brought_up_to_another_one_whatever_happens_to_both() {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let mut seen = Seen::default();
+    if let Some(seed) = number("TRANSFER_SEED") {
+        return story(seed, &mut seen);
+    }
+    let seeds = number("TRANSFER_SEEDS").unwrap_or(100);
+    for seed in 0..seeds {
+        let told = catch_unwind(AssertUnwindSafe(|| story(seed, &mut seen)));
+        assert!(told.is_ok(), "tell it again with TRANSFER_SEED={seed}");
+    }
+    println!("{seen:?}");
+    let often = seeds / 4;
+    let dull = [seen.installed, seen.old, seen.new, seen.resumed, seen.sender_restarts];
+    assert!(dull.into_iter().all(|times| times >= often), "{seen:?}");
+}
