@@ -15,7 +15,8 @@ pub(crate) struct Changes(Mutex<Changed>);
 
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
-    /// Every partition: the node has just started, or its configuration was altered.
+    /// Every partition: the node has just started, its configuration was altered, or another member's state
+    /// took the place of its own.
     pub(crate) all: bool,
     /// Topics that were configured anew, or are gone. What is created holds nothing yet.
     pub(crate) topics: BTreeSet<TopicId>,
@@ -74,6 +75,13 @@ impl Changes {
         let trimmed = applied.trimmed.iter().map(|(partition, _)| *partition);
         let punched = applied.punched.iter().map(|(partition, _, _)| *partition);
         trimmed.chain(punched).for_each(|partition| changed.add(partition, Change::ANEW));
+    }
+
+    /// Everything may be different.
+    pub(crate) fn note_all(&self) {
+        let mut changed = self.0.lock();
+        changed.all = true;
+        changed.partitions = HashMap::default();
     }
 
     #[cfg(test)]

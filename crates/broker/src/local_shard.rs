@@ -311,6 +311,7 @@ pub(crate) async fn replica(
         Arc::clone(&shard) as Arc<dyn consensus::StateMachine>,
         ConsensusOptions {
             snapshot_log_bytes_min,
+            kept_log_bytes_max: options.kept_log_bytes_max,
             node: (*failure).clone(),
             group: options.cluster.as_ref().map(|cluster| group(cluster, role.shard())),
             ..ConsensusOptions::default()

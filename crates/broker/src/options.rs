@@ -15,6 +15,8 @@ pub struct BrokerOptions {
     /// What a node that is new gets where `shards` does not say.
     pub shards_new: u32,
     pub journal: journal::Options,
+    /// How much of a shard's log is kept for members that do not have it, behind a snapshot that does.
+    pub kept_log_bytes_max: u64,
     /// Bytes of produce requests between socket and disk, for the whole node.
     pub request_bytes_in_flight_max: usize,
     /// How often retention, compaction and space are looked after.
@@ -32,6 +34,7 @@ impl Default for BrokerOptions {
             shards: None,
             shards_new: 1,
             journal: journal::Options::default(),
+            kept_log_bytes_max: base::limits::KEPT_LOG_BYTES_MAX,
             request_bytes_in_flight_max: base::limits::PRODUCE_BYTES_IN_FLIGHT_MAX,
             housekeeping_interval: Duration::from_secs(1),
             cluster: None,

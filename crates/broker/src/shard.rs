@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use base::{HashMap, PartitionId, ShardId};
 use bytes::Bytes;
-use consensus::{Committed, Encode, RestoreError, StateMachine};
+use consensus::{Committed, Encode, Replace, RestoreError, StateMachine};
 use journal::{Body, Journal};
 use machine::outcome::{AppendOutcome, Applied};
 use machine::{Append, Catalog, Command, Entry, Head, Role, Rows, State};
@@ -159,6 +159,27 @@ impl Shard {
         *self.state.write() = state;
     }
 
+    /// Sets another state; `switch` is called while nobody reads. Answers the former one.
+    pub(crate) fn exchange(&self, state: State, switch: &mut dyn FnMut()) -> State {
+        let version = state.catalog.version();
+        let former = {
+            let mut own = self.state.write();
+            switch();
+            std::mem::replace(&mut *own, state)
+        };
+        self.versions.send_replace(version);
+        former
+    }
+
+    pub(crate) fn followers(&self) -> Vec<Weak<Shard>> {
+        self.followers.lock().clone()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_locked(&self) -> bool {
+        self.state.is_locked()
+    }
+
     /// From now on a shard is told what changes in this catalog.
     pub(crate) fn lead_on(&self, follower: &Arc<Shard>) {
         self.followers.lock().push(Arc::downgrade(follower));
@@ -207,14 +228,14 @@ impl Shard {
         }
     }
 
-    fn note_applied(&self, index: u64) {
+    pub(crate) fn note_applied(&self, index: u64) {
         self.applied.store(index, Ordering::SeqCst);
         if self.applied_awaited.load(Ordering::SeqCst) > 0 {
             self.applied_more.notify_waiters();
         }
     }
 
-    fn note_adopted(&self) {
+    pub(crate) fn note_adopted(&self) {
         let version = self.state.read().rows.adopted();
         self.adopted.send_if_modified(|known| std::mem::replace(known, version) != version);
     }
@@ -399,17 +420,14 @@ impl StateMachine for Shard {
     }
 
     fn restore(&self, machine: &[u8]) -> Result<(), RestoreError> {
-        let state = State::decode(machine).map_err(|error| RestoreError(error.to_string()))?;
-        let role = self.role();
-        // Where both may be found, both are taken: see [`crate::layout`].
-        if state.role() != role && role != Role::Whole {
-            let found = state.role();
-            return Err(RestoreError(format!("it is of {found:?}, and this is {role:?}")));
-        }
-        self.versions.send_replace(state.catalog.version());
-        *self.state.write() = state;
+        let state = self.decode(machine)?;
+        self.exchange(state, &mut || {});
         self.note_adopted();
         Ok(())
+    }
+
+    fn replace(self: Arc<Self>, index: u64, machine: &[u8]) -> Result<Replace, RestoreError> {
+        self.replacement(index, machine)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What operators see of a shard.
 
 use base::ShardId;
+use consensus::CatchUp;
 
 use crate::broker::Broker;
 use crate::local_shard::LocalShard;
@@ -26,8 +27,17 @@ pub struct ShardStatus {
     /// Records that other shards sent to topics that were deleted before they arrived, since the node was started:
     /// they are dropped.
     pub unplaced: u64,
-    /// Nodes that lack what the log no longer has, as far as the leader knows: they cannot catch up.
-    pub left_behind: Vec<u64>,
+    /// Nodes that lack what the log no longer has, as far as the leader knows: they are sent a snapshot.
+    pub catching_up: Vec<CatchingUp>,
+}
+
+/// A node that is sent a snapshot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CatchingUp {
+    pub node: u64,
+    /// Of the batches that it lacked it has so many bytes, as it said last; 0 of 0 before that.
+    pub bytes: u64,
+    pub of_bytes: u64,
 }
 
 impl Broker {
@@ -56,6 +66,13 @@ fn status(local: &LocalShard) -> ShardStatus {
         syncs: stats.syncs,
         sync_micros: stats.total_sync_micros.checked_div(stats.syncs).unwrap_or(0),
         unplaced: local.shard.unplaced.records(),
-        left_behind: local.consensus.are_left_behind().into_iter().collect(),
+        catching_up: catching_up(local),
     }
+}
+
+fn catching_up(local: &LocalShard) -> Vec<CatchingUp> {
+    let nodes = local.consensus.catching_up().into_iter();
+    let known =
+        nodes.map(|(node, CatchUp { bytes, of_bytes })| CatchingUp { node, bytes, of_bytes });
+    known.collect()
 }

@@ -140,6 +140,20 @@ impl Watchers {
     }
 }
 
+impl Watchers {
+    /// Whatever is watched may have changed.
+    pub(crate) fn wake_all(&self) {
+        let watchers = self.by_partition.lock();
+        for (partition, watching) in watchers.iter() {
+            for (_, ready) in watching {
+                if ready.mark(*partition) {
+                    ready.notify.notify_one();
+                }
+            }
+        }
+    }
+}
+
 impl Watch {
     pub fn add(&self, partition: PartitionId) {
         self.add_all(&[partition]);

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use base::ShardId;
 use bytes::Bytes;
-use consensus::{Consensus, ReceivedAppend};
+use consensus::{Consensus, Fetched, ReceivedAppend};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use links::{
@@ -114,6 +114,16 @@ impl Service for Groups {
             let proxy = self.0.proxy.read().clone();
             return match proxy {
                 Some(proxy) => proxy.answer(shard, from, message, within),
+                None => async { Err(Declined::NotServed) }.boxed(),
+            };
+        }
+        if lane == Lane::Bulk {
+            return match self.of(shard) {
+                Some(group) => async move {
+                    let Fetched { head, piece } = group.answer_fetch(message.head).await;
+                    Ok(Message { head, body: vec![piece] })
+                }
+                .boxed(),
                 None => async { Err(Declined::NotServed) }.boxed(),
             };
         }

@@ -6,11 +6,13 @@ use std::time::Duration;
 use base::ShardId;
 use bytes::Bytes;
 use consensus::peers::Answers;
-use consensus::{AppendMessage, PeerError, Peers, Target};
+use consensus::{AppendMessage, Fetched, PeerError, Peers, Target};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, Stream, StreamExt};
-use links::{AppendError, Appends, Lane, Links, Message, NodeId, Peer, Replies, RequestError};
+use links::{
+    AppendError, Appends, Lane, Links, Message, NodeId, Peer, Received, Replies, RequestError,
+};
 use world::Instant;
 
 use crate::wire::Asked;
@@ -81,6 +83,22 @@ impl Peers for LinkedPeers {
             // What is sent is sent as the answers are read.
             let failures = sending.into_stream().filter_map(async |sent| sent.err().map(Err));
             Ok(stream::select(failures.boxed(), answers(replies)).boxed())
+        }
+        .boxed()
+    }
+
+    fn fetch(
+        &self,
+        to: Target,
+        request: Bytes,
+        within: Duration,
+    ) -> BoxFuture<'static, Result<Fetched, PeerError>> {
+        let (peer, shard) = (self.peer(&to), self.shard);
+        async move {
+            let (message, deadline) = (Message::of_head(request), Instant::now() + within);
+            let answer = peer?.request(Lane::Bulk, shard, message, deadline).await;
+            let Received { head, body } = answer.map_err(not_answered)?;
+            Ok(Fetched { head, piece: body })
         }
         .boxed()
     }

@@ -7,10 +7,12 @@
 //! | whether a node's process looks gone | control | the node and its boot, u64 little-endian each | [`LOOKS_GONE`] |
 //! | whether a node is there | control | nothing | [`ARE_YOU_THERE`] |
 //! | yes, no | control | 1, 0 | nothing |
+//! | piece of a snapshot, asked for | bulk | the group's message | nothing |
+//! | piece of a snapshot | bulk | the group's answer | the piece |
 //! | append of a stream | replication | the group's message | the entries |
 //! | a group's answer | the same | the group's answer | nothing |
 //!
-//! A link checks the head; entries bring checksums of their own.
+//! A link checks the head; entries and pieces bring checksums of their own.
 
 use bytes::Bytes;
 use links::{Message, NodeId, Received};

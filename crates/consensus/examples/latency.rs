@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consensus::{
-    Committed, Consensus, ConsensusOptions, Encode, Leadership, Payload, RestoreError, StateMachine,
+    Committed, Consensus, ConsensusOptions, Encode, Leadership, Payload, Replace, RestoreError,
+    StateMachine,
 };
 use journal::{Body, Entry, EntryId, EntryKind, Journal, Opened, Options};
 use tokio::sync::oneshot;
@@ -33,6 +34,10 @@ impl StateMachine for Nothing {
 
     fn restore(&self, _machine: &[u8]) -> Result<(), RestoreError> {
         Ok(())
+    }
+
+    fn replace(self: Arc<Self>, _: u64, _: &[u8]) -> Result<Replace, RestoreError> {
+        Ok(Box::new(|switch| switch()))
     }
 }
 

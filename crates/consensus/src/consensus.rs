@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use world::{Instant, World};
 
+use crate::catch_up::{Reception, Sending};
 use crate::encoding;
 use crate::error::{Failure, FoundError, ProposeError, SnapshotError, StartError};
 use crate::group::{Group, Members};
@@ -28,6 +29,7 @@ use crate::leadership::Leadership;
 use crate::log_store::LogStore;
 use crate::machine::StateMachine;
 use crate::message::Route;
+use crate::peers::Peers;
 use crate::replica::{FirstEntry, Replica};
 use crate::retention::Retention;
 use crate::role::{self, Role, Roles};
@@ -42,6 +44,8 @@ pub struct ConsensusOptions {
     /// Or, if that comes first, so much is applied that a restart would have to apply again (see
     /// [`StateMachine::apply`]).
     pub snapshot_changes_min: u64,
+    /// How much of the log that a snapshot covers is kept for members that do not have it.
+    pub kept_log_bytes_max: u64,
     /// Told when consensus stops for good.
     pub node: tasks::Failure,
     /// The group that this node is to be a member of. Without, it is a group of one, for ever.
@@ -53,6 +57,7 @@ impl Default for ConsensusOptions {
         Self {
             snapshot_log_bytes_min: limits::SEGMENT_BYTES_DEFAULT,
             snapshot_changes_min: limits::REPLAYED_CHANGES_MAX,
+            kept_log_bytes_max: limits::KEPT_LOG_BYTES_MAX,
             node: tasks::Failure::new(),
             group: None,
         }
@@ -64,8 +69,13 @@ impl Default for ConsensusOptions {
 pub struct Consensus {
     pub(crate) raft: Raft<TypeConfig, Replica>,
     pub(crate) journal: Journal,
-    workers: Workers,
-    snapshots: Arc<Snapshots>,
+    pub(crate) workers: Workers,
+    pub(crate) machine: Arc<dyn StateMachine>,
+    pub(crate) log: LogStore,
+    pub(crate) peers: Arc<dyn Peers>,
+    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) sending: Arc<Sending>,
+    pub(crate) reception: Arc<Reception>,
     pub(crate) server: openraft::type_config::alias::WatchReceiverOf<TypeConfig, ServerMetrics>,
     /// The first entry of the newest term, once it is applied.
     pub(crate) begun: watch::Receiver<FirstEntry>,
@@ -106,18 +116,30 @@ impl Consensus {
         let log = LogStore::new(journal.clone(), world.workers.clone())
             .map_err(|error| unreadable("the vote", error.to_string()))?;
         let pristine = log.is_pristine();
-        let retention = Arc::new(Retention::default());
-        let (snapshots, workers) = (Arc::clone(&retention), world.workers.clone());
-        let snapshots =
-            Arc::new(Snapshots::new(journal.clone(), workers, &options, newest, snapshots));
+        let retention = Arc::new(Retention::new(options.kept_log_bytes_max));
+        let sending = Arc::new(Sending::new(world.entropy.u64()));
+        let snapshots = Arc::new(Snapshots::new(
+            journal.clone(),
+            world.workers.clone(),
+            &options,
+            newest,
+            Arc::clone(&retention),
+            Arc::clone(&sending),
+        ));
         log.tell_written(&machine);
-        let replica =
-            Replica::new(machine, journal.clone(), log.clone(), Arc::clone(&snapshots), meta);
+        let replica = Replica::new(
+            world,
+            Arc::clone(&machine),
+            journal.clone(),
+            log.clone(),
+            Arc::clone(&snapshots),
+            meta,
+        );
         let terms = replica.begun();
 
         let config = Arc::new(settings::of(options.group.as_ref())?);
         let links = Group::links(options.group.as_ref(), node, &retention);
-        let route = links.route;
+        let (route, peers) = (links.route, Arc::clone(&links.peers));
         let engine = async {
             log.set_starting(true);
             let raft = Raft::build(node, config, links, log.clone(), replica)
@@ -145,7 +167,12 @@ impl Consensus {
             raft,
             journal,
             workers,
+            machine,
+            log: log.clone(),
+            peers,
             snapshots,
+            sending,
+            reception: Arc::default(),
             server,
             begun: terms,
             roles,
@@ -325,6 +352,7 @@ impl Consensus {
             _ = self.ended() => {}
             () = self.leads_no_more() => {}
         }
+        self.reception.stop();
         for task in self.state.tasks.get().into_iter().flatten() {
             task.abort();
         }

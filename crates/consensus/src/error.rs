@@ -91,9 +91,6 @@ pub enum ChangeError {
     NoVoters,
     #[error("another change of the members is under way")]
     UnderWay,
-    /// It lacks what the log no longer has.
-    #[error("node {node} is further behind than the log that is kept, and cannot catch up")]
-    TooFarBehind { node: u64 },
     #[error("the change is refused: {0}")]
     Refused(String),
     #[error(transparent)]

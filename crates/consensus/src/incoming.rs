@@ -28,7 +28,7 @@ impl Consensus {
     /// Answers a request of another member. Whatever arrives is answered with something.
     pub async fn answer(&self, request: Bytes) -> Bytes {
         let (from, reply) = match self.route.decode(&request) {
-            Ok((from, request)) => (from, self.answer_request(request).await),
+            Ok((from, request)) => (from, self.answer_request(from, request).await),
             Err(refusal) => (NOT_KNOWN, Err(refusal)),
         };
         if let Err(refusal) = &reply {
@@ -37,7 +37,7 @@ impl Consensus {
         self.route.encode(from, reply.unwrap_or_else(Reply::Refused))
     }
 
-    async fn answer_request(&self, request: Request) -> Result<Reply, Refusal> {
+    async fn answer_request(&self, from: u64, request: Request) -> Result<Reply, Refusal> {
         match request {
             Request::Vote(candidacy) => {
                 let voted = self.raft.vote(candidacy.into()).await;
@@ -54,9 +54,12 @@ impl Consensus {
                 let taken = taken.map_err(|_| Refusal::Stopped)?;
                 Ok(Reply::Transfer(taken.map_or_else(Transferred::from, |()| Transferred::Taken)))
             }
-            Request::Snapshot(_) => Err(Refusal::TooFarBehind),
-            Request::Append(_) => {
-                Err(Refusal::Malformed("an append is no request of this kind".to_owned()))
+            Request::Snapshot(offer) => self.answer_offer(from, offer).await,
+            Request::Append(_)
+            | Request::Manifest(_)
+            | Request::Section(_)
+            | Request::Segment(_) => {
+                Err(Refusal::Malformed("it is no request of this kind".to_owned()))
             }
         }
     }
@@ -215,7 +218,7 @@ mod tests {
     use super::*;
     use crate::error::RestoreError;
     use crate::group::Group;
-    use crate::machine::{Committed, Encode, StateMachine};
+    use crate::machine::{Committed, Encode, Replace, StateMachine};
     use crate::message::{GroupId, Route};
     use crate::peers::NoPeers;
     use crate::{Consensus, ConsensusOptions};
@@ -235,6 +238,10 @@ mod tests {
 
         fn restore(&self, _: &[u8]) -> Result<(), RestoreError> {
             Ok(())
+        }
+
+        fn replace(self: Arc<Self>, _: u64, _: &[u8]) -> Result<Replace, RestoreError> {
+            Ok(Box::new(|switch| switch()))
         }
     }
 

@@ -23,11 +23,13 @@
 //! * `incoming`: what other members send, and what is answered
 //! * [`message`]: what members say to each other, as bytes
 //! * `window`: how much of it may be unanswered
+//! * `catch_up`: snapshots for members that lack more than that
 //! * `retention`: how much of the log is kept for members that do not have it
 //! * `settings`: what openraft is set to
 //! * `entry`: an entry as openraft holds it
 //! * `encoding`: what of consensus is stored: votes, members, the head of a snapshot
 
+mod catch_up;
 #[cfg(test)]
 mod conformance;
 pub mod consensus;
@@ -53,6 +55,7 @@ mod succession;
 mod types;
 mod window;
 
+pub use catch_up::Fetched;
 pub use consensus::{Consensus, ConsensusOptions};
 pub use error::{
     ChangeError, Failure, FoundError, ProposeError, RestoreError, SnapshotError, StartError,
@@ -60,7 +63,8 @@ pub use error::{
 };
 pub use group::{Group, Members};
 pub use leadership::{Leadership, Proposed};
-pub use machine::{Committed, Encode, Payload, StateMachine};
+pub use machine::{Committed, Encode, Payload, Replace, StateMachine};
 pub use message::{GroupId, Refusal};
 pub use peers::{AppendMessage, PeerError, Peers, ReceivedAppend, Target};
+pub use retention::CatchUp;
 pub use role::Role;

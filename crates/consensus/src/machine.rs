@@ -1,6 +1,7 @@
 //! What a shard gives to consensus and what it gets back.
 
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use journal::{Body, EntryId};
@@ -35,6 +36,11 @@ pub struct Committed<'a> {
 /// A state that is fixed, to be encoded.
 pub type Encode = Box<dyn FnOnce() -> Bytes + Send>;
 
+/// Puts another member's state in the place of this one's. It is called between two `apply`s, once what comes
+/// with that state is durable, and calls what it is given where readers change from one to the other: these
+/// are the batches that go with it.
+pub type Replace = Box<dyn FnOnce(&mut dyn FnMut()) + Send>;
+
 /// The replicated state of a shard, implemented by the broker.
 pub trait StateMachine: Send + Sync + 'static {
     /// Called in log order, from one task. It is on the path of every proposal: it must neither
@@ -54,6 +60,11 @@ pub trait StateMachine: Send + Sync + 'static {
 
     /// Takes the place of the state; called at most once, before anything is applied.
     fn restore(&self, machine: &[u8]) -> Result<(), RestoreError>;
+
+    /// Another member's state, with all up to the log index `index` applied, is to take the place of this
+    /// one's. It is decoded here, on a worker's thread, while entries are applied; nothing is changed before the
+    /// answer is called, which need not happen. Whoever keeps something beside the state makes it anew then.
+    fn replace(self: Arc<Self>, index: u64, machine: &[u8]) -> Result<Replace, RestoreError>;
 }
 
 impl fmt::Display for Payload {

@@ -22,6 +22,7 @@ use crate::error::{ChangeError, Failure, FoundError, ProposeError, TransferError
 use crate::group::Members;
 use crate::leadership::not_leader;
 use crate::replica::{FirstEntry, Replica};
+use crate::retention::CatchUp;
 use crate::settings::LEASE;
 use crate::types::{Membership, TypeConfig};
 
@@ -52,9 +53,10 @@ impl Consensus {
         self.membership().get_joint_config().len() > 1
     }
 
-    /// Members which lack what the log no longer has; known to the leader.
-    pub fn are_left_behind(&self) -> BTreeSet<u64> {
-        self.retention.are_left_behind()
+    /// Members which lack what the log no longer has, and how much they have of the snapshot that they are
+    /// sent; known to the leader.
+    pub fn catching_up(&self) -> BTreeMap<u64, CatchUp> {
+        self.retention.catching_up()
     }
 
     /// Makes these the members; for the leader. Waits until those that are to vote have the log. May be
@@ -122,9 +124,8 @@ impl Consensus {
                 let lacks = |node: &&u64| **node != here && has(node) < Some(wanted);
                 members.iter().find(lacks).copied()
             };
-            let Some(behind) = behind else { return Ok(()) };
-            if self.retention.are_left_behind().contains(&behind) {
-                return Err(ChangeError::TooFarBehind { node: behind });
+            if behind.is_none() {
+                return Ok(());
             }
             if data.changed().await.is_err() {
                 return Err(ChangeError::NotDone(self.state.refusal(None)));

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -21,14 +22,18 @@ use openraft::{BasicNode, OptionalSend};
 
 use crate::encoding::VoteRecord;
 use crate::message::{
-    self, Append, Appended, Candidacy, Entries, Refusal, Reply, Request, Route, SnapshotOffer,
-    Transfer, Transferred, encode_entries,
+    self, Append, Appended, Candidacy, Entries, Offered, Refusal, Reply, Request, Route,
+    SnapshotOffer, Transfer, Transferred, encode_entries,
 };
 use crate::peers::{AppendMessage, PeerError, Peers, Target};
 use crate::replica::Image;
-use crate::retention::Retention;
+use crate::retention::{CatchUp, Retention};
 use crate::types::TypeConfig;
 use crate::window::{Unanswered, Window};
+
+/// How often a snapshot is offered to a member that does not have it yet, and how long it may take to answer.
+const OFFERED_EVERY: Duration = Duration::from_secs(1);
+const OFFER_ANSWERED_WITHIN: Duration = Duration::from_secs(2);
 
 /// Makes links.
 #[derive(Clone)]
@@ -230,19 +235,41 @@ impl NetVote<TypeConfig> for Link {
 impl NetSnapshot<TypeConfig> for Link {
     type SnapshotData = Image;
 
-    /// The member is told that it is too far behind, so that its operator hears of it there too.
+    /// Offers the snapshot until the member has it: it fetches it by itself.
     async fn full_snapshot(
         &mut self,
         vote: VoteOf<TypeConfig>,
         snapshot: SnapshotOf<TypeConfig, Image>,
-        _cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
-        option: RPCOption,
+        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        _option: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-        self.links.retention.left_behind(self.target.node);
+        let (here, node) = (self.links.route.here, self.target.node);
+        let members = snapshot.meta.last_membership.membership();
+        let address = members.get_node(&here).map(|it| it.addr.clone()).unwrap_or_default();
         let last = message::positions(snapshot.meta.last_log_id);
-        let offer = SnapshotOffer { leader: VoteRecord::from(&vote), last };
-        self.ask(Request::Snapshot(offer), &option).await?;
-        Err(Unreachable::new(&Refusal::TooFarBehind).into())
+        let offer = SnapshotOffer { leader: VoteRecord::from(&vote), last, address };
+        let answered = RPCOption::new(OFFER_ANSWERED_WITHIN);
+        let mut cancel = std::pin::pin!(cancel);
+        loop {
+            match self.ask(Request::Snapshot(offer.clone()), &answered).await? {
+                Reply::Offered(Offered::UnderWay { bytes, of_bytes }) => {
+                    self.links.retention.catches_up(node, CatchUp { bytes, of_bytes });
+                }
+                Reply::Offered(Offered::Has) => {
+                    self.links.retention.caught_up(node);
+                    return Ok(SnapshotResponse::new(vote));
+                }
+                Reply::Offered(Offered::HigherVote(higher)) => {
+                    return Ok(SnapshotResponse::new(higher.into()));
+                }
+                _ => return Err(self.other_reply().into()),
+            }
+            tokio::select! {
+                biased;
+                closed = &mut cancel => return Err(closed.into()),
+                () = tokio::time::sleep(OFFERED_EVERY) => {}
+            }
+        }
     }
 }
 
@@ -274,8 +301,6 @@ impl NetTransferLeader<TypeConfig> for Link {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::message::GroupId;
     use crate::peers::NoPeers;
@@ -284,7 +309,7 @@ mod tests {
     async fn a_send_where_no_link_is_says_that_the_node_is_unreachable() {
         let node = BasicNode { addr: "b:9".to_owned() };
         let group = GroupId { cluster: 1, shard: 0 };
-        let retention = Arc::default();
+        let retention = Arc::new(Retention::new(0));
         let route = Route { group, here: 1 };
         let mut links = Links { route, peers: Arc::new(NoPeers), retention };
         let mut link = links.new_client(2, &node).await;

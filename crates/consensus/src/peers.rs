@@ -12,6 +12,8 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use thiserror::Error;
 
+use crate::catch_up::Fetched;
+
 /// The member that a message is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
@@ -68,6 +70,15 @@ pub trait Peers: Send + Sync + 'static {
         to: Target,
         appends: BoxStream<'static, AppendMessage>,
     ) -> BoxFuture<'static, Result<Answers, PeerError>>;
+
+    /// A piece of a snapshot, small or large, that must not be in the way of the rest: what
+    /// [`Consensus::answer_fetch`](crate::Consensus::answer_fetch) of the target answers.
+    fn fetch(
+        &self,
+        to: Target,
+        request: Bytes,
+        within: Duration,
+    ) -> BoxFuture<'static, Result<Fetched, PeerError>>;
 }
 
 /// For a group of one that has nobody to send to.
@@ -96,6 +107,15 @@ impl Peers for NoPeers {
         to: Target,
         _: BoxStream<'static, AppendMessage>,
     ) -> BoxFuture<'static, Result<Answers, PeerError>> {
+        Box::pin(async move { Self::unreachable(&to) })
+    }
+
+    fn fetch(
+        &self,
+        to: Target,
+        _: Bytes,
+        _: Duration,
+    ) -> BoxFuture<'static, Result<Fetched, PeerError>> {
         Box::pin(async move { Self::unreachable(&to) })
     }
 }

@@ -9,10 +9,12 @@ use journal::Journal;
 use openraft::entry::EntryPayload;
 use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::type_config::alias::{SnapshotMetaOf, SnapshotOf};
-use openraft::{OptionalSend, RaftSnapshotBuilder};
+use openraft::{OptionalSend, RaftLogReader, RaftSnapshotBuilder};
 use tasks::Task;
 use tokio::sync::watch;
+use world::World;
 
+use crate::catch_up::Ready;
 use crate::encoding;
 use crate::error::SnapshotError;
 use crate::log_store::LogStore;
@@ -24,6 +26,7 @@ use crate::types::{LogId, SnapshotMeta, StoredMembership, TypeConfig};
 const CHANGES_PER_ENTRY: u64 = 10;
 
 pub(crate) struct Replica {
+    world: World,
     machine: Arc<dyn StateMachine>,
     journal: Journal,
     log: LogStore,
@@ -42,14 +45,20 @@ pub(crate) struct FirstEntry {
     pub(crate) since: u64,
 }
 
-/// What a node that lags too far would be sent: a group of one has nobody to send it to, and what
-/// is in it (the state alone, or sealed segments with it) is decided when there is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Image;
+/// What the engine takes a snapshot's content for. It carries none: a leader offers its newest, and only what a
+/// member fetched is ever installed.
+pub(crate) struct Image(Option<Box<Ready>>);
+
+impl Image {
+    pub(crate) fn of(ready: Ready) -> Self {
+        Self(Some(Box::new(ready)))
+    }
+}
 
 impl Replica {
     /// The machine has the state that `meta` names: a restored snapshot's, or none yet.
     pub(crate) fn new(
+        world: &World,
         machine: Arc<dyn StateMachine>,
         journal: Journal,
         log: LogStore,
@@ -58,6 +67,7 @@ impl Replica {
     ) -> Self {
         let SnapshotMeta { last_log_id, last_membership } = meta;
         Self {
+            world: world.clone(),
             machine,
             journal,
             log,
@@ -84,6 +94,32 @@ impl Replica {
             }
             begins
         });
+    }
+
+    /// Terms have passed of which this member saw nothing.
+    fn begins_anew(&self, last: LogId) {
+        let term = last.committed_leader_id().term;
+        let leader = self.journal.entry_id(last.index()).map_or(0, |id| id.leader);
+        self.begun.send_replace(FirstEntry { term, leader, since: term });
+    }
+
+    async fn install(&self, ready: Ready) -> io::Result<()> {
+        let Ready { import, received, replace } = ready;
+        let applied = self.applied.map(|id| id.index);
+        let replace = move |switch: &mut dyn FnMut()| {
+            let _entered = tasks::enter(Task::Apply);
+            replace(switch);
+        };
+        let installed = self.journal.install(&self.world, import, received, applied, replace).await;
+        installed.map_err(io::Error::other)
+    }
+
+    /// Applies what the log has up to here.
+    async fn apply_own(&mut self, last: LogId) -> io::Result<()> {
+        let first = self.applied.map_or(0, |id| id.index + 1);
+        let mut log = self.log.clone();
+        let entries = log.entries_stream(first..last.index + 1).await;
+        self.apply(Box::pin(entries.map(|entry| Ok((entry?, None))))).await
     }
 
     fn apply_command(&self, id: LogId, payload: &Payload) -> io::Result<u64> {
@@ -170,17 +206,30 @@ impl RaftStateMachine<TypeConfig> for Replica {
 
     async fn install_snapshot(
         &mut self,
-        _meta: &SnapshotMetaOf<TypeConfig>,
-        _snapshot: Image,
+        meta: &SnapshotMetaOf<TypeConfig>,
+        snapshot: Image,
     ) -> io::Result<()> {
-        Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            "this version takes no snapshot from another node",
-        ))
+        let nothing = || io::Error::new(io::ErrorKind::InvalidInput, "a snapshot of nothing");
+        let last = meta.last_log_id.ok_or_else(nothing)?;
+        let ready = snapshot.0.ok_or_else(nothing)?;
+        let own = self.journal.entry_id(last.index).filter(|own| own.term == last.leader_id.term);
+        if own.is_some() && self.journal.purged_id().map(|id| id.index) < Some(last.index) {
+            // The log came to have it meanwhile: it only has to be applied.
+            drop(ready);
+            return self.apply_own(last).await;
+        }
+        let installed = self.install(*ready).await;
+        self.log.install_ended();
+        installed?;
+        self.applied = Some(last);
+        self.members = meta.last_membership.clone();
+        self.begins_anew(last);
+        self.snapshots.installed(meta.clone());
+        Ok(())
     }
 
     async fn get_current_snapshot(&mut self) -> io::Result<Option<SnapshotOf<TypeConfig, Image>>> {
-        Ok(self.snapshots.newest().map(|meta| openraft::Snapshot { meta, snapshot: Image }))
+        Ok(self.snapshots.newest().map(|meta| openraft::Snapshot { meta, snapshot: Image(None) }))
     }
 }
 
@@ -195,7 +244,7 @@ impl RaftSnapshotBuilder<TypeConfig> for NewestSnapshot {
         let meta = self.0.clone().ok_or_else(|| {
             io::Error::new(io::ErrorKind::NotFound, "the log was purged and no snapshot is there")
         })?;
-        Ok(openraft::Snapshot { meta, snapshot: Image })
+        Ok(openraft::Snapshot { meta, snapshot: Image(None) })
     }
 }
 
@@ -211,13 +260,15 @@ mod tests {
     use openraft::entry::RaftEntry;
     use openraft::storage::{IOFlushed, RaftLogStorage};
     use tokio::time::timeout;
-    use world::{SimulatedDisk, World};
+    use world::SimulatedDisk;
 
     use super::*;
     use crate::RestoreError;
+    use crate::catch_up::Sending;
     use crate::consensus::ConsensusOptions;
     use crate::entry::Entry;
-    use crate::machine::Encode;
+    use crate::machine::{Encode, Replace};
+    use crate::retention::Retention;
     use crate::types::log_id;
 
     /// Asks the journal for the place of what it applies, as the broker's machine does.
@@ -239,6 +290,10 @@ mod tests {
 
         fn restore(&self, _: &[u8]) -> Result<(), RestoreError> {
             Ok(())
+        }
+
+        fn replace(self: Arc<Self>, _: u64, _: &[u8]) -> Result<Replace, RestoreError> {
+            Ok(Box::new(|switch| switch()))
         }
     }
 
@@ -268,10 +323,12 @@ mod tests {
         let machine = Arc::new(Machine { journal: journal.clone(), applied: AtomicU64::new(0) });
         let mut log = LogStore::new(journal.clone(), Default::default()).unwrap();
         let options = ConsensusOptions::default();
-        let workers = Default::default();
+        let (workers, retention) = (Default::default(), Arc::new(Retention::new(0)));
+        let sending = Arc::new(Sending::new(0));
         let snapshots =
-            Arc::new(Snapshots::new(journal.clone(), workers, &options, None, Default::default()));
+            Arc::new(Snapshots::new(journal.clone(), workers, &options, None, retention, sending));
         let mut replica = Replica::new(
+            &World::on(Arc::new(disk.clone())),
             Arc::clone(&machine) as Arc<dyn StateMachine>,
             journal.clone(),
             log.clone(),

@@ -1,6 +1,6 @@
 //! How much of the log is kept that a snapshot covers: what a member does not have yet, within bounds.
 //!
-//! A member that lacks more can only be given a snapshot, which this version does not send. So the log is
+//! A member that lacks more is sent a snapshot (`catch_up`), which costs more than entries do. So the log is
 //! let go of where all members have it. Only the leader knows that; it says so with what it appends, so
 //! that every member may lead next and still has what another one lacks. Beyond a bound of bytes it is let
 //! go of regardless, or one member that is down would fill the disks of the others.
@@ -8,17 +8,25 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::limits::KEPT_LOG_BYTES_MAX;
 use parking_lot::Mutex;
 
 use crate::types::LogId;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Retention {
+    kept_bytes_max: u64,
     /// One more than the last entry that all members have; 0: none, or not known.
     with_all: AtomicU64,
     snapshots: Mutex<VecDeque<Point>>,
-    left_behind: Mutex<BTreeSet<u64>>,
+    catching_up: Mutex<BTreeMap<u64, CatchUp>>,
+}
+
+/// How far a member is that is sent a snapshot.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct CatchUp {
+    /// Of the batches that it lacked when it was asked last. 0 of 0: it has not said yet.
+    pub bytes: u64,
+    pub of_bytes: u64,
 }
 
 /// A snapshot that was taken in this life: it covers the log up to an entry, at a count of its bytes.
@@ -29,6 +37,15 @@ struct Point {
 }
 
 impl Retention {
+    pub(crate) fn new(kept_bytes_max: u64) -> Self {
+        Self {
+            kept_bytes_max,
+            with_all: AtomicU64::new(0),
+            snapshots: Mutex::default(),
+            catching_up: Mutex::default(),
+        }
+    }
+
     pub(crate) fn with_all(&self) -> Option<u64> {
         self.with_all.load(Ordering::Relaxed).checked_sub(1)
     }
@@ -45,7 +62,7 @@ impl Retention {
         let has = |node: &u64| matched.get(node).copied().flatten().map(|id| id.index);
         self.set_with_all(others.iter().map(has).chain([own]).min().flatten());
         let kept_from = self.kept_from();
-        self.left_behind.lock().retain(|node| others.contains(node) && has(node) < kept_from);
+        self.catching_up.lock().retain(|node, _| others.contains(node) && has(node) < kept_from);
     }
 
     fn kept_from(&self) -> Option<u64> {
@@ -67,7 +84,7 @@ impl Retention {
         let too_much = snapshots
             .iter()
             .rev()
-            .find(|point| log_bytes.saturating_sub(point.log_bytes) >= KEPT_LOG_BYTES_MAX);
+            .find(|point| log_bytes.saturating_sub(point.log_bytes) >= self.kept_bytes_max);
         let up_to = all.max(too_much.map(|point| point.index))?;
         // The newest stays: the log may be let go of up to it later.
         while snapshots.len() > 1 && snapshots[1].index <= up_to {
@@ -76,19 +93,29 @@ impl Retention {
         Some(up_to)
     }
 
-    /// The member lacks what the log no longer has.
-    pub(crate) fn left_behind(&self, node: u64) {
-        if self.left_behind.lock().insert(node) {
-            tracing::error!(
+    /// The member lacks what the log no longer has, and says how much of a snapshot it took.
+    pub(crate) fn catches_up(&self, node: u64, at: CatchUp) {
+        if self.catching_up.lock().insert(node, at).is_none() {
+            tracing::info!(
                 node,
-                "a member of the group is further behind than the log that is kept: it needs a \
-                 snapshot, which this version does not send"
+                "a member lacks more than the log that is kept: it is sent a snapshot"
             );
         }
     }
 
-    pub(crate) fn are_left_behind(&self) -> BTreeSet<u64> {
-        self.left_behind.lock().clone()
+    pub(crate) fn caught_up(&self, node: u64) {
+        if self.catching_up.lock().remove(&node).is_some() {
+            tracing::info!(node, "a member has the snapshot that it was sent");
+        }
+    }
+
+    /// This node does not lead: others know.
+    pub(crate) fn knows_nobody(&self) {
+        self.catching_up.lock().clear();
+    }
+
+    pub(crate) fn catching_up(&self) -> BTreeMap<u64, CatchUp> {
+        self.catching_up.lock().clone()
     }
 }
 
@@ -97,12 +124,14 @@ pub(crate) type Matched = BTreeMap<u64, Option<LogId>>;
 
 #[cfg(test)]
 mod tests {
+    use base::limits::KEPT_LOG_BYTES_MAX;
+
     use super::*;
     use crate::types::log_id;
 
     #[test]
     fn the_log_goes_up_to_where_all_members_have_it_and_a_snapshot_covers_it() {
-        let retention = Retention::default();
+        let retention = Retention::new(KEPT_LOG_BYTES_MAX);
         assert_eq!(retention.purge_up_to(0), None);
         retention.covered(100, 5_000);
         assert_eq!(retention.purge_up_to(6_000), None, "nobody knows what the others have");
@@ -122,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_member_that_is_down_does_not_keep_more_than_so_many_bytes() {
-        let retention = Retention::default();
+        let retention = Retention::new(KEPT_LOG_BYTES_MAX);
         for point in 1..=10 {
             retention.covered(point * 100, point * (KEPT_LOG_BYTES_MAX / 4));
         }

@@ -21,6 +21,7 @@ use tasks::{Task, Workers};
 use tokio::sync::{Notify, oneshot};
 use world::Instant;
 
+use crate::catch_up::Sending;
 use crate::consensus::ConsensusOptions;
 use crate::error::{Failure, SnapshotError};
 use crate::machine::Encode;
@@ -55,6 +56,7 @@ pub(crate) struct Snapshots {
     /// Of a group: says how much of the log stays. Alone a snapshot takes all that it covers.
     in_a_group: bool,
     retention: Arc<Retention>,
+    sending: Arc<Sending>,
 }
 
 /// A state that is fixed, and neither encoded nor on disk yet.
@@ -73,6 +75,7 @@ impl Snapshots {
         options: &ConsensusOptions,
         newest: Option<(SnapshotMeta, u64)>,
         retention: Arc<Retention>,
+        sending: Arc<Sending>,
     ) -> Self {
         if let Some((meta, _)) = &newest {
             retention.covered(meta.last_log_id.map_or(0, |id| id.index), 0);
@@ -92,11 +95,22 @@ impl Snapshots {
             one_at_a_time: tokio::sync::Mutex::new(()),
             in_a_group: options.group.is_some(),
             retention,
+            sending,
         }
     }
 
     pub(crate) fn newest(&self) -> Option<SnapshotMeta> {
         self.newest.lock().clone()
+    }
+
+    /// Another member's snapshot is on disk, and the state is what it says.
+    pub(crate) fn installed(&self, meta: SnapshotMeta) {
+        self.snapshot_bytes.store(self.journal.snapshot_bytes(), Ordering::Relaxed);
+        self.changes_saved.store(self.changes(), Ordering::Relaxed);
+        if let Some(last) = meta.last_log_id {
+            self.retention.covered(last.index, self.journal.stats().bytes);
+        }
+        *self.newest.lock() = Some(meta);
     }
 
     /// Called after each run of applied entries, with what they changed.
@@ -153,7 +167,15 @@ impl Snapshots {
         {
             self.retention.covered(last.index, log_bytes);
         }
-        *self.newest.lock() = Some(meta);
+        {
+            // One that another member sent may have come in between.
+            let mut newest = self.newest.lock();
+            let later = |known: &SnapshotMeta| known.last_log_id > meta.last_log_id;
+            if newest.as_ref().is_some_and(later) {
+                return Ok(());
+            }
+            *newest = Some(meta);
+        }
         raft.trigger().snapshot().await.map_err(Failure::from)?;
         Ok(())
     }
@@ -161,7 +183,7 @@ impl Snapshots {
     /// Waits until all that is in the log now is durable. Others may have made the majority that what is
     /// applied here was committed by: on this disk it may still be on its way, and must not be missing
     /// under a snapshot that says it is there.
-    async fn durable(&self) -> io::Result<()> {
+    pub(crate) async fn durable(&self) -> io::Result<()> {
         let (durable, told) = oneshot::channel();
         let appended = self.journal.append(Vec::new(), move |result| drop(durable.send(result)));
         appended.map_err(io::Error::other)?;
@@ -170,6 +192,7 @@ impl Snapshots {
 
     /// Lets go of the log that snapshots cover and that nobody needs.
     async fn let_go(&self, raft: &Raft<TypeConfig, Replica>) -> Result<(), Failure> {
+        self.sending.expire();
         let server = raft.server_metrics();
         let here = server.borrow_watched().id;
         let known = {
@@ -181,6 +204,8 @@ impl Snapshots {
                 let others = members.nodes().map(|(id, _)| *id).filter(|id| *id != here).collect();
                 let own = raft.watch_log_progress().get().and_then(|durable| durable.last_log_id);
                 self.retention.matched(own.map(|id| id.index), &others, matched);
+            } else {
+                self.retention.knows_nobody();
             }
             seen.snapshot.map(|id| id.index)
         };

@@ -176,6 +176,17 @@ pub struct ShardSummary {
     /// Records that other shards sent to topics that were deleted before they arrived, and that were dropped,
     /// since the node was started.
     pub unplaced: u64,
+    /// Nodes that lack what the shard's log no longer has, as far as its leader knows: they are sent a snapshot.
+    pub catching_up: Vec<CatchingUp>,
+}
+
+/// A node that is sent a snapshot of a shard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CatchingUp {
+    pub node: u64,
+    /// Of the batches that it lacked it has so many bytes; 0 of 0 until it has said.
+    pub bytes: u64,
+    pub of_bytes: u64,
 }
 
 /// What a shard has.

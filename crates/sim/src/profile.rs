@@ -129,6 +129,8 @@ impl Files {
 #[derive(Clone, Debug)]
 pub struct Limits {
     pub journal: Options,
+    /// Of a shard's log, behind snapshots, in a cluster.
+    pub kept_log_bytes_max: u64,
     pub housekeeping_interval: Duration,
 }
 
@@ -144,16 +146,16 @@ impl Limits {
             keep_log: false,
         };
         let housekeeping_interval = Duration::from_millis(random.of(&[5, 50, 1_000]));
-        Self { journal, housekeeping_interval }
+        let kept_log_bytes_max = base::limits::KEPT_LOG_BYTES_MAX;
+        Self { journal, kept_log_bytes_max, housekeeping_interval }
     }
 }
 
 impl Limits {
-    /// Of a node in a cluster. Segments are not that small: what a follower lacks is kept in them.
+    /// Of a node in a cluster. Mostly it keeps so little of its log that who was away needs a snapshot.
     pub fn of_member(random: &mut Random) -> Self {
-        let mut limits = Self::of(random);
-        limits.journal.segment_bytes = limits.journal.segment_bytes.max(256 << 10);
-        limits
+        let kept_log_bytes_max = random.of(&[1, 1, 100 << 10, base::limits::KEPT_LOG_BYTES_MAX]);
+        Self { kept_log_bytes_max, ..Self::of(random) }
     }
 }
 

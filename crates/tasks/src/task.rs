@@ -67,6 +67,7 @@ table! {
     Apply: "apply", Process;
     Snapshots: "snapshots", Process;
     SnapshotWriting: "snapshot-writing", Process;
+    SnapshotFetching: "peer-snapshot-fetching", Request;
     JournalWriter: "journal-writer", Process;
     JournalPreparer: "journal-preparer", Process;
     JournalSealer: "journal-sealer", Process;

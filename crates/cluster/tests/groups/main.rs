@@ -3,3 +3,4 @@
 mod faults;
 mod node;
 mod replication;
+mod snapshots;

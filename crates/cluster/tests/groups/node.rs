@@ -10,7 +10,7 @@ use bytes::Bytes;
 use cluster::{Groups, LinkedPeers};
 use consensus::{
     Committed, Consensus, ConsensusOptions, Encode, Group, GroupId, Leadership, Members, Payload,
-    ProposeError, RestoreError, Role, StateMachine,
+    ProposeError, Replace, RestoreError, Role, StateMachine,
 };
 use gateway::Connections;
 use journal::{Body, Journal};
@@ -51,13 +51,22 @@ impl StateMachine for Ledger {
     }
 
     fn capture(&self) -> Encode {
-        let heads = self.heads();
-        assert!(heads.is_empty(), "no test takes a snapshot");
-        Box::new(Bytes::new)
+        let lines = self.heads().join(&b'\n');
+        Box::new(move || lines.into())
     }
 
-    fn restore(&self, _: &[u8]) -> Result<(), RestoreError> {
-        Err(RestoreError("no test takes a snapshot".to_owned()))
+    fn restore(&self, machine: &[u8]) -> Result<(), RestoreError> {
+        *self.heads.lock() =
+            machine.split(|byte| *byte == b'\n').map(Bytes::copy_from_slice).collect();
+        Ok(())
+    }
+
+    fn replace(self: Arc<Self>, _: u64, machine: &[u8]) -> Result<Replace, RestoreError> {
+        let machine = machine.to_vec();
+        Ok(Box::new(move |switch| {
+            switch();
+            self.restore(&machine).expect("it is restored");
+        }))
     }
 }
 
@@ -74,6 +83,7 @@ pub(crate) struct Nodes {
     disks: BTreeMap<u64, SimulatedDisk>,
     boots: BTreeMap<u64, u64>,
     addresses: BTreeMap<u64, String>,
+    snapshot_log_bytes_min: u64,
 }
 
 fn directory(node: u64, boot: u64) -> DirectoryIdentity {
@@ -92,8 +102,18 @@ fn admit(peer: &Identity) -> Result<(), Refusal> {
 impl Nodes {
     /// Nodes 1 to `count`, all of which vote; one leads on return.
     pub(crate) async fn founded(count: u64) -> Self {
-        let (disks, boots) = (BTreeMap::new(), BTreeMap::new());
-        let mut nodes = Self { running: BTreeMap::new(), disks, boots, addresses: BTreeMap::new() };
+        Self::founded_with(count, u64::MAX).await
+    }
+
+    /// Those that save their state each time that their log grew by so much, and keep none that they need not.
+    pub(crate) async fn founded_with(count: u64, snapshot_log_bytes_min: u64) -> Self {
+        let mut nodes = Self {
+            running: BTreeMap::new(),
+            disks: BTreeMap::new(),
+            boots: BTreeMap::new(),
+            addresses: BTreeMap::new(),
+            snapshot_log_bytes_min,
+        };
         for node in 1..=count {
             nodes.start(node).await;
         }
@@ -137,8 +157,9 @@ impl Nodes {
         let id = GroupId { cluster: CLUSTER.as_u128(), shard: SHARD.0 };
         let peers = Arc::new(LinkedPeers::new(&links, SHARD));
         let options = ConsensusOptions {
-            snapshot_log_bytes_min: u64::MAX,
+            snapshot_log_bytes_min: self.snapshot_log_bytes_min,
             snapshot_changes_min: u64::MAX,
+            kept_log_bytes_max: 1,
             node: failure.clone(),
             group: Some(Group { id, peers }),
         };

@@ -53,6 +53,15 @@ struct Shared {
     /// The machine was told of what was written up to here.
     told: AtomicU64,
     unsynced: Unsynced,
+    installing: Installing,
+}
+
+/// The engine orders a snapshot before the entries behind it, but appends these at once.
+#[derive(Debug, Default)]
+struct Installing {
+    /// The last index of a snapshot that was given to the engine; 0: none.
+    index: AtomicU64,
+    ended: Notify,
 }
 
 #[derive(Debug)]
@@ -81,6 +90,7 @@ impl LogStore {
             tickets: Mutex::default(),
             told: AtomicU64::new(0),
             unsynced: Unsynced::default(),
+            installing: Installing::default(),
         })))
     }
 
@@ -108,6 +118,32 @@ impl LogStore {
             (stored.term == term).then_some(stored.leader)
         });
         EntryId { term, leader: leader.unwrap_or(0), index: id.index() }
+    }
+
+    /// A snapshot up to this index is about to be given to the engine, which may take it or not.
+    pub(crate) fn expect_install(&self, index: u64) {
+        self.0.installing.index.store(index, Ordering::SeqCst);
+    }
+
+    /// The log is what the snapshot left of it, or the journal has failed.
+    pub(crate) fn install_ended(&self) {
+        self.0.installing.index.store(0, Ordering::SeqCst);
+        self.0.installing.ended.notify_waiters();
+    }
+
+    /// Waits until the log may have an entry of this index, if it comes behind a snapshot that is being
+    /// installed.
+    async fn behind_install(&self, first: u64) {
+        let Installing { index, ended } = &self.0.installing;
+        loop {
+            let ended = ended.notified();
+            let up_to = index.load(Ordering::SeqCst);
+            let last = self.0.journal.last_id().map(|id| id.index);
+            if up_to == 0 || first <= up_to || last >= Some(up_to) {
+                return;
+            }
+            ended.await;
+        }
     }
 
     pub(crate) fn set_alone(&self, alone: bool) {
@@ -364,6 +400,9 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         I::IntoIter: OptionalSend,
     {
         let entries: Vec<Entry> = entries.into_iter().collect();
+        if let Some(first) = entries.first() {
+            self.behind_install(first.index()).await;
+        }
         self.keep_tickets(&entries);
         for entry in &entries {
             if let EntryPayload::Membership(members) = &entry.payload {

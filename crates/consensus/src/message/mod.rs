@@ -10,9 +10,11 @@
 //! own (`entries`): each as it lies in the journal, under its own checksum.
 //!
 //! * `entries`: the entries of an append
+//! * `snapshots`: what is said of a snapshot that a member is sent
 //! * `tests`: nothing that arrives makes anything panic
 
 mod entries;
+mod snapshots;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +25,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub(crate) use entries::{Entries, decode_entries, encode_entries};
+pub(crate) use snapshots::{
+    ManifestAsked, ManifestRecord, Offered, PieceRecord, SectionAsked, SegmentAsked,
+};
 
 use crate::encoding::{Position, VoteRecord};
 use crate::types::{LogId, Vote};
@@ -51,9 +56,11 @@ pub enum Refusal {
     OtherNode,
     #[error("the group's member here has stopped")]
     Stopped,
-    /// The log that is kept begins after what the member has.
-    #[error("the member needs a snapshot, and this version sends none")]
-    TooFarBehind,
+    /// It was held for long, this node was started again, or others are sent more than it can hold.
+    #[error("the snapshot is not held any more")]
+    NotHeld,
+    #[error("the disk does not give it: {0}")]
+    Disk(String),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -78,6 +85,9 @@ pub(crate) enum Request {
     Transfer(Transfer),
     Snapshot(SnapshotOffer),
     Append(Append),
+    Manifest(ManifestAsked),
+    Section(SectionAsked),
+    Segment(SegmentAsked),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -98,6 +108,8 @@ pub(crate) struct Transfer {
 pub(crate) struct SnapshotOffer {
     pub(crate) leader: VoteRecord,
     pub(crate) last: Option<Position>,
+    /// Where the leader is reached: an empty member knows no members.
+    pub(crate) address: String,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -116,6 +128,9 @@ pub(crate) enum Reply {
     Transfer(Transferred),
     Append(Appended),
     Refused(Refusal),
+    Offered(Offered),
+    Manifest(ManifestRecord),
+    Piece(PieceRecord),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -204,10 +219,11 @@ impl Checked for Request {
                 sensible(vote) && !vote.committed && vote.node == from && possible(last)
             }
             Self::Transfer(Transfer { leader, last, .. })
-            | Self::Snapshot(SnapshotOffer { leader, last }) => leads(leader) && possible(last),
+            | Self::Snapshot(SnapshotOffer { leader, last, .. }) => leads(leader) && possible(last),
             Self::Append(Append { leader, previous, committed, .. }) => {
                 leads(leader) && possible(previous) && possible(committed)
             }
+            Self::Manifest(_) | Self::Section(_) | Self::Segment(_) => true,
         }
     }
 }
@@ -225,7 +241,12 @@ impl Checked for Reply {
             Self::Transfer(Transferred::NotDurable { expected, actual }) => {
                 possible(expected) && possible(actual)
             }
-            Self::Transfer(Transferred::Taken) | Self::Refused(_) => true,
+            Self::Offered(Offered::HigherVote(vote)) => sensible(vote),
+            Self::Manifest(manifest) => manifest.holds(),
+            Self::Transfer(Transferred::Taken)
+            | Self::Refused(_)
+            | Self::Offered(_)
+            | Self::Piece(_) => true,
         }
     }
 }

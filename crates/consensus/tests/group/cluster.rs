@@ -32,6 +32,8 @@ pub(crate) struct Cluster {
     hangs: BTreeMap<u64, Arc<Mutex<Instant>>>,
     pub(crate) nodes: BTreeMap<u64, Running>,
     pub(crate) snapshot_log_bytes_min: u64,
+    pub(crate) kept_log_bytes_max: u64,
+    pub(crate) segment_bytes: u64,
     /// Who was seen to lead in which term.
     leaders: Arc<Mutex<BTreeMap<u64, u64>>>,
 }
@@ -70,6 +72,8 @@ impl Cluster {
             hangs: BTreeMap::new(),
             nodes: BTreeMap::new(),
             snapshot_log_bytes_min: u64::MAX,
+            kept_log_bytes_max: 1 << 30,
+            segment_bytes: small().segment_bytes,
             leaders: Arc::default(),
         }
     }
@@ -93,7 +97,8 @@ impl Cluster {
             workers: Workers::Tasks(Arc::new(durations(self.random.number(), Arc::clone(hangs)))),
             ..World::on(Arc::new(disk))
         };
-        let options = Options { keep_log: true, ..small() };
+        let segment_bytes = self.segment_bytes;
+        let options = Options { keep_log: true, segment_bytes, ..small() };
         let opened = Journal::open(&world, Path::new(DIR), options).expect("the journal opens");
         let journal = opened.journal.clone();
         let ledger = Arc::new(Ledger::default());
@@ -103,6 +108,7 @@ impl Cluster {
         let options = ConsensusOptions {
             snapshot_log_bytes_min: self.snapshot_log_bytes_min,
             snapshot_changes_min: u64::MAX,
+            kept_log_bytes_max: self.kept_log_bytes_max,
             node: failure.clone(),
             group: Some(Group { id: self.group, peers: Arc::clone(&way) as _ }),
         };
@@ -188,9 +194,9 @@ impl Cluster {
             let states = self.nodes.iter().map(|(id, node)| {
                 let Running { consensus, ledger, journal, .. } = node;
                 let (first, last) = (journal.purged_id(), journal.last_id());
-                let left_behind = consensus.are_left_behind();
+                let catching_up = consensus.catching_up();
                 let role = *consensus.role().borrow();
-                format!("{id} {role:?}: {} in {first:?}..={last:?}, {left_behind:?}", ledger.len())
+                format!("{id} {role:?}: {} in {first:?}..={last:?}, {catching_up:?}", ledger.len())
             });
             panic!("they do not come to have the same: {:#?}", states.collect::<Vec<_>>());
         }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use consensus::{
-    Committed, Consensus, ConsensusOptions, Encode, Leadership, Payload, Proposed, RestoreError,
-    StateMachine,
+    Committed, Consensus, ConsensusOptions, Encode, Leadership, Payload, Proposed, Replace,
+    RestoreError, StateMachine,
 };
 use journal::{Journal, Options};
 use parking_lot::Mutex;
@@ -100,6 +100,14 @@ impl StateMachine for Ledger {
         *self.heads.lock() = heads;
         Ok(())
     }
+
+    fn replace(self: Arc<Self>, _: u64, machine: &[u8]) -> Result<Replace, RestoreError> {
+        let machine = machine.to_vec();
+        Ok(Box::new(move |switch| {
+            switch();
+            self.restore(&machine).expect("it was captured by another one");
+        }))
+    }
 }
 
 pub(crate) struct Node {
@@ -139,7 +147,7 @@ impl Node {
             snapshot_log_bytes_min,
             snapshot_changes_min,
             node: failure.clone(),
-            group: None,
+            ..ConsensusOptions::default()
         };
         let machine: Arc<dyn StateMachine> = ledger.clone();
         let consensus = Consensus::start(&world, 1, opened, machine, options).await.unwrap();

@@ -92,6 +92,9 @@ async fn history(seed: u64, seen: &mut Seen) {
     let mut cluster = Cluster::new(random.number());
     if random.below(2) == 0 {
         cluster.snapshot_log_bytes_min = 8 << 10;
+        if random.below(2) == 0 {
+            cluster.kept_log_bytes_max = 1;
+        }
     }
     for node in 1..=count {
         cluster.start(node).await;

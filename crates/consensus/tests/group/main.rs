@@ -1,6 +1,7 @@
 //! What a shard may rely on, alone and in a group of several nodes.
 
 mod alone;
+mod catch_up;
 mod cluster;
 mod durability;
 mod elections;

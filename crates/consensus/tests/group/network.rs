@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use consensus::{AppendMessage, Consensus, PeerError, Peers, ReceivedAppend, Target};
+use consensus::{AppendMessage, Consensus, Fetched, PeerError, Peers, ReceivedAppend, Target};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use parking_lot::Mutex;
@@ -35,7 +35,30 @@ struct State {
     held: Mutex<BTreeSet<(u64, u64)>>,
     /// Connections of an older number are broken.
     broken_before: AtomicU64,
+    /// One of so many pieces of snapshots is damaged on its way; 0: none.
+    damaged_one_in: AtomicU64,
+    /// Bytes of pieces that were sent.
+    fetched_bytes: AtomicU64,
     changed: Notify,
+}
+
+impl State {
+    fn tamper(&self, fetched: &mut Fetched) {
+        self.fetched_bytes.fetch_add(fetched.piece.len() as u64, Ordering::SeqCst);
+        let one_in = self.damaged_one_in.load(Ordering::SeqCst);
+        let mut random = self.random.lock();
+        if one_in == 0 || fetched.piece.is_empty() || random.below(one_in) > 0 {
+            return;
+        }
+        let mut piece = fetched.piece.to_vec();
+        let place = random.below(piece.len() as u64) as usize;
+        match random.below(3) {
+            0 => piece.truncate(place),
+            1 => piece.extend_from_slice(b"more"),
+            _ => piece[place] ^= 1,
+        }
+        fetched.piece = piece.into();
+    }
 }
 
 impl Network {
@@ -48,12 +71,22 @@ impl Network {
             cut: Mutex::default(),
             held: Mutex::default(),
             broken_before: AtomicU64::new(0),
+            damaged_one_in: AtomicU64::new(0),
+            fetched_bytes: AtomicU64::new(0),
             changed: Notify::new(),
         }))
     }
 
     pub(crate) fn set_delay_ms_max(&self, ms: u64) {
         self.0.delay_ms_max.store(ms, Ordering::SeqCst);
+    }
+
+    pub(crate) fn damage_pieces(&self, one_in: u64) {
+        self.0.damaged_one_in.store(one_in, Ordering::SeqCst);
+    }
+
+    pub(crate) fn fetched_bytes(&self) -> u64 {
+        self.0.fetched_bytes.load(Ordering::SeqCst)
     }
 
     /// The way out of a node that is about to start. It ends with the node.
@@ -190,6 +223,28 @@ impl Peers for Way {
             };
             let late = PeerError::Broken("no answer in time".to_owned());
             timeout(within, answered).await.unwrap_or(Err(late))
+        })
+    }
+
+    fn fetch(
+        &self,
+        to: Target,
+        request: Bytes,
+        within: Duration,
+    ) -> BoxFuture<'static, Result<Fetched, PeerError>> {
+        let (connected, here, there) = (self.connect(to.node), self.node, to.node);
+        let tampering = Arc::clone(&self.network.0);
+        Box::pin(async move {
+            let (connection, peer) = connected?;
+            let fetched = async {
+                connection.pass(here, there, false).await?;
+                let mut fetched = peer.answer_fetch(request).await;
+                connection.pass(there, here, false).await?;
+                tampering.tamper(&mut fetched);
+                Ok(fetched)
+            };
+            let late = PeerError::Broken("no answer in time".to_owned());
+            timeout(within, fetched).await.unwrap_or(Err(late))
         })
     }
 

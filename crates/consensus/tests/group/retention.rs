@@ -1,10 +1,9 @@
-//! How long a member may be away, and what happens to one that was away for longer.
+//! For how long what a member lacks is kept.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use consensus::{ChangeError, Role};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::cluster::{Cluster, propose, simulate, voters};
 
@@ -57,32 +56,8 @@ fn what_a_member_lacks_is_kept_until_it_has_it_also_if_all_lose_power_meanwhile(
             for (node, running) in &cluster.nodes {
                 let purged = running.journal.purged_id().map(|id| id.index);
                 assert!(purged > Some(500), "node {node}: {purged:?}");
-                assert!(running.consensus.are_left_behind().is_empty());
+                assert!(running.consensus.catching_up().is_empty());
             }
         });
     }
-}
-
-#[test]
-fn a_member_that_lacks_what_nobody_has_any_more_is_told_and_named() {
-    simulate(|| async {
-        let mut cluster = founded(1).await;
-        for round in 0..3 {
-            write(&cluster, round).await;
-            sleep(Duration::from_secs(2)).await;
-        }
-        cluster.start(4).await;
-        let (leader, leadership) = cluster.leader().await;
-        assert!(cluster.nodes[&leader].journal.purged_id().is_some());
-        let adding = cluster.consensus(leader);
-        let adding = adding.change_members(voters(1..=4));
-        let added = timeout(Duration::from_secs(10), adding).await.expect("it does not wait");
-        assert_eq!(added, Err(ChangeError::TooFarBehind { node: 4 }));
-        assert_eq!(cluster.consensus(leader).are_left_behind(), [4].into());
-        assert_eq!(cluster.nodes[&4].ledger.len(), 0);
-        assert!(!matches!(cluster.role(4), Role::Leader { .. }));
-        propose(&leadership, "the others go on").await.unwrap();
-        cluster.consensus(leader).change_members(voters(1..=3)).await.unwrap();
-        assert_eq!(cluster.consensus(leader).members(), voters(1..=3));
-    });
 }

@@ -92,6 +92,7 @@ async fn live(
         node: node.identity().at.node.0 as u32,
         shards: Some(shards),
         journal: limits.journal,
+        kept_log_bytes_max: limits.kept_log_bytes_max,
         housekeeping_interval: limits.housekeeping_interval,
         cluster: Some(Arc::clone(&node)),
         failure: Some(failure.clone()),

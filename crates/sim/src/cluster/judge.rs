@@ -71,8 +71,8 @@ fn standing(brokers: &[Broker]) -> String {
     let mut told = String::new();
     for broker in brokers {
         let _ = write!(told, "node {}", broker.node());
-        for ShardStatus { shard, term, log_end, left_behind, .. } in broker.shard_statuses() {
-            let _ = write!(told, ", {shard} term {term} log to {log_end} without {left_behind:?}");
+        for ShardStatus { shard, term, log_end, catching_up, .. } in broker.shard_statuses() {
+            let _ = write!(told, ", {shard} term {term} log to {log_end} without {catching_up:?}");
         }
         told.push_str("; ");
     }

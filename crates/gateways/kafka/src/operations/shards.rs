@@ -6,7 +6,7 @@ use broker::ShardStatus;
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 
-use ::operations::document::{Elected, ShardContent, ShardList, ShardSummary};
+use ::operations::document::{CatchingUp, Elected, ShardContent, ShardList, ShardSummary};
 
 pub(super) fn list(gateway: &Gateway) -> ShardList {
     ShardList { shards: gateway.broker.shard_statuses().iter().map(summary).collect() }
@@ -24,8 +24,7 @@ fn summary(status: &ShardStatus) -> ShardSummary {
         syncs,
         sync_micros,
         unplaced,
-        // The leader's log tells of them.
-        left_behind: _,
+        ref catching_up,
     } = *status;
     let holds = match shard == ShardId::CATALOG {
         true => ShardContent::Catalog,
@@ -43,7 +42,13 @@ fn summary(status: &ShardStatus) -> ShardSummary {
         syncs,
         sync_micros,
         unplaced,
+        catching_up: catching_up.iter().map(of_node).collect(),
     }
+}
+
+fn of_node(known: &broker::CatchingUp) -> CatchingUp {
+    let broker::CatchingUp { node, bytes, of_bytes } = *known;
+    CatchingUp { node, bytes, of_bytes }
 }
 
 pub(super) async fn elect(gateway: &Gateway) -> Result<Elected, Fault> {

@@ -1,0 +1,125 @@
+//! Another member's state takes the place of this one's: what a shard keeps beside its state is made anew.
+//!
+//! It happens to a member that had fallen far behind, so not to one that leads the shard. But the catalog may
+//! be replaced on a node that leads shards with rows: these look at everything that they have of it again.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
+
+use base::LeaseGroupId;
+use consensus::{Replace, RestoreError};
+use machine::{ALL_PARTITIONS, Catalog, Role, State};
+
+use crate::delivery::handle::{Handle, Message};
+use crate::shard::Shard;
+
+impl Shard {
+    /// The state of a snapshot, if it is one of this shard.
+    pub(crate) fn decode(&self, machine: &[u8]) -> Result<State, RestoreError> {
+        let state = State::decode(machine).map_err(|error| RestoreError(error.to_string()))?;
+        let role = self.role();
+        // Where both may be found, both are taken: see [`crate::layout`].
+        if state.role() != role && role != Role::Whole {
+            let found = state.role();
+            return Err(RestoreError(format!("it is of {found:?}, and this is {role:?}")));
+        }
+        Ok(state)
+    }
+
+    pub(crate) fn replacement(
+        self: Arc<Self>,
+        index: u64,
+        machine: &[u8],
+    ) -> Result<Replace, RestoreError> {
+        let state = self.decode(machine)?;
+        Ok(Box::new(move |switch| {
+            let new = groups(&state.catalog);
+            // Under the lock: whoever reads an end must find its batches in the index.
+            let former = self.exchange(state, switch);
+            self.note_adopted();
+            self.changes.note_all();
+            let groups: BTreeSet<LeaseGroupId> = groups(&former.catalog).chain(new).collect();
+            if let Some(delivery) = self.delivery.get() {
+                moved(delivery, &groups);
+            }
+            for follower in self.followers().iter().filter_map(Weak::upgrade) {
+                follower.changes.note_all();
+                if let Some(delivery) = follower.delivery.get() {
+                    moved(delivery, &groups);
+                }
+            }
+            self.outgoing.note_sent();
+            self.watchers.wake_all();
+            self.note_applied(index);
+        }))
+    }
+}
+
+fn groups(catalog: &Catalog) -> impl Iterator<Item = LeaseGroupId> + use<> {
+    let groups: Vec<LeaseGroupId> = catalog.lease_groups().map(|group| group.id).collect();
+    groups.into_iter()
+}
+
+fn moved(delivery: &Handle, groups: &BTreeSet<LeaseGroupId>) {
+    for &group in groups {
+        delivery.tell(Message::Moved { group, partition: ALL_PARTITIONS, sought: false });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use base::{PartitionId, ShardId, TopicId};
+    use journal::{Journal, Options};
+    use world::{SimulatedDisk, World};
+
+    use super::*;
+    use crate::watch::Watchers;
+
+    fn shard(role: Role, watchers: &Arc<Watchers>) -> Arc<Shard> {
+        let world = World::on(Arc::new(SimulatedDisk::new()));
+        let options = Options { disk_reserve_bytes: 0, ..Options::default() };
+        let opened = Journal::open(&world, Path::new("/shard"), options).expect("it opens");
+        Arc::new(Shard::new(opened.journal, role, None, Arc::clone(watchers)))
+    }
+
+    fn state(role: Role) -> Vec<u8> {
+        State::of(role).capture().encode()
+    }
+
+    #[test]
+    fn the_state_is_exchanged_with_its_batches_and_all_look_at_it_again() {
+        let watchers = Arc::new(Watchers::default());
+        let (rows, other) = (Role::Rows(ShardId(1)), Role::Rows(ShardId(2)));
+        let shard = shard(rows, &watchers);
+        let watch = watchers.watch();
+        let partition = PartitionId::new(TopicId(1), 0);
+        watch.add(partition);
+        drop(shard.changes.take());
+        assert!(Arc::clone(&shard).replacement(9, &state(other)).is_err(), "another shard's");
+        assert!(Arc::clone(&shard).replacement(9, b"nothing").is_err());
+        let replace = Arc::clone(&shard).replacement(9, &state(rows)).expect("it is this shard's");
+        assert!(watch.take_ready().is_empty() && shard.applied() == 0, "nothing is changed yet");
+        let mut switched = 0;
+        replace(&mut || {
+            assert!(shard.is_locked(), "somebody could read between the two");
+            switched += 1;
+        });
+        assert_eq!((switched, shard.applied()), (1, 9));
+        assert!(shard.changes.take().all);
+        assert_eq!(watch.take_ready(), [partition]);
+    }
+
+    #[test]
+    fn a_catalog_that_is_replaced_is_looked_at_by_the_shards_that_go_by_it() {
+        let watchers = Arc::new(Watchers::default());
+        let catalog = shard(Role::Catalog, &watchers);
+        let rows = shard(Role::Rows(ShardId(1)), &watchers);
+        catalog.lead_on(&rows);
+        drop(rows.changes.take());
+        let replace = Arc::clone(&catalog).replacement(3, &state(Role::Catalog)).expect("it is");
+        replace(&mut || {});
+        assert!(rows.changes.take().all);
+    }
+}

@@ -1,0 +1,288 @@
+//! A member's way through a snapshot of another one.
+//!
+//! Nothing that comes is believed: each piece has its checksum and its order, and a batch must be one that
+//! the snapshot has. What is wrong is asked for again; if that does not help, the attempt is over, and the
+//! next one begins behind the segments that are here.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::checksum::crc32c;
+use base::limits::{APPEND_MESSAGE_BYTES_MAX, SNAPSHOT_BYTES_PER_SECOND};
+use bytes::Bytes;
+use journal::transfer::{Import, ImportError, Received, Section};
+use openraft::async_runtime::WatchReceiver;
+use tasks::Task;
+use thiserror::Error;
+use tokio::time::sleep;
+
+use super::offers::Fetch;
+use super::pace::Pace;
+use super::{Fetched, Ready};
+use crate::consensus::Consensus;
+use crate::encoding::{self, Position};
+use crate::error::{RestoreError, SnapshotError};
+use crate::message::{
+    ManifestAsked, ManifestRecord, PieceRecord, Refusal, Reply, Request, SectionAsked, SegmentAsked,
+};
+use crate::peers::PeerError;
+use crate::replica::Image;
+use crate::types::SnapshotMeta;
+
+/// For how long an answer is waited for: a piece on a slow wire, from a disk that is busy.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
+const ASKED_AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// How often the same is asked for before the attempt is over.
+const ASKED_TIMES: u32 = 10;
+const SEGMENT_TIMES: u32 = 3;
+
+/// Why an attempt is over.
+#[derive(Debug, Error)]
+pub(super) enum FetchError {
+    #[error("it does not offer it any more")]
+    NotOffered,
+    #[error(transparent)]
+    Peer(#[from] PeerError),
+    #[error("the other member refuses: {0}")]
+    Refused(Refusal),
+    #[error("the other member sends something else than was asked for: {0}")]
+    Wrong(&'static str),
+    #[error(transparent)]
+    Import(#[from] ImportError),
+    #[error("this member's own state cannot be saved: {0}")]
+    Own(#[from] SnapshotError),
+    #[error("the state in it cannot be used: {0}")]
+    Restore(#[from] RestoreError),
+    #[error("the disk has no room for it")]
+    NoRoom,
+    #[error("it was overtaken")]
+    Overtaken,
+    #[error("this member has stopped")]
+    Stopped,
+}
+
+impl From<io::Error> for FetchError {
+    fn from(error: io::Error) -> Self {
+        Self::Import(ImportError::Io(error))
+    }
+}
+
+impl Consensus {
+    /// Until the snapshot is installed.
+    pub(super) async fn fetch_snapshot(&self, fetch: &Fetch) -> Result<(), FetchError> {
+        // What is asked for begins behind it, also after a crash.
+        self.snapshots.take(&self.raft).await?;
+        let mut pace = Pace::new(SNAPSHOT_BYTES_PER_SECOND);
+        let mut import = self.begin_import().await?;
+        let asked = Request::Manifest(ManifestAsked { have: import.have() });
+        let (reply, _) = self.ask(fetch, asked).await?;
+        let Reply::Manifest(manifest) = reply else { return Err(FetchError::Wrong("no manifest")) };
+        let id = manifest.id();
+        if id.term > fetch.leader().leader_id.term {
+            return Err(FetchError::Wrong("a snapshot of a later term than the leader's"));
+        }
+        if self.has(Position { term: id.term, index: id.index }) {
+            return Err(FetchError::Overtaken);
+        }
+        let live = self.section(fetch, &manifest, Section::Live, &mut pace).await?;
+        let segments = self.section(fetch, &manifest, Section::Segments, &mut pace).await?;
+        (import, _) = self
+            .with_import(import, move |import| import.expect(id, &live, &segments))
+            .await
+            .and_then(|(import, expected)| expected.map(|()| (import, ())).map_err(Into::into))?;
+        let mut failures = 0;
+        while let Some(segment) = import.next_segment() {
+            fetch.is_at(import.progress());
+            let result;
+            (import, result) =
+                self.segment(fetch, import, manifest.sending, segment, &mut pace).await?;
+            match result {
+                Ok(()) => {
+                    failures = 0;
+                    self.reception.made_progress();
+                }
+                Err(ImportError::Refused(what)) if failures < SEGMENT_TIMES => {
+                    failures += 1;
+                    tracing::warn!(what, segment, "a segment from another member is begun again");
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        fetch.is_at(import.progress());
+        let meta = self.section(fetch, &manifest, Section::Meta, &mut pace).await?;
+        let machine = self.section(fetch, &manifest, Section::Machine, &mut pace).await?;
+        self.install(fetch, import, Received { id, meta, machine }).await
+    }
+
+    async fn begin_import(&self) -> Result<Import, FetchError> {
+        for _ in 0..ASKED_TIMES {
+            let journal = self.journal.clone();
+            let begun = self.workers.blocking(Task::ConsensusDisk, move || journal.import()).await;
+            match begun.map_err(|_| FetchError::Stopped)? {
+                // A former attempt is about to end.
+                Err(ImportError::Busy) => sleep(ASKED_AGAIN_AFTER).await,
+                begun => return Ok(begun?),
+            }
+        }
+        Err(ImportError::Busy.into())
+    }
+
+    /// Does something to it that waits for the disk.
+    async fn with_import<T: Send + 'static>(
+        &self,
+        mut import: Import,
+        work: impl FnOnce(&mut Import) -> T + Send + 'static,
+    ) -> Result<(Import, T), FetchError> {
+        let work = move || {
+            let done = work(&mut import);
+            (import, done)
+        };
+        let done = self.workers.blocking(Task::ConsensusDisk, work).await;
+        done.map_err(|_| FetchError::Stopped)
+    }
+
+    /// Asks the other member until it answers. What it refuses is not asked for again.
+    async fn ask(&self, fetch: &Fetch, request: Request) -> Result<(Reply, Bytes), FetchError> {
+        let mut failures = 0;
+        loop {
+            if !fetch.is_wanted() {
+                return Err(FetchError::NotOffered);
+            }
+            let message = self.route.encode(fetch.from.node, request.clone());
+            let fetched = self.peers.fetch(fetch.from.clone(), message, ANSWERED_WITHIN).await;
+            let Fetched { head, piece } = match fetched {
+                Ok(fetched) => fetched,
+                Err(error) if failures >= ASKED_TIMES => return Err(error.into()),
+                Err(_) => {
+                    failures += 1;
+                    sleep(ASKED_AGAIN_AFTER).await;
+                    continue;
+                }
+            };
+            return match self.route.decode(&head) {
+                Ok((_, Reply::Refused(refusal))) => Err(FetchError::Refused(refusal)),
+                Ok((from, _)) if from != fetch.from.node => {
+                    Err(FetchError::Wrong("an answer of another node"))
+                }
+                Ok(_) if piece.len() > APPEND_MESSAGE_BYTES_MAX => {
+                    Err(FetchError::Wrong("a piece that is too long"))
+                }
+                Ok((_, reply)) => Ok((reply, piece)),
+                Err(refusal) => Err(FetchError::Refused(refusal)),
+            };
+        }
+    }
+
+    async fn section(
+        &self,
+        fetch: &Fetch,
+        manifest: &ManifestRecord,
+        section: Section,
+        pace: &mut Pace,
+    ) -> Result<Bytes, FetchError> {
+        let size = manifest.sections[section as usize];
+        let mut bytes: Vec<u8> = Vec::new();
+        while (bytes.len() as u64) < size.bytes {
+            let (sending, section, from) = (manifest.sending, section as u8, bytes.len() as u64);
+            let asked = Request::Section(SectionAsked { sending, section, from });
+            let (reply, piece) = self.ask(fetch, asked).await?;
+            let left = size.bytes - from;
+            if !matches!(reply, Reply::Piece(_)) || piece.is_empty() || piece.len() as u64 > left {
+                return Err(FetchError::Wrong("another part of the snapshot"));
+            }
+            bytes.extend_from_slice(&piece);
+            pace.took(piece.len()).await;
+        }
+        match crc32c(&bytes) == size.crc {
+            true => Ok(bytes.into()),
+            false => Err(FetchError::Wrong("a part of the snapshot with another checksum")),
+        }
+    }
+
+    /// All rows of a segment. What the inner result says happened to this member's copy of it.
+    async fn segment(
+        &self,
+        fetch: &Fetch,
+        mut import: Import,
+        sending: u64,
+        segment: u64,
+        pace: &mut Pace,
+    ) -> Result<(Import, Result<(), ImportError>), FetchError> {
+        let mut row = 0;
+        loop {
+            let asked = Request::Segment(SegmentAsked { sending, segment, row });
+            let (reply, piece) = self.ask(fetch, asked).await?;
+            let Reply::Piece(PieceRecord { next }) = reply else {
+                return Err(FetchError::Wrong("no piece of a segment"));
+            };
+            if next.is_some_and(|next| next <= row) {
+                return Err(FetchError::Wrong("a segment that comes to no end"));
+            }
+            let bytes = piece.len();
+            let push = move |import: &mut Import| {
+                import.push(piece)?;
+                if next.is_none() { import.finish_segment() } else { Ok(()) }
+            };
+            let pushed;
+            (import, pushed) = self.with_import(import, push).await?;
+            pace.took(bytes).await;
+            match (pushed, next) {
+                (Ok(()), Some(next)) => row = next,
+                (result, _) => return Ok((import, result)),
+            }
+        }
+    }
+
+    /// All is here: the engine orders it between what it applies.
+    async fn install(
+        &self,
+        fetch: &Fetch,
+        import: Import,
+        received: Received,
+    ) -> Result<(), FetchError> {
+        let meta = encoding::decode_snapshot_meta(&received.meta)
+            .map_err(|_| FetchError::Wrong("members that make no sense"))?;
+        let id = received.id;
+        let last = Position { term: id.term, index: id.index };
+        if meta.last_log_id.map(Position::from) != Some(last) {
+            return Err(FetchError::Wrong("the members of another entry"));
+        }
+        let machine = Arc::clone(&self.machine);
+        let (import, (received, replace, has_room)) = self
+            .with_import(import, move |import| {
+                let replace = machine.replace(received.id.index, &received.machine);
+                let has_room = import.has_room(&received);
+                (received, replace, has_room)
+            })
+            .await?;
+        if !has_room {
+            return Err(FetchError::NoRoom);
+        }
+        let ready = Ready { import, received, replace: replace? };
+        self.hand_over(fetch, meta, last, ready).await
+    }
+
+    async fn hand_over(
+        &self,
+        fetch: &Fetch,
+        meta: SnapshotMeta,
+        last: Position,
+        ready: Ready,
+    ) -> Result<(), FetchError> {
+        // The engine takes its word that a leader owns what its vote comes with.
+        let leader = fetch.leader();
+        let own = self.server.borrow_watched().vote;
+        if last.term > leader.leader_id.term || own > leader || self.has(last) {
+            return Err(FetchError::Overtaken);
+        }
+        self.log.expect_install(last.index);
+        let snapshot = openraft::Snapshot { meta, snapshot: Image::of(ready) };
+        let answered = self.raft.install_full_snapshot(leader, snapshot).await;
+        answered.map_err(|_| FetchError::Stopped)?;
+        match self.has(last) {
+            true => Ok(()),
+            false => Err(FetchError::Overtaken),
+        }
+    }
+}

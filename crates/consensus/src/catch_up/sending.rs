@@ -1,0 +1,134 @@
+//! Snapshots that this member is sending, each to one other member, on its request.
+
+use std::io;
+use std::sync::Arc;
+
+use base::limits::{SNAPSHOT_HELD_FOR, SNAPSHOT_PIECE_BYTES, SNAPSHOTS_SENT_MAX};
+use bytes::Bytes;
+use journal::transfer::{Export, Section};
+use parking_lot::Mutex;
+use tasks::Task;
+use world::Instant;
+
+use super::Fetched;
+use crate::consensus::Consensus;
+use crate::message::{
+    ManifestAsked, ManifestRecord, PieceRecord, Refusal, Reply, Request, SectionAsked, SegmentAsked,
+};
+
+/// The snapshots that are held for members. One that nobody asks for any more goes after a while.
+#[derive(Debug)]
+pub(crate) struct Sending {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// No two lives of this node give the same numbers.
+    next: u64,
+    held: Vec<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    number: u64,
+    to: u64,
+    asked: Instant,
+    export: Arc<Mutex<Export>>,
+}
+
+impl Sending {
+    /// `first`: drawn by this life of the node.
+    pub(crate) fn new(first: u64) -> Self {
+        // It counts up from there, and travels as 8 bytes.
+        Self { state: Mutex::new(State { next: first >> 1, held: Vec::new() }) }
+    }
+
+    /// In place of an earlier one for the same member.
+    fn hold(&self, to: u64, export: Export) -> Result<u64, Refusal> {
+        let mut state = self.state.lock();
+        state.held.retain(|held| held.to != to);
+        if state.held.len() >= SNAPSHOTS_SENT_MAX {
+            return Err(Refusal::NotHeld);
+        }
+        let number = state.next;
+        state.next += 1;
+        let export = Arc::new(Mutex::new(export));
+        state.held.push(Held { number, to, asked: Instant::now(), export });
+        Ok(number)
+    }
+
+    fn held(&self, to: u64, number: u64) -> Result<Arc<Mutex<Export>>, Refusal> {
+        let mut state = self.state.lock();
+        let held = state.held.iter_mut().find(|held| (held.number, held.to) == (number, to));
+        let held = held.ok_or(Refusal::NotHeld)?;
+        held.asked = Instant::now();
+        Ok(Arc::clone(&held.export))
+    }
+
+    /// Lets go of what nobody asked for lately; to be called now and then.
+    pub(crate) fn expire(&self) {
+        self.state.lock().held.retain(|held| held.asked.elapsed() < SNAPSHOT_HELD_FOR);
+    }
+}
+
+impl Consensus {
+    /// Answers what another member asks for of a snapshot. Whatever arrives is answered with something.
+    pub async fn answer_fetch(&self, request: Bytes) -> Fetched {
+        let (from, answer) = match self.route.decode(&request) {
+            Ok((from, request)) => (from, self.fetched(from, request).await),
+            Err(refusal) => (u64::MAX, Err(refusal)),
+        };
+        let (reply, piece) = answer.unwrap_or_else(|refusal| {
+            tracing::debug!(from, %refusal, "a piece of a snapshot is not sent");
+            (Reply::Refused(refusal), Bytes::new())
+        });
+        Fetched { head: self.route.encode(from, reply), piece }
+    }
+
+    async fn fetched(&self, from: u64, request: Request) -> Result<(Reply, Bytes), Refusal> {
+        match request {
+            Request::Manifest(ManifestAsked { have }) => {
+                let journal = self.journal.clone();
+                let export = self.blocking(move || journal.export(have)).await?;
+                let export = export.ok_or(Refusal::NotHeld)?;
+                let manifest = export.manifest();
+                let number = self.sending.hold(from, export)?;
+                Ok((Reply::Manifest(ManifestRecord::new(number, &manifest)), Bytes::new()))
+            }
+            Request::Section(SectionAsked { sending, section, from: place }) => {
+                let section = Section::ALL.get(usize::from(section)).copied();
+                let section = section.ok_or_else(no_such_place)?;
+                let export = self.sending.held(from, sending)?;
+                let read = move || export.lock().section(section, place, SNAPSHOT_PIECE_BYTES);
+                let piece = self.blocking(read).await?;
+                Ok((Reply::Piece(PieceRecord { next: None }), piece))
+            }
+            Request::Segment(SegmentAsked { sending, segment, row }) => {
+                let export = self.sending.held(from, sending)?;
+                let read = move || export.lock().segment(segment, row, SNAPSHOT_PIECE_BYTES);
+                let piece = self.blocking(read).await?.ok_or_else(no_such_place)?;
+                Ok((Reply::Piece(PieceRecord { next: piece.next }), piece.bytes))
+            }
+            _ => Err(Refusal::Malformed("it asks for no part of a snapshot".to_owned())),
+        }
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let done = self.workers.blocking(Task::ConsensusDisk, work).await;
+        let done = done.map_err(|_| Refusal::Stopped)?;
+        done.map_err(|error| {
+            tracing::warn!(%error, "a snapshot cannot be read to be sent");
+            let mut what = error.to_string();
+            what.truncate(what.floor_char_boundary(200));
+            Refusal::Disk(what)
+        })
+    }
+}
+
+fn no_such_place() -> Refusal {
+    Refusal::Malformed("the snapshot has no such place".to_owned())
+}

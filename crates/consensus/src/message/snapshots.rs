@@ -1,0 +1,86 @@
+//! What is said of a snapshot that a member is sent: the leader offers it, the member asks for it piece by
+//! piece. The pieces themselves come beside these messages, under checksums of their own.
+
+use base::limits::SNAPSHOT_SECTION_BYTES_MAX;
+use journal::EntryId;
+use journal::transfer::{Manifest, SectionSize};
+use serde::{Deserialize, Serialize};
+
+use super::NUMBER_MAX;
+use crate::encoding::VoteRecord;
+
+/// What a member answers to the offer of a snapshot.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Offered {
+    /// It fetches it, or is about to.
+    UnderWay {
+        bytes: u64,
+        of_bytes: u64,
+    },
+    /// It has, durably, all that the snapshot has.
+    Has,
+    HigherVote(VoteRecord),
+}
+
+/// Begin to send the newest snapshot to one who has all up to here.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct ManifestAsked {
+    pub(crate) have: u64,
+}
+
+/// The next bytes of one of the snapshot's sections.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct SectionAsked {
+    pub(crate) sending: u64,
+    /// Place in `Section::ALL`.
+    pub(crate) section: u8,
+    pub(crate) from: u64,
+}
+
+/// The next rows of a segment.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct SegmentAsked {
+    pub(crate) sending: u64,
+    pub(crate) segment: u64,
+    pub(crate) row: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct SectionRecord {
+    pub(crate) bytes: u64,
+    pub(crate) crc: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct ManifestRecord {
+    /// To ask for its parts by.
+    pub(crate) sending: u64,
+    pub(crate) index: u64,
+    pub(crate) term: u64,
+    pub(crate) leader: u64,
+    pub(crate) sections: [SectionRecord; 4],
+}
+
+/// With a piece beside it. Of a section `next` is of no use: its size is known.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct PieceRecord {
+    pub(crate) next: Option<u64>,
+}
+
+impl ManifestRecord {
+    pub(crate) fn new(sending: u64, manifest: &Manifest) -> Self {
+        let EntryId { index, term, leader } = manifest.id;
+        let record = |size: SectionSize| SectionRecord { bytes: size.bytes, crc: size.crc };
+        Self { sending, index, term, leader, sections: manifest.sections.map(record) }
+    }
+
+    pub(crate) fn id(&self) -> EntryId {
+        EntryId { index: self.index, term: self.term, leader: self.leader }
+    }
+
+    pub(super) fn holds(&self) -> bool {
+        self.index <= NUMBER_MAX
+            && self.term <= NUMBER_MAX
+            && self.sections.iter().all(|section| section.bytes <= SNAPSHOT_SECTION_BYTES_MAX)
+    }
+}
