@@ -87,10 +87,10 @@ impl Consensus {
         }
         let live = self.section(fetch, &manifest, Section::Live, &mut pace).await?;
         let segments = self.section(fetch, &manifest, Section::Segments, &mut pace).await?;
-        (import, _) = self
-            .with_import(import, move |import| import.expect(id, &live, &segments))
-            .await
-            .and_then(|(import, expected)| expected.map(|()| (import, ())).map_err(Into::into))?;
+        let expected;
+        (import, expected) =
+            self.with_import(import, move |import| import.expect(id, &live, &segments)).await?;
+        expected?;
         let mut failures = 0;
         while let Some(segment) = import.next_segment() {
             fetch.is_at(import.progress());

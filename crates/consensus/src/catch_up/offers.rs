@@ -147,7 +147,8 @@ impl Consensus {
     fn fetch(&self, from: Target, leader: VoteRecord) -> Offered {
         let mut state = self.reception.state.lock();
         if let Some((fetch, task)) = &state.fetching {
-            if fetch.from.node == from.node {
+            // One that panicked has not said that it is over.
+            if fetch.from.node == from.node && !task.is_finished() {
                 fetch.offered_again(leader);
                 return fetch.under_way();
             }
