@@ -29,7 +29,7 @@ fn use_sender(sender: &mut Replica, history: &mut History, random: &mut Random) 
     sender.follow(history, history.last());
     match random.below(6) {
         0 => sender.snapshot().unwrap(),
-        1 => drop(sender.journal.reclaim().unwrap()),
+        1 => _ = sender.journal.reclaim().unwrap(),
         2 => sender.journal.roll(),
         _ => {}
     }
@@ -169,7 +169,7 @@ fn story(seed: u64, seen: &mut Seen) {
         if random.below(2) == 0 {
             receiver.snapshot().unwrap();
         }
-        drop(receiver.journal.reclaim().unwrap());
+        receiver.journal.reclaim().unwrap();
         receiver.check(&history);
         if random.below(2) == 0 {
             let disk = receiver.disk.power_loss(random.below(u64::MAX));
