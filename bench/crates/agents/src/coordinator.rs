@@ -24,6 +24,9 @@ const START_AFTER: Duration = Duration::from_millis(500);
 const THERE_AND_BACK: &str = "it sends a message once the one before has come back, so sender and \
     receiver cannot be on different machines: run it without --agents";
 
+const BY_ONE_CLOCK: &str = "it measures how long each sender waits after a fault, by the clock of \
+    who makes the fault: run it without --agents";
+
 /// Knows where the agents are, and how they reach the system under test.
 #[derive(Clone)]
 pub struct Coordinator {
@@ -69,6 +72,9 @@ impl Recruiter for Coordinator {
     fn crew(&self, plan: &Arc<Plan>, driver: &Arc<dyn Driver>) -> Result<Box<dyn Crew>, LoadError> {
         if plan.pace == Pace::PingPong {
             return Err(LoadError::NotSplit(THERE_AND_BACK));
+        }
+        if plan.keeps_acknowledgements {
+            return Err(LoadError::NotSplit(BY_ONE_CLOCK));
         }
         let settles_confirmed = driver.about().settles_confirmed;
         Ok(Box::new(Agents {

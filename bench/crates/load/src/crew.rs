@@ -12,6 +12,7 @@ use results::{Agent, Audit, Process};
 use thiserror::Error;
 
 use crate::burial::Burials;
+use crate::ledger::Acknowledged;
 use crate::plan::{Plan, Receivers};
 use crate::recorder::{Counts, Interval};
 use crate::session::LoadError;
@@ -64,6 +65,11 @@ pub trait Crew: Send + Debug {
     fn audit(&self, complete: bool) -> Audit;
 
     fn burials(&self) -> Burials;
+
+    /// By sender, where the plan keeps them.
+    fn acknowledged(&mut self) -> Vec<Vec<Acknowledged>> {
+        Vec::new()
+    }
 }
 
 /// One of the crew is lost, and what it did with it.
@@ -86,6 +92,8 @@ pub struct Progress {
     pub under_way: bool,
     /// Something was killed, a connection broke, or a message was left unsettled on purpose.
     pub disturbed: bool,
+    /// Each sender has been told that something is safe that it sent at this time or later.
+    pub confirmed_to_all_ns: u64,
 }
 
 /// What is known when all is over.

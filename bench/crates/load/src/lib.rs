@@ -37,6 +37,7 @@ pub use account::{Account, Implausible, Report, add_errors};
 pub use burial::Burials;
 pub use crew::{Crew, Ended, Gone, InProcess, Progress, Recruiter};
 pub use journal::Overflow;
+pub use ledger::Acknowledged;
 pub use outcome::{Drain, Outcome, PhaseOutcome};
 pub use payload::{Content, Entropy, STAMP_BYTES};
 pub use plan::{Action, Pace, Phase, Plan, Receivers, Relay, Until, Work};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use results::{Agent, Audit, Mark, Process, Second};
 
 use crate::burial::Burials;
+use crate::ledger::Acknowledged;
 use crate::plan::Until;
 use crate::recorder::{Counts, Interval};
 
@@ -29,6 +30,8 @@ pub struct Outcome {
     pub burials: Burials,
     /// Those who carried it, if it was not this process.
     pub agents: Vec<Agent>,
+    /// By sender, in order of time, where the plan keeps them.
+    pub acknowledged: Vec<Vec<Acknowledged>>,
 }
 
 /// How the wait for what was still on its way ended.
@@ -65,7 +68,8 @@ impl PhaseOutcome {
 
     /// Nothing was confirmed for as long as it was waited for that.
     pub fn is_silent(&self) -> bool {
-        matches!(self.until, Until::Confirmed { .. }) && !self.reached
+        let awaited = matches!(self.until, Until::Confirmed { .. } | Until::ConfirmedToAll { .. });
+        awaited && !self.reached
     }
 
     /// A second, over the whole phase.

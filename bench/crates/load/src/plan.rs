@@ -38,6 +38,10 @@ pub struct Plan {
     /// Nothing came for so long: nothing will. Where what was received and not settled stays away
     /// longer, that counts.
     pub drain_idle: Duration,
+    /// When each sender was told that something is safe goes into the outcome. Whoever carries such
+    /// a load does so in one process.
+    #[serde(default)]
+    pub keeps_acknowledgements: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
@@ -134,6 +138,11 @@ pub enum Until {
     Confirmed {
         at_most: Duration,
     },
+    /// Each sender has been told that something is safe that it sent after the action was done. The
+    /// load ends if one is not, as with [`Confirmed`](Self::Confirmed).
+    ConfirmedToAll {
+        at_most: Duration,
+    },
 }
 
 impl Until {
@@ -142,14 +151,15 @@ impl Until {
             Self::Time(time) => time,
             Self::Backlog { at_most, .. }
             | Self::Drained { at_most, .. }
-            | Self::Confirmed { at_most } => at_most,
+            | Self::Confirmed { at_most }
+            | Self::ConfirmedToAll { at_most } => at_most,
         }
     }
 
     /// As long as it is meant to be: who waits for a server does not mean to wait long.
     pub fn planned(self) -> Duration {
         match self {
-            Self::Confirmed { .. } => Duration::ZERO,
+            Self::Confirmed { .. } | Self::ConfirmedToAll { .. } => Duration::ZERO,
             _ => self.at_most(),
         }
     }
@@ -203,6 +213,7 @@ impl Plan {
             phases: vec![Phase::measured("load", time)],
             drain_max: Duration::from_secs(60),
             drain_idle: Duration::from_secs(5),
+            keeps_acknowledgements: false,
         }
     }
 

@@ -10,6 +10,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::account::add_errors;
+use crate::clock::Clock;
 use crate::crew::{Crew, Ended, Gone, Progress, Recruiter};
 use crate::outcome::{Drain, Outcome, PhaseOutcome};
 use crate::payload::STAMP_BYTES;
@@ -202,9 +203,10 @@ impl Session<'_> {
     /// Waits for the end of a phase: whether what it is to last until came to pass.
     async fn wait(&mut self, phase: &str, until: Until, begun: Instant, backlog: u64) -> bool {
         let confirmed = self.progress.counts.confirmed;
+        let done_ns = Clock::default().now_ns();
         // An action is a part of the time that its phase takes, but no part of waiting for a server.
         let from = match until {
-            Until::Confirmed { .. } => Instant::now(),
+            Until::Confirmed { .. } | Until::ConfirmedToAll { .. } => Instant::now(),
             Until::Time(_) | Until::Backlog { .. } | Until::Drained { .. } => begun,
         };
         while self.interrupted.is_none() {
@@ -215,6 +217,7 @@ impl Session<'_> {
                     self.backlog_bytes() as f64 <= share * backlog as f64
                 }
                 Until::Confirmed { .. } => self.progress.counts.confirmed > confirmed,
+                Until::ConfirmedToAll { .. } => self.progress.confirmed_to_all_ns >= done_ns,
             };
             if over {
                 return true;
@@ -356,6 +359,7 @@ impl Session<'_> {
             drain,
             burials: self.crew.burials(),
             agents,
+            acknowledged: self.crew.acknowledged(),
         }
     }
 

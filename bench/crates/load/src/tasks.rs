@@ -15,7 +15,7 @@ use crate::burial::{BurialTask, Burials};
 use crate::clock::Clock;
 use crate::crew::{Crew, Ended, Gone, Progress};
 use crate::journal::{self, Journal, Overflow};
-use crate::ledger::Ledger;
+use crate::ledger::{Acknowledged, Ledger};
 use crate::pacer::{Pacer, Schedule};
 use crate::payload::Payload;
 use crate::plan::{Pace, Plan, Receivers};
@@ -54,6 +54,9 @@ impl Tasks {
         let settles_confirmed = driver.about().settles_confirmed;
         let subscriptions = plan.topology.subscriptions;
         let ledger = Ledger::new(plan.senders, subscriptions, plan.all_lanes(), settles_confirmed);
+        if plan.keeps_acknowledgements {
+            ledger.keep_acknowledgements();
+        }
         let share = Share::whole(&plan);
         Self::new(plan, driver, share, ledger, None)
     }
@@ -272,6 +275,7 @@ impl Crew for Tasks {
             sending: self.is_sending(),
             under_way: self.is_under_way(),
             disturbed: self.ledger.is_disturbed(),
+            confirmed_to_all_ns: self.ledger.confirmed_to_all_ns(),
         })
     }
 
@@ -324,5 +328,9 @@ impl Crew for Tasks {
 
     fn burials(&self) -> Burials {
         self.ledger.burials(|sequence| self.plan.work.is_poison(sequence))
+    }
+
+    fn acknowledged(&mut self) -> Vec<Vec<Acknowledged>> {
+        self.ledger.take_acknowledgements()
     }
 }

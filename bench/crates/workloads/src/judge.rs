@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use driver::{Tier, Topology};
-use load::{Drain, Outcome, PhaseOutcome, Plan};
+use load::{Drain, Outcome, PhaseOutcome, Plan, Until};
 use results::{Audit, Better, Measure, Process, Run, SCHEMA, System, Test, Verdict};
 use serde_json::{Value, json};
 
@@ -138,7 +138,11 @@ pub(crate) fn not_supported(context: &Context, test: &str, why: String) -> Run {
 
 fn silence(phase: &PhaseOutcome) -> String {
     let within = phase.until.at_most().as_secs_f64();
-    format!("phase {:?}: nothing was confirmed within {within:.0} s, so it ended there", phase.name)
+    let what = match phase.until {
+        Until::ConfirmedToAll { .. } => "some senders had nothing confirmed",
+        _ => "nothing was confirmed",
+    };
+    format!("phase {:?}: {what} within {within:.0} s, so it ended there", phase.name)
 }
 
 /// What is known without a load.
@@ -285,7 +289,7 @@ mod tests {
     use std::time::Duration;
 
     use driver::{Style, Target};
-    use load::{Burials, Interval, Until};
+    use load::{Burials, Interval};
     use results::{Agent, Audit, ClockOffset, Host, Second, Usage};
 
     use super::*;
@@ -316,6 +320,7 @@ mod tests {
             drain: Drain::Complete,
             burials: Burials::default(),
             agents: (1..=machines).map(agent).collect(),
+            acknowledged: Vec::new(),
         }
     }
 

@@ -74,6 +74,7 @@ pub(crate) fn outcome(plan: &Plan) -> Outcome {
         drain: Drain::Complete,
         burials: Burials::default(),
         agents: Vec::new(),
+        acknowledged: Vec::new(),
     }
 }
 

@@ -4,6 +4,7 @@
 //! Where agents carry the load, each writes what happens at it into a [`Journal`] and keeps nothing;
 //! the one account is the coordinator's, into which the journals are replayed (`account.rs`).
 
+mod acknowledged;
 mod received;
 mod sent;
 
@@ -22,6 +23,7 @@ use crate::payload::{Damage, Stamp};
 use crate::recorder::Recorder;
 use received::{Received, add_finding};
 
+pub use acknowledged::Acknowledged;
 pub(crate) use received::Moment;
 pub(crate) use sent::SenderAccount;
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use driver::{Confirmed, Failure};
 use parking_lot::Mutex;
 
+use super::acknowledged::{Acknowledged, Acknowledgements};
 use crate::bits::Bits;
 use crate::clock::{Clock, micros_between};
 use crate::journal::{Journal, What};
@@ -31,6 +32,7 @@ pub(super) struct Sent {
     pub(super) confirmed: Bits,
     /// Sent and not yet answered: when due and when sent.
     under_way: HashMap<u64, (u64, u64)>,
+    pub(super) acknowledgements: Acknowledgements,
 }
 
 impl SenderAccount {
@@ -110,6 +112,7 @@ impl Confirmed for SenderAccount {
                 } else {
                     state.confirmed.insert(number);
                 }
+                state.acknowledgements.add(Acknowledged { sent_ns: started, at_ns: now });
                 drop(state);
                 self.recorder.confirmed.fetch_add(1, Relaxed);
                 self.recorder.record(self.id.into(), |interval| {
