@@ -19,6 +19,10 @@ pub enum Failure {
     /// It may or may not have happened: a connection broke, a time ran out.
     #[error("unknown outcome: {0}")]
     Unknown(String),
+    /// It may or may not have happened: no answer came in time. The connection is as it was, and the
+    /// client looks after it.
+    #[error("no answer: {0}")]
+    Unanswered(String),
 }
 
 impl Failure {

@@ -3,6 +3,7 @@
 //! * [`Driver`]: one system that can be reached; makes [`Sender`]s and [`Receiver`]s
 //! * [`About`]: what a system can do and what its "sent" means, read before a test is run on it
 //! * [`Target`]: where a system is, and the settings that it was given
+//! * [`Replication`]: which node takes the writes of a destination, and how many copies it has
 //! * [`Receipt`]: how a sender says that a message it took earlier is safe
 //!
 //! The trait is narrow on purpose: what it cannot say, no test can measure of one system only.
@@ -11,6 +12,7 @@ mod about;
 mod failure;
 mod message;
 mod receipt;
+mod replication;
 mod target;
 mod topology;
 
@@ -18,6 +20,7 @@ pub use about::{About, Lanes, Return};
 pub use failure::Failure;
 pub use message::{DeliveryId, Message, Received, Settle};
 pub use receipt::{Confirmed, Receipt};
+pub use replication::Replication;
 pub use target::{Settings, Target};
 pub use tier::Tier;
 pub use topology::{Style, Topology};
@@ -85,6 +88,13 @@ pub trait Driver: Send + Sync + Debug {
     /// the work among themselves, where a system does that: before, nothing can be measured.
     async fn gathered(&self, _topology: &Topology, _receivers: u32) -> Result<(), Failure> {
         Ok(())
+    }
+
+    /// How the copies of each destination are, of a topology with one partition. The target's
+    /// endpoints are its nodes, in order.
+    async fn replication(&self, _topology: &Topology) -> Result<Vec<Replication>, Failure> {
+        let what = "way to ask which node leads what".into();
+        Err(Failure::Unsupported { system: self.about().system, what })
     }
 }
 

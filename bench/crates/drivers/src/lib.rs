@@ -22,6 +22,8 @@ mod amqp1;
 )]
 mod batching;
 pub mod conformance;
+#[cfg(any(feature = "amqp", feature = "nats"))]
+mod http;
 #[cfg(feature = "kafka")]
 mod kafka;
 #[cfg(feature = "kafka")]

@@ -13,11 +13,13 @@
 //! lane, where a test asks for it, is by `partitions` queues with a single active consumer each; on
 //! Postroad it is the queue's, by key. Other tests get one queue, whatever their partitions.
 //!
-//! Settings: `window`, `prefetch`, `vhost`, and `queue.X` for arguments of the queues (numbers and
-//! booleans are sent as such).
+//! Settings: `window`, `prefetch`, `vhost`, `asked-at` (where servers say which node leads what, by
+//! node: RabbitMQ's management plugin, Postroad for Kafka's clients), and `queue.X` for arguments of
+//! the queues (numbers and booleans are sent as such).
 
 mod greeting;
 mod receiver;
+mod replication;
 mod sender;
 mod stream;
 
@@ -28,8 +30,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use driver::{
-    About, Driver, Failure, Lanes, Receiver, Return, Sender, Settings, Style, Target, Tier,
-    Topology,
+    About, Driver, Failure, Lanes, Receiver, Replication, Return, Sender, Settings, Style, Target,
+    Tier, Topology,
 };
 use lapin::options::{
     ConfirmSelectOptions, ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions,
@@ -82,6 +84,8 @@ struct Amqp {
     server: Server,
     options: Options,
     arguments: Vec<(String, String)>,
+    /// Where servers say which node leads what; empty if nobody said.
+    asked_at: String,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -120,8 +124,9 @@ fn connect(flavour: Flavour, target: &Target) -> Result<Arc<dyn Driver>, Failure
     }
     let options = Options::take(&mut settings)?;
     let server = Server::of(target, &mut settings)?;
+    let asked_at = settings.take("asked-at", String::new())?;
     settings.done()?;
-    Ok(Arc::new(Amqp { flavour, server, options, arguments }))
+    Ok(Arc::new(Amqp { flavour, server, options, arguments, asked_at }))
 }
 
 fn refused(error: lapin::Error) -> Failure {
@@ -249,6 +254,10 @@ impl Amqp {
                 set("x-queue-type", AMQPValue::LongString("quorum".into()));
                 let replicas = names.topology.replicas.max(1) as i32;
                 set("x-quorum-initial-group-size", AMQPValue::LongInt(replicas));
+                // Else all are led by the node that `create` is connected to.
+                if replicas > 1 {
+                    set("x-queue-leader-locator", AMQPValue::LongString("balanced".into()));
+                }
             }
             // Classic queues count no deliveries.
             Flavour::Postroad if names.topology.delivery_limit.is_some() => {
@@ -467,5 +476,23 @@ impl Driver for Amqp {
         let receiver =
             receiver::AmqpReceiver::open(connection, channel, &queues, self.options.prefetch);
         Ok(Box::new(receiver.await?))
+    }
+
+    async fn replication(&self, topology: &Topology) -> Result<Vec<Replication>, Failure> {
+        let names = self.names(topology);
+        let queues: Vec<String> =
+            (0..topology.destinations).map(|destination| names.queue(destination, 0, 0)).collect();
+        match self.flavour {
+            _ if self.asked_at.is_empty() => {}
+            Flavour::Quorum => {
+                let login = (self.server.user.as_str(), self.server.password.as_str());
+                return replication::of_rabbitmq(&self.asked_at, login, &queues).await;
+            }
+            #[cfg(feature = "kafka")]
+            Flavour::Postroad => return replication::of_postroad(&self.asked_at, &queues).await,
+            _ => {}
+        }
+        let what = "way to ask which node leads what".into();
+        Err(Failure::Unsupported { system: self.about().system, what })
     }
 }

@@ -4,7 +4,8 @@
 //! producer (T0: `acks=0`, it is in the client's socket). What that is worth is the server's
 //! business, so `create` asks for what the tier needs: T3 and T4 set `flush.messages=1` on Apache
 //! Kafka (its default is the page cache), T2 and T4 need at least two replicas in sync. Redpanda
-//! and Postroad sync before they answer; for less, Redpanda's `write.caching` is turned on.
+//! and Postroad sync before they answer; for less, Redpanda's `write.caching` is turned on, and
+//! Postroad's `durability=replicated` at T2.
 //!
 //! *Hiding* is by partition: each belongs to one receiver of the group at a time, and goes to
 //! another with all that was not committed when the receiver is gone: at once if it said so, else
@@ -22,6 +23,7 @@
 
 pub(crate) mod client;
 mod receiver;
+pub(crate) mod replication;
 mod sender;
 
 use std::collections::BTreeMap;
@@ -30,7 +32,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use driver::{
-    About, Driver, Failure, Lanes, Receiver, Return, Sender, Style, Target, Tier, Topology,
+    About, Driver, Failure, Lanes, Receiver, Replication, Return, Sender, Style, Target, Tier,
+    Topology,
 };
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
@@ -183,6 +186,7 @@ impl Kafka {
         let mut set = |name: &str, value: &str| configs.push((name.to_owned(), value.to_owned()));
         match (self.flavour, topology.tier) {
             (Flavour::Kafka, Tier::T3 | Tier::T4) => set("flush.messages", "1"),
+            (Flavour::Postroad, Tier::T2) => set("durability", "replicated"),
             (Flavour::Redpanda, Tier::T0 | Tier::T1 | Tier::T2) => set("write.caching", "true"),
             _ => {}
         }
@@ -313,11 +317,9 @@ impl Driver for Kafka {
         let (system, title, tiers): (_, _, &[Tier]) = match self.flavour {
             Flavour::Kafka => ("kafka", "Apache Kafka, consumer groups", &Tier::ALL),
             Flavour::Redpanda => ("redpanda", "Redpanda, consumer groups", &Tier::ALL),
-            Flavour::Postroad => (
-                "postroad-kafka",
-                "Postroad by Kafka's protocol, consumer groups",
-                &[Tier::T0, Tier::T1, Tier::T3],
-            ),
+            Flavour::Postroad => {
+                ("postroad-kafka", "Postroad by Kafka's protocol, consumer groups", &Tier::ALL)
+            }
         };
         About {
             system,
@@ -420,6 +422,16 @@ impl Driver for Kafka {
         });
         waited.await.map_err(Failure::unknown)?
     }
+
+    async fn replication(&self, topology: &Topology) -> Result<Vec<Replication>, Failure> {
+        let topics: Vec<_> =
+            (0..topology.destinations).map(|index| topology.destination(index)).collect();
+        let (base, endpoints) = (self.base.clone(), self.endpoint.clone());
+        let asked = tokio::task::spawn_blocking(move || {
+            replication::replication(&base, &topics, &endpoints)
+        });
+        asked.await.map_err(Failure::unknown)?
+    }
 }
 
 #[cfg(test)]
@@ -452,6 +464,17 @@ mod tests {
         assert_eq!(said["topic.retention.ms"], "60000");
         assert_eq!(said["client.socket.nagle.disable"], "true");
         assert!(!said.keys().any(|name| name.contains("bootstrap")), "{said:?}");
+    }
+
+    #[test]
+    fn what_postroad_syncs_is_said_where_it_is_less_than_it_does_by_itself() {
+        let driver = connect_postroad(&Target::of("postroad-kafka")).expect("needs no server yet");
+        let at = |tier| driver.settings(&Topology::new("t", Style::Log, tier));
+        assert_eq!(at(Tier::T2)["topic.durability"], "replicated");
+        assert_eq!(at(Tier::T2)["topic.min.insync.replicas"], "2");
+        for synced in [Tier::T3, Tier::T4] {
+            assert!(!at(synced).contains_key("topic.durability"), "it is so by itself");
+        }
     }
 
     #[test]

@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use driver::{
     About, DeliveryId, Driver, Failure, Lanes, Message, RECEIVE_WAIT, Receipt, Received, Receiver,
-    Return, Sender, Settle, Style, Target, Tier, Topology,
+    Replication, Return, Sender, Settle, Style, Target, Tier, Topology,
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -226,6 +226,13 @@ impl Driver for Memory {
 
     async fn version(&self) -> Result<String, Failure> {
         Ok(env!("CARGO_PKG_VERSION").to_owned())
+    }
+
+    /// The first node leads everything.
+    async fn replication(&self, topology: &Topology) -> Result<Vec<Replication>, Failure> {
+        self.open()?;
+        let replication = Replication { leader: Some(0), in_sync: topology.replicas };
+        Ok(vec![replication; topology.destinations as usize])
     }
 
     async fn create(&self, topology: &Topology) -> Result<(), Failure> {

@@ -3,7 +3,7 @@ use std::fmt;
 
 use async_nats::header::{HeaderMap, NATS_MESSAGE_ID};
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
-use async_nats::jetstream::context::Context;
+use async_nats::jetstream::context::{Context, PublishError, PublishErrorKind};
 use async_nats::jetstream::message::Acker;
 use async_nats::jetstream::stream::{Config, RetentionPolicy, StorageType};
 use async_nats::jetstream::{self, AckKind};
@@ -11,13 +11,13 @@ use async_nats::{Client, Subject};
 use async_trait::async_trait;
 use driver::{
     About, DeliveryId, Driver, Failure, Lanes, Message, RECEIVE_WAIT, Receipt, Received, Receiver,
-    Return, Sender, Settle, Style, Tier, Topology,
+    Replication, Return, Sender, Settle, Style, Tier, Topology,
 };
 use futures_util::FutureExt;
 use futures_util::stream::{SelectAll, StreamExt};
 use tokio::time::timeout;
 
-use super::{Server, monitor, refused};
+use super::{Server, monitor, refused, replication};
 use crate::pending::{Confirmer, Outstanding, Window, send_by_post};
 use crate::told::{ms, told};
 
@@ -193,6 +193,10 @@ impl Driver for JetStream {
         }
         Ok(Box::new(JetStreamReceiver { client, arriving, open: HashMap::new(), deliveries: 0 }))
     }
+
+    async fn replication(&self, topology: &Topology) -> Result<Vec<Replication>, Failure> {
+        replication::replication(&self.server, topology).await
+    }
 }
 
 async fn remove(context: &Context, topology: &Topology) -> Result<(), Failure> {
@@ -210,6 +214,16 @@ async fn remove(context: &Context, topology: &Topology) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// While a stream has no leader, the server says that nobody takes its messages, or says nothing;
+/// the connection is none the worse for that.
+fn not_acknowledged(error: &PublishError) -> Failure {
+    match error.kind() {
+        PublishErrorKind::StreamNotFound => Failure::refused(error),
+        PublishErrorKind::TimedOut => Failure::Unanswered(error.to_string()),
+        _ => Failure::unknown(error),
+    }
 }
 
 struct JetStreamSender {
@@ -250,7 +264,7 @@ impl Sender for JetStreamSender {
             Err(error) => outstanding.tell(Err(refused(error))),
             Ok(acknowledged) => {
                 let confirmation =
-                    async move { acknowledged.await.map(drop).map_err(Failure::unknown) };
+                    async move { acknowledged.await.map(drop).map_err(|it| not_acknowledged(&it)) };
                 self.confirmer.begin(confirmation, outstanding).await;
             }
         }

@@ -19,6 +19,7 @@
 mod core;
 mod jetstream;
 mod monitor;
+mod replication;
 
 use std::sync::Arc;
 use std::time::Duration;
