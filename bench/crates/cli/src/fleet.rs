@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use async_trait::async_trait;
 use driver::{Target, Tier};
@@ -37,9 +38,19 @@ const SERVED_BY: [(&str, &str, &str); 20] = [
 ];
 
 /// What a driver can ask of the servers that it was given, by a port beside the one that it tests:
-/// its setting, and the protocol that is spoken there.
-const ASKED_AT: [(&str, &str, &str); 2] =
-    [("nats-jetstream", "monitor", "http"), ("pulsar", "admin", "http")];
+/// its setting, the protocol that is spoken there, and whether it asks any node or the first one.
+const ASKED_AT: [(&str, &str, &str, Whom); 4] = [
+    ("nats-jetstream", "monitor", "http", Whom::First),
+    ("pulsar", "admin", "http", Whom::First),
+    ("rabbitmq-quorum", "asked-at", "management", Whom::Any),
+    ("postroad-amqp", "asked-at", "kafka", Whom::Any),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Whom {
+    First,
+    Any,
+}
 
 /// One system that was asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -207,14 +218,26 @@ pub(crate) async fn station(
     });
     let (started, running) = started.await.map_err(CliError::user)??;
     target.endpoints = running.addresses(protocol);
+    if target.endpoints.is_empty() {
+        let ended = tokio::task::spawn_blocking(move || started.clear());
+        ended.await.map_err(CliError::user)?.map_err(CliError::user)?;
+        let (system, title) = (&asked.system, peer.title);
+        return Err(CliError::user(format!("{system}: {title} does not speak {protocol} here")));
+    }
     // Of a server with several protocols, the user is AMQP's.
     if protocol != "kafka" {
         target.user = running.user.clone().or(target.user);
         target.password = running.password.clone().or(target.password);
     }
-    for (_, setting, spoken) in ASKED_AT.iter().filter(|(system, ..)| *system == target.system) {
-        if let Some(address) = running.addresses(spoken).into_iter().next() {
-            target.settings.entry((*setting).to_owned()).or_insert(address);
+    let asks = ASKED_AT.iter().filter(|(system, ..)| *system == target.system);
+    for (_, setting, spoken, whom) in asks {
+        let addresses = running.addresses(spoken);
+        let asked = match whom {
+            Whom::First => addresses.first().cloned().unwrap_or_default(),
+            Whom::Any => addresses.join(","),
+        };
+        if !asked.is_empty() {
+            target.settings.entry((*setting).to_owned()).or_insert(asked);
         }
     }
     let started = Arc::new(started);
@@ -258,13 +281,21 @@ impl Faults for Reach {
         self.0.nodes
     }
 
-    async fn kill(&self, node: u32) -> Result<(), String> {
+    async fn kill(&self, node: u32) -> Result<Instant, String> {
         self.blocking(move |it| it.peers.kill(it.name, node).map_err(said)).await
     }
 
-    async fn stop(&self, node: u32) -> Result<(), String> {
+    async fn stop(&self, node: u32) -> Result<Instant, String> {
         let stop = move |it: &Started| it.peers.stop_node(it.name, node);
         self.blocking(move |it| stop(it).map_err(said)).await
+    }
+
+    async fn pause(&self, node: u32) -> Result<Instant, String> {
+        self.blocking(move |it| it.peers.pause(it.name, node).map_err(said)).await
+    }
+
+    async fn resume(&self, node: u32) -> Result<(), String> {
+        self.blocking(move |it| it.peers.resume(it.name, node).map_err(said)).await
     }
 
     async fn start(&self, node: u32) -> Result<(), String> {

@@ -41,7 +41,7 @@ fn act() -> Result<(), String> {
                 println!("{:#?}", running.map_err(|failure| failure.with_details())?);
             }
             "down" => peers.stop(name).map_err(one_line)?,
-            "kill" => peers.kill(name, number("--node")).map_err(one_line)?,
+            "kill" => drop(peers.kill(name, number("--node")).map_err(one_line)?),
             "restart" => drop(
                 peers.restart(name, number("--node")).map_err(|failure| failure.with_details())?,
             ),

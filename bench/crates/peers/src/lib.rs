@@ -20,6 +20,7 @@ mod identity;
 mod install;
 mod launch;
 mod lifecycle;
+mod nodes;
 mod peer;
 mod peers;
 mod plan;

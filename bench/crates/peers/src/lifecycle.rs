@@ -70,22 +70,23 @@ pub(crate) fn serves(
 }
 
 /// Ends processes and what descends from them: in order, and by force what does not follow. All are
-/// asked before any is waited for: the last one of a cluster would wait for the others.
+/// asked before any is waited for: the last one of a cluster would wait for the others. When they
+/// were told to.
 pub(crate) fn end(
     peer: &'static Peer,
     processes: &[&Process],
     in_order: bool,
-) -> Result<(), StopError> {
+) -> Result<Instant, StopError> {
     // Taken before they end: their children lose their parents then.
     let members: Vec<Identity> =
         processes.iter().flat_map(|process| process.identity.tree()).collect();
+    let begun = Instant::now();
     if in_order {
         for process in processes {
             if let Some(signal) = Signal::from_named_raw(process.ending) {
                 process.identity.signal(signal);
             }
         }
-        let begun = Instant::now();
         for process in processes {
             process.identity.ended_within(ENDS_WITHIN.saturating_sub(begun.elapsed()));
         }
@@ -102,5 +103,5 @@ pub(crate) fn end(
             });
         }
     }
-    Ok(())
+    Ok(begun)
 }

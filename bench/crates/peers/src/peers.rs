@@ -2,7 +2,6 @@
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Instant;
 
 use tier::Tier;
@@ -164,15 +163,6 @@ impl Peers {
         Ok(running)
     }
 
-    /// The program by which this peer, which must run, is asked and told things; the caller adds
-    /// what. `None` if the peer has none here.
-    pub fn console(&self, name: &str) -> Result<Option<Command>, StartError> {
-        let system = catalog::find(name)?;
-        let peer = system.peer();
-        let running = self.live(peer).ok_or(StartError::NoNode { peer: peer.name, node: 1 })?;
-        system.console(&self.site(peer, running.tier, running.nodes))
-    }
-
     /// Those that run and were started from this folder.
     pub fn running(&self) -> Vec<Running> {
         catalog().into_iter().filter_map(|peer| self.live(peer)).collect()
@@ -204,70 +194,12 @@ impl Peers {
         }
     }
 
-    /// Stops one node in order; the others go on.
-    pub fn stop_node(&self, name: &str, node: u32) -> Result<(), StopError> {
-        self.end_node(name, node, true)
-    }
-
-    /// Kills one node as a power cut would, but for what is in the page cache (`kill -9`).
-    pub fn kill(&self, name: &str, node: u32) -> Result<(), StopError> {
-        self.end_node(name, node, false)
-    }
-
     /// Kills whatever of a peer runs.
     pub(crate) fn end_all(&self, name: &str) -> Result<(), StopError> {
         let peer = catalog::find(name)?.peer();
         let Some(running) = self.live(peer) else { return Ok(()) };
         end(peer, &running.processes.iter().collect::<Vec<_>>(), false)?;
         Ok(self.forget(peer)?)
-    }
-
-    fn end_node(&self, name: &str, node: u32, in_order: bool) -> Result<(), StopError> {
-        let peer = catalog::find(name)?.peer();
-        let running = self.live(peer).ok_or(StopError::NotRunning { peer: peer.name })?;
-        let broker = running.broker(node).filter(|broker| broker.identity.runs());
-        end(peer, &[broker.ok_or(StopError::NoNode { peer: peer.name, node })?], in_order)
-    }
-
-    /// Starts a node that was stopped or killed, on its data, and waits until it serves.
-    pub fn restart(&self, name: &str, node: u32) -> Result<Running, StartError> {
-        let system = catalog::find(name)?;
-        let peer = system.peer();
-        let no_node = StartError::NoNode { peer: peer.name, node };
-        let Some(mut running) = self.recorded(peer) else { return Err(no_node) };
-        let Some(index) = running
-            .processes
-            .iter()
-            .position(|process| process.role == BROKER && process.node == node)
-        else {
-            return Err(no_node);
-        };
-        if running.processes[index].identity.runs() {
-            return Err(StartError::NodeRuns { peer: peer.name, node });
-        }
-        let site = self.site(peer, running.tier, running.nodes);
-        let plan = system.plan(&site)?;
-        // A helper that has ended (a name server, say) is of no node, and needed by all.
-        for launch in &plan.helpers {
-            let same = |process: &&mut Process| process.role == launch.role;
-            let Some(helper) = running.processes.iter_mut().find(same) else { continue };
-            if !helper.identity.runs() {
-                free_ports(peer, launch)?;
-                helper.identity = launch.spawn()?;
-                helper.identity = serves(peer, launch, &helper.identity, 1)?;
-            }
-        }
-        let Some(launch) = plan.nodes.iter().find(|launch| launch.node == node) else {
-            return Err(StartError::NoNode { peer: peer.name, node });
-        };
-        free_ports(peer, launch)?;
-        running.processes[index].identity = launch.spawn()?;
-        self.record(peer, &running)?;
-        let identity =
-            serves(peer, launch, &running.processes[index].identity, running.live_nodes())?;
-        running.processes[index].identity = identity;
-        self.record(peer, &running)?;
-        Ok(running)
     }
 
     /// Removes all data, configuration and logs of a peer that does not run. What is installed
@@ -332,7 +264,7 @@ impl Peers {
         self.home(peer).join("data")
     }
 
-    fn site(&self, peer: &'static Peer, tier: Tier, nodes: u32) -> Site {
+    pub(crate) fn site(&self, peer: &'static Peer, tier: Tier, nodes: u32) -> Site {
         let arguments = self.postroad_arguments.clone();
         let (software, home) = (self.software(peer.name), self.home(peer));
         Site { peer, software, home, tier, nodes, arguments }
@@ -343,18 +275,18 @@ impl Peers {
     }
 
     /// What was started last, whether it still runs or not.
-    fn recorded(&self, peer: &Peer) -> Option<Running> {
+    pub(crate) fn recorded(&self, peer: &Peer) -> Option<Running> {
         let text = fs::read(self.home(peer).join(STATE)).ok()?;
         serde_json::from_slice(&text).ok()
     }
 
     /// What was started and of which anything still runs.
-    fn live(&self, peer: &Peer) -> Option<Running> {
+    pub(crate) fn live(&self, peer: &Peer) -> Option<Running> {
         self.recorded(peer)
             .filter(|running| running.processes.iter().any(|process| process.identity.runs()))
     }
 
-    fn record(&self, peer: &Peer, running: &Running) -> Result<(), FolderError> {
+    pub(crate) fn record(&self, peer: &Peer, running: &Running) -> Result<(), FolderError> {
         // Text and numbers: this cannot fail.
         let text = serde_json::to_vec_pretty(running).unwrap_or_default();
         let (path, new) = (self.home(peer).join(STATE), self.home(peer).join("running.json.new"));

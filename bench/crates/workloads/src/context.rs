@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use driver::{Driver, Lanes, Style, Tier, Topology};
@@ -37,10 +37,18 @@ impl Form {
 pub trait Faults: Send + Sync + std::fmt::Debug {
     /// How many there are; the first one is 1.
     fn nodes(&self) -> u32;
-    /// `kill -9`.
-    async fn kill(&self, node: u32) -> Result<(), String>;
-    /// As an administrator would.
-    async fn stop(&self, node: u32) -> Result<(), String>;
+    /// `kill -9`. Returns when it is gone, with when it was killed.
+    async fn kill(&self, node: u32) -> Result<Instant, String>;
+    /// As an administrator would (SIGTERM). Returns when it is gone, with when it was told.
+    async fn stop(&self, node: u32) -> Result<Instant, String>;
+    /// Its connections stay open, and nobody answers (SIGSTOP). Returns since when.
+    async fn pause(&self, _node: u32) -> Result<Instant, String> {
+        Err("nobody here can stop it where it is".to_owned())
+    }
+    /// It goes on where it was paused.
+    async fn resume(&self, _node: u32) -> Result<(), String> {
+        Err("nobody here can stop it where it is".to_owned())
+    }
     /// Returns when it serves again.
     async fn start(&self, node: u32) -> Result<(), String>;
     /// Starts all nodes anew, without data, on a disk of so many bytes and no more.

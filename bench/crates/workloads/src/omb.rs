@@ -231,7 +231,7 @@ async fn node_failure(context: &mut Context, name: &str) -> Result<Run, Problem>
         Phase::warm_up(context.warm_up()),
         Phase::measured("before", time),
         outage::acting(&faults, "node 1 is stopped", Phase::measured("during", time), |faults| {
-            Box::pin(async move { faults.stop(1).await })
+            Box::pin(async move { faults.stop(1).await.map(drop) })
         }),
         outage::back(&faults, 1, "", context.back_within()),
         Phase::measured("after", time),

@@ -26,7 +26,7 @@ pub(crate) fn acting(
 pub(crate) fn killed(faults: &Arc<dyn Faults>, node: u32, name: &str, time: Duration) -> Phase {
     let phase = Phase::measured(name, time);
     acting(faults, format!("kill -9 of node {node}"), phase, move |faults| {
-        Box::pin(async move { faults.kill(node).await })
+        Box::pin(async move { faults.kill(node).await.map(drop) })
     })
 }
 

@@ -80,6 +80,7 @@ pub(crate) fn outcome(plan: &Plan) -> Outcome {
 
 mod tests {
     use std::sync::Arc;
+    use std::time::Instant;
 
     use async_trait::async_trait;
     use driver::{Target, Tier};
@@ -107,12 +108,12 @@ mod tests {
             1
         }
 
-        async fn kill(&self, _: u32) -> Result<(), String> {
-            Ok(())
+        async fn kill(&self, _: u32) -> Result<Instant, String> {
+            Ok(Instant::now())
         }
 
-        async fn stop(&self, _: u32) -> Result<(), String> {
-            Ok(())
+        async fn stop(&self, _: u32) -> Result<Instant, String> {
+            Ok(Instant::now())
         }
 
         async fn start(&self, _: u32) -> Result<(), String> {

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
 
 use async_trait::async_trait;
 use driver::{Target, Tier};
@@ -22,12 +23,13 @@ impl Faults for Reach {
         1
     }
 
-    async fn kill(&self, _node: u32) -> Result<(), String> {
+    async fn kill(&self, _node: u32) -> Result<Instant, String> {
+        let killed = Instant::now();
         self.0.kill();
-        Ok(())
+        Ok(killed)
     }
 
-    async fn stop(&self, node: u32) -> Result<(), String> {
+    async fn stop(&self, node: u32) -> Result<Instant, String> {
         self.kill(node).await
     }
 
@@ -41,7 +43,7 @@ impl Faults for Reach {
     }
 
     async fn cut_power(&self) -> Result<(), String> {
-        self.kill(1).await
+        self.kill(1).await.map(drop)
     }
 
     async fn start_all(&self) -> Result<(), String> {

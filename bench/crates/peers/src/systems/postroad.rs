@@ -21,10 +21,14 @@ static PEER: Peer = Peer {
     source: Source::Own,
     needs: &[],
     tiers: &[Tier::T3],
-    cluster_tiers: &[],
-    ports: &[("kafka", 24_000), ("amqp", 24_001)],
-    note: "every acknowledgement is after a sync; there is no switch",
+    cluster_tiers: &[Tier::T2, Tier::T4],
+    ports: &[("kafka", 24_000), ("amqp", 24_001), ("peer", 24_002)],
+    note: "every acknowledgement is after a sync, in a cluster by a majority; T2 is of topics with \
+           durability=replicated",
 };
+
+/// Whether nodes of a cluster take `--amqp`.
+const AMQP_IN_CLUSTERS: bool = false;
 
 const BINARY: &str = "bin/postroad";
 
@@ -45,32 +49,55 @@ impl System for Postroad {
     }
 
     fn plan(&self, site: &Site) -> Result<Plan, StartError> {
-        let (kafka, amqp) = (site.port("kafka", 1), site.port("amqp", 1));
-        let launch = Launch::new(site, 1, site.software.join(BINARY), Ready::Kafka(kafka))
-            .ports(&[kafka, amqp])
-            // As for Kafka: the first member of a group does not wait for others.
-            .environment("POSTROAD_KAFKA_CONFIG", "group.initial.rebalance.delay.ms=0")
-            // Not as an argument: the user's own `--log` would be a second one.
-            .environment("POSTROAD_LOG", "warn")
-            .arguments(["serve", "--data"])
-            .argument(site.data(1)?)
-            .argument("--kafka")
-            .argument(site.address("kafka", 1))
-            .argument("--amqp")
-            .argument(site.address("amqp", 1))
-            .arguments(&site.arguments);
-        let endpoints = ["kafka", "amqp"]
-            .map(|protocol| Endpoint::new(1, protocol, site.address(protocol, 1)))
-            .to_vec();
+        let nodes: Result<Vec<Launch>, StartError> =
+            site.numbers().map(|node| launch(site, node)).collect();
+        let endpoint =
+            |node, protocol: &&str| Endpoint::new(node, protocol, site.address(protocol, node));
+        let endpoints = site
+            .numbers()
+            .flat_map(|node| spoken(site).iter().map(move |protocol| endpoint(node, protocol)))
+            .collect();
         let arguments = (!site.arguments.is_empty())
             .then(|| ("arguments".to_owned(), site.arguments.join(" ")));
         Ok(Plan {
             settings: arguments.into_iter().collect(),
             user: Some("guest".to_owned()),
             password: Some("guest".to_owned()),
-            ..Plan::of(vec![launch], endpoints)
+            ..Plan::of(nodes?, endpoints)
         })
     }
+}
+
+/// What clients speak to it.
+fn spoken(site: &Site) -> &'static [&'static str] {
+    if site.is_cluster() && !AMQP_IN_CLUSTERS { &["kafka"] } else { &["kafka", "amqp"] }
+}
+
+fn launch(site: &Site, node: u32) -> Result<Launch, StartError> {
+    let program = site.software.join(BINARY);
+    let mut launch = Launch::new(site, node, program, Ready::Kafka(site.port("kafka", node)))
+        // As for Kafka: the first member of a group does not wait for others.
+        .environment("POSTROAD_KAFKA_CONFIG", "group.initial.rebalance.delay.ms=0")
+        // Not as an argument: the user's own `--log` would be a second one.
+        .environment("POSTROAD_LOG", "warn")
+        .arguments(["serve", "--data"])
+        .argument(site.data(node)?);
+    for protocol in spoken(site) {
+        launch = launch
+            .ports(&[site.port(protocol, node)])
+            .argument(format!("--{protocol}"))
+            .argument(site.address(protocol, node));
+    }
+    if site.is_cluster() {
+        let seeds: Vec<String> = site.numbers().map(|node| site.address("peer", node)).collect();
+        launch = launch
+            .ports(&[site.port("peer", node)])
+            .argument("--peer")
+            .argument(site.address("peer", node))
+            .argument("--seeds")
+            .argument(seeds.join(","));
+    }
+    Ok(launch.arguments(&site.arguments))
 }
 
 /// The workspace that this one stands in.
@@ -105,4 +132,37 @@ fn version(binary: &Path) -> Result<String, InstallError> {
     let text = String::from_utf8_lossy(&output.stdout);
     let version = text.split_whitespace().last().map(str::to_owned);
     version.ok_or_else(|| not_run(std::io::Error::other("it says no version")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(site: &Site, node: u32) -> String {
+        let launch = launch(site, node).expect("its folder can be made");
+        let all: Vec<_> = launch.arguments.iter().map(|it| it.to_string_lossy()).collect();
+        all.join(" ")
+    }
+
+    #[test]
+    fn nodes_of_a_cluster_have_the_same_seeds_and_one_alone_has_none() {
+        let home = tempfile::tempdir().expect("a folder");
+        let site = |tier, nodes| {
+            let home = home.path().to_path_buf();
+            Site { home, ..Site::somewhere(&PEER, tier, nodes) }
+        };
+        let cluster = site(Tier::T4, 3);
+        let seeds = "--seeds 127.0.0.1:24002,127.0.0.1:24012,127.0.0.1:24022";
+        for (node, own) in [(1, "24002"), (2, "24012"), (3, "24022")] {
+            let text = arguments(&cluster, node);
+            assert!(text.contains(&format!("--peer 127.0.0.1:{own} {seeds}")), "{text}");
+            assert_eq!(text.contains("--amqp"), AMQP_IN_CLUSTERS, "{text}");
+        }
+        let text = arguments(&site(Tier::T3, 1), 1);
+        assert!(text.contains("--amqp 127.0.0.1:24001") && !text.contains("--peer"), "{text}");
+        let plan = Postroad.plan(&cluster).expect("its folders can be made");
+        let of_kafka = |it: &&Endpoint| it.protocol == "kafka";
+        let kafka: Vec<_> = plan.endpoints.iter().filter(of_kafka).map(|it| it.node).collect();
+        assert_eq!((plan.nodes.len(), kafka), (3, vec![1, 2, 3]));
+    }
 }

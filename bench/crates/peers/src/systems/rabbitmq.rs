@@ -30,9 +30,12 @@ static PEER: Peer = Peer {
         ("distribution", 24_202),
         ("epmd", 24_203),
         ("tool", 24_204),
+        ("management", 24_205),
     ],
     note: "there is no switch: a quorum queue syncs before it confirms (T3, T4), a classic queue \
-           (T1) and a stream (T1, T2) do not; T0 is a classic queue with transient messages",
+           (T1) and a stream (T1, T2) do not; T0 is a classic queue with transient messages. A \
+           cluster has the management plugin, to be asked which node leads what, and its collector \
+           of statistics is off",
 };
 
 const ERLANG: &str = "usr/lib/erlang";
@@ -68,19 +71,19 @@ impl System for RabbitMq {
             let (config_folder, data) = (site.config(node)?, site.data(node)?);
             let config = config(site, node);
             write(&config_folder.join("rabbitmq.conf"), config.render(" = "))?;
-            write(&config_folder.join("enabled_plugins"), "[rabbitmq_stream].\n")?;
+            let enabled = format!("[{}].\n", plugins(site));
+            write(&config_folder.join("enabled_plugins"), enabled)?;
             cookie(&config_folder)?;
             nodes.push(launch(site, node, &config_folder, &data)?);
         }
+        let endpoint =
+            |node, protocol: &&str| Endpoint::new(node, protocol, site.address(protocol, node));
         let endpoints = site
             .numbers()
-            .flat_map(|node| {
-                ["amqp", "stream"]
-                    .map(|protocol| Endpoint::new(node, protocol, site.address(protocol, node)))
-            })
+            .flat_map(|node| spoken(site).iter().map(move |protocol| endpoint(node, protocol)))
             .collect();
         let mut settings = config(site, 1).settings();
-        settings.insert("plugins".to_owned(), "rabbitmq_stream".to_owned());
+        settings.insert("plugins".to_owned(), plugins(site).to_owned());
         Ok(Plan {
             helpers: vec![port_mapper(site)],
             check: if site.is_cluster() { Some(one_cluster(site)?) } else { None },
@@ -89,6 +92,15 @@ impl System for RabbitMq {
             ..Plan::of(nodes, endpoints).with_settings(settings)
         })
     }
+}
+
+/// Who leads a queue is told by no protocol but that of the management plugin.
+fn plugins(site: &Site) -> &'static str {
+    if site.is_cluster() { "rabbitmq_stream,rabbitmq_management" } else { "rabbitmq_stream" }
+}
+
+fn spoken(site: &Site) -> &'static [&'static str] {
+    if site.is_cluster() { &["amqp", "stream", "management"] } else { &["amqp", "stream"] }
 }
 
 fn config(site: &Site, node: u32) -> Config {
@@ -102,7 +114,11 @@ fn config(site: &Site, node: u32) -> Config {
     if !site.is_cluster() {
         return config;
     }
-    let seeded = config.place("cluster_formation.peer_discovery_backend", "classic_config");
+    let seeded = config
+        .place("management.tcp.ip", "127.0.0.1")
+        .place("management.tcp.port", site.port("management", node))
+        .set("management_agent.disable_metrics_collector", true)
+        .place("cluster_formation.peer_discovery_backend", "classic_config");
     site.numbers().fold(seeded, |config, other| {
         config.place(&format!("cluster_formation.classic_config.nodes.{other}"), name(other))
     })
@@ -126,11 +142,13 @@ fn port_mapper(site: &Site) -> Launch {
 }
 
 fn launch(site: &Site, node: u32, config: &Path, data: &Path) -> Result<Launch, StartError> {
-    let (port, stream, distribution) =
-        (site.port("amqp", node), site.port("stream", node), site.port("distribution", node));
+    let port = site.port("amqp", node);
+    let distribution = site.port("distribution", node);
+    let mut ports = vec![distribution];
+    ports.extend(spoken(site).iter().map(|protocol| site.port(protocol, node)));
     let plugins = server_library(&site.software)?.join("plugins");
     Ok(Launch::new(site, node, site.software.join(SERVER), Ready::Amqp(port))
-        .ports(&[port, stream, distribution])
+        .ports(&ports)
         .environment("PATH", path(site))
         .environment("HOME", config)
         .environment("RABBITMQ_NODENAME", name(node))
@@ -215,6 +233,7 @@ mod tests {
         let site = |tier, nodes| Site::somewhere(&PEER, tier, nodes);
         let cluster = config(&site(Tier::T4, 3), 2).render(" = ");
         assert!(cluster.contains("listeners.tcp.1 = 127.0.0.1:24210\n"), "{cluster}");
+        assert!(cluster.contains("management.tcp.port = 24215\n"), "{cluster}");
         assert!(cluster.contains("classic_config.nodes.3 = bench3@localhost\n"), "{cluster}");
         assert!(!config(&site(Tier::T3, 1), 1).render(" = ").contains("cluster_formation"));
     }
