@@ -49,7 +49,8 @@ const LABELS: [(&str, &str); 11] = [
 ];
 
 /// In the order in which families are shown; others after them, by name.
-const FAMILIES: [&str; 7] = ["mqperf/", "omb/", "queen/", "lowlat/", "bmq/", "zmq/", "verify/"];
+const FAMILIES: [&str; 8] =
+    ["mqperf/", "omb/", "queen/", "lowlat/", "bmq/", "zmq/", "verify/", "failover/"];
 
 pub(crate) fn order(chapter: &str) -> (usize, String) {
     let place = FAMILIES.iter().position(|family| chapter.starts_with(family));

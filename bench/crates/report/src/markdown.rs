@@ -1,5 +1,7 @@
 //! The same tables for a README or an issue: a summary for each tier, then the systems.
 
+mod failover;
+
 use std::collections::BTreeSet;
 
 use driver::Tier;
@@ -23,7 +25,7 @@ pub fn markdown(runs: &[Run]) -> String {
     }
     text += "★ best at its tier by more than noise · ★≈ best within noise · ☆ ahead, but of single or client-bound runs · \
              ≥ ≤ client-bound, the load generator was the limit · ~~struck~~ failed or interrupted\n\n";
-    text + &systems(&study) + &hosts(&study)
+    text + &failover::tables(&study) + &systems(&study) + &hosts(&study)
 }
 
 /// Text within a cell: nothing in it may end the cell, the row or the table.

@@ -10,6 +10,7 @@
 mod bmq;
 mod compatibility;
 mod context;
+mod failover;
 mod judge;
 mod lowlat;
 mod max_rate;
@@ -75,7 +76,7 @@ enum Source {
 
 /// Every test, family by family.
 pub fn tests() -> impl Iterator<Item = &'static Test> {
-    let families: [&'static [Test]; 7] = [
+    let families: [&'static [Test]; 8] = [
         &mqperf::TESTS,
         &omb::TESTS,
         &queen::TESTS,
@@ -83,6 +84,7 @@ pub fn tests() -> impl Iterator<Item = &'static Test> {
         &bmq::TESTS,
         &zmq::TESTS,
         &verify::TESTS,
+        &failover::TESTS,
     ];
     families.into_iter().flatten()
 }

@@ -100,6 +100,8 @@ pub(super) fn of_case(study: &Study<'_>, case: &Case<'_>) -> Vec<Chart> {
         over_time("Backlog: confirmed, not yet received", BACKLOG, &each(|s| s.backlog)),
         by_percentile("To the receiver, by percentile", &RECEIVE),
         by_percentile("To the confirmation, by percentile", &SEND),
+        by_percentile("Pauses of writes whose leader was gone", &["pause-led"]),
+        by_percentile("Pauses of the others", &["pause-others"]),
         over_time("Server CPU", CORES, &figures::cores_over_time),
         over_time("Server memory", MEMORY, &figures::memory_over_time),
     ]);
