@@ -14,7 +14,8 @@ use results::Run;
 
 use crate::context::{Context, Problem};
 use crate::judge::{self, Facts, confirmed_rate, higher, lower, neither, received_rate};
-use crate::{Procedure, Test, outage};
+use crate::outage::{self, Fault};
+use crate::{Procedure, Test};
 
 const MESSAGE_BYTES: usize = 100;
 
@@ -127,8 +128,8 @@ async fn crash(context: &mut Context, name: &str) -> Result<Run, Problem> {
     plan.phases = vec![
         Phase::warm_up(context.warm_up()),
         Phase::measured("before", context.seconds(1, 6, 60)),
-        outage::killed(&faults, 1, "during", context.seconds(1, 6, 60)),
-        outage::back(&faults, 1, "", context.back_within()),
+        outage::struck(&faults, Fault::Kill, 1, "during", context.seconds(1, 6, 60)),
+        outage::back(&faults, Fault::Kill, 1, "", context.back_within()),
         Phase::measured("after", context.seconds(1.5, 6, 60)),
     ];
     plan.topology.lease = context.lease_of_the_killed();

@@ -15,7 +15,7 @@ use crate::Test;
 use crate::context::{Context, Problem};
 use crate::judge::{self, Facts, higher, lower, ms, neither, received_rate};
 use crate::max_rate::{self, Found};
-use crate::outage::{self, longest_silence};
+use crate::outage::{self, Fault, longest_silence};
 
 pub(crate) const MESSAGE_BYTES: usize = 1024;
 /// Messages of one sender that are not yet safe; more are late.
@@ -230,10 +230,8 @@ async fn node_failure(context: &mut Context, name: &str) -> Result<Run, Problem>
     plan.phases = vec![
         Phase::warm_up(context.warm_up()),
         Phase::measured("before", time),
-        outage::acting(&faults, "node 1 is stopped", Phase::measured("during", time), |faults| {
-            Box::pin(async move { faults.stop(1).await.map(drop) })
-        }),
-        outage::back(&faults, 1, "", context.back_within()),
+        outage::struck(&faults, Fault::Terminate, 1, "during", time),
+        outage::back(&faults, Fault::Terminate, 1, "", context.back_within()),
         Phase::measured("after", time),
     ];
     let facts = Facts::of(&plan);

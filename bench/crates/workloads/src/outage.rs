@@ -1,7 +1,7 @@
 //! Nodes are gone for a while, and come back.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use load::{Outcome, Phase, Until};
@@ -10,6 +10,52 @@ use crate::context::Faults;
 
 /// How the phases begin that wait for a node.
 const BACK: &str = "back";
+
+/// What happens to a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    /// `kill -9`, and it is started again.
+    Kill,
+    /// SIGTERM, and it is started again.
+    Terminate,
+    /// SIGSTOP, and SIGCONT: its connections stay open, and nobody answers.
+    Pause,
+}
+
+impl Fault {
+    /// As marks have it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Kill => "kill -9",
+            Self::Terminate => "SIGTERM",
+            Self::Pause => "SIGSTOP",
+        }
+    }
+
+    /// Returns when it has happened, with when the signal was sent.
+    pub(crate) async fn strike(self, faults: &dyn Faults, node: u32) -> Result<Instant, String> {
+        match self {
+            Self::Kill => faults.kill(node).await,
+            Self::Terminate => faults.stop(node).await,
+            Self::Pause => faults.pause(node).await,
+        }
+    }
+
+    /// The node comes back.
+    pub(crate) async fn end(self, faults: &dyn Faults, node: u32) -> Result<(), String> {
+        match self {
+            Self::Kill | Self::Terminate => faults.start(node).await,
+            Self::Pause => faults.resume(node).await,
+        }
+    }
+
+    fn ending(self) -> &'static str {
+        match self {
+            Self::Kill | Self::Terminate => "starts",
+            Self::Pause => "goes on",
+        }
+    }
+}
 
 /// A phase that begins with what is done to the nodes.
 pub(crate) fn acting(
@@ -22,19 +68,32 @@ pub(crate) fn acting(
     Phase { action: Some((what.into(), Box::new(move || act(faults)))), ..phase }
 }
 
-/// A node is killed, and gone for so long.
-pub(crate) fn killed(faults: &Arc<dyn Faults>, node: u32, name: &str, time: Duration) -> Phase {
+/// Something happens to a node, and it is gone for so long.
+pub(crate) fn struck(
+    faults: &Arc<dyn Faults>,
+    fault: Fault,
+    node: u32,
+    name: &str,
+    time: Duration,
+) -> Phase {
     let phase = Phase::measured(name, time);
-    acting(faults, format!("kill -9 of node {node}"), phase, move |faults| {
-        Box::pin(async move { faults.kill(node).await.map(drop) })
+    acting(faults, format!("{} of node {node}", fault.name()), phase, move |faults| {
+        Box::pin(async move { fault.strike(&*faults, node).await.map(drop) })
     })
 }
 
-/// It is started. Servers take from a tenth of a second to a quarter of a minute until they serve
-/// again, so that what follows begins only then.
-pub(crate) fn back(faults: &Arc<dyn Faults>, node: u32, which: &str, at_most: Duration) -> Phase {
-    acting(faults, format!("node {node} starts"), waiting(which, at_most), move |faults| {
-        Box::pin(async move { faults.start(node).await })
+/// It comes back. Servers that are started take from a tenth of a second to a quarter of a minute
+/// until they serve again, so that what follows begins only then.
+pub(crate) fn back(
+    faults: &Arc<dyn Faults>,
+    fault: Fault,
+    node: u32,
+    which: &str,
+    at_most: Duration,
+) -> Phase {
+    let what = format!("node {node} {}", fault.ending());
+    acting(faults, what, waiting(which, at_most), move |faults| {
+        Box::pin(async move { fault.end(&*faults, node).await })
     })
 }
 

@@ -25,13 +25,15 @@ pub(crate) fn refused(error: KafkaError) -> Failure {
         }
         _ => match error.rdkafka_error_code() {
             Some(
-                RDKafkaErrorCode::MessageTimedOut
-                | RDKafkaErrorCode::RequestTimedOut
+                RDKafkaErrorCode::RequestTimedOut
                 | RDKafkaErrorCode::OperationTimedOut
                 | RDKafkaErrorCode::BrokerTransportFailure
                 | RDKafkaErrorCode::AllBrokersDown
                 | RDKafkaErrorCode::PurgeInflight,
             ) => Failure::unknown(error),
+            // A producer goes on by itself; one made anew for each such message would be one more load
+            // for servers that are slow already.
+            Some(RDKafkaErrorCode::MessageTimedOut) => Failure::Unanswered(error.to_string()),
             _ => Failure::refused(error),
         },
     }

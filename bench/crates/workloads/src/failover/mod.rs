@@ -26,9 +26,9 @@ use results::{Latency, Measure, Run, Step};
 use crate::Test;
 use crate::context::{Context, Problem};
 use crate::judge::{self, Facts, lower, neither};
-use crate::outage;
+use crate::outage::{self, Fault};
 use pauses::{Pauses, longest_silence, next_write};
-use strikes::{Kind, Strike, Strikes};
+use strikes::{Strike, Strikes};
 
 pub(crate) static TESTS: [Test; 3] = [
     Test {
@@ -36,14 +36,14 @@ pub(crate) static TESTS: [Test; 3] = [
         asks: "How long do writes pause when the node that takes them is killed?",
         parameters: &[],
         first_set: &[],
-        procedure: |context, name, _| Box::pin(run(context, name, Kind::Kill)),
+        procedure: |context, name, _| Box::pin(run(context, name, Fault::Kill)),
     },
     Test {
         name: "failover/terminate",
         asks: "How long do writes pause when the node that takes them is told to end?",
         parameters: &[],
         first_set: &[],
-        procedure: |context, name, _| Box::pin(run(context, name, Kind::Terminate)),
+        procedure: |context, name, _| Box::pin(run(context, name, Fault::Terminate)),
     },
     Test {
         name: "failover/pause",
@@ -51,7 +51,7 @@ pub(crate) static TESTS: [Test; 3] = [
                connection breaks?",
         parameters: &[],
         first_set: &[],
-        procedure: |context, name, _| Box::pin(run(context, name, Kind::Pause)),
+        procedure: |context, name, _| Box::pin(run(context, name, Fault::Pause)),
     },
 ];
 
@@ -66,26 +66,16 @@ const CALM: Duration = Duration::from_secs(3);
 const RESUMED_WITHIN: Duration = Duration::from_secs(180);
 const CLUSTER: u32 = 3;
 
-impl Kind {
-    /// As a mark has it.
-    fn done_to_it(self) -> &'static str {
-        match self {
-            Self::Kill => "kill -9 of a node that leads",
-            Self::Terminate => "SIGTERM to a node that leads",
-            Self::Pause => "SIGSTOP to a node that leads",
-        }
-    }
-
-    fn times(self) -> &'static str {
-        match self {
-            Self::Kill => "kills",
-            Self::Terminate => "terminations",
-            Self::Pause => "pauses of a node",
-        }
+/// As a measure has it.
+fn times(fault: Fault) -> &'static str {
+    match fault {
+        Fault::Kill => "kills",
+        Fault::Terminate => "terminations",
+        Fault::Pause => "pauses of a node",
     }
 }
 
-async fn run(context: &mut Context, name: &str, kind: Kind) -> Result<Run, Problem> {
+async fn run(context: &mut Context, name: &str, fault: Fault) -> Result<Run, Problem> {
     let faults = context.needs_faults()?;
     if faults.nodes() < CLUSTER {
         let why = "writes can only go on in a cluster of three or more".to_owned();
@@ -94,7 +84,7 @@ async fn run(context: &mut Context, name: &str, kind: Kind) -> Result<Run, Probl
     let times = context.by_form(3, 20, 100);
     let mut plan = plan(context)?;
     let strikes = Strikes {
-        kind,
+        fault,
         topology: plan.topology.clone(),
         driver: Arc::clone(&context.driver),
         faults,
@@ -138,9 +128,9 @@ fn phases(context: &Context, strikes: &Strikes, times: u32) -> Vec<Phase> {
         Phase::warm_up(context.seconds(1, 3, 30)),
         Phase { until: until_confirmed, ..Phase::measured("before", Duration::ZERO) },
     ];
-    let kind = strikes.kind;
+    let struck = format!("{} of a node that leads", strikes.fault.name());
     for time in 1..=times {
-        let doing = |what: &'static str, name: String, until, act: Act| {
+        let doing = |what: &str, name: String, until, act: Act| {
             let phase = Phase { until, ..Phase::measured(&name, Duration::ZERO) };
             let strikes = strikes.clone();
             outage::acting(&strikes.faults.clone(), what, phase, move |_| act(strikes))
@@ -148,7 +138,7 @@ fn phases(context: &Context, strikes: &Strikes, times: u32) -> Vec<Phase> {
         phases.extend([
             Phase::measured(&format!("calm {time}"), CALM),
             doing(
-                kind.done_to_it(),
+                &struck,
                 format!("gone {time}"),
                 Until::ConfirmedToAll { at_most: RESUMED_WITHIN },
                 |strikes| Box::pin(strikes.strike()),
@@ -179,18 +169,18 @@ struct Struck {
     calm: Vec<Duration>,
 }
 
-fn struck(kind: Kind, strike: &Strike, outcome: &Outcome) -> Struck {
+fn struck(fault: Fault, strike: &Strike, outcome: &Outcome) -> Struck {
     let mut struck = Struck { led: Vec::new(), others: Vec::new(), calm: Vec::new() };
     let calm_ns = strike.fault_ns.saturating_sub(CALM.as_nanos() as u64);
     let back_ns = strike.back_ns.unwrap_or(u64::MAX);
     // Each sender has one destination, of its own number.
     for (acknowledged, led) in outcome.acknowledged.iter().zip(&strike.led) {
-        let pause = match kind {
-            Kind::Kill | Kind::Pause => {
+        let pause = match fault {
+            Fault::Kill | Fault::Pause => {
                 next_write(acknowledged, strike.fault_ns, strike.happened_ns)
             }
-            Kind::Terminate if strike.back_ns.is_none() => None,
-            Kind::Terminate => Some(longest_silence(acknowledged, strike.fault_ns, back_ns)),
+            Fault::Terminate if strike.back_ns.is_none() => None,
+            Fault::Terminate => Some(longest_silence(acknowledged, strike.fault_ns, back_ns)),
         };
         // One that never ended has ended the load, and failed it.
         let which = if *led { &mut struck.led } else { &mut struck.others };
@@ -203,7 +193,7 @@ fn struck(kind: Kind, strike: &Strike, outcome: &Outcome) -> Struck {
 fn judged(context: &Context, name: &str, facts: Facts, outcome: Outcome, strikes: &Strikes) -> Run {
     let done = strikes.done();
     let each: Vec<Struck> =
-        done.iter().map(|strike| struck(strikes.kind, strike, &outcome)).collect();
+        done.iter().map(|strike| struck(strikes.fault, strike, &outcome)).collect();
     let all = |of: fn(&Struck) -> &Vec<Duration>| Pauses::of(each.iter().flat_map(of).copied());
     let (led, others, calm) = (all(|it| &it.led), all(|it| &it.others), all(|it| &it.calm));
     let whole = Pauses::of(done.iter().filter_map(|strike| strike.whole));
@@ -214,7 +204,7 @@ fn judged(context: &Context, name: &str, facts: Facts, outcome: Outcome, strikes
     let again = again.into_iter().filter_map(|(which, time)| Some((which, time?)));
     headline.extend(again.map(|(which, it)| lower(&format!("whole again: {which}"), ms(it), "ms")));
     headline.extend([
-        neither(strikes.kind.times(), done.len() as f64, ""),
+        neither(times(strikes.fault), done.len() as f64, ""),
         neither("writes that lost their leader", led.count() as f64, "senders"),
         lower("lost", outcome.audit.lost as f64, "messages"),
         lower("came twice", outcome.audit.repeated as f64, "messages"),
@@ -235,7 +225,7 @@ fn judged(context: &Context, name: &str, facts: Facts, outcome: Outcome, strikes
 fn remark(run: &mut Run, done: &[Strike], strikes: &Strikes) {
     let nodes: Vec<String> = done.iter().map(|strike| strike.node.to_string()).collect();
     run.remarks.push(format!("nodes, in this order: {}", nodes.join(", ")));
-    if strikes.kind == Kind::Pause {
+    if strikes.fault == Fault::Pause {
         let what = "a node was stopped where it was (SIGSTOP): no cut of a network";
         run.remarks.push(what.to_owned());
     }

@@ -8,21 +8,11 @@ use driver::{Driver, Failure, Replication, Topology};
 use load::clock::Clock;
 
 use crate::context::Faults;
+use crate::outage::Fault;
 
 /// How long servers may take to say who leads what: a moment ago they may have chosen a leader anew.
 const TOLD_WITHIN: Duration = Duration::from_secs(30);
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(200);
-
-/// What happens to a node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
-    /// `kill -9`, and it is started again.
-    Kill,
-    /// SIGTERM, and it is started again.
-    Terminate,
-    /// SIGSTOP, and SIGCONT.
-    Pause,
-}
 
 /// It happened once.
 #[derive(Clone, PartialEq, Debug)]
@@ -43,7 +33,7 @@ pub(super) struct Strike {
 /// All that happened so far, and what is asked and done for the next.
 #[derive(Clone, Debug)]
 pub(super) struct Strikes {
-    pub(super) kind: Kind,
+    pub(super) fault: Fault,
     pub(super) topology: Topology,
     pub(super) driver: Arc<dyn Driver>,
     pub(super) faults: Arc<dyn Faults>,
@@ -63,11 +53,7 @@ impl Strikes {
         let last = self.done().last().map_or(0, |strike| strike.node);
         let node = next(&replication, last, self.faults.nodes())
             .ok_or("no node of the cluster leads anything")?;
-        let struck = match self.kind {
-            Kind::Kill => self.faults.kill(node).await?,
-            Kind::Terminate => self.faults.stop(node).await?,
-            Kind::Pause => self.faults.pause(node).await?,
-        };
+        let struck = self.fault.strike(&*self.faults, node).await?;
         let happened_ns = Clock::default().now_ns();
         let leads = |it: &Replication| it.leader == Some(node as usize - 1);
         let strike = Strike {
@@ -86,10 +72,7 @@ impl Strikes {
     pub(super) async fn back(self) -> Result<(), String> {
         let Some(strike) = self.done().pop() else { return Ok(()) };
         self.note(|strike| strike.back_ns = Some(Clock::default().now_ns()));
-        match self.kind {
-            Kind::Kill | Kind::Terminate => self.faults.start(strike.node).await,
-            Kind::Pause => self.faults.resume(strike.node).await,
-        }
+        self.fault.end(&*self.faults, strike.node).await
     }
 
     /// Waits until every destination has all of its copies again. That it has not in time is noted,

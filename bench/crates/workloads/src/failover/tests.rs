@@ -64,13 +64,13 @@ fn strike(whole: Option<Duration>) -> Strike {
     }
 }
 
-fn judge(kind: Kind, silence: std::ops::Range<u64>, whole: Option<Duration>) -> Run {
+fn judge(fault: Fault, silence: std::ops::Range<u64>, whole: Option<Duration>) -> Run {
     let driver = drivers::connect(&Target::of("memory")).expect("it is always there");
     let context = Context::new(Arc::clone(&driver), "1".to_owned(), Tier::T0, Form::Quick);
     let topology = Topology::new("t", Style::Queue, Tier::T0);
     let facts = Facts::of(&Plan::new(topology.clone(), 100, Duration::ZERO));
     let strikes = Strikes {
-        kind,
+        fault,
         topology,
         driver,
         faults: Arc::new(Nobody),
@@ -114,7 +114,7 @@ fn value(run: &Run, name: &str) -> f64 {
 
 #[test]
 fn a_pause_is_of_those_whose_leader_was_gone_and_others_are_told_apart() {
-    let run = judge(Kind::Kill, 10_010..10_600, Some(Duration::from_millis(1_500)));
+    let run = judge(Fault::Kill, 10_010..10_600, Some(Duration::from_millis(1_500)));
     assert_eq!(run.verdict, Verdict::Passed);
     assert_eq!(run.measures[0].name, "its leader gone: p50");
     assert_eq!(value(&run, "its leader gone: worst"), 600.0);
@@ -130,22 +130,22 @@ fn a_pause_is_of_those_whose_leader_was_gone_and_others_are_told_apart() {
 #[test]
 fn a_node_that_ends_in_order_takes_writes_until_it_hands_over() {
     // It goes on for half a second, and then nothing is told for 300 ms.
-    let run = judge(Kind::Terminate, 10_510..10_810, Some(Duration::ZERO));
+    let run = judge(Fault::Terminate, 10_510..10_810, Some(Duration::ZERO));
     let pause = value(&run, "its leader gone: worst");
     assert!((300.0..=360.0).contains(&pause), "{pause}");
-    let next = judge(Kind::Kill, 10_510..10_810, Some(Duration::ZERO));
+    let next = judge(Fault::Kill, 10_510..10_810, Some(Duration::ZERO));
     assert_eq!(value(&next, "its leader gone: worst"), 52.0, "it was no pause of a kill");
 }
 
 #[test]
 fn copies_that_are_not_whole_in_time_fail_the_run() {
-    let run = judge(Kind::Kill, 10_010..10_600, None);
+    let run = judge(Fault::Kill, 10_010..10_600, None);
     let Verdict::Failed(why) = &run.verdict else { panic!("it passed") };
     assert!(why[0].contains("in sync 60 s after"), "{why:?}");
 }
 
 #[test]
 fn a_pause_by_a_signal_is_called_that_and_no_cut() {
-    let run = judge(Kind::Pause, 10_010..10_600, Some(Duration::ZERO));
+    let run = judge(Fault::Pause, 10_010..10_600, Some(Duration::ZERO));
     assert!(run.remarks.iter().any(|remark| remark.contains("SIGSTOP")), "{:?}", run.remarks);
 }

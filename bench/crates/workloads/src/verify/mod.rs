@@ -14,15 +14,31 @@ use results::Run;
 use crate::Test;
 use crate::context::{Context, Problem};
 use crate::judge::{self, Facts, lower, neither};
-use crate::outage;
+use crate::outage::{self, Fault};
 
-pub(crate) static TESTS: [Test; 9] = [
+pub(crate) static TESTS: [Test; 11] = [
     Test {
         name: "verify/lossless",
         asks: "Is every confirmed message still there after the server was killed, again and again?",
         parameters: &[],
         first_set: &[0],
-        procedure: |context, name, _| Box::pin(lossless(context, name)),
+        procedure: |context, name, _| Box::pin(lossless(context, name, Fault::Kill)),
+    },
+    Test {
+        name: "verify/terminate",
+        asks: "Is every confirmed message still there after the server was told to end, again and \
+               again?",
+        parameters: &[],
+        first_set: &[],
+        procedure: |context, name, _| Box::pin(lossless(context, name, Fault::Terminate)),
+    },
+    Test {
+        name: "verify/pause",
+        asks: "Is every confirmed message still there after the server answered nobody for a while, \
+               again and again?",
+        parameters: &[],
+        first_set: &[],
+        procedure: |context, name, _| Box::pin(lossless(context, name, Fault::Pause)),
     },
     Test {
         name: "verify/powerfail",
@@ -102,27 +118,32 @@ fn plan(context: &mut Context, time: Duration) -> Result<Plan, Problem> {
     Ok(plan)
 }
 
-async fn lossless(context: &mut Context, name: &str) -> Result<Run, Problem> {
+async fn lossless(context: &mut Context, name: &str, fault: Fault) -> Result<Run, Problem> {
     let faults = context.needs_faults()?;
     let mut plan = plan(context, Duration::ZERO)?;
     plan.topology.lease = context.lease_of_the_killed();
-    let kills = context.by_form(1, 5, 100);
+    let times = context.by_form(1, 5, 100);
     let at_most = context.back_within();
     plan.phases = vec![
         Phase::warm_up(context.seconds(0.5, 1, 10)),
         // Who is killed before it has anything cannot lose it.
         Phase { until: Until::Confirmed { at_most }, ..Phase::measured("before", Duration::ZERO) },
     ];
-    for kill in 1..=kills {
-        let node = (kill - 1) % faults.nodes() + 1;
+    for time in 1..=times {
+        let node = (time - 1) % faults.nodes() + 1;
         let down = Duration::from_millis(500);
         plan.phases.extend([
-            outage::killed(&faults, node, &format!("down {kill}"), down),
-            outage::back(&faults, node, &format!(" {kill}"), at_most),
-            Phase::measured(&format!("up {kill}"), context.seconds(1.5, 3, 20)),
+            outage::struck(&faults, fault, node, &format!("down {time}"), down),
+            outage::back(&faults, fault, node, &format!(" {time}"), at_most),
+            Phase::measured(&format!("up {time}"), context.seconds(1.5, 3, 20)),
         ]);
     }
-    outages(context, name, plan, "kills", kills).await
+    let what = match fault {
+        Fault::Kill => "kills",
+        Fault::Terminate => "terminations",
+        Fault::Pause => "pauses",
+    };
+    outages(context, name, plan, what, times).await
 }
 
 /// A load whose servers went away that often, and came back.
