@@ -18,6 +18,8 @@ use base::{HashMap, HashSet, LeaseGroupId, Offset};
 use consensus::{Consensus, Leadership};
 use dispatch::{BackOff, Claim, ConsumerId, DeadLetterClaim, Joined, SessionId};
 
+use crate::error::Unavailable;
+
 use super::commit::Unit;
 use super::dead_letters::DeadLetters;
 use super::group::Group;
@@ -85,13 +87,13 @@ impl Handover {
                 },
             }
         };
-        let mut relay = Relay::take_over(ground.clone(), self);
+        let mut relay = self.give_up(ground);
         loop {
             relay.go_on();
             tokio::select! {
                 biased;
                 leadership = &mut leadership => {
-                    relay.hand_over(self);
+                    self.take_back(relay);
                     match leadership {
                         Ok(leadership) => return Some(leadership),
                         Err(_) => return self.end(inbox).await,
@@ -100,18 +102,43 @@ impl Handover {
                 happened = relay.happens() => relay.on(happened),
                 message = inbox.recv() => match message {
                     None | Some(Message::Stop) => return None,
-                    Some(message) => relay.handle(message),
+                    Some(message) => relay.tell(message),
                 },
             }
             // What is there already goes with it.
             for _ in 0..LEASE_MESSAGES_PER_TURN {
                 match inbox.try_recv() {
                     Ok(Message::Stop) => return None,
-                    Ok(message) => relay.handle(message),
+                    Ok(message) => relay.tell(message),
                     Err(_) => break,
                 }
             }
         }
+    }
+
+    /// Another node leads.
+    fn give_up(&mut self, ground: &Ground) -> Relay {
+        let why = Unavailable::NotLeader;
+        let mut consuming = Vec::new();
+        for Users { group, consumers, mut dead, .. } in std::mem::take(&mut self.groups) {
+            dead.fail_waiters(&why);
+            consuming.push((group, consumers));
+        }
+        for left in std::mem::take(&mut self.transfers) {
+            left.transfer.fail(&why);
+        }
+        let sessions = std::mem::take(&mut self.sessions);
+        let mut relay = Relay::take_over(ground.clone(), sessions, consuming);
+        std::mem::take(&mut self.messages).into_iter().for_each(|it| relay.tell(it));
+        relay
+    }
+
+    /// This node leads again.
+    fn take_back(&mut self, relay: Relay) {
+        let handed = relay.hand_over();
+        self.sessions = handed.sessions;
+        self.groups = handed.groups.into_iter().map(|(id, all)| Users::anew(id, all)).collect();
+        self.messages.extend(handed.messages);
     }
 
     async fn end(&mut self, inbox: &mut Inbox) -> Option<Leadership> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use base::PartitionId;
-use base::limits::LEASE_SESSION_UNREAD_BYTES_MAX;
+use base::limits::{LEASE_SESSION_UNREAD_BYTES_MAX, RELAY_SIGN_EVERY};
 use broker::delivery::{ConsumeError, PeekOptions, SettleError, SettleWhat, TransferError};
 use broker::{ConsumeOptions, Credit, Event, Settle, Settlement};
 use tokio::time::{sleep, timeout};
@@ -57,6 +57,8 @@ async fn a_session_without_a_consumer_takes_and_gives_back_what_nobody_waits_for
     // It is given up while it waits.
     let waiting = take(&session, cluster.group, 3, Duration::from_secs(15));
     assert!(timeout(Duration::from_millis(100), waiting).await.is_err());
+    // The leader is told of it by then.
+    sleep(RELAY_SIGN_EVERY).await;
     cluster.append(0, &values(0..4)).await;
     let ready = async || {
         let counters = cluster.broker(1).counters(cluster.group).await.expect("there");

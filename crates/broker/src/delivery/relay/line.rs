@@ -19,7 +19,7 @@ use world::Instant;
 use super::frame::{self, Malformed, RelayId, Reply, Request};
 use super::items::{AskId, Heard, Said};
 
-pub(in crate::delivery) type Answered = Result<Received, RequestError>;
+pub(super) type Answered = Result<Received, RequestError>;
 
 /// What is to be said, in order.
 pub(super) enum Out {
@@ -29,7 +29,7 @@ pub(super) enum Out {
 }
 
 /// What has come from the leader.
-pub(in crate::delivery) enum Came {
+pub(super) enum Came {
     Taken(Answered),
     Heard(u64, Answered),
 }

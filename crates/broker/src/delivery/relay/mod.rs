@@ -34,10 +34,11 @@ use base::limits::{
     RELAY_BATCH_ITEMS_MAX, RELAY_HEAD_BYTES_MAX, RELAY_IDLE_MAX, RELAY_RETRY_EVERY,
     RELAY_SIGN_EVERY, REMOTE_ANSWERED_WITHIN,
 };
+use base::{HashMap, LeaseGroupId};
 use bytes::Bytes;
 use cluster::Node;
 use consensus::Role;
-use dispatch::SessionId;
+use dispatch::{ConsumerId, Joined, SessionId};
 use futures_util::future::BoxFuture;
 use links::NodeId;
 use tokio::sync::watch;
@@ -48,12 +49,12 @@ use crate::shard::Shard;
 
 use super::drivers::is_of_node;
 use super::handle::Message;
-use super::handover::{Handover, Users};
+use super::open_session::Session;
 
 use frame::{Begin, Reply, Request};
 use items::{AskId, Said};
 use line::{Answered, Batch, Came, Leader, Line, Out, Over};
-use roster::Roster;
+use roster::{HandedOver, Roster};
 use waiting::{Waiters, Waiting};
 
 /// What relays of one shard need, for as long as the node runs.
@@ -93,7 +94,10 @@ enum State {
     Through(Box<Line>),
 }
 
-pub(super) enum Happened {
+/// What a relay waited for.
+pub(super) struct Happened(What);
+
+enum What {
     /// This node has another role.
     Role,
     Begun(Answered),
@@ -102,13 +106,17 @@ pub(super) enum Happened {
 }
 
 impl Relay {
-    /// Takes over what the last driver of this node left, or who has come before there was one.
-    pub(super) fn take_over(mut ground: Ground, left: &mut Handover) -> Self {
+    /// Takes over the sessions that the last driver of this node left, and their consumers, by group.
+    pub(super) fn take_over(
+        mut ground: Ground,
+        sessions: HashMap<SessionId, Session>,
+        groups: Vec<(LeaseGroupId, Vec<(ConsumerId, Joined)>)>,
+    ) -> Self {
         ground.role.mark_unchanged();
         let here = ground.node.identity().at.node.0;
         let now = Instant::now();
         let mut roster = Roster::default();
-        for (id, mut session) in std::mem::take(&mut left.sessions) {
+        for (id, mut session) in sessions {
             // Another node's relay to this one is over, and its sessions are with it.
             if is_of_node(id, here) {
                 session.held_back = false;
@@ -117,17 +125,12 @@ impl Relay {
                 roster.sessions.insert(id, session);
             }
         }
-        let why = Unavailable::NotLeader;
-        for Users { group, consumers, mut dead, .. } in std::mem::take(&mut left.groups) {
-            dead.fail_waiters(&why);
+        for (group, consumers) in groups {
             for (consumer, joined) in consumers {
                 roster.add(group, consumer, joined);
             }
         }
-        for left in std::mem::take(&mut left.transfers) {
-            left.transfer.fail(&why);
-        }
-        let mut relay = Self {
+        Self {
             ground,
             roster,
             waiters: Waiters::default(),
@@ -137,25 +140,22 @@ impl Relay {
             state: State::Apart(now),
             sweep_at: now,
             idle_since: None,
-        };
-        for message in std::mem::take(&mut left.messages) {
-            relay.handle(message);
         }
-        relay
     }
 
     /// This node leads: its driver goes on with the sessions. What is not answered goes to it as messages.
-    pub(super) fn hand_over(mut self, left: &mut Handover) {
+    pub(super) fn hand_over(mut self) -> HandedOver {
         self.end(&Over::Moved);
-        let handed = self.roster.hand_over();
-        left.sessions = handed.sessions;
-        left.groups =
-            handed.groups.into_iter().map(|(group, all)| Users::anew(group, all)).collect();
-        left.messages.extend(handed.messages);
+        let mut handed = self.roster.hand_over();
         for (_, entry) in std::mem::take(&mut self.waiters.all) {
-            left.messages.extend(entry.waiting.into_message(Instant::now()));
+            handed.messages.extend(entry.waiting.into_message(Instant::now()));
         }
-        left.messages.extend(self.for_driver);
+        handed.messages.extend(self.for_driver);
+        handed
+    }
+
+    pub(super) fn tell(&mut self, message: Message) {
+        self.handle(message);
     }
 
     /// Dropping the future loses nothing.
@@ -164,8 +164,8 @@ impl Relay {
         let comes = async {
             match &mut self.state {
                 State::Apart(_) => std::future::pending().await,
-                State::Beginning(_, answered) => Happened::Begun(answered.await),
-                State::Through(line) => Happened::Came(line.comes().await),
+                State::Beginning(_, answered) => What::Begun(answered.await),
+                State::Through(line) => What::Came(line.comes().await),
             }
         };
         let role = async {
@@ -174,12 +174,13 @@ impl Relay {
                 std::future::pending::<()>().await;
             }
         };
-        tokio::select! {
+        let what = tokio::select! {
             biased;
-            () = role => Happened::Role,
-            happened = comes => happened,
-            () = sleep_until(deadline) => Happened::Time,
-        }
+            () = role => What::Role,
+            what = comes => what,
+            () = sleep_until(deadline) => What::Time,
+        };
+        Happened(what)
     }
 
     /// Until which nothing happens by itself.
@@ -192,12 +193,12 @@ impl Relay {
         }
     }
 
-    pub(super) fn on(&mut self, happened: Happened) {
-        match happened {
-            Happened::Role => self.on_role(),
-            Happened::Begun(answered) => self.on_begun(answered),
-            Happened::Came(came) => self.on_came(came),
-            Happened::Time => {}
+    pub(super) fn on(&mut self, Happened(what): Happened) {
+        match what {
+            What::Role => self.on_role(),
+            What::Begun(answered) => self.on_begun(answered),
+            What::Came(came) => self.on_came(came),
+            What::Time => {}
         }
         self.sweep();
     }

@@ -353,8 +353,8 @@ impl Roster {
 }
 
 /// What a driver of this node begins with.
-pub(super) struct HandedOver {
-    pub(super) sessions: HashMap<SessionId, Session>,
-    pub(super) groups: BTreeMap<LeaseGroupId, Vec<(ConsumerId, Joined)>>,
-    pub(super) messages: Vec<Message>,
+pub(crate) struct HandedOver {
+    pub(crate) sessions: HashMap<SessionId, Session>,
+    pub(crate) groups: BTreeMap<LeaseGroupId, Vec<(ConsumerId, Joined)>>,
+    pub(crate) messages: Vec<Message>,
 }

@@ -19,7 +19,7 @@ use super::waiting::{Got, Take, Waiting};
 use super::{Relay, State};
 
 impl Relay {
-    pub(in crate::delivery) fn handle(&mut self, message: Message) {
+    pub(super) fn handle(&mut self, message: Message) {
         let here = self.ground.node.identity().at.node.0;
         if message.session().is_some_and(|session| !is_of_node(session, here)) {
             match self.is_elected() {
