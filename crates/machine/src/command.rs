@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::catalog::feed::{AdoptedGroup, Adoption};
+use crate::catalog::together::DocumentsChange;
 
 /// A change of the state other than an append.
 ///
@@ -141,6 +142,8 @@ pub enum Command {
         to: ShardId,
         below: Offset,
     },
+    /// Any number of documents, and a topic with them.
+    ChangeDocuments(DocumentsChange),
 }
 
 /// In whose log a command belongs.
@@ -168,6 +171,7 @@ impl Command {
             | Self::PauseLeaseGroup { .. }
             | Self::PutDocument { .. }
             | Self::DeleteDocument { .. }
+            | Self::ChangeDocuments(_)
             | Self::SetShards { .. } => Home::Catalog,
             Self::AdvanceStart { .. }
             | Self::Compacted { .. }
@@ -221,6 +225,7 @@ impl Command {
                         + adoption.groups.iter().map(of_group).sum::<usize>()
                         + gone * 5
                 }
+                Self::ChangeDocuments(change) => change.weight(),
                 Self::Send { batches, .. } => {
                     batches.iter().map(|batch| 8 + batch.targets.len() * 8).sum()
                 }

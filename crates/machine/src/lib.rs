@@ -27,6 +27,7 @@ pub mod state;
 pub use catalog::document::Document;
 pub use catalog::feed::Adoption;
 pub use catalog::lease_groups::LeaseGroup;
+pub use catalog::together::{Check, DocumentChange, DocumentsChange, NewGroup, TopicChange};
 pub use catalog::topic::{Topic, TopicNameError, validate_topic_name};
 pub use catalog::{Catalog, CatalogStamp};
 pub use command::{Command, CommitOffset, GroupSettle, NewTopic, SentBatch};

@@ -7,6 +7,7 @@ use base::{ShardId, Stripe, TopicId};
 
 use crate::catalog::Catalog;
 use crate::catalog::changes::NewLeaseGroup;
+use crate::catalog::together::{DocumentsChange, NewGroup, TopicChange};
 use crate::command::{Command, Home};
 use crate::config::Overrides;
 use crate::outcome::{ALL_PARTITIONS, Applied, Outcome, Refusal};
@@ -209,6 +210,10 @@ impl State {
                 self.catalog.documents.delete(space, name, *expect)?;
                 Ok(Outcome::Done)
             }
+            Command::ChangeDocuments(change) => {
+                self.change_documents(change, applied)?;
+                Ok(Outcome::Done)
+            }
             Command::SetShards { count } => {
                 self.catalog.set_shards(*count)?;
                 Ok(Outcome::Done)
@@ -240,6 +245,32 @@ impl State {
             (Role::Whole, _) if !apart => Ok(()),
             (role, _) => Err(Refusal::NotHere { shard: role.shard() }),
         }
+    }
+
+    /// The topic last: nothing can stand in its way any more.
+    fn change_documents(
+        &mut self,
+        change: &DocumentsChange,
+        applied: &mut Applied,
+    ) -> Result<(), Refusal> {
+        self.catalog.change_documents(change)?;
+        match &change.topic {
+            TopicChange::None => {}
+            TopicChange::Delete(topic) => {
+                self.command(&Command::DeleteTopic { topic: *topic }, applied)?;
+            }
+            TopicChange::Create { topic, group } => {
+                let id = TopicId(self.catalog.next_topic);
+                self.command(&Command::CreateTopics { topics: vec![topic.clone()] }, applied)?;
+                if let Some(NewGroup { name, config }) = group.clone() {
+                    let starts = Vec::new();
+                    let group = Command::CreateLeaseGroup { topic: id, name, starts, config };
+                    self.command(&group, applied)?;
+                }
+                self.note_groups_moved(id, applied);
+            }
+        }
+        Ok(())
     }
 
     fn set_node_config(&mut self, overrides: &Overrides) -> Result<Outcome, Refusal> {

@@ -1,6 +1,7 @@
 //! Small replicated documents of gateways: what a protocol declares and the broker has no word
 //! for. A space is a gateway's own (its bindings, its policies); the machine reads no body.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use base::SharedMap;
@@ -37,6 +38,14 @@ impl Documents {
     pub(crate) fn of_space(&self, space: &str) -> impl Iterator<Item = (&str, &Document)> {
         let documents = self.spaces.get(space).into_iter().flatten();
         documents.map(|(name, document)| (&**name, document))
+    }
+
+    /// Those whose names begin so.
+    pub(crate) fn under(&self, space: &str, prefix: &str) -> impl Iterator<Item = &str> {
+        let from = (Bound::Included(prefix), Bound::Unbounded);
+        let documents = self.spaces.get(space).into_iter();
+        let names = documents.flat_map(move |documents| documents.range::<str, _>(from));
+        names.map(|(name, _)| &**name).take_while(move |name| name.starts_with(prefix))
     }
 
     /// Sorted by space and name.

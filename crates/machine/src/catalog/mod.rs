@@ -4,6 +4,7 @@
 //! * [`topic`]: a topic, and the rules of its name
 //! * [`lease_groups`]: consumers who settle records one by one
 //! * [`document`]: what gateways keep
+//! * [`together`]: documents that change together, and a topic with them
 //! * [`placement`]: in which shard a partition is
 //! * [`feed`]: what shards take over of it
 //! * `changes`: what commands do
@@ -29,6 +30,7 @@ pub mod document;
 pub mod feed;
 pub mod lease_groups;
 pub mod placement;
+pub mod together;
 pub mod topic;
 
 /// See [`Catalog::stamp`].

@@ -6,7 +6,9 @@ use ::journal::EntryKind;
 use ::journal::inspect::{self, EntryInfo, SnapshotFileInfo};
 use ::world::RealDisk;
 use base::{HashMap, PartitionId, TopicId};
-use machine::{Applied, Command, Entry, Head, Origin, Outcome, State};
+use machine::{
+    Applied, Command, DocumentsChange, Entry, Head, Origin, Outcome, State, TopicChange,
+};
 
 use super::unreadable;
 use crate::commands::CommandError;
@@ -102,6 +104,14 @@ impl Names {
                     topics.iter().zip(made).filter_map(|(topic, id)| Some((id.ok()?, topic)));
                 self.topics.extend(made.map(|(id, topic)| (id, topic.name.clone())));
             }
+            if let Command::ChangeDocuments(DocumentsChange {
+                topic: TopicChange::Create { topic, .. },
+                ..
+            }) = command
+                && let Some(made) = self.state.catalog.topic_named(&topic.name)
+            {
+                self.topics.insert(made.id, topic.name.clone());
+            }
         }
     }
 
@@ -173,6 +183,14 @@ impl Names {
             }
             Command::DeleteDocument { space, name, .. } => {
                 format!("delete document {space}/{name}")
+            }
+            Command::ChangeDocuments(change) => {
+                let topic = match &change.topic {
+                    TopicChange::None => String::new(),
+                    TopicChange::Create { topic, .. } => format!(", create topic {}", topic.name),
+                    TopicChange::Delete(topic) => format!(", delete topic {}", self.topic(*topic)),
+                };
+                format!("change {} documents{topic}", change.documents.len())
             }
             Command::SetShards { count } => {
                 format!("set the number of shards with records to {count}")
