@@ -70,6 +70,12 @@ pub const LEADERLESS_HOLD: Duration = Duration::from_secs(5);
 /// A request to the node that leads a shard that is not answered for so long may or may not have been carried
 /// out. Longer than [`LEADERLESS_HOLD`]: that node may wait for a majority.
 pub const REMOTE_ANSWERED_WITHIN: Duration = Duration::from_secs(10);
+/// What does not survive a restart of a node is deleted by the others once the node has not been connected for so
+/// long.
+pub const RUN_GONE_AFTER: Duration = Duration::from_secs(30);
+/// A node whose copy of the catalog cannot be shown to be the newest within this time does not say that something is
+/// not there.
+pub const CATALOG_BARRIER_WITHIN: Duration = Duration::from_secs(5);
 /// A change of the catalog is answered after so long, though a shard has not taken it over: it may have no
 /// leader.
 pub const ADOPTED_WITHIN: Duration = Duration::from_secs(5);
@@ -278,6 +284,8 @@ pub const DOCUMENT_NAME_BYTES_MAX: usize = 4096;
 /// Documents in one shard, and the bytes of their names and bodies.
 pub const DOCUMENTS_MAX: usize = 1_000_000;
 pub const DOCUMENTS_BYTES_MAX: u64 = 256 << 20;
+/// Documents that are named to somebody who watches them; more are read anew, with all others of their spaces.
+pub const DOCUMENT_CHANGES_NOTED_MAX: usize = 65_536;
 
 // ------------------------------------------------------------------------------------ sessions
 

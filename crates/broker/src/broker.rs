@@ -18,6 +18,7 @@ use tokio::time::timeout;
 use world::{Clock, Entropy, Workers, World};
 
 use crate::append::{self, AppendBatch, AppendReply, Appends};
+use crate::barrier::Barriers;
 use crate::budget::{Budget, Permit};
 use crate::cpu::CpuPool;
 use crate::delivery::drivers::Drivers;
@@ -50,6 +51,7 @@ struct Inner {
     /// The catalog's, then those with rows in the order of their numbers.
     shards: Vec<Arc<LocalShard>>,
     peers: Arc<Peers>,
+    barriers: Barriers,
     behind_at_open: u64,
     drivers: Arc<Drivers>,
     watchers: Arc<Watchers>,
@@ -105,8 +107,9 @@ impl Broker {
         let (cpu, watchers) = (CpuPool::new(world.workers.clone()), Arc::<Watchers>::default());
         let remote = options.cluster.as_ref().map(Remote::new);
         let peers = Arc::new(Peers::new(remote));
+        let led_here = LedHere::new(&peers);
         if let Some(cluster) = &options.cluster {
-            cluster.groups().serve_proxy(LedHere::new(&peers));
+            cluster.groups().serve_proxy(Arc::clone(&led_here) as _);
         }
         let common = Common {
             world: &world,
@@ -132,6 +135,7 @@ impl Broker {
         let version = catalog.read(|view| view.catalog.version());
         let mut behind_at_open = 0;
         let mut shards = vec![Arc::new(catalog)];
+        led_here.set_catalog(&shards[0]);
         let mut adopting = Vec::new();
         for shard in (1..=shard_count).map(ShardId) {
             let catalog = &shards[0].shard;
@@ -161,6 +165,7 @@ impl Broker {
             dir: dir.to_path_buf(),
             shards,
             peers,
+            barriers: Barriers::default(),
             watchers,
             budget: Budget::new(options.request_bytes_in_flight_max),
             cpu,
@@ -204,6 +209,19 @@ impl Broker {
 
     pub(crate) fn catalog_shard(&self) -> &LocalShard {
         &self.0.shards[0]
+    }
+
+    /// `None`: the node is alone.
+    pub(crate) fn cluster(&self) -> Option<&cluster::Node> {
+        self.0.cluster.as_deref()
+    }
+
+    pub(crate) fn peers(&self) -> &Peers {
+        &self.0.peers
+    }
+
+    pub(crate) fn barriers(&self) -> &Barriers {
+        &self.0.barriers
     }
 
     /// Puts a command into the log where it belongs, whichever node leads there, and answers what it led to,

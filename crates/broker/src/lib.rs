@@ -18,6 +18,7 @@
 //! * [`delivery`]: leasing records one by one, and settling each
 //! * `dedup`: records that were appended before; `record_ids`: what they are known by
 //! * [`operations`]: what operators ask of one gateway and another carries out
+//! * `barrier`: that a copy of the catalog is the newest; `document_watch`: which documents changed
 //! * `changes`: what applied entries changed; `housekeeping`: retention, compaction, expiry, and space
 //!   that comes back, where something did
 //! * `watchdog`: tells when the disk hangs
@@ -25,6 +26,7 @@
 
 mod adoption;
 pub mod append;
+mod barrier;
 pub mod broker;
 pub mod budget;
 pub mod catalog;
@@ -33,6 +35,7 @@ mod cluster_id;
 pub mod cpu;
 mod dedup;
 pub mod delivery;
+mod document_watch;
 pub mod error;
 pub mod fetch;
 mod founding;
@@ -74,14 +77,15 @@ pub use delivery::{
     ConsumeOptions, Credit, Delivery, Event, Events, LeaseSession, Settle, SettleWhat, Settlement,
     TakeOptions,
 };
+pub use document_watch::{DocumentChanges, DocumentNames, DocumentWatch};
 pub use error::{AppendError, ExecuteError, FetchError, OpenError, Unavailable};
 pub use fetch::{Batches, Bounds, TimedOffset};
 pub use journal::Stored;
 pub use machine::config;
 pub use machine::producer::SequenceRefusal;
 pub use machine::{
-    CatalogStamp, CommitOffset, CommittedOffset, Document, NewTopic, Refusal, TopicNameError,
-    validate_topic_name,
+    CatalogStamp, Check, CommitOffset, CommittedOffset, Document, DocumentChange, DocumentsChange,
+    NewGroup, NewTopic, Refusal, TopicChange, TopicNameError, validate_topic_name,
 };
 pub use options::BrokerOptions;
 pub use record_ids::RecordIds;

@@ -11,6 +11,7 @@ use links::{Message, NodeId};
 use parking_lot::RwLock;
 use tokio::sync::{mpsc, watch};
 
+use crate::barrier::CatalogVersions;
 use crate::delivery::relay::serving::{Led, Relays};
 use crate::error::Unavailable;
 use crate::remote::Remote;
@@ -105,6 +106,17 @@ impl Peers {
             Led { node, shard, handle, role: reach.role.clone()? }
         };
         self.relays.answer(led, from, head, body).await
+    }
+
+    /// The newest version of the catalog, as the node says that leads it.
+    pub(crate) async fn catalog_versions(
+        &self,
+        leader: Option<u32>,
+    ) -> Result<CatalogVersions, Unavailable> {
+        match (&self.remote, leader) {
+            (Some(remote), Some(leader)) => remote.catalog_versions(leader).await,
+            _ => Err(Unavailable::NotLeader),
+        }
     }
 
     /// Up to which index the shard's log is applied here.

@@ -1,24 +1,37 @@
 //! What this node answers to requests for shards that it leads.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use base::ShardId;
+use base::limits::CATALOG_BARRIER_WITHIN;
 use cluster::Proxy;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use links::{Declined, Message, NodeId, Received};
 
+use tokio::time::timeout;
+
+use crate::error::Unavailable;
+use crate::local_shard::LocalShard;
 use crate::peers::Peers;
 use crate::remote::wire::{self, Decoded};
 
 /// Answers other nodes for as long as the broker is open.
 #[derive(Debug)]
-pub(crate) struct LedHere(Weak<Peers>);
+pub(crate) struct LedHere {
+    peers: Weak<Peers>,
+    catalog: OnceLock<Weak<LocalShard>>,
+}
 
 impl LedHere {
     pub(crate) fn new(peers: &Arc<Peers>) -> Arc<Self> {
-        Arc::new(Self(Arc::downgrade(peers)))
+        Arc::new(Self { peers: Arc::downgrade(peers), catalog: OnceLock::new() })
+    }
+
+    /// From now on the others are told which version of the catalog is the newest, if this node leads it.
+    pub(crate) fn set_catalog(&self, catalog: &Arc<LocalShard>) {
+        let _ = self.catalog.set(Arc::downgrade(catalog));
     }
 }
 
@@ -30,7 +43,7 @@ impl Proxy for LedHere {
         request: Received,
         _: Duration,
     ) -> BoxFuture<'static, Result<Message, Declined>> {
-        let Some(peers) = self.0.upgrade() else {
+        let Some(peers) = self.peers.upgrade() else {
             return async { Err(Declined::NotServed) }.boxed();
         };
         let (request, asking) = match wire::decode(request) {
@@ -39,6 +52,16 @@ impl Proxy for LedHere {
                 return async move {
                     let answer = peers.relay_here(shard, from, head, body).await;
                     answer.ok_or(Declined::NotServed)
+                }
+                .boxed();
+            }
+            Some(Decoded::CatalogVersions) => {
+                let catalog = self.catalog.get().and_then(Weak::upgrade);
+                return async move {
+                    let catalog = catalog.ok_or(Declined::NotServed)?;
+                    let asked = timeout(CATALOG_BARRIER_WITHIN, catalog.versions_now());
+                    let versions = asked.await.unwrap_or(Err(Unavailable::Unanswered));
+                    Ok(Message::of_head(wire::answer_catalog_versions(versions)))
                 }
                 .boxed();
             }

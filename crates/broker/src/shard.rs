@@ -19,8 +19,10 @@ use record::BatchHeader;
 use tasks::Task;
 use tokio::sync::{Notify, oneshot, watch};
 
+use crate::barrier::CatalogVersions;
 use crate::changes::Changes;
 use crate::delivery::handle::Handle;
+use crate::document_watch::DocumentWatchers;
 use crate::error::Unavailable;
 use crate::outgoing::Outgoing;
 use crate::pending::Pending;
@@ -73,6 +75,8 @@ pub(crate) struct Shard {
     applied_more: Notify,
     /// Shards with rows that go by this catalog: told of what changes in it.
     followers: Mutex<Vec<Weak<Shard>>>,
+    /// Told of documents that change in this catalog.
+    pub(crate) document_watchers: DocumentWatchers,
     pub(crate) watchers: Arc<Watchers>,
     /// What housekeeping has not looked at.
     pub(crate) changes: Changes,
@@ -126,6 +130,7 @@ impl Shard {
             applied_awaited: AtomicUsize::new(0),
             applied_more: Notify::new(),
             followers: Mutex::default(),
+            document_watchers: DocumentWatchers::default(),
             watchers,
             changes: Changes::default(),
             outgoing: Outgoing::default(),
@@ -168,6 +173,7 @@ impl Shard {
             std::mem::replace(&mut *own, state)
         };
         self.versions.send_replace(version);
+        self.document_watchers.note_all();
         former
     }
 
@@ -187,6 +193,7 @@ impl Shard {
 
     /// The catalog changed: delivery and housekeeping of each shard with rows look at what that concerns.
     fn tell_followers(&self, commands: &[Command], applied: &Applied) {
+        self.document_watchers.note(commands, applied);
         let version = self.state.read().catalog.version();
         self.versions.send_if_modified(|known| std::mem::replace(known, version) != version);
         for follower in self.followers.lock().iter().filter_map(Weak::upgrade) {
@@ -222,6 +229,20 @@ impl Shard {
             let mut more = pin!(self.applied_more.notified());
             more.as_mut().enable();
             if self.applied.load(Ordering::SeqCst) >= index {
+                return;
+            }
+            more.await;
+        }
+    }
+
+    /// Waits until this copy of the catalog has all that another one had.
+    pub(crate) async fn reaches(&self, versions: CatalogVersions) {
+        self.applied_awaited.fetch_add(1, Ordering::SeqCst);
+        let _leaves = Leaves(&self.applied_awaited);
+        loop {
+            let mut more = pin!(self.applied_more.notified());
+            more.as_mut().enable();
+            if CatalogVersions::of(&self.state.read().catalog).reach(versions) {
                 return;
             }
             more.await;

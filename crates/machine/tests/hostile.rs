@@ -7,9 +7,8 @@ use base::checksum::crc32c;
 use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
 use machine::catalog::feed::{AdoptedGroup, AdoptedTopic};
 use machine::{
-    Adoption, Append, Applied, Check, Command, CommitOffset, DecodeError, DocumentChange,
-    DocumentsChange, Entry, GroupSettle, Head, NewGroup, NewTopic, Origin, SentBatch, State,
-    TopicChange, Unit, decode_head, encode_head,
+    Adoption, Append, Applied, Command, CommitOffset, DecodeError, Entry, GroupSettle, Head,
+    NewTopic, Origin, SentBatch, State, Unit, decode_head, encode_head,
 };
 use proptest::prelude::*;
 use uuid::Uuid;
@@ -355,7 +354,7 @@ fn the_persisted_form_of_commands_does_not_change() {
         groups_gone: vec![lease_group],
     };
     let sent = SentBatch { bytes: 300, targets: vec![partition] };
-    let persisted: [(Command, &[u8]); 29] = [
+    let persisted: [(Command, &[u8]); 27] = [
         (Command::CreateTopics { topics: vec![] }, &[0, 0]),
         (Command::DeleteTopic { topic }, &[1, 5]),
         (Command::CreatePartitions { topic, total: 9 }, &[2, 5, 9]),
@@ -400,44 +399,6 @@ fn the_persisted_form_of_commands_does_not_change() {
         (Command::AllocateProducerIds { count: 300 }, &[24, 0xac, 2]),
         (Command::Send { to: ShardId(2), batches: vec![sent] }, &[25, 2, 1, 0xac, 2, 1, 5, 2]),
         (Command::Acknowledged { to: ShardId(2), below: 300 }, &[26, 2, 0xac, 2]),
-        (
-            Command::ChangeDocuments(DocumentsChange {
-                checks: vec![
-                    Check::Document { space: group(), name: group(), version: 3 },
-                    Check::Topic(topic),
-                    Check::Under { space: group(), prefix: group(), count: 2 },
-                ],
-                documents: vec![DocumentChange {
-                    space: group(),
-                    name: group(),
-                    body: None,
-                    expect: Some(3),
-                }],
-                topic: TopicChange::Delete(topic),
-            }),
-            &[
-                27, 3, 0, 1, b'g', 1, b'g', 3, 1, 5, 2, 1, b'g', 1, b'g', 2, 1, 1, b'g', 1, b'g',
-                0, 1, 3, 2, 5,
-            ],
-        ),
-        (
-            Command::ChangeDocuments(DocumentsChange {
-                topic: TopicChange::Create {
-                    topic: NewTopic {
-                        name: group(),
-                        uuid: Uuid::from_u128(1),
-                        partitions: 1,
-                        config: BTreeMap::new(),
-                    },
-                    group: Some(NewGroup { name: group(), config: BTreeMap::new() }),
-                },
-                ..DocumentsChange::default()
-            }),
-            &[
-                27, 0, 0, 1, 1, b'g', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 1, 1,
-                b'g', 0,
-            ],
-        ),
     ];
     for (command, bytes) in persisted {
         let head = encode_head(3, std::slice::from_ref(&command), &[]);

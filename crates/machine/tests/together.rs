@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base::TopicId;
 use machine::{
     Applied, Check, Command, DocumentChange, DocumentsChange, Entry, NewGroup, NewTopic, Outcome,
-    Refusal, Role, State, TopicChange,
+    Refusal, Role, State, TopicChange, decode_head, encode_head,
 };
 use uuid::Uuid;
 
@@ -123,4 +123,54 @@ fn a_topic_is_made_and_deleted_with_its_documents() {
     assert!(state.catalog.topic_named("q").is_none() && names(&state).is_empty());
     assert!(state.catalog.version() > version, "shards hear of it");
     assert!(matches!(change(&mut state, gone), Err(Refusal::UnknownTopic { .. })));
+}
+
+#[test]
+fn the_persisted_form_does_not_change() {
+    let (topic, group) = (TopicId(5), || "g".to_owned());
+    let persisted: [(Command, &[u8]); 2] = [
+        (
+            Command::ChangeDocuments(DocumentsChange {
+                checks: vec![
+                    Check::Document { space: group(), name: group(), version: 3 },
+                    Check::Topic(topic),
+                    Check::Under { space: group(), prefix: group(), count: 2 },
+                ],
+                documents: vec![DocumentChange {
+                    space: group(),
+                    name: group(),
+                    body: None,
+                    expect: Some(3),
+                }],
+                topic: TopicChange::Delete(topic),
+            }),
+            &[
+                27, 3, 0, 1, b'g', 1, b'g', 3, 1, 5, 2, 1, b'g', 1, b'g', 2, 1, 1, b'g', 1, b'g',
+                0, 1, 3, 2, 5,
+            ],
+        ),
+        (
+            Command::ChangeDocuments(DocumentsChange {
+                topic: TopicChange::Create {
+                    topic: NewTopic {
+                        name: group(),
+                        uuid: Uuid::from_u128(1),
+                        partitions: 1,
+                        config: BTreeMap::new(),
+                    },
+                    group: Some(NewGroup { name: group(), config: BTreeMap::new() }),
+                },
+                ..DocumentsChange::default()
+            }),
+            &[
+                27, 0, 0, 1, 1, b'g', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 1, 1,
+                b'g', 0,
+            ],
+        ),
+    ];
+    for (command, bytes) in persisted {
+        let head = encode_head(3, std::slice::from_ref(&command), &[]);
+        assert_eq!(&head[4..], bytes, "{command:?}");
+        assert_eq!(decode_head(&head).map(|head| head.commands), Ok(vec![command]));
+    }
 }

@@ -5,7 +5,7 @@
 
 use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 use machine::config::Overrides;
-use machine::{Command, NewTopic, Outcome, Refusal};
+use machine::{Command, DocumentsChange, NewTopic, Outcome, Refusal};
 
 use crate::broker::Broker;
 use crate::error::ExecuteError;
@@ -164,6 +164,11 @@ impl Broker {
     ) -> Result<(), ExecuteError> {
         let space = space.to_owned();
         self.execute(Command::DeleteDocument { space, name, expect }).await.map(drop)
+    }
+
+    /// Changes documents, and a topic with them: all of it, or nothing where a condition does not hold.
+    pub async fn change_documents(&self, change: DocumentsChange) -> Result<(), ExecuteError> {
+        self.execute(Command::ChangeDocuments(change)).await.map(drop)
     }
 
     /// An id that no producer has. The node takes some from the log at a time; those that are left when it

@@ -7,8 +7,10 @@
 //!
 //! * [`topic`], [`lease_group`]: what a definition says
 //! * `changes`: changing the catalog, through the log
+//! * `current`: hearing which documents changed, and that this node's copy is the newest
 
 mod changes;
+mod current;
 pub mod lease_group;
 pub mod topic;
 
@@ -174,6 +176,15 @@ impl CatalogView<'_> {
     /// Sorted by name.
     pub fn documents(&self, space: &str) -> impl Iterator<Item = (&str, &Document)> {
         self.0.documents(space)
+    }
+
+    /// Those whose names begin so. Sorted by name.
+    pub fn documents_under(
+        &self,
+        space: &str,
+        prefix: &str,
+    ) -> impl Iterator<Item = (&str, &Document)> {
+        self.0.documents_under(space, prefix)
     }
 
     /// Differs between two times if a document was made, replaced or deleted in between: what was

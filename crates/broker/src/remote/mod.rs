@@ -11,13 +11,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use base::ShardId;
-use base::limits::REMOTE_ANSWERED_WITHIN;
+use base::limits::{CATALOG_BARRIER_WITHIN, REMOTE_ANSWERED_WITHIN};
 use cluster::Node;
 use links::{NodeId, RequestError};
 use tasks::Task;
 use tokio::time::timeout;
 use world::Instant;
 
+use crate::barrier::CatalogVersions;
 use crate::error::Unavailable;
 use crate::request::Request;
 use crate::shard::Shard;
@@ -56,6 +57,18 @@ impl Remote {
                 Err(error) => awaiting.fail(&unanswered(&error)),
             }
         });
+    }
+
+    /// Asks the catalog's leader which version of it is the newest.
+    pub(crate) async fn catalog_versions(
+        &self,
+        leader: u32,
+    ) -> Result<CatalogVersions, Unavailable> {
+        let (message, deadline) =
+            (wire::ask_catalog_versions(), Instant::now() + CATALOG_BARRIER_WITHIN);
+        let asking = self.node.ask(NodeId(leader.into()), ShardId::CATALOG, message, deadline);
+        let reply = asking.await.map_err(|error| unanswered(&error))?;
+        wire::catalog_versions(&reply.head)
     }
 }
 

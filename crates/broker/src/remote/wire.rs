@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::append::{AppendBatch, Appends};
+use crate::barrier::CatalogVersions;
 use crate::error::{AppendError, ExecuteError, Unavailable};
 use crate::outgoing::Receipt;
 use crate::request::{self, CommandReply, ReceiveError, Request};
@@ -31,6 +32,8 @@ enum Asked {
     },
     /// What follows is of a relay of lease sessions.
     Relay,
+    /// Of the catalog's leader: which version is the newest.
+    CatalogVersions,
 }
 
 /// A batch, apart from its bytes.
@@ -52,6 +55,7 @@ enum Answer {
         index: u64,
         result: Result<Outcome, ExecuteError>,
     },
+    CatalogVersions(Result<CatalogVersions, Unavailable>),
 }
 
 /// Who waits for an answer of another node.
@@ -77,9 +81,11 @@ pub(crate) enum Asking {
 
 /// What another node asks.
 pub(crate) enum Decoded {
+    /// Of a shard's log.
     Request(Request, Asking),
     /// The rest of the head, and the body.
     Relay(Bytes, Bytes),
+    CatalogVersions,
 }
 
 /// What the head of a relay's message begins with.
@@ -118,6 +124,23 @@ pub(crate) fn divide(batches: Vec<AppendBatch>) -> (Vec<Batch>, Vec<Bytes>) {
     batches.into_iter().map(apart).unzip()
 }
 
+pub(crate) fn ask_catalog_versions() -> Message {
+    Message { head: bytes_of(&Asked::CatalogVersions), body: Vec::new() }
+}
+
+pub(crate) fn answer_catalog_versions(versions: Result<CatalogVersions, Unavailable>) -> Bytes {
+    bytes_of(&Answer::CatalogVersions(versions))
+}
+
+/// What the leader answered.
+pub(crate) fn catalog_versions(answer: &[u8]) -> Result<CatalogVersions, Unavailable> {
+    match postcard::from_bytes(answer) {
+        Ok(Answer::CatalogVersions(versions)) => versions.map_err(elsewhere),
+        _ => Err(Unavailable::Unanswered),
+    }
+}
+
+/// What another node asks.
 /// `None`: it is not understood.
 pub(crate) fn decode(message: Received) -> Option<Decoded> {
     let Received { head, body } = message;
@@ -139,6 +162,7 @@ pub(crate) fn decode(message: Received) -> Option<Decoded> {
             let (reply, answer) = oneshot::channel();
             (Request::Execute { command, reply }, Asking::Execute(answer))
         }
+        Asked::CatalogVersions => return Some(Decoded::CatalogVersions),
     };
     Some(Decoded::Request(request, asking))
 }

@@ -41,11 +41,16 @@ impl Documents {
     }
 
     /// Those whose names begin so.
-    pub(crate) fn under(&self, space: &str, prefix: &str) -> impl Iterator<Item = &str> {
+    pub(crate) fn under(
+        &self,
+        space: &str,
+        prefix: &str,
+    ) -> impl Iterator<Item = (&str, &Document)> {
         let from = (Bound::Included(prefix), Bound::Unbounded);
         let documents = self.spaces.get(space).into_iter();
         let names = documents.flat_map(move |documents| documents.range::<str, _>(from));
-        names.map(|(name, _)| &**name).take_while(move |name| name.starts_with(prefix))
+        let named = names.map(|(name, document)| (&**name, document));
+        named.take_while(move |(name, _)| name.starts_with(prefix))
     }
 
     /// Sorted by space and name.

@@ -235,6 +235,15 @@ impl Catalog {
         self.documents.of_space(space)
     }
 
+    /// Those whose names begin so. Sorted by name.
+    pub fn documents_under(
+        &self,
+        space: &str,
+        prefix: &str,
+    ) -> impl Iterator<Item = (&str, &Document)> {
+        self.documents.under(space, prefix)
+    }
+
     /// Differs between two times if a document was made, replaced or deleted in between: who
     /// keeps what it read from documents reads again.
     pub fn documents_stamp(&self) -> u64 {

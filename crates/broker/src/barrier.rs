@@ -1,0 +1,107 @@
+//! That this node's copy of the catalog has all that was answered anywhere before.
+//!
+//! What is in the copy is there. What is not may be there all the same, since another node made it a moment ago:
+//! before a gateway says "no such" it asks for a barrier, and looks again. The catalog's leader makes sure that it
+//! still leads (ReadIndex) and says which version it has; this node waits until its copy has that. All who ask
+//! while one barrier is under way share the next one. A node that is alone asks nobody.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use machine::Catalog;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
+
+use crate::error::Unavailable;
+
+/// What grows with each change of topics and groups, and with each of documents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct CatalogVersions {
+    definitions: u64,
+    documents: u64,
+}
+
+impl CatalogVersions {
+    pub(crate) fn of(catalog: &Catalog) -> Self {
+        Self { definitions: catalog.version(), documents: catalog.documents_stamp() }
+    }
+
+    pub(crate) fn reach(self, other: Self) -> bool {
+        self.definitions >= other.definitions && self.documents >= other.documents
+    }
+}
+
+/// Barriers of a node: one at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Barriers {
+    begun: AtomicU64,
+    /// The last one that was passed.
+    passed: Mutex<u64>,
+}
+
+impl Barriers {
+    /// Returns once a barrier was passed that began after this was called: this one, or that of somebody else.
+    pub(crate) async fn pass(
+        &self,
+        barrier: impl Future<Output = Result<(), Unavailable>>,
+    ) -> Result<(), Unavailable> {
+        let needed = self.begun.load(Ordering::SeqCst) + 1;
+        let mut passed = self.passed.lock().await;
+        if *passed >= needed {
+            return Ok(());
+        }
+        let begun = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        barrier.await?;
+        *passed = begun;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::time::Duration;
+
+    use futures_util::future::join_all;
+    use tokio::time::sleep;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn all_who_ask_while_one_is_under_way_share_the_next_one() {
+        let (barriers, asked) = (Barriers::default(), Cell::new(0));
+        let one = || {
+            barriers.pass(async {
+                asked.set(asked.get() + 1);
+                sleep(Duration::from_millis(1)).await;
+                Ok(())
+            })
+        };
+        let passed = join_all((0..100).map(|_| one())).await;
+        assert!(passed.iter().all(Result::is_ok));
+        assert_eq!(asked.get(), 2, "what began before somebody came says nothing to him");
+        assert!(one().await.is_ok());
+        assert_eq!(asked.get(), 3);
+    }
+
+    #[tokio::test]
+    async fn one_that_fails_lets_nobody_pass() {
+        let (barriers, asked) = (Barriers::default(), Cell::new(0));
+        let one = || {
+            barriers.pass(async {
+                asked.set(asked.get() + 1);
+                Err(Unavailable::NotLeader)
+            })
+        };
+        let passed = join_all((0..3).map(|_| one())).await;
+        assert!(passed.iter().all(Result::is_err));
+        assert_eq!(asked.get(), 3);
+    }
+
+    #[test]
+    fn a_copy_reaches_another_when_it_lacks_nothing() {
+        let of = |definitions, documents| CatalogVersions { definitions, documents };
+        assert!(of(2, 3).reach(of(2, 3)) && of(2, 4).reach(of(1, 3)));
+        assert!(!of(1, 9).reach(of(2, 3)) && !of(9, 2).reach(of(2, 3)));
+    }
+}

@@ -1,0 +1,77 @@
+//! That this node's copy of the catalog is the newest, and who else is there to change it.
+
+use std::time::Duration;
+
+use base::limits::CATALOG_BARRIER_WITHIN;
+use links::{Lane, NodeId};
+use tokio::time::{sleep, timeout};
+
+use crate::barrier::CatalogVersions;
+use crate::broker::Broker;
+use crate::document_watch::DocumentWatch;
+use crate::error::Unavailable;
+use crate::local_shard::LocalShard;
+
+/// Before the next try, where nobody leads the catalog or the one who did does not any more.
+const AGAIN_AFTER: Duration = Duration::from_millis(20);
+
+impl Broker {
+    /// Which start of this node this is. Of a node that is alone it is 0, always.
+    pub fn boot(&self) -> u64 {
+        self.cluster().map_or(0, |cluster| cluster.identity().at.boot)
+    }
+
+    /// The start of another node that this one is connected to; `None` where it is not.
+    pub fn connected_boot(&self, node: u32) -> Option<u64> {
+        let peer = self.cluster()?.links().peer(NodeId(node.into()))?;
+        peer.status(Lane::Control).connected_boot()
+    }
+
+    /// Whether this node leads the catalog, as far as it knows.
+    pub fn leads_catalog(&self) -> bool {
+        self.catalog_shard().is_led_here()
+    }
+}
+
+impl Broker {
+    /// Watches the documents of these spaces. At first all of them count as changed.
+    pub fn watch_documents(&self, spaces: &'static [&'static str]) -> DocumentWatch {
+        self.catalog_shard().shard.document_watchers.watch(spaces)
+    }
+
+    /// Waits until this node's copy of the catalog has all that was answered by any node before the call, so that
+    /// what is not in it is not there. Fails where the catalog's leader cannot be asked in time.
+    pub async fn catalog_is_current(&self) -> Result<(), Unavailable> {
+        if self.is_alone() {
+            return Ok(());
+        }
+        let passing = self.barriers().pass(self.pass_catalog_barrier());
+        timeout(CATALOG_BARRIER_WITHIN, passing).await.unwrap_or(Err(Unavailable::Unanswered))
+    }
+
+    async fn pass_catalog_barrier(&self) -> Result<(), Unavailable> {
+        let catalog = self.catalog_shard();
+        loop {
+            let versions = match catalog.is_led_here() {
+                true => catalog.versions_now().await,
+                false => self.peers().catalog_versions(catalog.leader()).await,
+            };
+            match versions {
+                Ok(versions) => {
+                    catalog.shard.reaches(versions).await;
+                    return Ok(());
+                }
+                Err(Unavailable::NotLeader | Unavailable::Unanswered) => sleep(AGAIN_AFTER).await,
+                Err(ended) => return Err(ended),
+            }
+        }
+    }
+}
+
+impl LocalShard {
+    /// For the catalog's leader: which version it has, that it is the newest, and that it still leads.
+    pub(crate) async fn versions_now(&self) -> Result<CatalogVersions, Unavailable> {
+        self.consensus.read_index().await.map_err(|error| Unavailable::from(&error))?;
+        Ok(self.read(|view| CatalogVersions::of(view.catalog)))
+    }
+}
