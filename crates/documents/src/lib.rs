@@ -6,9 +6,12 @@
 //!
 //! * [`name`]: the parts of a name, escaped so that `/` separates them and nothing else does
 //! * [`store`]: reading, and writing with the version as compare-and-set
+//! * [`change`]: several documents, and a topic with them, that change together
 
+pub mod change;
 pub mod name;
 pub mod store;
 
+pub use change::Change;
 pub use name::{join, split};
 pub use store::{Expect, Found, MalformedDocument, StoreError, Stored};

@@ -30,6 +30,15 @@ pub enum Expect {
     Version(u64),
 }
 
+impl Expect {
+    pub(crate) fn version(self) -> Option<u64> {
+        match self {
+            Self::Anything => None,
+            Self::Version(version) => Some(version),
+        }
+    }
+}
+
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum StoreError {
     #[error(transparent)]
@@ -54,9 +63,11 @@ pub struct MalformedDocument {
     pub source: serde_json::Error,
 }
 
-type Raw = (u64, Arc<[u8]>);
+/// A document's version and body.
+pub type Raw = (u64, Arc<[u8]>);
 
-fn decode<T: DeserializeOwned>(
+/// Reads a document as what it says.
+pub fn decode<T: DeserializeOwned>(
     space: &'static str,
     name: String,
     (version, body): Raw,
@@ -109,12 +120,11 @@ pub async fn put(
     body: &impl Serialize,
     expect: Expect,
 ) -> Result<u64, StoreError> {
-    let body = serde_json::to_vec(body).map_err(|fault| StoreError::Encoding(fault.to_string()))?;
-    let expect = match expect {
-        Expect::Anything => None,
-        Expect::Version(version) => Some(version),
-    };
-    Ok(broker.put_document(space, name, body, expect).await?)
+    Ok(broker.put_document(space, name, encode(body)?, expect.version()).await?)
+}
+
+pub(crate) fn encode(body: &impl Serialize) -> Result<Vec<u8>, StoreError> {
+    serde_json::to_vec(body).map_err(|fault| StoreError::Encoding(fault.to_string()))
 }
 
 /// Deletes a document unless it has changed meanwhile.
