@@ -12,12 +12,13 @@ use cluster::{KnownNode, Node};
 use documents::{Expect, Found, MalformedDocument, StoreError};
 use links::NodeId;
 use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
 use uuid::Uuid;
 
 /// Where the documents are.
 const SPACE: &str = "nodes";
-/// Before the catalog is looked at again.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Before the next try, while this node is not registered or the founder has not written all.
+const AGAIN_AFTER: Duration = Duration::from_millis(250);
 
 /// A node as the catalog has it, by its number.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -43,15 +44,31 @@ pub enum RegisterError {
 pub(crate) async fn follow(broker: WeakBroker, cluster: Arc<Node>) {
     let mut known = Vec::new();
     let mut registered = false;
+    let Some(watch) = broker.upgrade().map(|broker| broker.watch_documents(&[SPACE])) else {
+        return;
+    };
     loop {
+        watch.take();
         let Some(broker) = broker.upgrade() else { return };
-        match look(&broker, &cluster, &mut known, registered).await {
-            Ok(done) => registered |= done,
-            // Looked at again soon: nobody may lead the catalog just now.
-            Err(error) => tracing::debug!(%error, "the nodes cannot be registered yet"),
-        }
+        let seen = match look(&broker, &cluster, &mut known, registered).await {
+            Ok(done) => {
+                registered |= done;
+                true
+            }
+            // Nobody may lead the catalog just now.
+            Err(error) => {
+                tracing::debug!(%error, "the nodes cannot be registered yet");
+                false
+            }
+        };
         drop(broker);
-        tokio::time::sleep(LOOK_EVERY).await;
+        let changed = match seen && registered {
+            true => watch.changed().await,
+            false => timeout(AGAIN_AFTER, watch.changed()).await.unwrap_or(true),
+        };
+        if !changed {
+            return;
+        }
     }
 }
 
