@@ -5,30 +5,21 @@ mod groups;
 mod share;
 
 use std::net::SocketAddr;
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use ::cluster::{Node as Member, NodeOptions};
-use broker::{Broker, BrokerOptions};
+use broker::Broker;
 use futures_util::future::join_all;
-use gateway::Connections;
 use gateway_kafka::GatewayOptions;
 use kafka_protocol::messages::{MetadataRequest, MetadataResponse};
-use links::Security;
 use nodes::{Endpoint, Endpoints, Nodes};
-use tasks::Failure;
+use test_cluster::TestNode;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
-use world::{Net, SimulatedDisk, World};
+use world::Net;
 
 use crate::harness::{Client, SOON};
-
-/// One for each node, so that each leads one.
-const SHARDS: u32 = 3;
 
 struct Node {
     broker: Broker,
@@ -42,19 +33,10 @@ struct Cluster {
     nodes: Vec<Node>,
 }
 
-/// All of loopback leads to this machine: nobody else has the address.
-fn peer_address() -> String {
-    static LAST: AtomicU32 = AtomicU32::new(0);
-    let (process, number) = (std::process::id(), LAST.fetch_add(1, Ordering::SeqCst));
-    format!("127.{}.{}.{}:7701", 220 + process / 250 % 30, 1 + process % 250, 1 + number % 250)
-}
-
 impl Cluster {
     async fn start() -> Self {
-        let seeds: Vec<String> = (0..3).map(|_| peer_address()).collect();
-        let nodes = join_all(seeds.iter().map(|address| start(address, &seeds))).await;
-        let mut nodes = timeout(SOON, async { nodes }).await.expect("they start");
-        nodes.sort_by_key(|node| node.broker.node());
+        let started = timeout(SOON, test_cluster::start_three()).await.expect("they start");
+        let nodes = join_all(started.into_iter().map(serve)).await;
         let cluster = Self { nodes };
         for node in &cluster.nodes {
             node.broker.ready().await.expect("each shard has a leader");
@@ -86,26 +68,8 @@ impl Cluster {
     }
 }
 
-async fn start(address: &str, seeds: &[String]) -> Node {
-    let (world, dir) = (World::on(Arc::new(SimulatedDisk::new())), Path::new("/data"));
-    let (connections, failure) = (Connections::default(), Failure::new());
-    let options = NodeOptions {
-        listen: address.parse().expect("an address"),
-        address: address.to_owned(),
-        seeds: seeds.to_vec(),
-        security: Security::Plain { beyond_loopback: false },
-    };
-    let member = Member::start(&world, dir, options, connections, &failure).await;
-    let member = Arc::new(member.expect("it starts"));
-    let options = BrokerOptions {
-        node: member.identity().at.node.0 as u32,
-        shards: Some(SHARDS),
-        journal: journal::Options { segment_bytes: 8 << 20, ..journal::Options::default() },
-        cluster: Some(Arc::clone(&member)),
-        failure: Some(failure),
-        ..BrokerOptions::default()
-    };
-    let broker = Broker::open(world, dir, options).await.expect("it opens");
+async fn serve(node: TestNode) -> Node {
+    let TestNode { broker, member, .. } = node;
     let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
     let listener = Net::Kernel.listen(any_port).await.expect("binds");
     let address = listener.local_addr().expect("is bound");

@@ -1,0 +1,96 @@
+//! Three brokers of one cluster in one process, on disks in memory and over real sockets of this machine: for tests
+//! of what is built on them.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use broker::{Broker, BrokerOptions};
+use cluster::{Node as Member, NodeOptions};
+use futures_util::future::join_all;
+use gateway::Connections;
+use links::Security;
+use tasks::Failure;
+use world::{SimulatedDisk, World};
+
+/// One for each node, so that each leads one.
+pub const SHARDS: u32 = 3;
+
+/// A broker, and its node as a member of the cluster.
+#[derive(Debug)]
+pub struct TestNode {
+    pub broker: Broker,
+    pub member: Arc<Member>,
+    place: Place,
+}
+
+/// What a node is started from, and again after it ended.
+#[derive(Clone, Debug)]
+pub struct Place {
+    disk: Arc<SimulatedDisk>,
+    address: String,
+    seeds: Vec<String>,
+}
+
+/// All of loopback leads to this machine: nobody else has the address.
+fn peer_address() -> String {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    let (process, number) = (std::process::id(), LAST.fetch_add(1, Ordering::SeqCst));
+    format!("127.{}.{}.{}:7701", 220 + process / 250 % 30, 1 + process % 250, 1 + number % 250)
+}
+
+/// Founds a cluster of three nodes. They come in the order of their numbers; [`Broker::ready`] waits until each shard
+/// is led.
+///
+/// # Panics
+///
+/// When one of them does not start.
+pub async fn start_three() -> Vec<TestNode> {
+    let seeds: Vec<String> = (0..3).map(|_| peer_address()).collect();
+    let starting = seeds.iter().map(|address| {
+        let (disk, address) = (Arc::new(SimulatedDisk::new()), address.clone());
+        start(Place { disk, address, seeds: seeds.clone() })
+    });
+    let mut nodes = join_all(starting).await;
+    nodes.sort_by_key(|node| node.broker.node());
+    nodes
+}
+
+/// Starts a node, or starts it again.
+///
+/// # Panics
+///
+/// When it does not start.
+pub async fn start(place: Place) -> TestNode {
+    let (world, dir) = (World::on(Arc::clone(&place.disk) as _), Path::new("/data"));
+    let (connections, failure) = (Connections::default(), Failure::new());
+    let options = NodeOptions {
+        listen: place.address.parse().expect("an address"),
+        address: place.address.clone(),
+        seeds: place.seeds.clone(),
+        security: Security::Plain { beyond_loopback: false },
+    };
+    let member = Member::start(&world, dir, options, connections, &failure).await;
+    let member = Arc::new(member.expect("it starts"));
+    let options = BrokerOptions {
+        node: u32::try_from(member.identity().at.node.0).expect("a small number"),
+        shards: Some(SHARDS),
+        journal: journal::Options { segment_bytes: 8 << 20, ..journal::Options::default() },
+        cluster: Some(Arc::clone(&member)),
+        failure: Some(failure),
+        ..BrokerOptions::default()
+    };
+    let broker = Broker::open(world, dir, options).await.expect("it opens");
+    TestNode { broker, member, place }
+}
+
+impl TestNode {
+    /// Ends the node, handing nothing over; [`start`] starts it again from what this answers. Nobody else may hold
+    /// its broker then.
+    pub async fn end(self) -> Place {
+        let Self { broker, member, place } = self;
+        broker.shutdown().await;
+        member.close().await;
+        place
+    }
+}
