@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tasks::Task;
 
+use crate::account::Account;
 use crate::password::same;
 use crate::principal::Principal;
 use crate::users::Users;
@@ -65,11 +66,25 @@ impl Users {
         if let Some(known) = self.log_in_at_once(&credentials, peer) {
             return known;
         }
-        let Credentials { name, password } = credentials;
-        let account = self.account(&name);
-        let secret = account.as_ref().map_or(self.secret_of_nobody(), |account| &account.secret);
+        let known = self.account(&credentials.name);
+        if self.is_right(&credentials, known.as_deref()).await {
+            return self.logged_in(&credentials.name, true, peer);
+        }
+        // Another node may have made the user, or changed the password, a moment ago.
+        let is_current = self.catch_up().await.is_ok();
+        let now = self.current_account(&credentials.name);
+        let version = |account: &Option<Arc<Account>>| account.as_ref().map(|it| it.version);
+        let is_right = is_current
+            && version(&now) != version(&known)
+            && self.is_right(&credentials, now.as_deref()).await;
+        self.logged_in(&credentials.name, is_right, peer)
+    }
+
+    async fn is_right(&self, credentials: &Credentials, account: Option<&Account>) -> bool {
+        let password = credentials.password.clone();
+        let secret = account.map_or(self.secret_of_nobody(), |account| &account.secret);
         let secret = Arc::clone(secret);
-        let is_right = match self.password_check().await {
+        match self.password_check().await {
             Some(_permit) => {
                 let workers = self.broker().workers();
                 let checked =
@@ -77,14 +92,18 @@ impl Users {
                 checked.await.unwrap_or(false) && account.is_some()
             }
             None => false,
-        };
-        self.logged_in(&name, is_right, peer)
+        }
     }
 
     /// Logs in as a user whom somebody else vouches for: the node's settings say who a client is
     /// that says no name. It must be one who exists.
-    pub fn log_in_vouched(&self, name: &str, peer: IpAddr) -> Result<Principal, LoginError> {
-        self.logged_in(name, self.exists(name), peer)
+    pub async fn log_in_vouched(&self, name: &str, peer: IpAddr) -> Result<Principal, LoginError> {
+        if !self.exists(name) {
+            let is_current = self.catch_up().await.is_ok();
+            let exists = is_current && self.current_account(name).is_some();
+            return self.logged_in(name, exists, peer);
+        }
+        self.logged_in(name, true, peer)
     }
 
     fn logged_in(&self, name: &str, is_right: bool, peer: IpAddr) -> Result<Principal, LoginError> {

@@ -1,15 +1,17 @@
 //! The documents of users: one each, with the hash of the password and the permissions in every
 //! virtual host, so that what is deleted or changed about somebody is one entry of the log.
 
+use std::sync::Arc;
+
 use broker::Broker;
-use documents::store::{delete_expecting, put, read, read_all};
+use documents::store::{delete_expecting, put, read};
 use documents::{Expect, Found, MalformedDocument, StoreError, Stored};
 
 use crate::account::{Account, AccountError, UserDocument};
 
 /// The space of their documents. It has a protocol's name because it had one when the first were
 /// written.
-const SPACE: &str = "amqp.users";
+pub(crate) const SPACE: &str = "amqp.users";
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -41,15 +43,11 @@ pub(crate) fn inconsistent(name: String, reason: &AccountError) -> OpenError {
     OpenError::Inconsistent { space: SPACE, name, reason: reason.to_string() }
 }
 
-/// What there is a document of, by name.
-pub(crate) fn all(broker: &Broker) -> Result<Vec<(String, Known)>, OpenError> {
-    let found = read_all::<UserDocument>(broker, SPACE)?.into_iter();
-    let named = found.map(|found| {
-        let name = documents::split(&found.stored.name).concat();
-        let known = decode(&name, found)?;
-        Ok((name, known))
-    });
-    named.collect()
+/// Of which users there is a document.
+pub(crate) fn names(broker: &Broker) -> Vec<Arc<str>> {
+    let catalog = broker.catalog();
+    let documents = catalog.documents(SPACE);
+    documents.map(|(name, _)| documents::split(name).concat().into()).collect()
 }
 
 /// `None`: there is no document.

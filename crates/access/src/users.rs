@@ -2,7 +2,7 @@
 //!
 //! The documents are what is kept, and memory follows them: a change is judged by the document,
 //! written under the condition that nobody else has written it since, and only then read into
-//! memory. So two changes of one user may come at the same time and none is lost, without a lock
+//! memory. What other nodes change comes the same way, by a watch of the documents. So two changes of one user may come at the same time and none is lost, without a lock
 //! that only this node would know of. Sessions hold what they may do, and look again when
 //! [`Users::changes`] says that something changed.
 //!
@@ -11,14 +11,15 @@
 //! while the settings name nobody and no document says otherwise; it can do everything in `/`, and
 //! connects from this machine only, whatever is changed about it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use base::limits::{AMQP_PASSWORD_CHECKS_AT_ONCE_MAX, AMQP_USERS_MAX};
-use broker::Broker;
+use broker::{Broker, DocumentChanges, DocumentWatch, ExecuteError};
 use documents::StoreError;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
+use tasks::Task;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use crate::account::{Account, GUEST, Granted};
@@ -58,6 +59,8 @@ struct Inner {
     checks: Semaphore,
     /// Tells sessions that a user changed.
     changed: watch::Sender<()>,
+    /// What changed in documents.
+    documents: Mutex<DocumentWatch>,
 }
 
 impl fmt::Debug for Inner {
@@ -111,51 +114,56 @@ impl From<OpenError> for UserError {
 }
 
 impl Users {
-    /// Reads what is kept, and takes away what is said of virtual hosts that are gone.
+    /// Reads what is kept, takes away what is said of virtual hosts that are gone, and follows what any node
+    /// changes from then on. `virtual_host_exists` says what this node knows by now.
     pub async fn open(
         broker: Broker,
         settings: Vec<SettingsUser>,
         virtual_host_exists: impl Fn(&str) -> bool + Send + Sync + 'static,
     ) -> Result<Self, OpenError> {
-        let mut accounts = BTreeMap::new();
         let guest = Account::guest()
             .map_err(|error| store::inconsistent(documents::join(&[GUEST]), &error.into()))?;
-        let nobody = Arc::clone(&guest.secret);
-        if settings.is_empty() {
-            accounts.insert(Arc::clone(&guest.name), Arc::new(guest));
-        }
-        let mut stale = Vec::new();
-        for (name, known) in store::all(&broker)? {
-            let Known::User(account) = known else {
-                accounts.remove(&*name);
-                continue;
-            };
-            let mut gone = account.permissions.keys().filter(|name| !virtual_host_exists(name));
-            if gone.next().is_some() {
-                stale.push(name);
-            }
-            accounts.insert(Arc::clone(&account.name), Arc::new(account));
-        }
+        let documents = Mutex::new(broker.watch_documents(&[store::SPACE]));
+        let more = broker.watch_documents(&[store::SPACE]);
         let users = Self(Arc::new(Inner {
             broker,
             settings,
             virtual_host_exists: Box::new(virtual_host_exists),
-            accounts: RwLock::new(accounts),
-            nobody,
+            accounts: RwLock::default(),
+            nobody: guest.secret,
             checks: Semaphore::new(AMQP_PASSWORD_CHECKS_AT_ONCE_MAX),
             changed: watch::Sender::new(()),
+            documents,
         }));
-        for name in stale {
+        users.0.documents.lock().take();
+        users.read_anew()?;
+        for name in users.with_missing_virtual_hosts() {
             users.forget_missing_virtual_hosts(&name).await?;
         }
+        let following = follow(Arc::downgrade(&users.0), more);
+        users.0.broker.vital(Task::AmqpUsers, following);
         Ok(users)
     }
 
+    fn with_missing_virtual_hosts(&self) -> Vec<Arc<str>> {
+        let missing = |name: &Arc<str>| !(self.0.virtual_host_exists)(name);
+        let accounts = self.0.accounts.read();
+        let stale = accounts.values().filter(|account| account.permissions.keys().any(missing));
+        stale.map(|account| Arc::clone(&account.name)).collect()
+    }
+
     async fn forget_missing_virtual_hosts(&self, name: &str) -> Result<(), OpenError> {
-        let Some(mut account) = self.current(name)? else { return Ok(()) };
-        account.permissions.retain(|name, _| (self.0.virtual_host_exists)(name));
-        store::write(&self.0.broker, &account).await?;
-        self.refresh(name)
+        loop {
+            let Some(mut account) = self.current(name)? else { return Ok(()) };
+            account.permissions.retain(|name, _| (self.0.virtual_host_exists)(name));
+            match store::write(&self.0.broker, &account).await {
+                Err(error) if error.is_conflict() => {}
+                written => {
+                    written?;
+                    return self.refresh(name);
+                }
+            }
+        }
     }
 
     /// Becomes ready when a user has changed.
@@ -179,6 +187,13 @@ impl Users {
 
     pub(crate) fn account(&self, name: &str) -> Option<Arc<Account>> {
         self.0.accounts.read().get(name).cloned()
+    }
+
+    /// The same as the documents have it now.
+    pub(crate) fn current_account(&self, name: &str) -> Option<Arc<Account>> {
+        // What cannot be read stays as it was.
+        let _ = self.refresh(name);
+        self.account(name)
     }
 
     pub(crate) fn of_settings(&self, name: &str) -> Option<&SettingsUser> {
@@ -271,6 +286,9 @@ impl Users {
         set: Permissions,
     ) -> Result<(), UserError> {
         set.compile()?;
+        if !(self.0.virtual_host_exists)(virtual_host) {
+            self.catch_up().await?;
+        }
         self.change(name, |account| {
             if !(self.0.virtual_host_exists)(virtual_host) {
                 return Err(UserError::NoSuchVirtualHost(virtual_host.to_owned()));
@@ -297,7 +315,7 @@ impl Users {
     pub async fn delete(&self, name: &str) -> Result<(), UserError> {
         self.refuse_settings(name)?;
         loop {
-            let account = self.current(name)?.ok_or_else(|| not_found(name))?;
+            let account = self.known(name).await?.ok_or_else(|| not_found(name))?;
             let deleted = if name == GUEST {
                 // Otherwise it would be back after a restart.
                 store::write_gone(&self.0.broker, &account).await
@@ -339,7 +357,7 @@ impl Users {
     ) -> Result<(), UserError> {
         self.refuse_settings(name)?;
         loop {
-            let mut account = self.current(name)?.ok_or_else(|| not_found(name))?;
+            let mut account = self.known(name).await?.ok_or_else(|| not_found(name))?;
             change(&mut account)?;
             if self.take(name, store::write(&self.0.broker, &account).await)? {
                 return Ok(());
@@ -376,6 +394,53 @@ impl Users {
         is_there.then(Account::guest)?.ok()
     }
 
+    fn take_changes(&self) {
+        // Held until memory has them: whoever comes next finds them there.
+        let documents = self.0.documents.lock();
+        let read = match documents.take() {
+            DocumentChanges::Named(names) if names.is_empty() => return,
+            DocumentChanges::All => vec![self.read_anew()],
+            DocumentChanges::Named(names) => {
+                let names = names.iter().map(|(_, name)| documents::split(name).concat());
+                names.map(|name| self.refresh(&name)).collect()
+            }
+        };
+        for error in read.into_iter().filter_map(Result::err) {
+            // A later version may have written it: what was known of the user goes on.
+            tracing::error!(%error, "a user cannot be read");
+        }
+        self.0.changed.send_replace(());
+    }
+
+    /// Reads all users into memory.
+    fn read_anew(&self) -> Result<(), OpenError> {
+        let mut names: BTreeSet<Arc<str>> = self.0.accounts.read().keys().cloned().collect();
+        names.insert(Arc::from(GUEST));
+        names.extend(store::names(&self.0.broker));
+        names.iter().try_for_each(|name| self.refresh(name))
+    }
+
+    /// Memory has what all nodes have changed before the call, when this returns. What this node does not know may
+    /// be there all the same, since another node made it a moment ago.
+    pub async fn catch_up(&self) -> Result<(), UserError> {
+        if self.0.broker.is_alone() {
+            return Ok(());
+        }
+        let current = self.0.broker.catalog_is_current().await;
+        current.map_err(|error| UserError::Storage(ExecuteError::from(error).into()))?;
+        self.take_changes();
+        Ok(())
+    }
+
+    /// A user, also one that another node made a moment ago.
+    async fn known(&self, name: &str) -> Result<Option<Account>, UserError> {
+        if let Some(account) = self.current(name)? {
+            return Ok(Some(account));
+        }
+        self.catch_up().await?;
+        Ok(self.current(name)?)
+    }
+
     /// Reads a user into memory. The document is read under the lock, so that what is older never
     /// takes the place of what is newer.
     fn refresh(&self, name: &str) -> Result<(), OpenError> {
@@ -392,6 +457,15 @@ impl Users {
             }
         }
         Ok(())
+    }
+}
+
+/// Takes over what any node changes, until the users are gone.
+async fn follow(users: Weak<Inner>, documents: DocumentWatch) {
+    while documents.changed().await {
+        documents.take();
+        let Some(users) = users.upgrade().map(Users) else { return };
+        users.take_changes();
     }
 }
 

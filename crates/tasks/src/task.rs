@@ -97,6 +97,9 @@ table! {
     AmqpStreamReader: "amqp-stream-reader", Session;
     AmqpOperation: "amqp-operation", Session;
     AmqpTopology: "amqp-topology", Process;
+    AmqpProjection: "amqp-projection", Process;
+    AmqpSweep: "amqp-sweep", Process;
+    AmqpUsers: "amqp-users", Process;
     AmqpSessionEnd: "amqp-session-end", Request;
     AmqpPassword: "amqp-password", Request;
 }

@@ -182,10 +182,6 @@ fn declare_a_queue(broker: &Broker) {
     assert!(declared.is_err(), "nobody is left to answer");
 }
 
-fn terminate(broker: &Broker) {
-    broker.signal(Signal::TERM);
-}
-
 /// A command whose broker goes away under it.
 fn run_unheeded(broker: &Broker, arguments: &[&str]) {
     let mut child = broker
@@ -255,13 +251,16 @@ vital! {
     journal_preparer: JournalPreparer, by_itself;
     journal_sealer: JournalSealer, fill_segments;
     journal_reader: JournalReader, look_up_a_time;
-    journal_closing: JournalClosing, terminate;
+    journal_closing: JournalClosing, |broker| broker.signal(Signal::TERM);
     kafka_listener: KafkaListener, by_itself;
     kafka_group_timers: KafkaGroupTimers, by_itself;
     kafka_offset_expiry: KafkaOffsetExpiry, by_itself;
     amqp_listener: AmqpListener, by_itself;
     amqp_queue_expiry: AmqpQueueExpiry, by_itself;
     amqp_topology: AmqpTopology, declare_a_queue;
+    amqp_projection: AmqpProjection, by_itself;
+    amqp_sweep: AmqpSweep, by_itself;
+    amqp_users: AmqpUsers, by_itself;
 }
 
 /// Those whose tests are below.
