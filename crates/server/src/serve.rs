@@ -210,7 +210,7 @@ async fn declared(broker: &Broker, settings: &Settings) -> Result<(Topology, Use
     let router = gateway_amqp::dead_letter::Router::new(&topology);
     broker.set_dead_letter_router(gateway_amqp::dead_letter::SCHEME, Arc::new(router));
     let known = topology.clone();
-    let known = move |name: &str| known.vhost(name).is_some();
+    let known = move |name: &str| known.has_vhost(name);
     let users = Users::open(broker.clone(), settings.amqp_users.clone(), known).await?;
     Ok((topology, users))
 }

@@ -1,21 +1,21 @@
-//! Bindings of a virtual host in memory: how one is planned, so that its document can be written
-//! first, and carried out. As pure as [`crate::entities`], whose other half it is.
+//! Bindings of a virtual host in memory: how one is planned, which its document then says, and how memory follows
+//! that. As pure as [`crate::entities`], whose other half it is.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base::HashMap;
+use base::{HashMap, HashSet};
 use bytes::Bytes;
 use documents::Stored;
 use routing::Target;
 use values::Table;
 
 use crate::Destination;
-use crate::entities::{Entities, Removed};
+use crate::entities::Entities;
 use crate::exchange::Exchange;
-use crate::matched::{Matched, matched};
+use crate::matched::matched;
 use crate::store::{
-    BINDINGS, BINDINGS_PER_DOCUMENT, BindingDocument, BindingsDocument, bindings_name,
+    BINDINGS, BINDINGS_PER_DOCUMENT, BindingDocument, BindingsDocument, Ends, bindings_name,
 };
 
 /// A binding besides its two ends.
@@ -31,7 +31,7 @@ pub(crate) struct BindingKey {
 pub(crate) struct Pair {
     /// And the document that each is in.
     pub(crate) bindings: HashMap<Arc<BindingKey>, u32>,
-    /// Documents by number; none where the bindings are not kept.
+    /// Documents by number.
     pub(crate) chunks: BTreeMap<u32, Chunk>,
 }
 
@@ -41,19 +41,23 @@ pub(crate) struct Chunk {
     pub(crate) version: u64,
 }
 
-/// A binding that is about to be made or removed.
+/// A document of bindings as it is to be.
 #[derive(Debug)]
 pub(crate) struct BindingPlan {
-    pub(crate) source: Arc<str>,
-    pub(crate) destination: Destination,
-    binding: Arc<BindingKey>,
-    matched: Matched,
-    chunk: u32,
-    /// The document as it will be; `None` where the binding is not kept.
-    pub(crate) document: Option<(String, BindingsDocument)>,
-    /// The document as it is.
-    pub(crate) present: Option<Stored>,
-    generations: (u64, u64),
+    pub(crate) name: String,
+    pub(crate) document: BindingsDocument,
+    /// The version of the document as memory has it; `None`: it has none.
+    pub(crate) version: Option<u64>,
+    pub(crate) ends: Ends,
+    /// It is the pair's only document.
+    pub(crate) is_last: bool,
+}
+
+impl BindingPlan {
+    pub(crate) fn stored(&self) -> Stored {
+        let (name, version) = (self.name.clone(), self.version.unwrap_or(0));
+        Stored { space: BINDINGS, name, version }
+    }
 }
 
 /// A binding as it is listed.
@@ -85,7 +89,6 @@ impl Entities {
         destination: &Destination,
         key: &str,
         arguments: &Table,
-        matched: Matched,
     ) -> Option<BindingPlan> {
         let binding = BindingKey { key: key.into(), arguments: arguments.to_bytes() };
         let pair = self.pairs.get(&(Arc::clone(&source.name), destination.clone()));
@@ -97,13 +100,9 @@ impl Entities {
             pair.chunks.iter().rev().find(room).map(|(number, _)| *number)
         });
         let next = || pair.and_then(|pair| pair.chunks.keys().last()).map_or(0, |last| last + 1);
-        let chunk = room.unwrap_or_else(next);
-        let mut plan = self.plan(source, destination, Arc::new(binding), matched, chunk);
-        if let Some((_, document)) = &mut plan.document {
-            document
-                .bindings
-                .push(BindingDocument { key: key.into(), arguments: arguments.clone() });
-        }
+        let mut plan = self.plan(source, destination, room.unwrap_or_else(next))?;
+        let made = BindingDocument { key: key.into(), arguments: arguments.clone() };
+        plan.document.bindings.push(made);
         Some(plan)
     }
 
@@ -114,163 +113,162 @@ impl Entities {
         destination: &Destination,
         key: &str,
         arguments: &Table,
-        matched: Matched,
     ) -> Option<BindingPlan> {
         let binding = BindingKey { key: key.into(), arguments: arguments.to_bytes() };
         let pair = self.pairs.get(&(Arc::clone(&source.name), destination.clone()))?;
         let chunk = *pair.bindings.get(&binding)?;
-        let mut plan = self.plan(source, destination, Arc::new(binding), matched, chunk);
-        if let Some((_, document)) = &mut plan.document {
-            let encoded = &plan.binding.arguments;
-            document
-                .bindings
-                .retain(|kept| kept.key != key || kept.arguments.to_bytes() != *encoded);
-        }
+        let mut plan = self.plan(source, destination, chunk)?;
+        let other = |kept: &BindingDocument| {
+            kept.key != key || kept.arguments.to_bytes() != binding.arguments
+        };
+        plan.document.bindings.retain(other);
         Some(plan)
     }
 
+    /// The document of this number, to be changed.
     fn plan(
         &self,
         source: &Exchange,
         destination: &Destination,
-        binding: Arc<BindingKey>,
-        matched: Matched,
-        chunk: u32,
-    ) -> BindingPlan {
+        number: u32,
+    ) -> Option<BindingPlan> {
+        let ends = self.ends(source, destination)?;
         let pair = self.pairs.get(&(Arc::clone(&source.name), destination.clone()));
-        let document = (source.durable && self.is_durable(destination)).then(|| {
-            let name = bindings_name(&self.vhost, &source.name, destination, chunk);
-            let held = pair.and_then(|pair| pair.chunks.get(&chunk));
-            let held = held.into_iter().flat_map(|held| &held.bindings).map(|binding| {
-                let arguments = Table::decode(&binding.arguments).unwrap_or_default();
-                BindingDocument { key: binding.key.to_string(), arguments }
-            });
-            (name, BindingsDocument { bindings: held.collect() })
+        let chunk = pair.and_then(|pair| pair.chunks.get(&number));
+        let held = chunk.into_iter().flat_map(|chunk| &chunk.bindings).map(|binding| {
+            let arguments = Table::decode(&binding.arguments).unwrap_or_default();
+            BindingDocument { key: binding.key.to_string(), arguments }
         });
-        let present = document.as_ref().and_then(|(name, _)| {
-            let chunk = pair?.chunks.get(&chunk)?;
-            let version = chunk.version;
-            Some(Stored { space: BINDINGS, name: name.clone(), version })
+        Some(BindingPlan {
+            name: bindings_name(&self.vhost, &source.name, destination, number),
+            document: BindingsDocument { bindings: held.collect(), ends: Some(ends) },
+            version: chunk.map(|chunk| chunk.version),
+            ends,
+            is_last: pair.is_none_or(|pair| pair.chunks.keys().all(|known| *known == number)),
+        })
+    }
+
+    /// The documents of all bindings to a queue, or to and from an exchange, and their versions.
+    pub(crate) fn chunks_of(&self, end: &Destination) -> Vec<(String, u64)> {
+        let (sources, destinations) = match end {
+            Destination::Queue(name) => {
+                (self.queue_entry(name).and_then(|entry| entry.sources.as_deref()), None)
+            }
+            Destination::Exchange(name) => {
+                let entry = self.exchanges.get(name);
+                (entry.map(|entry| &entry.sources), entry.map(|entry| &entry.destinations))
+            }
+        };
+        let to = sources.into_iter().flatten().map(|source| (Arc::clone(source), end.clone()));
+        let name = match end {
+            Destination::Queue(name) | Destination::Exchange(name) => name,
+        };
+        let from = destinations.into_iter().flatten();
+        let from = from.map(|destination| (Arc::clone(name), destination.clone()));
+        let pairs = to.chain(from).filter_map(|pair| Some((self.pairs.get(&pair)?, pair)));
+        let chunks = pairs.flat_map(|(known, (source, destination))| {
+            let named = |(number, chunk): (&u32, &Chunk)| {
+                (bindings_name(&self.vhost, &source, &destination, *number), chunk.version)
+            };
+            known.chunks.iter().map(named).collect::<Vec<_>>()
         });
-        BindingPlan {
-            source: Arc::clone(&source.name),
-            destination: destination.clone(),
-            binding,
-            matched,
-            chunk,
-            document,
-            present,
-            generations: (source.generation, self.generation(destination)),
-        }
+        chunks.collect()
     }
 
-    fn is_durable(&self, destination: &Destination) -> bool {
-        match destination {
-            Destination::Queue(name) => self.queue(name).is_some_and(|queue| queue.durable),
-            Destination::Exchange(name) => self.exchange(name).is_some_and(|x| x.durable),
-        }
+    /// What tells the ends from others of their names; `None`: the destination is not there.
+    pub(crate) fn ends(&self, source: &Exchange, destination: &Destination) -> Option<Ends> {
+        let destination = match destination {
+            Destination::Queue(name) => u64::from(self.queue(name)?.topic.0),
+            Destination::Exchange(name) => self.exchange(name)?.version,
+        };
+        Some(Ends { source: source.version, destination })
     }
 
-    fn generation(&self, destination: &Destination) -> u64 {
-        match destination {
-            Destination::Queue(name) => self.queue(name).map_or(0, |q| u64::from(q.topic.0) + 1),
-            Destination::Exchange(name) => self.exchange(name).map_or(0, |x| x.generation),
-        }
+    /// Makes memory what a document of bindings says. `false`: it is not of the ends that are there, so that
+    /// nothing is routed by it.
+    pub(crate) fn set_chunk(
+        &mut self,
+        source: &Arc<str>,
+        destination: &Destination,
+        number: u32,
+        document: Option<(BindingsDocument, u64)>,
+    ) -> bool {
+        let Some((document, version)) = document else {
+            self.change_chunk(source, destination, number, Vec::new(), 0);
+            return true;
+        };
+        let ends = self.exchange(source).and_then(|exchange| self.ends(exchange, destination));
+        let is_theirs =
+            ends.is_some_and(|ends| document.ends.is_none_or(|document| document == ends));
+        let bindings = document.bindings.into_iter().filter(|_| is_theirs);
+        let bindings = bindings.map(|BindingDocument { key, arguments }| {
+            Arc::new(BindingKey { key: key.into(), arguments: arguments.to_bytes() })
+        });
+        self.change_chunk(source, destination, number, bindings.collect(), version);
+        is_theirs
     }
 
-    /// Carries out a plan whose document, if it has one, is durable with this version. `false`:
-    /// one of the ends is gone, and nothing was done.
-    pub(crate) fn bind(&mut self, plan: &BindingPlan, version: u64) -> bool {
-        let Some((node, target)) = self.ends(plan) else { return false };
-        self.network.bind(node, plan.matched.arguments(&plan.binding.key), target);
-        let pair = (Arc::clone(&plan.source), plan.destination.clone());
-        let pair = self.pairs.entry(pair).or_default();
-        pair.bindings.insert(Arc::clone(&plan.binding), plan.chunk);
-        if plan.document.is_some() {
-            let chunk = pair.chunks.entry(plan.chunk).or_default();
-            chunk.bindings.push(Arc::clone(&plan.binding));
-            chunk.version = version;
-        }
-        if let Some(entry) = self.exchanges.get_mut(&plan.source) {
-            entry.destinations.insert(plan.destination.clone());
-        }
-        self.sources_of(&plan.destination).map(|sources| sources.insert(Arc::clone(&plan.source)));
-        true
-    }
-
-    /// As [`Self::bind`]; `version` is the document's, or `None` if that is deleted.
-    pub(crate) fn unbind(&mut self, plan: &BindingPlan, version: Option<u64>) -> Removed {
-        let mut removed = Removed::default();
-        let Some((node, target)) = self.ends(plan) else { return removed };
-        self.network.unbind(node, plan.matched.arguments(&plan.binding.key), target);
-        let name = (Arc::clone(&plan.source), plan.destination.clone());
-        let Some(pair) = self.pairs.get_mut(&name) else { return removed };
-        pair.bindings.remove(&plan.binding);
-        match (version, pair.chunks.get_mut(&plan.chunk)) {
-            (Some(version), Some(chunk)) => {
-                chunk.bindings.retain(|binding| *binding != plan.binding);
-                chunk.version = version;
+    fn change_chunk(
+        &mut self,
+        source: &Arc<str>,
+        destination: &Destination,
+        number: u32,
+        bindings: Vec<Arc<BindingKey>>,
+        version: u64,
+    ) {
+        let Some((node, target)) = self.places(source, destination) else { return };
+        let Some(kind) = self.exchange(source).map(Exchange::matching) else { return };
+        let name = (Arc::clone(source), destination.clone());
+        let pair = self.pairs.entry(name.clone()).or_default();
+        let before = pair.chunks.remove(&number).unwrap_or_default().bindings;
+        let stay: HashSet<Arc<BindingKey>> = bindings.iter().cloned().collect();
+        // What was understood when it was made is understood now.
+        let reading = |binding: &BindingKey| {
+            let arguments = Table::decode(&binding.arguments).unwrap_or_default();
+            matched(&kind, &binding.key, &arguments).ok()
+        };
+        let gone: Vec<_> = before.into_iter().filter(|binding| !stay.contains(binding)).collect();
+        for gone in &gone {
+            pair.bindings.remove(gone);
+            if let Some(matched) = reading(gone) {
+                self.network.unbind(node, matched.arguments(&gone.key), target);
             }
-            _ => {
-                pair.chunks.remove(&plan.chunk);
+        }
+        for binding in &bindings {
+            if pair.bindings.insert(Arc::clone(binding), number).is_none()
+                && let Some(matched) = reading(binding)
+            {
+                self.network.bind(node, matched.arguments(&binding.key), target);
             }
         }
-        if !pair.bindings.is_empty() {
-            return removed;
+        if !bindings.is_empty() {
+            pair.chunks.insert(number, Chunk { bindings, version });
         }
-        self.pairs.remove(&name);
-        self.sources_of(&plan.destination).map(|sources| sources.remove(&plan.source));
-        let mut orphans = Vec::new();
-        self.forget_destination(&plan.source, &plan.destination, &mut removed, &mut orphans);
-        while let Some(orphan) = orphans.pop() {
-            self.remove_one_exchange(&orphan, &mut removed, &mut orphans);
+        let is_bound = !pair.chunks.is_empty();
+        if !is_bound {
+            self.pairs.remove(&name);
         }
-        removed
+        if let Some(entry) = self.exchanges.get_mut(source) {
+            match is_bound {
+                true => entry.destinations.insert(destination.clone()),
+                false => entry.destinations.remove(destination),
+            };
+        }
+        if let Some(sources) = self.sources_of(destination) {
+            match is_bound {
+                true => sources.insert(Arc::clone(source)),
+                false => sources.remove(source),
+            };
+        }
     }
 
-    /// The ends of a planned binding, if they are still the ones that it was planned for.
-    fn ends(&self, plan: &BindingPlan) -> Option<(routing::NodeId, Target)> {
-        let source = self.exchange(&plan.source)?;
-        if plan.generations != (source.generation, self.generation(&plan.destination)) {
-            return None;
-        }
-        let target = match &plan.destination {
+    /// Where both ends are in the network.
+    fn places(&self, source: &str, destination: &Destination) -> Option<(routing::NodeId, Target)> {
+        let source = self.exchange(source)?.node;
+        let target = match destination {
             Destination::Queue(name) => Target::Sink(self.network.sink_named(name)?),
             Destination::Exchange(name) => Target::Node(self.exchange(name)?.node),
         };
-        Some((source.node, target))
-    }
-
-    /// Takes bindings that were read from a document; those whose ends are not there are left.
-    pub(crate) fn restore(
-        &mut self,
-        source: &str,
-        destination: &Destination,
-        chunk: u32,
-        document: BindingsDocument,
-        version: u64,
-    ) -> bool {
-        let Some(exchange) = self.exchange(source) else { return false };
-        let kind = exchange.matching();
-        if self.generation(destination) == 0 {
-            return false;
-        }
-        let mut plans = Vec::new();
-        for BindingDocument { key, arguments } in document.bindings {
-            let Ok(matched) = matched(&kind, &key, &arguments) else { continue };
-            let binding = BindingKey { key: key.into(), arguments: arguments.to_bytes() };
-            let binding = Arc::new(binding);
-            plans.push(BindingPlan {
-                source: Arc::clone(&exchange.name),
-                destination: destination.clone(),
-                binding,
-                matched,
-                chunk,
-                document: Some((String::new(), BindingsDocument::default())),
-                present: None,
-                generations: (exchange.generation, self.generation(destination)),
-            });
-        }
-        plans.iter().all(|plan| self.bind(plan, version))
+        Some((source, target))
     }
 }

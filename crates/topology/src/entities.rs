@@ -1,12 +1,10 @@
 //! The entities of one vhost in memory: who exists, who is bound to whom, and the network that
-//! messages are routed through. Pure: it says what changes and which documents follow, and touches
-//! neither disk nor broker.
+//! messages are routed through. Pure: it is what documents say, and touches neither disk nor broker.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use base::{HashMap, HashSet, TopicId};
-use documents::Stored;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use routing::{Network, NodeOptions, SinkId, Target};
 use tasks::{Entered, Task};
@@ -19,7 +17,6 @@ use crate::exchange::Exchange;
 use crate::matched::matched;
 use crate::policy::{Policies, Subject};
 use crate::queue::Queue;
-use crate::store::{self, EXCHANGES, QUEUES};
 
 #[derive(Debug)]
 pub(crate) struct Entities {
@@ -31,7 +28,6 @@ pub(crate) struct Entities {
     /// Which queue has this topic.
     topics: HashMap<TopicId, SinkId>,
     pub(crate) policies: Policies,
-    next_generation: u64,
 }
 
 /// A entities that sessions share.
@@ -82,24 +78,16 @@ pub(crate) struct Entry {
     /// What is bound to it.
     pub(crate) destinations: HashSet<Destination>,
     /// The exchanges that it is bound to.
-    sources: HashSet<Arc<str>>,
+    pub(crate) sources: HashSet<Arc<str>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct QueueEntry {
     pub(crate) queue: Arc<Queue>,
     /// The exchanges that it is bound to. Most queues are bound to none but the default one.
-    sources: Option<Box<HashSet<Arc<str>>>>,
+    pub(crate) sources: Option<Box<HashSet<Arc<str>>>>,
     /// Of its document; 0 if it has none.
-    version: u64,
-}
-
-/// What became of a removal: documents to delete, and queues that are out of the way.
-#[derive(Debug, Default)]
-pub(crate) struct Removed {
-    pub(crate) documents: Vec<Stored>,
-    /// Exchanges that went because nothing was bound to them any more.
-    pub(crate) auto_deleted: Vec<Arc<str>>,
+    pub(crate) version: u64,
 }
 
 impl Entities {
@@ -111,7 +99,6 @@ impl Entities {
             pairs: HashMap::default(),
             topics: HashMap::default(),
             policies: Policies::default(),
-            next_generation: 1,
         }
     }
 
@@ -127,8 +114,6 @@ impl Entities {
 
     /// Takes an exchange whose name is free. Its place in the network is made here.
     pub(crate) fn add_exchange(&mut self, mut exchange: Exchange) {
-        self.next_generation += 1;
-        exchange.generation = self.next_generation;
         let kind =
             if exchange.name.is_empty() { routing::Kind::Names } else { exchange.matching() };
         exchange.node = self.network.add_node(&exchange.name, &kind, NodeOptions::default());
@@ -158,90 +143,36 @@ impl Entities {
         self.exchanges.get(name).is_some_and(|entry| !entry.destinations.is_empty())
     }
 
-    pub(crate) fn remove_exchange(&mut self, name: &str) -> Removed {
-        let mut removed = Removed::default();
-        let mut waiting = vec![Arc::from(name)];
-        while let Some(name) = waiting.pop() {
-            self.remove_one_exchange(&name, &mut removed, &mut waiting);
-        }
-        removed
-    }
-
-    pub(crate) fn remove_one_exchange(
-        &mut self,
-        name: &Arc<str>,
-        removed: &mut Removed,
-        orphans: &mut Vec<Arc<str>>,
-    ) {
+    /// Takes an exchange away, and all that leads to it and from it.
+    pub(crate) fn remove_exchange(&mut self, name: &str) {
         let Some(entry) = self.exchanges.remove(name) else { return };
+        let name = &entry.exchange.name;
         for destination in entry.destinations {
-            let pair = (Arc::clone(name), destination);
-            self.drop_pair(&pair, removed);
-            self.sources_of(&pair.1).map(|sources| sources.remove(name));
+            if let Some(sources) = self.sources_of(&destination) {
+                sources.remove(name);
+            }
+            self.pairs.remove(&(Arc::clone(name), destination));
         }
         let destination = Destination::Exchange(Arc::clone(name));
         let target = Target::Node(entry.exchange.node);
         for source in entry.sources {
-            self.detach(&source, &destination, target, removed, orphans);
-        }
-        if entry.exchange.version != 0 {
-            removed.documents.push(Stored {
-                space: EXCHANGES,
-                name: documents::join(&[&self.vhost, name]),
-                version: entry.exchange.version,
-            });
+            self.detach(&source, &destination, target);
         }
         self.network.remove_node(entry.exchange.node);
     }
 
     /// Takes away all bindings of `source` to a destination that goes.
-    fn detach(
-        &mut self,
-        source: &Arc<str>,
-        destination: &Destination,
-        target: Target,
-        removed: &mut Removed,
-        orphans: &mut Vec<Arc<str>>,
-    ) {
-        let pair = (Arc::clone(source), destination.clone());
-        if let Some((entry, known)) = self.exchanges.get(source).zip(self.pairs.get(&pair)) {
-            let (kind, node) = (entry.exchange.matching(), entry.exchange.node);
-            for binding in known.bindings.keys() {
-                // It was understood when it was made.
-                let arguments = Table::decode(&binding.arguments).unwrap_or_default();
-                if let Ok(matched) = matched(&kind, &binding.key, &arguments) {
-                    self.network.unbind(node, matched.arguments(&binding.key), target);
-                }
+    fn detach(&mut self, source: &Arc<str>, destination: &Destination, target: Target) {
+        let pair = self.pairs.remove(&(Arc::clone(source), destination.clone()));
+        let Some((entry, known)) = self.exchanges.get_mut(source).zip(pair) else { return };
+        entry.destinations.remove(destination);
+        let (kind, node) = (entry.exchange.matching(), entry.exchange.node);
+        for binding in known.bindings.keys() {
+            // It was understood when it was made.
+            let arguments = Table::decode(&binding.arguments).unwrap_or_default();
+            if let Ok(matched) = matched(&kind, &binding.key, &arguments) {
+                self.network.unbind(node, matched.arguments(&binding.key), target);
             }
-        }
-        self.drop_pair(&pair, removed);
-        self.forget_destination(source, destination, removed, orphans);
-    }
-
-    fn drop_pair(&mut self, pair: &(Arc<str>, Destination), removed: &mut Removed) {
-        let Some(known) = self.pairs.remove(pair) else { return };
-        for (number, chunk) in known.chunks {
-            removed.documents.push(Stored {
-                space: store::BINDINGS,
-                name: store::bindings_name(&self.vhost, &pair.0, &pair.1, number),
-                version: chunk.version,
-            });
-        }
-    }
-
-    /// The last binding of `source` to a destination is gone; maybe its very last.
-    pub(crate) fn forget_destination(
-        &mut self,
-        source: &Arc<str>,
-        destination: &Destination,
-        removed: &mut Removed,
-        orphans: &mut Vec<Arc<str>>,
-    ) {
-        let Some(entry) = self.exchanges.get_mut(source) else { return };
-        let had = entry.destinations.remove(destination);
-        if had && entry.destinations.is_empty() && entry.exchange.auto_delete {
-            removed.auto_deleted.push(Arc::clone(source));
-            orphans.push(Arc::clone(source));
         }
     }
 
@@ -270,6 +201,10 @@ impl Entities {
         self.network.sink(sink).map(|entry| &entry.queue)
     }
 
+    pub(crate) fn queue_entry(&self, name: &str) -> Option<&QueueEntry> {
+        self.network.sink(self.network.sink_named(name)?)
+    }
+
     pub(crate) fn queues(&self) -> impl Iterator<Item = &Arc<Queue>> {
         self.network.sinks().map(|entry| &entry.queue)
     }
@@ -284,31 +219,18 @@ impl Entities {
         self.topics.insert(topic, sink);
     }
 
-    pub(crate) fn remove_queue(&mut self, name: &str) -> Option<Removed> {
+    /// Takes a queue away, and all that leads to it.
+    pub(crate) fn remove_queue(&mut self, name: &str) -> Option<Arc<Queue>> {
         let sink = self.network.sink_named(name)?;
         let entry = self.network.sink_mut(sink)?;
-        let (queue, version) = (Arc::clone(&entry.queue), entry.version);
-        let sources = entry.sources.take();
-        let mut removed = Removed::default();
-        let mut orphans = Vec::new();
+        let (queue, sources) = (Arc::clone(&entry.queue), entry.sources.take());
         let destination = Destination::Queue(Arc::clone(&queue.name));
         for source in sources.into_iter().flat_map(|sources| *sources) {
-            let target = Target::Sink(sink);
-            self.detach(&source, &destination, target, &mut removed, &mut orphans);
-        }
-        while let Some(orphan) = orphans.pop() {
-            self.remove_one_exchange(&orphan, &mut removed, &mut orphans);
+            self.detach(&source, &destination, Target::Sink(sink));
         }
         self.network.remove_sink(sink);
         self.topics.remove(&queue.topic);
         queue.set_deleted();
-        if version != 0 {
-            removed.documents.push(Stored {
-                space: QUEUES,
-                name: documents::join(&[&self.vhost, name]),
-                version,
-            });
-        }
-        Some(removed)
+        Some(queue)
     }
 }

@@ -53,6 +53,8 @@ pub enum ChangeError {
     DefaultVirtualHost,
     #[error("no {0}")]
     NotFound(Entity),
+    #[error("vhost '{0}' is deleted")]
+    VirtualHostGone(String),
     /// It has another owner.
     #[error("{0} is locked by its owner")]
     Locked(Entity),

@@ -83,9 +83,7 @@ pub struct Exchange {
     pub policy: Option<Arc<str>>,
     pub operator_policy: Option<Arc<str>>,
     pub(crate) node: NodeId,
-    /// Tells it from one that had its name before.
-    pub(crate) generation: u64,
-    /// Of its document; 0 if it has none.
+    /// Of its document, which tells it from one that had its name before; 0: every vhost has it.
     pub(crate) version: u64,
     /// Who gets what it matches nothing for: its argument, or its policy.
     pub(crate) alternate: Option<Arc<str>>,
@@ -104,7 +102,6 @@ impl Exchange {
             policy: None,
             operator_policy: None,
             node: NodeId(0),
-            generation: 0,
             version,
             alternate: None,
         }

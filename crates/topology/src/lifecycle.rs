@@ -1,5 +1,5 @@
 //! Queues that go by themselves: those that have an owner with it, and those with `x-expires`
-//! once nobody has used them for so long. One task watches over all of them; a queue is looked at
+//! once nobody has used them for so long, on whichever node ([`crate::uses`]). One task watches over all of them; a queue is looked at
 //! when it could have expired at the earliest, and not before.
 
 use std::cmp::{Ordering, Reverse};
@@ -27,6 +27,9 @@ type QueueName = (Arc<str>, Arc<str>);
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
     open: Mutex<HashMap<OwnerId, HashSet<QueueName>>>,
+    /// Queues that could not be deleted with their owners.
+    left: Mutex<Vec<(OwnerId, QueueName)>>,
+    more_left: Notify,
 }
 
 impl Owners {
@@ -37,6 +40,21 @@ impl Owners {
     /// What goes with it.
     pub(crate) fn close(&self, owner: OwnerId) -> Vec<QueueName> {
         self.open.lock().remove(&owner).into_iter().flatten().collect()
+    }
+
+    /// A queue could not be deleted with its owner: it is tried again.
+    pub(crate) fn leave(&self, owner: OwnerId, queue: QueueName) {
+        self.left.lock().push((owner, queue));
+        self.more_left.notify_one();
+    }
+
+    pub(crate) fn take_left(&self) -> Vec<(OwnerId, QueueName)> {
+        std::mem::take(&mut *self.left.lock())
+    }
+
+    /// Returns when something is left, or was a moment ago.
+    pub(crate) async fn left(&self) {
+        self.more_left.notified().await;
     }
 
     /// `false`: the owner is gone already.
@@ -90,8 +108,12 @@ impl Ord for Deadline {
 impl Expiry {
     /// Watches over a queue, if it can expire.
     pub(crate) fn watch(&self, queue: &Arc<Queue>) {
+        self.watch_since(queue, queue.unused_since().unwrap_or_else(Instant::now));
+    }
+
+    /// The same, as if it had been used last at that time.
+    fn watch_since(&self, queue: &Arc<Queue>, since: Instant) {
         let Some(expires) = queue.settings().expires_ms else { return };
-        let since = queue.unused_since().unwrap_or_else(Instant::now);
         let at = since + Duration::from_millis(expires.unsigned_abs());
         self.waiting.lock().push(Reverse(Deadline { at, queue: Arc::downgrade(queue) }));
         self.earlier.notify_one();
@@ -115,7 +137,7 @@ impl Expiry {
 }
 
 /// Whether nobody has used it for as long as its settings say.
-fn is_expired(queue: &Queue) -> bool {
+pub(crate) fn is_expired(queue: &Queue) -> bool {
     match (queue.settings().expires_ms, queue.unused_since()) {
         (Some(expires), Some(since)) => {
             since.elapsed() >= Duration::from_millis(expires.unsigned_abs())
@@ -151,13 +173,16 @@ pub(crate) async fn run(topology: Weak<Inner>, expiry: Arc<Expiry>) {
 async fn expire(topology: &Topology, expiry: &Expiry, queue: &Arc<Queue>) {
     if is_expired(queue)
         && let Some(vhost) = topology.vhost(&queue.vhost)
-        && let Err(fault) = vhost.delete_if(queue, is_expired).await
+        && let Err(fault) = vhost.end_use(queue, is_expired).await
     {
         tracing::warn!(queue = &*queue.name, vhost = &*queue.vhost, %fault, "an expired queue could not be deleted");
     }
     if queue.is_deleted() {
         return;
     }
-    // It was used meanwhile, or has a consumer: then this is looked at again in as much time.
-    expiry.watch(queue);
+    // It was used meanwhile, has a consumer, or is used on another node: it is looked at again in as much time.
+    match is_expired(queue) {
+        true => expiry.watch_since(queue, Instant::now()),
+        false => expiry.watch(queue),
+    }
 }

@@ -68,6 +68,8 @@ pub enum PolicyError {
     Setting(#[from] ConfigError),
     #[error("there is no policy '{0}'")]
     NotFound(String),
+    #[error("{0}")]
+    VirtualHost(String),
     #[error("it could not be stored: {0}")]
     Storage(#[from] documents::StoreError),
 }

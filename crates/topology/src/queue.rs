@@ -64,6 +64,14 @@ impl NewQueue<'_> {
     }
 }
 
+/// Who alone may use a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Owner {
+    Here(OwnerId),
+    /// A connection to another node, or to an earlier start of this one.
+    Elsewhere,
+}
+
 #[derive(Debug)]
 pub struct Queue {
     pub vhost: Arc<str>,
@@ -75,7 +83,7 @@ pub struct Queue {
     pub durable: bool,
     pub auto_delete: bool,
     /// The one who may use it.
-    pub owner: Option<OwnerId>,
+    pub owner: Option<Owner>,
     /// As declared, `x-queue-type` added. One for all queues that were declared so.
     pub arguments: Arc<Table>,
     /// It was declared here. Otherwise it is a topic that another protocol made.
@@ -111,7 +119,7 @@ impl Queue {
         (topic, topic_name): (TopicId, Arc<str>),
         kind: QueueKind,
         (durable, auto_delete): (bool, bool),
-        owner: Option<OwnerId>,
+        owner: Option<Owner>,
         arguments: Arc<Table>,
         declared: bool,
         settings: Arc<QueueSettings>,
@@ -181,11 +189,12 @@ impl Queue {
         self.deleted.store(true, Ordering::Release);
     }
 
-    pub fn consumer_count(&self) -> u32 {
+    /// Of this node.
+    pub(crate) fn consumers_here(&self) -> u32 {
         self.use_.lock().consumers
     }
 
-    /// A consumer came. Say [`crate::VirtualHost::consumer_left`] when it goes.
+    /// A consumer of this node came. Say [`crate::VirtualHost::consumer_left`] when it goes.
     pub fn consumer_came(&self) {
         let mut use_ = self.use_.lock();
         use_.consumers += 1;
@@ -200,8 +209,13 @@ impl Queue {
         use_.consumers == 0
     }
 
-    /// It was used otherwise than by a consumer: `basic.get`, a second declaration, a passive one.
-    pub fn used(&self) {
+    /// It goes once nobody uses it, on whichever node.
+    pub(crate) fn goes_when_unused(&self) -> bool {
+        self.auto_delete || self.settings().expires_ms.is_some()
+    }
+
+    /// It was used otherwise than by a consumer. [`crate::VirtualHost::use_queue`] says so to all nodes.
+    pub(crate) fn used(&self) {
         self.use_.lock().last = Instant::now();
     }
 
@@ -214,7 +228,7 @@ impl Queue {
     /// Whether this one may use it.
     pub(crate) fn check_owner(&self, user: OwnerId) -> Result<(), ChangeError> {
         match self.owner {
-            Some(owner) if owner != user => {
+            Some(owner) if owner != Owner::Here(user) => {
                 Err(ChangeError::Locked(Entity::queue(&self.name, &self.vhost)))
             }
             _ => Ok(()),

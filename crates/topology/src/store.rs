@@ -4,8 +4,8 @@
 //! destination: a queue with a few bindings is one document and goes in one piece, and a hundred
 //! thousand bindings are never written again because of one.
 //!
-//! Documents are written before what they describe exists (a topic) and deleted after it is gone;
-//! what a crash leaves in between is taken away at the next start ([`crate::recovery`]).
+//! What belongs together changes by one command of the log: a queue's document with its topic and its lease
+//! group, and whatever goes with the documents of what it was bound to ([`crate::removal`]).
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -24,6 +24,44 @@ pub(crate) const QUEUES: &str = "amqp.queues";
 pub(crate) const BINDINGS: &str = "amqp.bindings";
 pub(crate) const POLICIES: &str = "amqp.policies";
 pub(crate) const OPERATOR_POLICIES: &str = "amqp.operator-policies";
+pub(crate) const USES: &str = "amqp.queue-uses";
+
+/// All of them.
+pub(crate) const SPACES: &[&str] =
+    &[VHOSTS, POLICIES, OPERATOR_POLICIES, EXCHANGES, QUEUES, USES, BINDINGS];
+
+/// A start of a node: what does not survive a restart goes with it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub(crate) struct Run {
+    pub(crate) node: u32,
+    pub(crate) boot: u64,
+}
+
+/// Whom an entity goes with. Versions that did not know it kept such entities for the one node that there was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct OwnerDocument {
+    #[serde(flatten)]
+    pub(crate) run: Run,
+    /// The connection, or session, of that node which alone may use it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) connection: Option<u64>,
+}
+
+/// Says that a node uses a queue which goes once nobody does. One a queue and node.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct UseDocument {
+    #[serde(flatten)]
+    pub(crate) run: Run,
+}
+
+pub(crate) fn use_name(vhost: &str, queue: &str, node: u32) -> String {
+    documents::join(&[vhost, queue, &node.to_string()])
+}
+
+/// What names of documents begin with that are about one entity: the bindings of an exchange, the uses of a queue.
+pub(crate) fn prefix(vhost: &str, name: &str) -> String {
+    documents::join(&[vhost, name, ""])
+}
 
 pub(crate) const fn policy_space(scope: PolicyScope) -> &'static str {
     match scope {
@@ -44,6 +82,11 @@ pub(crate) struct ExchangeDocument {
     pub(crate) internal: bool,
     #[serde(with = "encoded_table")]
     pub(crate) arguments: Table,
+    /// Otherwise it goes with its owner's run.
+    #[serde(default = "usual::durable", skip_serializing_if = "bool::clone")]
+    pub(crate) durable: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) owner: Option<OwnerDocument>,
 }
 
 /// The machine keeps one in memory for each queue: what most of them have is left out.
@@ -56,7 +99,7 @@ pub(crate) struct QueueDocument {
     pub(crate) uuid: String,
     #[serde(default = "usual::kind", skip_serializing_if = "usual::is_kind")]
     pub(crate) kind: String,
-    /// Otherwise it goes when the node starts.
+    /// Otherwise it goes with its owner.
     #[serde(default = "usual::durable", skip_serializing_if = "bool::clone")]
     pub(crate) durable: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -67,6 +110,8 @@ pub(crate) struct QueueDocument {
         with = "encoded_table"
     )]
     pub(crate) arguments: Table,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) owner: Option<OwnerDocument>,
 }
 
 /// What a queue has that is declared with nothing but its name.
@@ -100,6 +145,18 @@ mod usual {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct BindingsDocument {
     pub(crate) bindings: Vec<BindingDocument>,
+    /// Which exchange and which destination it is of, so that it is of no other ones that got their names later.
+    /// Versions that did not say it deleted such documents with their ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ends: Option<Ends>,
+}
+
+/// What tells the ends of a binding from those that have their names before or after: an exchange's version, and
+/// the number of a queue's topic.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Ends {
+    pub(crate) source: u64,
+    pub(crate) destination: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -166,13 +223,19 @@ mod tests {
         arguments.push("n", 5_i64);
         let encoded = "B3gtbWF0Y2hTAAAAA2FueQFubAAAAAAAAAAF";
         let binding = BindingDocument { key: "a.b".to_owned(), arguments: arguments.clone() };
-        let text = serde_json::to_string(&BindingsDocument { bindings: vec![binding] }).unwrap();
+        let text = serde_json::to_string(&BindingsDocument {
+            bindings: vec![binding.clone()],
+            ends: None,
+        })
+        .unwrap();
         assert_eq!(text, format!(r#"{{"bindings":[{{"key":"a.b","arguments":"{encoded}"}}]}}"#));
         let exchange = ExchangeDocument {
             kind: "topic".to_owned(),
             auto_delete: true,
             internal: false,
             arguments,
+            durable: true,
+            owner: None,
         };
         let text = serde_json::to_string(&exchange).unwrap();
         let expected = format!(
@@ -180,6 +243,16 @@ mod tests {
         );
         assert_eq!(text, expected);
         assert_eq!(serde_json::to_string(&VirtualHostDocument {}).unwrap(), "{}");
+        let ends = Some(Ends { source: 7, destination: 3 });
+        let text = serde_json::to_string(&BindingsDocument { bindings: vec![], ends }).unwrap();
+        assert_eq!(text, r#"{"bindings":[],"ends":{"source":7,"destination":3}}"#);
+        let run = Run { node: 2, boot: 9 };
+        assert_eq!(serde_json::to_string(&UseDocument { run }).unwrap(), r#"{"node":2,"boot":9}"#);
+        let owner = OwnerDocument { run, connection: Some(4) };
+        let text = serde_json::to_string(&owner).unwrap();
+        assert_eq!(text, r#"{"node":2,"boot":9,"connection":4}"#);
+        assert_eq!(serde_json::from_str::<OwnerDocument>(&text).unwrap(), owner);
+        assert_eq!((&*use_name("/", "q", 2), &*prefix("/", "q")), ("%2F/q/2", "%2F/q/"));
         let (to, chunk) = (Destination::Queue("q/1".into()), 3);
         assert_eq!(bindings_name("/", "amq.topic", &to, chunk), "%2F/amq.topic/queue/q%2F1/3");
     }

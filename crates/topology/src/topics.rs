@@ -45,9 +45,9 @@ pub(crate) fn partition_count(broker: &Broker, topic: TopicId) -> Option<u32> {
     broker.catalog().topic(topic).map(|topic| topic.partition_count())
 }
 
-/// The state's own name of a topic.
-pub(crate) fn name(broker: &Broker, topic: TopicId) -> Option<Arc<str>> {
-    broker.catalog().topic(topic).map(|topic| Arc::clone(topic.name()))
+/// Whether it is the topic with this UUID.
+pub(crate) fn is_of(broker: &Broker, topic: TopicId, uuid: Uuid) -> bool {
+    broker.catalog().topic(topic).is_some_and(|topic| topic.uuid() == uuid)
 }
 
 /// The topic that a new queue is to have: under its own name, or, where Kafka's rules forbid that
@@ -68,18 +68,6 @@ pub(crate) fn plan(
             Ok(new)
         }
         Err(refusal) => Err(ExecuteError::Refused(refusal).into()),
-    }
-}
-
-pub(crate) async fn create(broker: &Broker, new: NewTopic) -> Result<TopicId, StoreError> {
-    Ok(broker.create_topic(new).await?)
-}
-
-/// Deletes a topic, which may be gone already.
-pub(crate) async fn delete(broker: &Broker, topic: TopicId) -> Result<(), StoreError> {
-    match broker.delete_topic(topic).await {
-        Ok(()) | Err(ExecuteError::Refused(Refusal::UnknownTopic { .. })) => Ok(()),
-        Err(other) => Err(other.into()),
     }
 }
 

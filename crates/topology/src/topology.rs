@@ -1,20 +1,26 @@
 //! All virtual hosts.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use base::HashMap;
-use broker::Broker;
-use documents::store::{delete, put, version};
-use documents::{Expect, StoreError, Stored};
-use parking_lot::RwLock;
+use base::limits::RUN_GONE_AFTER;
+use broker::{Broker, DocumentWatch, ExecuteError};
+use documents::{Change, Expect, StoreError};
+use parking_lot::{Mutex, RwLock};
 use tasks::Task;
 
+use crate::changing::{Attempts, Made};
 use crate::error::ChangeError;
 use crate::lifecycle::{self, OwnerId};
 use crate::names::DEFAULT_VHOST;
 use crate::recovery::{self, OpenError};
-use crate::store::{VHOSTS, VirtualHostDocument};
+use crate::store::{
+    BINDINGS, EXCHANGES, OPERATOR_POLICIES, POLICIES, QUEUES, Run, SPACES, USES, VHOSTS,
+    VirtualHostDocument,
+};
 use crate::virtual_host::{Shared, VirtualHost};
+use crate::{projection, sweep};
 
 /// All vhosts. Clones share it.
 #[derive(Clone, Debug)]
@@ -22,14 +28,28 @@ pub struct Topology(pub(crate) Arc<Inner>);
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    broker: Broker,
-    vhosts: RwLock<HashMap<Arc<str>, VirtualHost>>,
-    /// Held by whoever makes or deletes a vhost. It puts only this node's changes in order: a
-    /// deletion is of many documents and topics, which no one version could stand for.
-    changes: tokio::sync::Mutex<()>,
+    pub(crate) broker: Broker,
+    /// This node, as it was started.
+    pub(crate) run: Run,
+    pub(crate) vhosts: RwLock<HashMap<Arc<str>, VirtualHost>>,
+    /// What changed in documents. Held by whoever takes that over into memory.
+    pub(crate) watch: Mutex<DocumentWatch>,
     /// Tells sessions that a vhost went.
     changed: tokio::sync::watch::Sender<()>,
-    shared: Shared,
+    pub(crate) shared: Shared,
+    pub(crate) options: TopologyOptions,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct TopologyOptions {
+    /// A node that is not connected for so long is gone, and what went with it is deleted.
+    pub gone_after: Duration,
+}
+
+impl Default for TopologyOptions {
+    fn default() -> Self {
+        Self { gone_after: RUN_GONE_AFTER }
+    }
 }
 
 /// A topology that does not keep itself alive.
@@ -43,22 +63,39 @@ impl WeakTopology {
 }
 
 impl Topology {
-    /// Reads what is kept, takes away what does not survive a restart, and watches over queues
-    /// that expire.
+    /// Reads what is kept, takes away what does not survive a restart, follows what any node changes from then on,
+    /// and watches over queues that expire.
     pub async fn open(broker: Broker) -> Result<Self, OpenError> {
-        let shared = Shared::default();
-        let vhosts = recovery::load(&broker, &shared).await?;
-        let inner = Arc::new(Inner {
-            broker,
-            vhosts: RwLock::new(vhosts),
-            changes: tokio::sync::Mutex::new(()),
-            changed: tokio::sync::watch::Sender::new(()),
-            shared,
+        Self::open_with(broker, TopologyOptions::default()).await
+    }
+
+    pub async fn open_with(broker: Broker, options: TopologyOptions) -> Result<Self, OpenError> {
+        // A node that is alone counts no starts: any number that none had before.
+        let boot = match broker.is_alone() {
+            true => broker.entropy().uuid().as_u64_pair().0.max(1),
+            false => broker.boot(),
+        };
+        let run = Run { node: broker.node(), boot };
+        let watch = Mutex::new(broker.watch_documents(SPACES));
+        let more = broker.watch_documents(SPACES);
+        let inner = Arc::new_cyclic(|topology| {
+            let shared = Shared::new(topology.clone());
+            let mut vhosts = HashMap::default();
+            let default = VirtualHost::new(DEFAULT_VHOST, 0, &broker, &shared);
+            vhosts.insert(Arc::from(DEFAULT_VHOST), default);
+            let (vhosts, changed) = (RwLock::new(vhosts), tokio::sync::watch::Sender::new(()));
+            Inner { broker, run, vhosts, watch, changed, shared, options }
         });
+        let topology = Self(inner);
+        recovery::recover(&topology).await?;
+        let inner = &topology.0;
         let expiry = Arc::clone(&inner.shared.expiry);
-        let expiring = lifecycle::run(Arc::downgrade(&inner), expiry);
+        let expiring = lifecycle::run(Arc::downgrade(inner), expiry);
         inner.broker.vital(Task::AmqpQueueExpiry, expiring);
-        Ok(Self(inner))
+        let following = projection::run(Arc::downgrade(inner), more);
+        inner.broker.vital(Task::AmqpProjection, following);
+        inner.broker.vital(Task::AmqpSweep, sweep::run(Arc::downgrade(inner)));
+        Ok(topology)
     }
 
     pub fn downgrade(&self) -> WeakTopology {
@@ -70,52 +107,74 @@ impl Topology {
     }
 
     pub fn vhost(&self, name: &str) -> Option<VirtualHost> {
-        self.0.vhosts.read().get(name).cloned()
+        self.0.vhost(name)
+    }
+
+    /// The same, after what all nodes have changed by now: one that is not found is not there.
+    pub async fn look_for_vhost(&self, name: &str) -> Result<Option<VirtualHost>, StoreError> {
+        if let Some(vhost) = self.vhost(name) {
+            return Ok(Some(vhost));
+        }
+        self.0.broker.catalog_is_current().await.map_err(ExecuteError::from)?;
+        self.0.catch_up();
+        Ok(self.vhost(name))
+    }
+
+    /// Whether there is a vhost of this name by what this node knows, also where memory has not caught up.
+    pub fn has_vhost(&self, name: &str) -> bool {
+        let kept = documents::join(&[name]);
+        name == DEFAULT_VHOST || documents::store::version(&self.0.broker, VHOSTS, &kept).is_some()
     }
 
     /// Sorted by name.
     pub fn vhosts(&self) -> Vec<VirtualHost> {
-        let mut vhosts: Vec<_> = self.0.vhosts.read().values().cloned().collect();
+        let mut vhosts = self.0.all_vhosts();
         vhosts.sort_by(|a, b| a.name().cmp(b.name()));
         vhosts
     }
 
     /// Makes a vhost, or answers the one that is there.
     pub async fn create_vhost(&self, name: &str) -> Result<VirtualHost, StoreError> {
-        let _changing = self.0.changes.lock().await;
-        if let Some(vhost) = self.vhost(name) {
-            return Ok(vhost);
+        let mut attempts = Attempts::default();
+        loop {
+            self.0.catch_up();
+            if let Some(vhost) = self.vhost(name) {
+                return Ok(vhost);
+            }
+            // What a deleted one of this name has left.
+            self.clear(name).await?;
+            let (mut change, kept) = (Change::new(), documents::join(&[name]));
+            change.put(VHOSTS, kept, &VirtualHostDocument {}, Expect::Version(0))?;
+            for space in IN_VHOSTS {
+                change.check_under(space, documents::join(&[name, ""]), 0);
+            }
+            self.0.make(change, &mut attempts).await?;
         }
-        let kept = documents::join(&[name]);
-        put(&self.0.broker, VHOSTS, kept, &VirtualHostDocument {}, Expect::Anything).await?;
-        let vhost = VirtualHost::new(name, &self.0.broker, &self.0.shared);
-        self.0.vhosts.write().insert(Arc::from(name), vhost.clone());
-        Ok(vhost)
     }
 
     /// Deletes a vhost with all that is in it; whether it was there. The default one stays.
     pub async fn delete_vhost(&self, name: &str) -> Result<bool, ChangeError> {
-        let _changing = self.0.changes.lock().await;
         if name == DEFAULT_VHOST {
             return Err(ChangeError::DefaultVirtualHost);
         }
-        let Some(vhost) = self.vhost(name) else { return Ok(false) };
-        // Its document goes first: a crash in between leaves nothing that a client could find, and
-        // the next start takes the rest away.
-        let kept = documents::join(&[name]);
-        if let Some(version) = version(&self.0.broker, VHOSTS, &kept) {
-            delete(&self.0.broker, &Stored { space: VHOSTS, name: kept, version }).await?;
+        let mut attempts = Attempts::default();
+        loop {
+            let Some(vhost) = self.look_for_vhost(name).await? else { return Ok(false) };
+            let mut change = Change::new();
+            // It goes first, and its connections with it: nothing is made in it from then on. The rest follows;
+            // what a crash leaves of that goes before another vhost gets the name.
+            change.delete(&vhost.stored());
+            if let Made::Done = self.0.make(change, &mut attempts).await? {
+                break;
+            }
         }
-        self.0.vhosts.write().remove(name);
-        // Its connections first: what they made meanwhile would be nobody's.
-        self.note_change();
-        vhost.clear().await?;
+        self.clear(name).await?;
         Ok(true)
     }
 
-    /// Sessions look again at what is there.
-    fn note_change(&self) {
-        self.0.changed.send_replace(());
+    /// Deletes what is left of a vhost that is not there any more.
+    async fn clear(&self, name: &str) -> Result<(), StoreError> {
+        recovery::clear_vhost(&self.0, name).await
     }
 
     /// Becomes ready when a vhost is gone.
@@ -128,15 +187,53 @@ impl Topology {
         self.0.shared.owners.open(owner);
     }
 
-    /// The owner is gone. Its queues are, too, when this returns.
+    /// The owner is gone. Its queues are, too, when this returns; if it fails, they go later.
     pub async fn close_owner(&self, owner: OwnerId) -> Result<(), StoreError> {
         let queues = self.0.shared.owners.close(owner);
-        let deleted = queues.iter().map(|(vhost, queue)| async move {
-            match self.vhost(vhost) {
-                Some(vhost) => vhost.delete_owned(owner, queue).await,
-                None => Ok(()),
+        let deleted = queues.into_iter().map(|(vhost, queue)| async move {
+            let deleted = self.0.delete_owned(&vhost, &queue, owner).await;
+            if deleted.is_err() {
+                self.0.shared.owners.leave(owner, (vhost, queue));
             }
+            deleted
         });
-        futures_util::future::try_join_all(deleted).await.map(drop)
+        let deleted = futures_util::future::join_all(deleted).await;
+        deleted.into_iter().collect()
+    }
+}
+
+/// The spaces of what is in a vhost.
+pub(crate) const IN_VHOSTS: [&str; 6] =
+    [POLICIES, OPERATOR_POLICIES, EXCHANGES, QUEUES, USES, BINDINGS];
+
+impl Inner {
+    pub(crate) fn vhost(&self, name: &str) -> Option<VirtualHost> {
+        self.vhosts.read().get(name).cloned()
+    }
+
+    pub(crate) fn all_vhosts(&self) -> Vec<VirtualHost> {
+        self.vhosts.read().values().cloned().collect()
+    }
+
+    /// Whether the vhost is there still, and not only one of its name.
+    pub(crate) fn has(&self, vhost: &VirtualHost) -> bool {
+        self.vhost(vhost.name()).is_some_and(|known| known.is(vhost))
+    }
+
+    pub(crate) async fn delete_owned(
+        &self,
+        vhost: &str,
+        queue: &str,
+        owner: OwnerId,
+    ) -> Result<(), StoreError> {
+        match self.vhost(vhost) {
+            Some(vhost) => vhost.delete_owned(owner, queue).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Sessions look again at what is there.
+    pub(crate) fn note_change(&self) {
+        self.changed.send_replace(());
     }
 }

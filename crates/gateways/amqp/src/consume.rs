@@ -59,20 +59,29 @@ impl Session {
             let queue = vhost.queue(id, &name).await?;
             check_prefetch(&queue, prefetch, limited_together, no_ack)?;
             let by_offset = queue.is_stream() || offset.is_some();
-            let from = match queue.group().filter(|_| !by_offset) {
-                Some(_) if exclusive && queue.settings().single_active_consumer => {
-                    return Err(in_exclusive_use(&queue));
-                }
-                Some(group) => {
-                    let priority = consumer_priority(priority.as_ref(), &queue)?;
-                    let options = options(prefetch, no_ack, exclusive, priority);
-                    let consumed = leases.consume(group, options).await;
-                    Feed::Leases(consumed.map_err(|error| cannot_consume(&error, &queue))?)
-                }
-                None => {
-                    Feed::Stream(by_offset_from(reader, &queue, offset.as_ref(), prefetch).await?)
-                }
+            // It must not go by itself meanwhile.
+            vhost.begin_use(&queue).await?;
+            let from = async {
+                Ok(match queue.group().filter(|_| !by_offset) {
+                    Some(_) if exclusive && queue.settings().single_active_consumer => {
+                        return Err(in_exclusive_use(&queue));
+                    }
+                    Some(group) => {
+                        let priority = consumer_priority(priority.as_ref(), &queue)?;
+                        let options = options(prefetch, no_ack, exclusive, priority);
+                        let consumed = leases.consume(group, options).await;
+                        Feed::Leases(consumed.map_err(|error| cannot_consume(&error, &queue))?)
+                    }
+                    None => Feed::Stream(
+                        by_offset_from(reader, &queue, offset.as_ref(), prefetch).await?,
+                    ),
+                })
             };
+            let from: Result<Feed, Exception> = from.await;
+            if from.is_err() {
+                vhost.use_failed(&queue).await;
+            }
+            let from = from?;
             Ok(Done::Consuming { tag, queue, no_ack, from, no_wait })
         };
         self.begin(number, BasicConsume::ID, future);

@@ -8,6 +8,7 @@ use crate::codec::frame::{self, ContentHeader, FrameKind};
 use crate::codec::methods::{BasicPublish, Method, MethodId};
 use crate::errors::{Exception, ReplyCode};
 use crate::failure::{Failure, unknown_frame};
+use crate::publish::Copy;
 use crate::session::Session;
 
 /// A body as it came: slices of what the socket brought.
@@ -182,7 +183,7 @@ impl Session {
         let content = self.channels.get_mut(&number).and_then(|channel| channel.content.take());
         let Some(content) = content else { return Ok(()) };
         self.contents -= 1;
-        self.publish(number, &content).map_err(|exception| Failure {
+        self.publish(number, content, Copy::AsItIs).map_err(|exception| Failure {
             channel: number,
             method: BasicPublish::ID,
             exception,

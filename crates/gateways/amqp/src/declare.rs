@@ -64,10 +64,10 @@ impl Session {
         }
         let future = async move {
             if passive {
-                exchanges::check(&vhost, &name)?;
+                exchanges::check(&vhost, &name).await?;
             } else {
                 if let Some(alternate) = text(&arguments, "alternate-exchange")
-                    && exchanges::check(&vhost, &name).is_err()
+                    && exchanges::check(&vhost, &name).await.is_err()
                 {
                     let own = Resource::exchange(&name, vhost.name());
                     check_forwarding(&rights, own, alternate)?;
@@ -167,7 +167,7 @@ impl Session {
         let future = async move {
             let queue = if passive {
                 let queue = queues::find(&vhost, id, &name).await?;
-                queue.used();
+                vhost.use_queue(&queue).await?;
                 queue
             } else {
                 if let Some(dead_letters) = text(&arguments, "x-dead-letter-exchange")
@@ -186,7 +186,7 @@ impl Session {
                 queues::declare(&vhost, id, declaration).await?
             };
             let messages = if no_wait { 0 } else { vhost.message_count(&queue).await };
-            let consumers = queue.consumer_count();
+            let consumers = if no_wait { 0 } else { vhost.consumer_count(&queue).await };
             Ok(Done::Declared { queue: Arc::clone(&queue.name), messages, consumers, no_wait })
         };
         self.begin(number, QueueDeclare::ID, future);

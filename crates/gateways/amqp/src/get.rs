@@ -33,7 +33,7 @@ impl Session {
                 );
                 return Err(Exception::new(ReplyCode::ResourceLocked, text));
             }
-            queue.used();
+            vhost.use_queue(&queue).await?;
             // What its publisher has a confirm for must be found.
             gateway.broker.acknowledged_is_readable(queue.topic).await;
             let options = TakeOptions { records_max: 1, ..TakeOptions::default() };

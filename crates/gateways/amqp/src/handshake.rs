@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use access::{Credentials, LoginError, Principal, sasl};
 use tokio::time::Instant;
+use topology::VirtualHost;
 
 use crate::codec::fields::{EncodedTable, LongString};
 use crate::codec::frame::PROTOCOL_HEADER_0_9;
@@ -130,8 +131,12 @@ impl Session {
             "AMQPLAIN" => amqplain(response)?,
             mechanism @ "ANONYMOUS" if self.gateway.options.anonymous_user.is_some() => {
                 let name = self.gateway.options.anonymous_user.clone().unwrap_or_default();
-                let login = users.log_in_vouched(&name, peer);
-                self.logged_in(mechanism, login);
+                let (users, mechanism) = (users.clone(), mechanism.to_owned());
+                let vouched = async move {
+                    let login = users.log_in_vouched(&name, peer).await;
+                    Ok(Done::LoggedIn { mechanism, login })
+                };
+                self.begin(0, ConnectionStartOk::ID, vouched);
                 return Ok(());
             }
             other => {
@@ -211,9 +216,27 @@ impl Session {
 
     fn open(&mut self, open: &ConnectionOpen<'_>) -> Result<(), Exception> {
         let name = open.virtual_host;
-        let vhost = self.gateway.topology.vhost(name).ok_or_else(|| {
-            Exception::new(ReplyCode::NotAllowed, format!("vhost {name} not found"))
-        })?;
+        let granted = self.principal.as_ref().is_some_and(|it| it.grant(name).is_some());
+        if let Some(vhost) = self.gateway.topology.vhost(name).filter(|_| granted) {
+            return self.open_vhost(name, vhost);
+        }
+        // Another node may have made it, or allowed it, a moment ago.
+        let (topology, users) = (self.gateway.topology.clone(), self.gateway.users.clone());
+        let name = name.to_owned();
+        let looking = async move {
+            let vhost = topology.look_for_vhost(&name).await?;
+            let current = users.catch_up().await;
+            current.map_err(|error| Exception::new(ReplyCode::InternalError, error.to_string()))?;
+            let vhost = vhost.ok_or_else(|| {
+                Exception::new(ReplyCode::NotAllowed, format!("vhost {name} not found"))
+            })?;
+            Ok(Done::FoundVhost { vhost })
+        };
+        self.begin(0, ConnectionOpen::ID, looking);
+        Ok(())
+    }
+
+    pub(crate) fn open_vhost(&mut self, name: &str, vhost: VirtualHost) -> Result<(), Exception> {
         let rights = self.principal.as_ref().and_then(|principal| Rights::of(principal, name));
         self.rights = Some(rights.ok_or_else(|| refused_vhost(name, self.user()))?);
         self.vhost = Some(vhost);

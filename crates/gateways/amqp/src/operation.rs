@@ -8,17 +8,19 @@ use broker::delivery::{ConsumerId, Delivery};
 use bytes::BytesMut;
 use futures_util::FutureExt;
 use tokio::task::JoinHandle;
-use topology::Queue;
+use topology::{Queue, VirtualHost};
 
 use crate::channel::{Consumer, Source};
 use crate::codec::frame;
 use crate::codec::methods::{
     BasicCancelOk, BasicConsumeOk, BasicGet, BasicGetEmpty, ChannelClose, ChannelCloseOk,
-    ConnectionClose, ConnectionCloseOk, Method, MethodId, QueueDeclare, QueueDeclareOk,
-    QueueDelete, QueuePurge, TxCommitOk,
+    ConnectionClose, ConnectionCloseOk, ConnectionOpen, Method, MethodId, QueueDeclare,
+    QueueDeclareOk, QueueDelete, QueuePurge, TxCommitOk,
 };
+use crate::content::Content;
 use crate::errors::{Exception, ReplyCode};
 use crate::failure::Failure;
+use crate::publish::Copy;
 use crate::session::Session;
 use crate::stream::StreamConsumer;
 
@@ -62,6 +64,13 @@ pub(crate) enum Done {
     LoggedIn {
         mechanism: String,
         login: Result<Principal, LoginError>,
+    },
+    FoundVhost {
+        vhost: VirtualHost,
+    },
+    /// A message that led nowhere is to be routed again.
+    MayRoute {
+        content: Box<Content>,
     },
     ChannelClosed,
     ConnectionClosed,
@@ -172,6 +181,17 @@ impl Session {
                 None => self.output.method(number, BasicGetEmpty::default()),
             },
             Done::LoggedIn { mechanism, login } => self.logged_in(&mechanism, login),
+            Done::FoundVhost { vhost } => {
+                let name = vhost.name().to_owned();
+                if let Err(exception) = self.open_vhost(&name, vhost) {
+                    self.fail(Failure { channel: 0, method: ConnectionOpen::ID, exception });
+                }
+            }
+            Done::MayRoute { content } => {
+                if let Err(exception) = self.publish(number, *content, Copy::Current) {
+                    self.fail(Failure { channel: number, method, exception });
+                }
+            }
             Done::Committed => self.output.method(number, TxCommitOk::default()),
             Done::ChannelClosed => {
                 self.channels.remove(&number);

@@ -6,7 +6,7 @@ use broker::{AppendError, Appended};
 use bytes::{Bytes, BytesMut};
 use message::headers::{BCC, CC};
 use routing::Message;
-use topology::Routed;
+use topology::{RouteError, Routed};
 
 use crate::channel::ConfirmMode;
 use crate::codec::fields::EncodedTable;
@@ -16,14 +16,29 @@ use crate::codec::table::{FieldTable, FieldValue, MalformedTable, RawFields, kin
 use crate::content::{Body, Content};
 use crate::declarations::MessageHeaders;
 use crate::errors::{Exception, ReplyCode};
+use crate::operation::Done;
 use crate::output::Output;
 use crate::publisher::{Confirms, Parcel};
 use crate::replies::{REPLY_TO, REPLY_TO_PREFIX, Reply};
 use crate::session::Session;
 
+/// This node's copy of what is declared, by which a message is routed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Copy {
+    /// What it does not have may have been made on another node a moment ago.
+    AsItIs,
+    /// It had all that was made anywhere when the message came, or could not get it.
+    Current,
+}
+
 impl Session {
     /// A message that is there whole.
-    pub(crate) fn publish(&mut self, number: u16, content: &Content) -> Result<(), Exception> {
+    pub(crate) fn publish(
+        &mut self,
+        number: u16,
+        content: Content,
+        copy: Copy,
+    ) -> Result<(), Exception> {
         let Some((publish, encoded)) = content.read() else {
             return Err(Exception::new(ReplyCode::SyntaxError, "a message cannot be read"));
         };
@@ -38,7 +53,17 @@ impl Session {
         let expires_ms = expiration(&properties)?;
         self.check_user(&properties)?;
         let copies = copies(&properties)?;
-        let targets = self.route(&publish, &properties, &copies)?;
+        let routed = self.route(&publish, &properties, &copies);
+        let leads_nowhere = match &routed {
+            Ok(targets) => targets.is_empty(),
+            Err(error) => matches!(error, RouteError::NotFound(_)),
+        };
+        let is_reply =
+            publish.exchange.is_empty() && publish.routing_key.starts_with(REPLY_TO_PREFIX);
+        if leads_nowhere && !is_reply && copy == Copy::AsItIs && !self.gateway.broker.is_alone() {
+            return self.publish_by_current(number, content);
+        }
+        let targets = routed?;
         self.post_replies(&publish, &properties, &content.body, &copies);
         let parcel = Parcel {
             exchange: publish.exchange,
@@ -55,6 +80,21 @@ impl Session {
         if unroutable && publish.mandatory {
             self.give_back(number, &publish, &properties, &content.body);
         }
+        Ok(())
+    }
+
+    /// Routes the message again once this node knows what all nodes have declared. Nothing else that the client says
+    /// is heard before.
+    fn publish_by_current(&mut self, number: u16, content: Content) -> Result<(), Exception> {
+        let (_, vhost, _) = self.at_hand()?;
+        let refreshed = async move {
+            if let Err(error) = vhost.refresh().await {
+                // Messages flow on while nobody leads the catalog.
+                tracing::debug!(%error, "a message is routed by what this node knows");
+            }
+            Ok(Done::MayRoute { content: Box::new(content) })
+        };
+        self.begin(number, BasicPublish::ID, refreshed);
         Ok(())
     }
 
@@ -92,7 +132,7 @@ impl Session {
         publish: &BasicPublish<'_>,
         properties: &Properties<'_>,
         copies: &[String],
-    ) -> Result<Vec<Routed>, Exception> {
+    ) -> Result<Vec<Routed>, RouteError> {
         let mut targets = std::mem::take(&mut self.publisher.targets);
         let Some(vhost) = &self.vhost else { return Ok(targets) };
         let mut routes = vhost.routes();

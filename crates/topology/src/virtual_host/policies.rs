@@ -1,11 +1,16 @@
 //! Policies of a vhost, and what they do to the entities that they fit.
+//!
+//! Every node's memory follows the documents of policies by itself. The configuration of topics and lease groups,
+//! which is one for all nodes, is changed by who changes a policy, after that is in the log, and by who declares a
+//! queue that another node's policy has come before: of the two at least one sees both.
 
 use std::sync::Arc;
 
-use documents::store::{delete, put};
-use documents::{Expect, StoreError, Stored};
+use documents::{Change, Expect, StoreError, Stored};
 
 use super::VirtualHost;
+use crate::changing::{Attempts, Made};
+use crate::error::ChangeError;
 use crate::policy::{Policy, PolicyDefinition, PolicyError, PolicyMatch, PolicyScope, Subject};
 use crate::queue::Queue;
 use crate::settings::QueueSettings;
@@ -18,6 +23,10 @@ impl VirtualHost {
         self.0.entities.read().policies.list(scope).to_vec()
     }
 
+    fn policy(&self, scope: PolicyScope, name: &str) -> Option<Policy> {
+        self.policies(scope).into_iter().find(|policy| *policy.name == *name)
+    }
+
     /// Makes or replaces a policy; it holds for all that it fits when this returns.
     pub async fn set_policy(
         &self,
@@ -25,36 +34,61 @@ impl VirtualHost {
         name: &str,
         set: PolicyDefinition,
     ) -> Result<(), PolicyError> {
-        let mut policy = Policy::new(scope, name, set)?;
-        let _policing = self.0.policing.write().await;
-        let kept = documents::join(&[&self.0.name, name]);
-        policy.version =
-            put(&self.0.broker, policy_space(scope), kept, &policy.set, Expect::Anything).await?;
-        self.0.entities.write().policies.set(scope, policy);
-        Ok(self.apply_policies().await?)
+        let policy = Policy::new(scope, name, set)?;
+        let mut attempts = Attempts::default();
+        loop {
+            let (mut change, kept) = (Change::new(), documents::join(&[&self.0.name, name]));
+            change.put(policy_space(scope), kept, &policy.set, Expect::Anything)?;
+            if let Made::Done = self.make(change, &mut attempts).await? {
+                return Ok(self.apply_policies().await?);
+            }
+        }
     }
 
     pub async fn delete_policy(&self, scope: PolicyScope, name: &str) -> Result<(), PolicyError> {
-        let _policing = self.0.policing.write().await;
-        let known = self.policies(scope).into_iter().find(|policy| *policy.name == *name);
-        let Some(policy) = known else { return Err(PolicyError::NotFound(name.to_owned())) };
-        let stored = Stored {
-            space: policy_space(scope),
-            name: documents::join(&[&self.0.name, name]),
-            version: policy.version,
-        };
-        delete(&self.0.broker, &stored).await?;
-        self.0.entities.write().policies.remove(scope, name);
-        Ok(self.apply_policies().await?)
+        let mut attempts = Attempts::default();
+        loop {
+            self.catch_up();
+            if self.policy(scope, name).is_none() {
+                self.refresh().await?;
+            }
+            let Some(policy) = self.policy(scope, name) else {
+                return Err(PolicyError::NotFound(name.to_owned()));
+            };
+            let mut change = Change::new();
+            let kept = documents::join(&[&self.0.name, name]);
+            let version = policy.version;
+            change.delete(&Stored { space: policy_space(scope), name: kept, version });
+            if let Made::Done = self.make(change, &mut attempts).await? {
+                return Ok(self.apply_policies().await?);
+            }
+        }
     }
 
-    pub(crate) async fn apply_policies(&self) -> Result<(), StoreError> {
+    /// Memory follows policies that have changed.
+    pub(crate) fn take_policies(&self) {
         let queues = {
             let mut entities = self.0.entities.write();
             let exchanges: Vec<_> = entities.exchanges().map(|x| Arc::clone(&x.name)).collect();
             exchanges.iter().for_each(|exchange| entities.apply_policy_to_exchange(exchange));
-            entities.queues().cloned().collect::<Vec<_>>()
+            entities.queues().filter(|queue| queue.declared).cloned().collect::<Vec<_>>()
         };
+        for queue in queues {
+            let settings = self.settings_of(&queue);
+            queue.set_settings(self.0.shared.values.settings(settings));
+            self.0.shared.expiry.watch(&queue);
+        }
+    }
+
+    fn settings_of(&self, queue: &Queue) -> QueueSettings {
+        let policies: PolicyMatch =
+            self.0.entities.read().policies.find(Subject::Queue(&queue.name, queue.kind));
+        QueueSettings::new(queue.kind, &queue.arguments, &policies)
+    }
+
+    /// Brings topics and lease groups of all queues to what memory says.
+    pub(crate) async fn apply_policies(&self) -> Result<(), StoreError> {
+        let queues: Vec<_> = self.0.entities.read().queues().cloned().collect();
         let declared: Vec<_> = queues.into_iter().filter(|queue| queue.declared).collect();
         for some in declared.chunks(CONFIGURED_AT_ONCE) {
             let applied = some.iter().map(|queue| self.apply_settings(queue));
@@ -63,18 +97,22 @@ impl VirtualHost {
         Ok(())
     }
 
-    /// Brings a queue's settings, and the configuration of its topic and its lease group, to what
-    /// its arguments and the policies come to.
-    async fn apply_settings(&self, queue: &Arc<Queue>) -> Result<(), StoreError> {
-        let policies: PolicyMatch =
-            self.0.entities.read().policies.find(Subject::Queue(&queue.name, queue.kind));
-        let settings = QueueSettings::new(queue.kind, &queue.arguments, &policies);
+    /// Brings the configuration of a queue's topic and its lease group to its settings.
+    pub(crate) async fn apply_settings(&self, queue: &Arc<Queue>) -> Result<(), StoreError> {
+        let settings = queue.settings();
         let topic = settings.topic_config(queue.kind, queue.durable);
         let lease = settings.lease_config(&queue.vhost, &queue.name);
-        queue.set_settings(self.0.shared.values.settings(settings));
-        self.0.shared.expiry.watch(queue);
         let (topic, lease) = ((queue.topic, topic), (queue.group(), lease));
         topics::configure(&self.0.broker, topic, lease).await
+    }
+}
+
+impl From<ChangeError> for PolicyError {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::Store(error) => Self::Storage(error),
+            gone => Self::VirtualHost(gone.to_string()),
+        }
     }
 }
 

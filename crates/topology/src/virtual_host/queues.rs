@@ -3,18 +3,20 @@
 
 use std::sync::Arc;
 
-use documents::store::{delete, put};
-use documents::{Expect, StoreError, Stored};
+use base::MAIN_LEASE_GROUP;
+use broker::{NewGroup, TopicChange};
+use documents::{Change, Expect, StoreError, Stored};
 use values::Table;
 
-use super::VirtualHost;
+use super::{VirtualHost, unless_gone};
+use crate::changing::{Attempts, Made};
 use crate::error::{ChangeError, Entity};
 use crate::lifecycle::OwnerId;
 use crate::names::{DEFAULT_VHOST, topic_name};
 use crate::policy::Subject;
-use crate::queue::{NewQueue, Queue, QueueKind, queue_name};
+use crate::queue::{NewQueue, Owner, Queue, QueueKind};
 use crate::settings::QueueSettings;
-use crate::store::{QUEUES, QueueDocument};
+use crate::store::{OwnerDocument, QUEUES, QueueDocument, USES, UseDocument, prefix, use_name};
 use crate::stripes::{Access, Key};
 use crate::topics::{self, FoundTopic};
 
@@ -25,81 +27,97 @@ impl VirtualHost {
     pub async fn declare_queue<E: From<ChangeError>>(
         &self,
         new: NewQueue<'_>,
-        judge: impl FnOnce(Option<&Queue>) -> Result<(), E>,
+        judge: impl Fn(Option<&Queue>) -> Result<(), E>,
     ) -> Result<Arc<Queue>, E> {
-        let _policing = self.0.policing.read().await;
-        let _held = self.lock(&[(Key::Queue(new.name), Access::Change)]).await;
-        if let Some(present) = self.present(new.name).await.map_err(ChangeError::from)? {
-            judge(Some(&present))?;
-            present.used();
-            return Ok(present);
+        let held = self.lock(&[(Key::Queue(new.name), Access::Change)]).await;
+        let mut attempts = Attempts::default();
+        loop {
+            self.catch_up();
+            if let Some(present) = self.present(new.name).await.map_err(ChangeError::from)? {
+                judge(Some(&present))?;
+                match self.use_queue(&present).await {
+                    // It went at that moment.
+                    Err(ChangeError::NotFound(_)) => continue,
+                    used => used?,
+                }
+                return Ok(present);
+            }
+            judge(None)?;
+            if let Some(queue) = self.create_queue(&new, &mut attempts).await? {
+                drop(held);
+                self.add_to_owner(&new, &queue).await?;
+                return Ok(queue);
+            }
         }
-        judge(None)?;
-        Ok(self.create_queue(&new).await.map_err(ChangeError::from)?)
     }
 
-    async fn create_queue(&self, new: &NewQueue<'_>) -> Result<Arc<Queue>, StoreError> {
+    /// `None`: somebody else was faster.
+    async fn create_queue(
+        &self,
+        new: &NewQueue<'_>,
+        attempts: &mut Attempts,
+    ) -> Result<Option<Arc<Queue>>, ChangeError> {
         let (name, kind, durable) = (new.name, new.kind(), new.is_durable());
+        let (topology, broker) = (self.topology()?, &self.0.broker);
         let settings = {
             let policies = self.0.entities.read().policies.find(Subject::Queue(name, kind));
             QueueSettings::new(kind, new.arguments, &policies)
         };
-        let topic =
-            topics::plan(&self.0.broker, &self.0.name, name, settings.topic_config(kind, durable))?;
+        let topic = topics::plan(broker, &self.0.name, name, settings.topic_config(kind, durable))?;
+        let uuid = topic.uuid;
+        let connection = new.owner.map(|owner| owner.0);
         let document = QueueDocument {
             topic: if topic.name == name { String::new() } else { topic.name.clone() },
-            uuid: topic.uuid.simple().to_string(),
+            uuid: uuid.simple().to_string(),
             kind: kind.name().to_owned(),
             durable,
             auto_delete: new.auto_delete,
             arguments: new.arguments.clone(),
+            owner: (!durable).then_some(OwnerDocument { run: topology.run, connection }),
         };
-        let topic_name = topic.name.clone();
-        let kept = documents::join(&[&self.0.name, name]);
-        // The document first, in the order of the log: a topic without one would be taken for
-        // another protocol's.
-        let (version, topic) = tokio::join!(
-            put(&self.0.broker, QUEUES, kept.clone(), &document, Expect::Anything),
-            topics::create(&self.0.broker, topic),
-        );
-        let version = version?;
-        let topic = match topic {
-            Ok(topic) => topic,
-            Err(error) => {
-                delete(&self.0.broker, &Stored { space: QUEUES, name: kept, version }).await?;
-                return Err(error);
-            }
+        let config = settings.lease_config(&self.0.name, name);
+        let group = NewGroup { name: MAIN_LEASE_GROUP.to_owned(), config };
+        let group = (kind != QueueKind::Stream).then_some(group);
+        let (mut change, kept) = (Change::new(), documents::join(&[&self.0.name, name]));
+        let expect = Expect::Version(self.0.shared.kept.stale_version(QUEUES, &kept));
+        change.put(QUEUES, kept, &document, expect)?;
+        change.topic(TopicChange::Create { topic, group });
+        if settings.expires_ms.is_some() && new.owner.is_none() && !broker.is_alone() {
+            let (name, run) = (use_name(&self.0.name, name, topology.run.node), topology.run);
+            change.put(USES, name, &UseDocument { run }, Expect::Anything)?;
+        }
+        if let Made::Again = self.make(change, attempts).await? {
+            return Ok(None);
+        }
+        let made = self.0.entities.read().queue(name).cloned();
+        let Some(queue) = made.filter(|made| topics::is_of(broker, made.topic, uuid)) else {
+            // Somebody deleted it already.
+            return Ok(None);
         };
-        // The machine's own, so that it is there once.
-        let topic_name =
-            topics::name(&self.0.broker, topic).unwrap_or_else(|| Arc::from(topic_name));
-        let values = &self.0.shared.values;
-        let queue = Arc::new(Queue::new(
-            &self.0.name,
-            queue_name(name, &topic_name),
-            (topic, topic_name),
-            kind,
-            (durable, new.auto_delete),
-            new.owner,
-            values.arguments(new.arguments.clone()),
-            true,
-            values.settings(settings),
-        ));
-        self.ensure_group(&queue).await?;
-        self.0.entities.write().add_queue(Arc::clone(&queue), version);
-        self.0.shared.expiry.watch(&queue);
+        if *queue.settings() != settings {
+            // A policy changed in between, and whoever changed it may not have seen the queue.
+            self.apply_settings(&queue).await?;
+        }
+        Ok(Some(queue))
+    }
+
+    async fn add_to_owner(
+        &self,
+        new: &NewQueue<'_>,
+        queue: &Arc<Queue>,
+    ) -> Result<(), ChangeError> {
         if let Some(owner) = new.owner
-            && !self.0.shared.owners.add(owner, &queue)
+            && !self.0.shared.owners.add(owner, queue)
         {
             // Its owner went while it was being made.
-            self.remove(&queue).await?;
+            self.delete_owned(owner, &queue.name).await?;
         }
-        Ok(queue)
+        Ok(())
     }
 
     /// The queue of this name, ready to be consumed from. `user` must own it, if it has an owner.
     pub async fn queue(&self, user: OwnerId, name: &str) -> Result<Arc<Queue>, ChangeError> {
-        let Some(queue) = self.present(name).await? else {
+        let Some(queue) = self.look_for_queue(name).await? else {
             return Err(ChangeError::NotFound(Entity::queue(name, &self.0.name)));
         };
         queue.check_owner(user)?;
@@ -110,10 +128,19 @@ impl VirtualHost {
         Ok(queue)
     }
 
-    /// A queue by name, whoever asks.
+    /// A queue by name, whoever asks, by what this node knows.
     pub fn find_queue(&self, name: &str) -> Option<Arc<Queue>> {
         self.adopt(name);
         self.0.entities.read().queue(name).cloned()
+    }
+
+    /// The same, if its topic is there; what is not found is not there on any node.
+    async fn look_for_queue(&self, name: &str) -> Result<Option<Arc<Queue>>, StoreError> {
+        if let Some(queue) = self.present(name).await? {
+            return Ok(Some(queue));
+        }
+        self.refresh().await?;
+        self.present(name).await
     }
 
     /// Deletes a queue; how many messages were ready. One that is not there is deleted already.
@@ -125,84 +152,125 @@ impl VirtualHost {
         if_empty: bool,
     ) -> Result<u64, ChangeError> {
         let _held = self.lock(&[(Key::Queue(name), Access::Change)]).await;
-        let Some(queue) = self.present(name).await? else { return Ok(0) };
-        queue.check_owner(user)?;
-        let entity = || Entity::queue(&queue.name, &self.0.name);
-        if if_unused && queue.consumer_count() > 0 {
-            return Err(ChangeError::InUse(entity()));
+        let mut attempts = Attempts::default();
+        loop {
+            self.catch_up();
+            let Some(queue) = self.look_for_queue(name).await? else { return Ok(0) };
+            queue.check_owner(user)?;
+            let entity = || Entity::queue(&queue.name, &self.0.name);
+            if if_unused && self.consumer_count(&queue).await > 0 {
+                return Err(ChangeError::InUse(entity()));
+            }
+            let messages = self.message_count(&queue).await;
+            if if_empty && messages > 0 {
+                return Err(ChangeError::NotEmpty(entity()));
+            }
+            let uses = self.uses_of(&queue);
+            if let Made::Done = self.try_remove(&queue, uses, &mut attempts).await? {
+                return Ok(messages);
+            }
         }
-        let messages = self.message_count(&queue).await;
-        if if_empty && messages > 0 {
-            return Err(ChangeError::NotEmpty(entity()));
-        }
-        self.remove(&queue).await?;
-        Ok(messages)
-    }
-
-    /// A consumer is gone; the last one takes an auto-delete queue with it.
-    pub async fn consumer_left(&self, queue: &Arc<Queue>) -> Result<(), StoreError> {
-        if queue.consumer_went() && queue.auto_delete {
-            self.delete_if(queue, |queue| queue.consumer_count() == 0).await?;
-        }
-        Ok(())
-    }
-
-    pub(crate) async fn delete_if(
-        &self,
-        queue: &Arc<Queue>,
-        condition: impl Fn(&Queue) -> bool,
-    ) -> Result<(), StoreError> {
-        let _held = self.lock(&[(Key::Queue(&queue.name), Access::Change)]).await;
-        if queue.is_deleted() || !condition(queue) {
-            return Ok(());
-        }
-        self.remove(queue).await
     }
 
     pub(crate) async fn delete_owned(&self, owner: OwnerId, name: &str) -> Result<(), StoreError> {
+        self.delete_where(name, |queue| queue.owner == Some(Owner::Here(owner))).await
+    }
+
+    /// Deletes a queue whose run is over.
+    pub(crate) async fn delete_left_queue(&self, name: &str) -> Result<(), StoreError> {
+        let id = (QUEUES, documents::join(&[self.name(), name]).into());
+        let kept = Arc::clone(&self.0.shared.kept);
+        let over = kept.run_of(&id);
+        self.delete_where(name, move |_| over.is_some() && kept.run_of(&id) == over).await
+    }
+
+    async fn delete_where(
+        &self,
+        name: &str,
+        condition: impl Fn(&Queue) -> bool,
+    ) -> Result<(), StoreError> {
         let _held = self.lock(&[(Key::Queue(name), Access::Change)]).await;
-        let queue = self.0.entities.read().queue(name).cloned();
-        match queue.filter(|queue| queue.owner == Some(owner)) {
-            Some(queue) => self.remove(&queue).await,
-            None => Ok(()),
+        let mut attempts = Attempts::default();
+        loop {
+            self.catch_up();
+            let queue = self.0.entities.read().queue(name).cloned();
+            let Some(queue) = queue.filter(|queue| condition(queue)) else { return Ok(()) };
+            let uses = self.uses_of(&queue);
+            match self.try_remove(&queue, uses, &mut attempts).await {
+                Ok(Made::Again) => {}
+                made => return unless_gone(made.map(drop)),
+            }
         }
     }
 
-    /// Deletes a queue that is locked for it. The topic goes first: it is what makes a queue.
-    pub(crate) async fn remove(&self, queue: &Arc<Queue>) -> Result<(), StoreError> {
-        topics::delete(&self.0.broker, queue.topic).await?;
-        self.forget(queue).await
+    /// Deletes a queue with its topic and all that leads to it, while nodes keep these uses of it and no others.
+    pub(crate) async fn try_remove(
+        &self,
+        queue: &Arc<Queue>,
+        uses: Vec<Stored>,
+        attempts: &mut Attempts,
+    ) -> Result<Made, ChangeError> {
+        let mut change = Change::new();
+        {
+            let entities = self.0.entities.read();
+            if !entities.queue(&queue.name).is_some_and(|known| Arc::ptr_eq(known, queue)) {
+                return Ok(Made::Again);
+            }
+            if let Some(removal) = entities.plan_queue_removal(&queue.name) {
+                removal.add_to(&self.0.name, &mut change);
+            }
+        }
+        uses.iter().for_each(|stored| change.delete(stored));
+        change.check_under(USES, prefix(&self.0.name, &queue.name), uses.len());
+        if topics::partition_count(&self.0.broker, queue.topic).is_some() {
+            change.topic(TopicChange::Delete(queue.topic));
+        }
+        let made = self.make(change, attempts).await?;
+        if matches!(made, Made::Done) && !queue.declared {
+            // No document says that it was there.
+            self.forget_topic(queue);
+        }
+        Ok(made)
     }
 
-    /// What follows once a queue's topic is gone.
-    async fn forget(&self, queue: &Arc<Queue>) -> Result<(), StoreError> {
-        if let Some(owner) = queue.owner {
-            self.0.shared.owners.remove(owner, queue);
+    /// The documents say that a queue is gone.
+    pub(crate) fn forget(&self, name: &str) {
+        let removed = self.0.entities.write().remove_queue(name);
+        if let Some(queue) = removed
+            && let Some(Owner::Here(owner)) = queue.owner
+        {
+            self.0.shared.owners.remove(owner, &queue);
         }
-        let removed = {
-            let mut entities = self.0.entities.write();
-            let same = entities.queue(&queue.name).is_some_and(|known| known.topic == queue.topic);
-            if same { entities.remove_queue(&queue.name) } else { None }
-        };
+    }
+
+    /// The topic of another protocol is gone, which was a queue.
+    fn forget_topic(&self, queue: &Queue) {
+        let mut entities = self.0.entities.write();
+        let same = entities.queue(&queue.name).is_some_and(|known| known.topic == queue.topic);
+        if same {
+            entities.remove_queue(&queue.name);
+        }
         queue.set_deleted();
-        match removed {
-            Some(removed) => self.finish(removed).await,
-            None => Ok(()),
-        }
     }
 
     /// The queue of this name, if its topic is there still: another protocol may have deleted it.
     async fn present(&self, name: &str) -> Result<Option<Arc<Queue>>, StoreError> {
-        let Some(queue) = self.find_queue(name) else { return Ok(None) };
-        match topics::partition_count(&self.0.broker, queue.topic) {
-            Some(partitions) => {
+        let mut attempts = Attempts::default();
+        loop {
+            let Some(queue) = self.find_queue(name) else { return Ok(None) };
+            if let Some(partitions) = topics::partition_count(&self.0.broker, queue.topic) {
                 queue.set_partition_count(partitions);
-                Ok(Some(queue))
+                return Ok(Some(queue));
             }
-            None => {
-                self.forget(&queue).await?;
-                // A topic made since then under the name is a queue of its own.
-                Ok(self.find_queue(name))
+            self.catch_up();
+            if queue.is_deleted() {
+                continue;
+            }
+            // A topic made since then under the name is a queue of its own.
+            let uses = self.uses_of(&queue);
+            unless_gone(self.try_remove(&queue, uses, &mut attempts).await.map(drop))?;
+            if !self.topology()?.has(self) {
+                return Ok(None);
             }
         }
     }

@@ -37,9 +37,12 @@ pub(crate) async fn declare(
 }
 
 /// `exchange.declare`, passive: whether it is there.
-pub(crate) fn check(vhost: &VirtualHost, name: &str) -> Result<(), Exception> {
+pub(crate) async fn check(vhost: &VirtualHost, name: &str) -> Result<(), Exception> {
     let name = without_line_ends(name);
     refuse_default(&name)?;
+    if !vhost.has_exchange(&name) {
+        vhost.refresh().await?;
+    }
     if vhost.has_exchange(&name) {
         return Ok(());
     }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use topology::arguments::{DEAD_LETTER_EXCHANGE, QUEUE_TYPE, sorted};
-use topology::{ChangeError, Entity, NewQueue, OwnerId, Queue, QueueKind, VirtualHost};
+use topology::{ChangeError, Entity, NewQueue, Owner, OwnerId, Queue, QueueKind, VirtualHost};
 
 use super::arguments::{self, module};
 use super::exchanges::check_text;
@@ -99,7 +99,7 @@ fn name_for(
 
 /// Whether a declaration would declare this queue again.
 fn check_equivalent(present: &Queue, new: &NewQueue<'_>) -> Result<(), Exception> {
-    if present.owner != new.owner {
+    if present.owner != new.owner.map(Owner::Here) {
         return Err(Exception::resource_locked(&present.name, &present.vhost));
     }
     let queue = present.resource();

@@ -29,6 +29,9 @@ impl From<ChangeError> for Exception {
             }
             ChangeError::SystemExchange(_) => refused(error.to_string()),
             ChangeError::NotFound(entity) => Self::not_found(entity.into()),
+            ChangeError::VirtualHostGone(_) => {
+                Self::new(ReplyCode::ConnectionForced, error.to_string())
+            }
             ChangeError::Locked(entity) => Self::resource_locked(&entity.name, &entity.vhost),
             ChangeError::DefaultVirtualHost | ChangeError::InUse(_) | ChangeError::NotEmpty(_) => {
                 Self::precondition_failed(error.to_string())

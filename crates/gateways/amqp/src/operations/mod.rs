@@ -69,7 +69,7 @@ impl Administration {
                 document(self.set_policy(&vhost, &name, policy).await?)
             }
             Operation::ListPolicies { vhost, after } => {
-                document(self.list_policies(vhost.as_deref(), after)?)
+                document(self.list_policies(vhost.as_deref(), after).await?)
             }
             Operation::ClearPolicy { vhost, name } => {
                 document(self.clear_policy(&vhost, &name).await?)
@@ -121,8 +121,9 @@ impl Administration {
         VhostPage { vhosts, more }
     }
 
-    fn vhost(&self, name: &str) -> Result<VirtualHost, OperationError> {
-        self.topology.vhost(name).ok_or_else(|| no_vhost(name))
+    async fn vhost(&self, name: &str) -> Result<VirtualHost, OperationError> {
+        let found = self.topology.look_for_vhost(name).await.map_err(failed)?;
+        found.ok_or_else(|| no_vhost(name))
     }
 
     // ------------------------------------------------------------------------------- policies
@@ -134,7 +135,7 @@ impl Administration {
         policy: PolicyDefinition,
     ) -> Result<Made, OperationError> {
         check_name("policy", name, POLICY_NAME_BYTES_MAX)?;
-        let vhost = self.vhost(vhost)?;
+        let vhost = self.vhost(vhost).await?;
         let scope = PolicyScope::User;
         let created = vhost.policies(scope).iter().all(|known| *known.name != *name);
         vhost.set_policy(scope, name, policy).await.map_err(|error| match error {
@@ -145,7 +146,7 @@ impl Administration {
     }
 
     async fn clear_policy(&self, vhost: &str, name: &str) -> Result<Done, OperationError> {
-        let vhost = self.vhost(vhost)?;
+        let vhost = self.vhost(vhost).await?;
         let cleared = vhost.delete_policy(PolicyScope::User, name).await;
         cleared.map_err(|error| match error {
             PolicyError::NotFound(name) => OperationError::NotFound(format!(
@@ -158,13 +159,13 @@ impl Administration {
         Ok(Done {})
     }
 
-    fn list_policies(
+    async fn list_policies(
         &self,
         vhost: Option<&str>,
         after: Option<(String, String)>,
     ) -> Result<PolicyPage, OperationError> {
         let vhosts = match vhost {
-            Some(name) => vec![self.vhost(name)?],
+            Some(name) => vec![self.vhost(name).await?],
             None => self.topology.vhosts(),
         };
         let mut found = Vec::new();

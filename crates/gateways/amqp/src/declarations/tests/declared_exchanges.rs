@@ -82,7 +82,7 @@ async fn what_is_refused_is_refused_with_the_words_of_rabbitmq() {
                 .await,
             "PRECONDITION_FAILED - Unsupported property: app_id",
         ),
-        (exchanges::check(vhost, "x"), "NOT_FOUND - no exchange 'x' in vhost '/'"),
+        (exchanges::check(vhost, "x").await, "NOT_FOUND - no exchange 'x' in vhost '/'"),
         (
             exchanges::delete(vhost, "amq.topic", false).await,
             "ACCESS_REFUSED - deletion of system exchange 'amq.topic' in vhost '/' not allowed",
@@ -112,7 +112,7 @@ async fn an_exchange_is_deleted_unless_something_is_bound_to_it() {
         "PRECONDITION_FAILED - exchange 'x' in vhost '/' in use"
     );
     exchanges::delete(&node.vhost, "x", false).await.expect("it is deleted");
-    assert!(exchanges::check(&node.vhost, "x").is_err());
+    assert!(exchanges::check(&node.vhost, "x").await.is_err());
     assert!(node.documents("amqp.bindings").is_empty());
     exchanges::delete(&node.vhost, "x", false).await.expect("it is deleted already");
 }
@@ -141,8 +141,8 @@ async fn an_auto_delete_exchange_goes_with_its_last_binding_and_takes_others_alo
     assert_eq!(node.reached("first", ""), ["q"]);
     queues::delete(&node.vhost, node.client, "q", false, false).await.expect("it is deleted");
     assert!(queue.is_deleted());
-    assert!(exchanges::check(&node.vhost, "first").is_err());
-    assert!(exchanges::check(&node.vhost, "second").is_err());
+    assert!(exchanges::check(&node.vhost, "first").await.is_err());
+    assert!(exchanges::check(&node.vhost, "second").await.is_err());
     assert!(node.documents("amqp.exchanges").is_empty());
 }
 

@@ -216,7 +216,7 @@ async fn an_auto_delete_queue_goes_with_its_last_consumer() {
     let queue = node.transient_queue("q", false, true).await;
     queue.consumer_came();
     queue.consumer_came();
-    assert_eq!(queue.consumer_count(), 2);
+    assert_eq!(node.vhost.consumer_count(&queue).await, 2);
     assert_eq!(
         text(queues::delete(&node.vhost, node.client, "q", true, false).await),
         "PRECONDITION_FAILED - queue 'q' in vhost '/' in use"
@@ -237,7 +237,7 @@ async fn a_queue_that_nobody_uses_expires() {
     consumed.consumer_came();
     for _ in 0..8 {
         tokio::time::sleep(Duration::from_millis(50)).await;
-        used.used();
+        node.vhost.use_queue(&used).await.expect("it is there");
     }
     assert!(idle.is_deleted() && !used.is_deleted() && !consumed.is_deleted());
     node.vhost.consumer_left(&consumed).await.expect("it leaves");

@@ -1,0 +1,429 @@
+//! Memory follows the documents. Whoever changes something waits for the log and then takes over what changed, its
+//! own change with it and in the order of the log; what other nodes change a task takes over. Nothing else changes
+//! vhosts, exchanges, declared queues, bindings and policies in memory.
+//!
+//! What is taken over is a state and no history: a document that changed is read as it is by then. All that changed
+//! is read at one moment, and entities before their bindings. A binding's document names its very ends
+//! ([`crate::store::Ends`]); one whose ends are not there is *stale*: nothing is routed by it, and it is deleted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+
+use base::HashMap;
+use broker::{DocumentChanges, DocumentNames, DocumentWatch};
+use documents::MalformedDocument;
+use documents::store::Raw;
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+
+use crate::Destination;
+use crate::OwnerId;
+use crate::exchange::{Exchange, ExchangeKind, NewExchange};
+use crate::names::DEFAULT_VHOST;
+use crate::policy::{Policy, PolicyDefinition, PolicyError, PolicyScope, Subject};
+use crate::queue::{Owner, Queue, queue_name};
+use crate::settings::QueueSettings;
+use crate::store::{
+    BINDINGS, BindingsDocument, EXCHANGES, ExchangeDocument, OPERATOR_POLICIES, OwnerDocument,
+    POLICIES, QUEUES, QueueDocument, Run, SPACES, USES, UseDocument, VHOSTS, bindings_name,
+    policy_space,
+};
+use crate::topics;
+use crate::topology::Inner;
+use crate::virtual_host::VirtualHost;
+
+/// Why a document says nothing that this version understands.
+#[derive(Debug, thiserror::Error)]
+pub enum DocumentError {
+    #[error(transparent)]
+    Malformed(#[from] MalformedDocument),
+    #[error("document {name:?} in {space} is of no use: {reason}")]
+    Inconsistent { space: &'static str, name: String, reason: String },
+    #[error("policy {name:?} does not hold any more: {source}")]
+    Policy { name: String, source: Box<PolicyError> },
+}
+
+/// A document's space and name.
+pub(crate) type DocumentId = (&'static str, Arc<str>);
+
+/// Documents of memory that somebody has to look after, kept beside the entities.
+#[derive(Debug, Default)]
+pub(crate) struct Kept(Mutex<Noted>);
+
+#[derive(Debug, Default)]
+struct Noted {
+    /// What goes with a run of a node.
+    run_of: HashMap<DocumentId, Run>,
+    of_run: BTreeMap<Run, BTreeSet<DocumentId>>,
+    /// Documents that lead to nothing, and their versions.
+    stale: BTreeMap<DocumentId, u64>,
+}
+
+impl Kept {
+    fn set_run(&self, id: &DocumentId, run: Option<Run>) {
+        let mut noted = self.0.lock();
+        let before = match run {
+            Some(run) => noted.run_of.insert(id.clone(), run),
+            None => noted.run_of.remove(id),
+        };
+        if before == run {
+            return;
+        }
+        if let Some(before) = before
+            && let Some(ids) = noted.of_run.get_mut(&before)
+        {
+            ids.remove(id);
+            if ids.is_empty() {
+                noted.of_run.remove(&before);
+            }
+        }
+        if let Some(run) = run {
+            noted.of_run.entry(run).or_default().insert(id.clone());
+        }
+    }
+
+    fn set_stale(&self, id: &DocumentId, version: Option<u64>) {
+        let stale = &mut self.0.lock().stale;
+        match version {
+            Some(version) => stale.insert(id.clone(), version),
+            None => stale.remove(id),
+        };
+    }
+
+    pub(crate) fn run_of(&self, id: &DocumentId) -> Option<Run> {
+        self.0.lock().run_of.get(id).copied()
+    }
+
+    pub(crate) fn runs(&self) -> Vec<Run> {
+        self.0.lock().of_run.keys().copied().collect()
+    }
+
+    pub(crate) fn of_run(&self, run: Run) -> Vec<DocumentId> {
+        self.0.lock().of_run.get(&run).into_iter().flatten().cloned().collect()
+    }
+
+    pub(crate) fn stale(&self) -> Vec<(DocumentId, u64)> {
+        self.0.lock().stale.iter().map(|(id, version)| (id.clone(), *version)).collect()
+    }
+
+    /// The version of a document that leads to nothing; 0: there is none of this name.
+    pub(crate) fn stale_version(&self, space: &'static str, name: &str) -> u64 {
+        self.0.lock().stale.get(&(space, Arc::from(name))).copied().unwrap_or(0)
+    }
+}
+
+/// A document that changed: as it is now, or gone.
+struct Changed {
+    id: DocumentId,
+    parts: Vec<String>,
+    document: Option<Raw>,
+}
+
+impl Changed {
+    fn part(&self, place: usize) -> Result<&str, DocumentError> {
+        let part = self.parts.get(place).map(String::as_str);
+        part.ok_or_else(|| self.inconsistent("its name has too few parts"))
+    }
+
+    fn inconsistent(&self, reason: &str) -> DocumentError {
+        let (space, name) = (self.id.0, self.id.1.to_string());
+        DocumentError::Inconsistent { space, name, reason: reason.to_owned() }
+    }
+
+    /// What it says, and its version; `None`: it is gone.
+    fn read<T: DeserializeOwned>(&self) -> Result<Option<(T, u64)>, DocumentError> {
+        let Some(raw) = &self.document else { return Ok(None) };
+        let found = documents::store::decode(self.id.0, self.id.1.to_string(), raw.clone())?;
+        Ok(Some((found.body, found.stored.version)))
+    }
+}
+
+impl Inner {
+    /// Memory is what the documents say by now, when this returns. What is not understood is left out.
+    pub(crate) fn catch_up(&self) {
+        for error in self.project() {
+            // A later version may have written it.
+            tracing::error!(%error, "what was declared is passed over");
+        }
+    }
+
+    /// The same; what was not understood.
+    pub(crate) fn project(&self) -> Vec<DocumentError> {
+        let watch = self.watch.lock();
+        let names = match watch.take() {
+            DocumentChanges::Named(names) if names.is_empty() => return Vec::new(),
+            DocumentChanges::Named(names) => names,
+            DocumentChanges::All => self.all_names(),
+        };
+        let mut changed = self.read(names);
+        // As a vhost is there before what is in it, and entities before their bindings.
+        changed.sort_by_key(|it| SPACES.iter().position(|space| *space == it.id.0));
+        let mut errors = Vec::new();
+        let mut policed = BTreeSet::new();
+        for changed in &changed {
+            let done = match changed.id.0 {
+                VHOSTS => self.project_vhost(changed),
+                POLICIES => self.project_policy(PolicyScope::User, changed, &mut policed),
+                OPERATOR_POLICIES => {
+                    self.project_policy(PolicyScope::Operator, changed, &mut policed)
+                }
+                EXCHANGES => self.project_exchange(changed),
+                QUEUES => self.project_queue(changed),
+                USES => self.project_use(changed),
+                _ => self.project_bindings(changed),
+            };
+            errors.extend(done.err());
+        }
+        for vhost in policed.iter().filter_map(|name| self.vhost(name)) {
+            vhost.take_policies();
+        }
+        errors
+    }
+
+    /// Those that are there, and those that memory has.
+    fn all_names(&self) -> DocumentNames {
+        let mut names = DocumentNames::new();
+        {
+            let catalog = self.broker.catalog();
+            for space in SPACES {
+                let documents = catalog.documents(space);
+                names.extend(documents.map(|(name, _)| (*space, Arc::from(name))));
+            }
+        }
+        let mut add = |space, parts: &[&str]| {
+            names.insert((space, Arc::from(documents::join(parts))));
+        };
+        for vhost in self.all_vhosts() {
+            let name = vhost.name();
+            add(VHOSTS, &[name]);
+            let entities = vhost.entities().read();
+            for scope in [PolicyScope::User, PolicyScope::Operator] {
+                let policies = entities.policies.list(scope).iter();
+                policies.for_each(|policy| add(policy_space(scope), &[name, &policy.name]));
+            }
+            let exchanges = entities.exchanges().filter(|exchange| exchange.version != 0);
+            exchanges.for_each(|exchange| add(EXCHANGES, &[name, &exchange.name]));
+            let queues = entities.queues().filter(|queue| queue.declared);
+            queues.for_each(|queue| add(QUEUES, &[name, &queue.name]));
+        }
+        for vhost in self.all_vhosts() {
+            let entities = vhost.entities().read();
+            for ((source, destination), pair) in &entities.pairs {
+                names.extend(pair.chunks.keys().map(|number| {
+                    let name = bindings_name(vhost.name(), source, destination, *number);
+                    (BINDINGS, Arc::from(name))
+                }));
+            }
+        }
+        let noted = self.shared.kept.0.lock();
+        names.extend(noted.run_of.keys().chain(noted.stale.keys()).cloned());
+        names
+    }
+
+    fn read(&self, names: DocumentNames) -> Vec<Changed> {
+        let catalog = self.broker.catalog();
+        let read = names.into_iter().map(|id| {
+            let found = catalog.document(id.0, &id.1);
+            let document = found.map(|found| (found.version, Arc::clone(&found.body)));
+            Changed { parts: documents::split(&id.1), id, document }
+        });
+        read.collect()
+    }
+
+    fn project_vhost(&self, changed: &Changed) -> Result<(), DocumentError> {
+        let name = changed.part(0)?;
+        if name == DEFAULT_VHOST {
+            return Ok(());
+        }
+        let version = changed.document.as_ref().map_or(0, |(version, _)| *version);
+        let known = self.vhost(name).map_or(0, |vhost| vhost.version());
+        if version == known {
+            return Ok(());
+        }
+        let mut vhosts = self.vhosts.write();
+        match version {
+            0 => drop(vhosts.remove(name)),
+            version => {
+                let vhost = VirtualHost::new(name, version, &self.broker, &self.shared);
+                vhosts.insert(Arc::from(name), vhost);
+            }
+        }
+        drop(vhosts);
+        if known != 0 {
+            // Its connections are closed.
+            self.note_change();
+        }
+        Ok(())
+    }
+
+    /// The vhost that a document is of. Where that is not there, the document is stale.
+    fn vhost_of(&self, changed: &Changed) -> Result<Option<VirtualHost>, DocumentError> {
+        let vhost = self.vhost(changed.part(0)?);
+        let version = changed.document.as_ref().map(|(version, _)| *version);
+        self.shared.kept.set_stale(&changed.id, version.filter(|_| vhost.is_none()));
+        if vhost.is_none() {
+            self.shared.kept.set_run(&changed.id, None);
+        }
+        Ok(vhost)
+    }
+
+    fn project_policy(
+        &self,
+        scope: PolicyScope,
+        changed: &Changed,
+        policed: &mut BTreeSet<Arc<str>>,
+    ) -> Result<(), DocumentError> {
+        let Some(vhost) = self.vhost_of(changed)? else { return Ok(()) };
+        let name = changed.part(1)?;
+        match changed.read::<PolicyDefinition>()? {
+            None => drop(vhost.entities().write().policies.remove(scope, name)),
+            Some((set, version)) => {
+                let mut policy = Policy::new(scope, name, set).map_err(|source| {
+                    DocumentError::Policy { name: name.to_owned(), source: source.into() }
+                })?;
+                policy.version = version;
+                vhost.entities().write().policies.set(scope, policy);
+            }
+        }
+        policed.insert(Arc::clone(vhost.shared_name()));
+        Ok(())
+    }
+
+    fn project_exchange(&self, changed: &Changed) -> Result<(), DocumentError> {
+        let Some(vhost) = self.vhost_of(changed)? else { return Ok(()) };
+        let name = changed.part(1)?;
+        let read = changed.read::<ExchangeDocument>()?;
+        let owner =
+            read.as_ref().and_then(|(document, _)| self.owner(document.owner, document.durable));
+        self.shared.kept.set_run(&changed.id, owner.map(|owner| owner.run));
+        let mut entities = vhost.entities().write();
+        let known = entities.exchange(name).map(|exchange| exchange.version);
+        let version = read.as_ref().map_or(0, |(_, version)| *version);
+        // One that every vhost has was never declared.
+        if known == Some(version) || known == Some(0) {
+            return Ok(());
+        }
+        self.note_stale(entities.chunks_of(&Destination::Exchange(Arc::from(name))));
+        entities.remove_exchange(name);
+        let Some((document, version)) = read else { return Ok(()) };
+        let kind = ExchangeKind::named(&document.kind).ok_or_else(|| {
+            changed.inconsistent(&format!("unknown exchange type '{}'", document.kind))
+        })?;
+        let new = NewExchange {
+            name,
+            kind,
+            durable: document.durable,
+            auto_delete: document.auto_delete,
+            internal: document.internal,
+            arguments: &document.arguments,
+        };
+        entities.add_exchange(Exchange::new(vhost.shared_name(), &new, version));
+        Ok(())
+    }
+
+    /// An end of bindings goes: what is not deleted with it leads to nothing. What is deleted with it is among what
+    /// changed, and comes after the entities.
+    fn note_stale(&self, chunks: Vec<(String, u64)>) {
+        for (name, version) in chunks {
+            self.shared.kept.set_stale(&(BINDINGS, Arc::from(name)), Some(version));
+        }
+    }
+
+    /// Whom something goes with that does not survive a restart. Where no owner is named it was declared by a
+    /// version that knew one node and none of its starts.
+    fn owner(&self, owner: Option<OwnerDocument>, durable: bool) -> Option<OwnerDocument> {
+        let earlier = Run { node: self.run.node, boot: 0 };
+        let unknown = || OwnerDocument { run: earlier, connection: None };
+        (!durable).then(|| owner.unwrap_or_else(unknown))
+    }
+
+    fn project_queue(&self, changed: &Changed) -> Result<(), DocumentError> {
+        let Some(vhost) = self.vhost_of(changed)? else { return Ok(()) };
+        let name = changed.part(1)?;
+        let read = changed.read::<QueueDocument>()?;
+        let owner =
+            read.as_ref().and_then(|(document, _)| self.owner(document.owner, document.durable));
+        self.shared.kept.set_run(&changed.id, owner.map(|owner| owner.run));
+        let known = vhost.entities().read().queue_entry(name).map(|entry| entry.version);
+        let version = read.as_ref().map_or(0, |(_, version)| *version);
+        if known == Some(version) {
+            return Ok(());
+        }
+        if known.is_some_and(|version| version != 0) {
+            let end = Destination::Queue(Arc::from(name));
+            self.note_stale(vhost.entities().read().chunks_of(&end));
+            vhost.forget(name);
+        }
+        let Some((document, version)) = read else { return Ok(()) };
+        let topic = topics::named(&self.broker, document.topic(name));
+        let Some(topic) = topic.filter(|topic| document.is_of(&topic.uuid)) else {
+            // Another protocol deleted it.
+            self.shared.kept.set_stale(&changed.id, Some(version));
+            return Ok(());
+        };
+        let kind = document.kind();
+        let owner = owner.and_then(|owner| {
+            let connection = owner.connection.map(OwnerId)?;
+            Some(if owner.run == self.run { Owner::Here(connection) } else { Owner::Elsewhere })
+        });
+        let values = &self.shared.values;
+        let mut entities = vhost.entities().write();
+        let policies = entities.policies.find(Subject::Queue(name, kind));
+        let settings = QueueSettings::new(kind, &document.arguments, &policies);
+        let queue = Arc::new(Queue::new(
+            vhost.shared_name(),
+            queue_name(name, &topic.name),
+            (topic.id, Arc::clone(&topic.name)),
+            kind,
+            (document.durable, document.auto_delete),
+            owner,
+            values.arguments(document.arguments),
+            true,
+            values.settings(settings),
+        ));
+        topic.group.iter().for_each(|group| queue.set_group(*group));
+        // Until now it may have been there as a topic of another protocol.
+        entities.remove_queue(name);
+        entities.add_queue(Arc::clone(&queue), version);
+        drop(entities);
+        self.shared.expiry.watch(&queue);
+        Ok(())
+    }
+
+    fn project_use(&self, changed: &Changed) -> Result<(), DocumentError> {
+        if self.vhost_of(changed)?.is_some() {
+            let read = changed.read::<UseDocument>()?;
+            self.shared.kept.set_run(&changed.id, read.map(|(document, _)| document.run));
+        }
+        Ok(())
+    }
+
+    fn project_bindings(&self, changed: &Changed) -> Result<(), DocumentError> {
+        let Some(vhost) = self.vhost_of(changed)? else { return Ok(()) };
+        let (source, name) = (Arc::from(changed.part(1)?), Arc::from(changed.part(3)?));
+        let destination = match changed.part(2)? {
+            "queue" => Destination::Queue(name),
+            "exchange" => Destination::Exchange(name),
+            _ => return Err(changed.inconsistent("it leads neither to a queue nor an exchange")),
+        };
+        let number = changed.part(4)?.parse();
+        let number = number.map_err(|_| changed.inconsistent("it has no number"))?;
+        let read = changed.read::<BindingsDocument>()?;
+        if let (Destination::Queue(name), true) = (&destination, read.is_some()) {
+            vhost.adopt(name);
+        }
+        let version = read.as_ref().map(|(_, version)| *version);
+        let is_theirs = vhost.entities().write().set_chunk(&source, &destination, number, read);
+        self.shared.kept.set_stale(&changed.id, version.filter(|_| !is_theirs));
+        Ok(())
+    }
+}
+
+/// Takes over what any node changes, until the topology is gone.
+pub(crate) async fn run(topology: Weak<Inner>, more: DocumentWatch) {
+    while more.changed().await {
+        more.take();
+        let Some(topology) = topology.upgrade() else { return };
+        topology.catch_up();
+    }
+}

@@ -1,0 +1,159 @@
+//! What goes with a run of a node: queues and exchanges that do not survive a restart, and what a node said of its
+//! use of queues.
+//!
+//! A node takes away what belonged to earlier runs of its own. What belonged to another one is taken away by whoever
+//! leads the catalog, once that node has been started anew or has not been connected for
+//! [`base::limits::RUN_GONE_AFTER`]. If such a node was only cut off and comes back, its clients find their exclusive
+//! queues deleted, as after any deletion by somebody else.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use base::HashMap;
+use documents::StoreError;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::time::timeout;
+use world::Instant;
+
+use crate::projection::DocumentId;
+use crate::recovery::{MADE_AT_ONCE, put_in_order};
+use crate::store::{EXCHANGES, QUEUES, Run, USES};
+use crate::topology::Inner;
+use crate::virtual_host::VirtualHost;
+
+/// In a cluster, and where something could not be deleted.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Where there is nothing to do: the topology may be gone.
+const IDLE_LOOK_EVERY: Duration = Duration::from_secs(60);
+
+/// When other nodes were last connected.
+#[derive(Default)]
+struct Seen(HashMap<u32, Instant>);
+
+impl Seen {
+    /// Whether a run of another node is over.
+    fn is_gone(&mut self, topology: &Inner, run: Run, now: Instant) -> bool {
+        match topology.broker.connected_boot(run.node) {
+            Some(boot) => {
+                self.0.insert(run.node, now);
+                boot > run.boot
+            }
+            // One that was never seen since this node was started is waited for, too.
+            None => {
+                let last = *self.0.entry(run.node).or_insert(now);
+                now.saturating_duration_since(last) >= topology.options.gone_after
+            }
+        }
+    }
+}
+
+/// Runs until the topology is gone.
+pub(crate) async fn run(topology: Weak<Inner>) {
+    let mut seen = Seen::default();
+    let Some((is_alone, owners)) = topology
+        .upgrade()
+        .map(|topology| (topology.broker.is_alone(), Arc::clone(&topology.shared.owners)))
+    else {
+        return;
+    };
+    let mut is_in_order = is_alone;
+    loop {
+        if is_alone {
+            // Only what could not be deleted is left to do.
+            let left = timeout(IDLE_LOOK_EVERY, owners.left()).await;
+            if left.is_err() && topology.strong_count() > 0 {
+                continue;
+            }
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+        let Some(topology) = topology.upgrade() else { return };
+        if let Err(error) = topology.sweep(&mut seen, &mut is_in_order).await {
+            tracing::debug!(%error, "what is left over cannot be taken away yet");
+        }
+    }
+}
+
+impl Inner {
+    async fn sweep(&self, seen: &mut Seen, is_in_order: &mut bool) -> Result<(), StoreError> {
+        let now = Instant::now();
+        let runs = self.shared.kept.runs();
+        let others = runs.iter().filter(|run| run.node != self.run.node);
+        // All are looked at, also by who does not lead: it may lead next.
+        let gone: Vec<Run> = others.filter(|run| seen.is_gone(self, **run, now)).copied().collect();
+        for (owner, (vhost, queue)) in self.shared.owners.take_left() {
+            let deleted = self.delete_owned(&vhost, &queue, owner).await;
+            if deleted.is_err() {
+                self.shared.owners.leave(owner, (vhost, queue));
+            }
+            deleted?;
+        }
+        if !*is_in_order {
+            put_in_order(self).await?;
+            *is_in_order = true;
+        }
+        self.delete_of_earlier_runs().await?;
+        self.end_idle_uses().await?;
+        if !self.broker.is_alone() && self.broker.leads_catalog() {
+            self.delete_stale().await?;
+            for run in &gone {
+                tracing::info!(
+                    node = run.node,
+                    boot = run.boot,
+                    "a node is gone: so is what went with it"
+                );
+                self.delete_of_run(*run).await?;
+            }
+            if !gone.is_empty() {
+                // It may have been about to apply a policy.
+                for vhost in self.all_vhosts() {
+                    vhost.apply_policies().await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it is a run of this node before this one.
+    fn is_earlier(&self, run: Run) -> bool {
+        run != self.run && (self.broker.is_alone() || run.node == self.run.node)
+    }
+
+    pub(crate) async fn delete_of_earlier_runs(&self) -> Result<(), StoreError> {
+        for run in self.shared.kept.runs() {
+            if self.is_earlier(run) {
+                self.delete_of_run(run).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes what goes with a run that is over.
+    async fn delete_of_run(&self, run: Run) -> Result<(), StoreError> {
+        for some in self.shared.kept.of_run(run).chunks(MADE_AT_ONCE) {
+            let mut deleted = Vec::with_capacity(some.len());
+            for id in some {
+                deleted.push(self.delete_one_of_run(id));
+            }
+            futures_util::future::try_join_all(deleted).await?;
+        }
+        Ok(())
+    }
+
+    fn delete_one_of_run<'a>(
+        &'a self,
+        id: &'a DocumentId,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        async move {
+            let Some((vhost, name)) = VirtualHost::named_by(self, id) else { return Ok(()) };
+            match id.0 {
+                QUEUES => vhost.delete_left_queue(&name).await,
+                EXCHANGES => vhost.delete_left_exchange(&name).await,
+                USES => vhost.end_use_of(&name, id).await,
+                _ => Ok(()),
+            }
+        }
+        .boxed()
+    }
+}

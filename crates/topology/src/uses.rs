@@ -1,0 +1,225 @@
+//! Which nodes use a queue that goes once nobody does: an auto-delete queue, or one with `x-expires`.
+//!
+//! Each node counts its own consumers. In a cluster it also keeps a document that says that it uses the queue: from
+//! its first consumer to its last, and with `x-expires` from the first use until it has not used the queue for that
+//! long. Who stops using it deletes its document; if there are no others, the queue goes in the same command, whose
+//! condition is that there are none. So the queue goes with its last use on any node, and never before, and what two
+//! nodes do at one moment is put in order by the log. A node that is gone takes its documents with it (`sweep`).
+//!
+//! A node that is alone needs no documents, nor does an exclusive queue, which is used by one connection only.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use documents::{Change, Expect, StoreError, Stored};
+
+use crate::changing::{Attempts, Made};
+use crate::error::{ChangeError, Entity};
+use crate::lifecycle::is_expired;
+use crate::projection::DocumentId;
+use crate::queue::Queue;
+use crate::store::{QUEUES, USES, UseDocument, prefix, use_name};
+use crate::stripes::{Access, Key};
+use crate::topology::Inner;
+use crate::virtual_host::VirtualHost;
+
+/// A use without a consumer that is older is none: whoever wanted to consume did not.
+const IDLE_AFTER: Duration = Duration::from_secs(30);
+
+impl VirtualHost {
+    /// Somebody is about to consume the queue: it does not go meanwhile. Say [`VirtualHost::use_failed`] if
+    /// nothing comes of it.
+    pub async fn begin_use(&self, queue: &Arc<Queue>) -> Result<(), ChangeError> {
+        if !self.is_kept(queue) {
+            return Ok(());
+        }
+        let (topology, mut attempts) = (self.topology()?, Attempts::default());
+        let (node, gone) =
+            (topology.run.node, || ChangeError::NotFound(Entity::queue(&queue.name, self.name())));
+        loop {
+            let name = use_name(self.name(), &queue.name, node);
+            let (queue_version, use_version) = {
+                let entities = self.entities().read();
+                let entry = entities.queue_entry(&queue.name);
+                let entry = entry.filter(|entry| Arc::ptr_eq(&entry.queue, queue));
+                let version = documents::store::version(self.broker(), USES, &name);
+                (entry.ok_or_else(gone)?.version, version)
+            };
+            // Of an earlier run of this node it is deleted soon, which would take this one with it.
+            if use_version.is_some() && topology.is_own_use(&name) {
+                return Ok(());
+            }
+            let mut change = Change::new();
+            change.check_version(
+                QUEUES,
+                documents::join(&[self.name(), &queue.name]),
+                queue_version,
+            );
+            let expect = Expect::Version(use_version.unwrap_or(0));
+            change.put(USES, name, &UseDocument { run: topology.run }, expect)?;
+            if let Made::Done = self.make(change, &mut attempts).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Nothing came of what [`VirtualHost::begin_use`] was for.
+    pub async fn use_failed(&self, queue: &Arc<Queue>) {
+        if queue.auto_delete
+            && queue.consumers_here() == 0
+            && let Err(error) = self.drop_own_use(queue).await
+        {
+            // It is dropped later.
+            tracing::debug!(queue = &*queue.name, %error, "a use that came to nothing stays for a while");
+        }
+    }
+
+    /// The queue is used otherwise than by a consumer: `basic.get`, a declaration, a passive one too.
+    pub async fn use_queue(&self, queue: &Arc<Queue>) -> Result<(), ChangeError> {
+        queue.used();
+        match queue.settings().expires_ms {
+            Some(_) => self.begin_use(queue).await,
+            None => Ok(()),
+        }
+    }
+
+    /// A consumer is gone; the last one takes an auto-delete queue with it.
+    pub async fn consumer_left(&self, queue: &Arc<Queue>) -> Result<(), StoreError> {
+        if queue.consumer_went() && queue.auto_delete {
+            self.end_use(queue, |queue| queue.consumers_here() == 0).await?;
+        }
+        Ok(())
+    }
+
+    /// Consumers of the queue on all nodes, as far as this one knows: the leader of its lease group counts them.
+    pub async fn consumer_count(&self, queue: &Queue) -> u32 {
+        let here = queue.consumers_here();
+        match queue.group() {
+            Some(group) if !self.broker().is_alone() => {
+                let counted = self.broker().counters(group).await;
+                counted.map_or(here, |counted| counted.consumers.max(here))
+            }
+            _ => here,
+        }
+    }
+
+    /// Whether nodes keep their use of the queue as documents.
+    fn is_kept(&self, queue: &Queue) -> bool {
+        let goes = queue.declared && queue.owner.is_none() && queue.goes_when_unused();
+        goes && !self.broker().is_alone()
+    }
+
+    /// This node does not use the queue any more, if `condition` holds still; nor does any other, if the queue is
+    /// gone afterwards.
+    pub(crate) async fn end_use(
+        &self,
+        queue: &Arc<Queue>,
+        condition: impl Fn(&Queue) -> bool,
+    ) -> Result<(), StoreError> {
+        let _held = self.lock(&[(Key::Queue(&queue.name), Access::Change)]).await;
+        let mut attempts = Attempts::default();
+        loop {
+            self.catch_up();
+            if queue.is_deleted() || !condition(queue) {
+                return Ok(());
+            }
+            let node = self.topology()?.run.node;
+            let own = use_name(self.name(), &queue.name, node);
+            let uses = self.uses_of(queue);
+            let (own, others): (Vec<_>, Vec<_>) = uses.into_iter().partition(|it| it.name == own);
+            let made = match others.is_empty() {
+                true => self.try_remove(queue, own, &mut attempts).await,
+                false if own.is_empty() => return Ok(()),
+                false => self.try_drop(own, &mut attempts).await,
+            };
+            match made {
+                Ok(Made::Again) => {}
+                Ok(Made::Done) => return Ok(()),
+                Err(ChangeError::Store(error)) => return Err(error),
+                Err(_) => return Ok(()),
+            }
+        }
+    }
+
+    async fn drop_own_use(&self, queue: &Arc<Queue>) -> Result<(), StoreError> {
+        if !self.is_kept(queue) {
+            return Ok(());
+        }
+        // A queue that was never consumed stays, as it would have without the attempt.
+        let own = use_name(self.name(), &queue.name, self.topology()?.run.node);
+        let uses = self.uses_of(queue).into_iter().filter(|it| it.name == own).collect::<Vec<_>>();
+        documents::store::delete_all(self.broker(), &uses).await
+    }
+
+    /// The use by a node that is gone ends: the last one takes an auto-delete queue with it.
+    pub(crate) async fn end_use_of(&self, name: &str, id: &DocumentId) -> Result<(), StoreError> {
+        let _held = self.lock(&[(Key::Queue(name), Access::Change)]).await;
+        let mut attempts = Attempts::default();
+        loop {
+            self.catch_up();
+            let Some(version) = documents::store::version(self.broker(), USES, &id.1) else {
+                return Ok(());
+            };
+            let stored = Stored { space: USES, name: id.1.to_string(), version };
+            let queue = self.entities().read().queue(name).cloned();
+            let last = queue.filter(|queue| queue.auto_delete && self.uses_of(queue).len() == 1);
+            let made = match last {
+                Some(queue) => self.try_remove(&queue, vec![stored], &mut attempts).await,
+                None => self.try_drop(vec![stored], &mut attempts).await,
+            };
+            match made {
+                Ok(Made::Again) => {}
+                Ok(Made::Done) => return Ok(()),
+                Err(ChangeError::Store(error)) => return Err(error),
+                Err(_) => return Ok(()),
+            }
+        }
+    }
+
+    async fn try_drop(
+        &self,
+        uses: Vec<Stored>,
+        attempts: &mut Attempts,
+    ) -> Result<Made, ChangeError> {
+        let mut change = Change::new();
+        uses.iter().for_each(|stored| change.delete(stored));
+        self.make(change, attempts).await
+    }
+
+    /// What nodes keep of their use of a queue.
+    pub(crate) fn uses_of(&self, queue: &Queue) -> Vec<Stored> {
+        let catalog = self.broker().catalog();
+        let prefix = prefix(self.name(), &queue.name);
+        let uses = catalog.documents_under(USES, &prefix);
+        let stored = uses.map(|(name, document)| {
+            let (name, version) = (name.to_owned(), document.version);
+            Stored { space: USES, name, version }
+        });
+        stored.collect()
+    }
+}
+
+impl Inner {
+    fn is_own_use(&self, name: &str) -> bool {
+        self.shared.kept.run_of(&(USES, Arc::from(name))) == Some(self.run)
+    }
+
+    /// Ends this node's uses of auto-delete queues by consumers that never came.
+    pub(crate) async fn end_idle_uses(&self) -> Result<(), StoreError> {
+        let uses =
+            self.shared.kept.of_run(self.run).into_iter().filter(|(space, _)| *space == USES);
+        for id in uses {
+            let Some((vhost, name)) = VirtualHost::named_by(self, &id) else { continue };
+            let queue = vhost.entities().read().queue(&name).cloned();
+            let Some(queue) = queue else { continue };
+            let idle = |queue: &Queue| {
+                let unused = queue.unused_since().is_some_and(|since| since.elapsed() > IDLE_AFTER);
+                unused && (queue.settings().expires_ms.is_none() || is_expired(queue))
+            };
+            if idle(&queue) {
+                vhost.drop_own_use(&queue).await?;
+            }
+        }
+        Ok(())
+    }
+}
