@@ -55,6 +55,7 @@ impl Cluster {
         folder: &Path,
         serve: &[String],
         how: Going,
+        with_amqp: bool,
         within: Duration,
     ) -> Outcome<Cluster> {
         let mut ports = Vec::new();
@@ -81,7 +82,9 @@ impl Cluster {
                 ["--peer", peer, "--advertise-peer", reached, "--seeds", &seeds]
                     .map(str::to_owned)
                     .into();
-            arguments.extend(["--amqp".to_owned(), local(&amqp[place])]);
+            if with_amqp {
+                arguments.extend(["--amqp".to_owned(), local(&amqp[place])]);
+            }
             arguments.extend_from_slice(serve);
             Postroad {
                 binary: PathBuf::from(binary),

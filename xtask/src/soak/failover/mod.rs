@@ -38,8 +38,8 @@ pub(crate) struct FailoverOptions {
     /// Partitions of the topic, each with a producer
     #[arg(long, default_value_t = 6)]
     partitions: usize,
-    /// Work queues beside them, of AMQP's clients; 0: none
-    #[arg(long, default_value_t = 2)]
+    /// Work queues beside them, of AMQP's clients: none, as long as nodes of a cluster do not offer AMQP
+    #[arg(long, default_value_t = 0)]
     queues: usize,
     /// After so many rounds the queues are consumed to their end
     #[arg(long, default_value_t = 10)]
@@ -81,7 +81,8 @@ pub(super) fn run(options: &FailoverOptions) -> Outcome {
     let folder = paths::fresh("soak-failover")?;
     eprintln!("soak failover: {} times, seed {seed}, data in {}", options.times, folder.display());
     let within = Duration::from_millis(options.ready_ms_max);
-    let cluster = Cluster::found(&binary, &folder, &options.serve, options.how, within)?;
+    let (how, with_amqp) = (options.how, options.queues > 0);
+    let cluster = Cluster::found(&binary, &folder, &options.serve, how, with_amqp, within)?;
     let mut run = Run::new(options, cluster, seed);
     let kept = folder.display().to_string();
     run.all().map_err(|failure| {
