@@ -130,18 +130,21 @@ impl Consumer {
             true => Settlement::Release { delay_ms: Some(0), count: false },
             false => Settlement::Accept,
         };
+        let place = place(delivery);
+        // Who gives back may hear of it after the next one's settle was confirmed.
+        let was_settled = self.shared.lock().leased.settled.contains(&place);
         let settle = Settle { group: delivery.group, what: delivery.lease(), settlement };
         let settled = timeout(ANSWERED_WITHIN, session.settle(vec![settle])).await;
         let Ok(answer) = settled.map(|mut all| all.remove(0)) else { return false };
-        let place = place(delivery);
         self.note(format_args!("settles {place:?} by {settlement:?}: {answer:?}"));
         match answer {
             Ok(()) => {
                 let mut state = self.shared.lock();
-                let first = settlement != Settlement::Accept || state.leased.settled.insert(place);
-                if !first
-                    || (settlement != Settlement::Accept && state.leased.settled.contains(&place))
-                {
+                let again = match settlement {
+                    Settlement::Accept => !state.leased.settled.insert(place),
+                    _ => was_settled,
+                };
+                if again {
                     let what = format!("{place:?} was settled, and was leased again");
                     state.verdict.violated(Invariant::Settled, what);
                 }
