@@ -1,12 +1,12 @@
 //! What a session is told, and how much of that it has not looked at.
 
-use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use base::{LeaseGroupId, Offset};
 use bytes::Bytes;
 use dispatch::{ConsumerId, Selection, SessionId, Token};
 use record::{RecordView, SharedRecord};
+use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::divided_credit::Notice;

@@ -10,6 +10,7 @@ use crate::append::AppendBatch;
 use crate::error::Unavailable;
 use crate::remote::wire::{self, Batch};
 
+use super::super::divided_credit::CreditKind;
 use super::super::error::{RemoveError, TakeError, TransferError};
 use super::super::event::Delivery;
 use super::super::handle::{Joining, Message, Question, Settled, Transferred};
@@ -55,7 +56,6 @@ impl Pending {
 impl Said {
     /// The sessions and consumers that it names: they are the other node's.
     pub(super) fn ids(&self) -> [Option<u64>; 3] {
-        use super::super::divided_credit::CreditKind;
         let of_kind = |kind: &CreditKind| match kind {
             CreditKind::Records(consumer) | CreditKind::Bytes(consumer) => Some(*consumer),
             CreditKind::Session => None,

@@ -29,7 +29,7 @@ use super::super::drivers::is_of_node;
 use super::super::event::{Delivery, Event, EventSender, Sent, Unread};
 use super::super::handle::{Handle, Message as Told};
 use super::super::options::Settle;
-use super::answering::{Asking, Pending, Tell, tell};
+use super::answering::{Answered, Asking, Pending, Tell, tell};
 use super::frame::{self, Malformed, RelayId};
 use super::handed::Handed;
 use super::items::{Answer, AskId, Heard, Said};
@@ -370,8 +370,7 @@ impl Telling {
         self.out.push_back(out);
     }
 
-    fn on_answer(&mut self, id: AskId, answer: super::answering::Answered) {
-        use super::answering::Answered;
+    fn on_answer(&mut self, id: AskId, answer: Answered) {
         let out = match answer {
             Answered::Taken(session, deliveries) => Out::Taken(id, session, deliveries),
             Answered::Plain(answer) => Out::Heard(Heard::Answer { id, answer }),

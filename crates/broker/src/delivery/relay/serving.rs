@@ -18,6 +18,7 @@ use crate::shard::Shard;
 
 use super::super::handle::Handle;
 use super::frame::{self, Begin, Malformed, RelayId, Reply, Request};
+use super::items::Said;
 use super::served::{Served, Watched};
 
 /// What another node has seen in the catalog this one has seen after so long, or goes on without.
@@ -113,12 +114,7 @@ impl Relays {
     }
 }
 
-async fn say(
-    served: &Arc<Served>,
-    number: u64,
-    said: Vec<super::items::Said>,
-    body: Bytes,
-) -> Reply {
+async fn say(served: &Arc<Served>, number: u64, said: Vec<Said>, body: Bytes) -> Reply {
     match served.say(number, said, body) {
         Ok(true) => {
             served.has_room().await;
