@@ -1,5 +1,5 @@
 //! Clients of a simulated cluster: each looks for the leader of a partition and appends there, or at any node, which
-//! asks the leader. Some send again what was not answered, with sequence numbers; the others give it up.
+//! refuses what it does not lead. Some send again what was not answered, with sequence numbers; the others give it up.
 
 use std::time::Duration;
 
