@@ -29,14 +29,15 @@ use super::policy::{drops_oldest, has_dead_letters, limit_here};
 /// The session that takes what is dropped.
 const DROPPING: SessionId = 0;
 
-/// Settles, or makes dead letters of, as many of the oldest records as there are too many.
-pub(super) fn drop_oldest(group: &mut Group, now_ms: i64) {
+/// Settles, or makes dead letters of, as many of the oldest records as there are too many. Whether no more
+/// than may be are left: a record that is not read yet, or is behind a leased one of its key, cannot go now.
+pub(super) fn drop_oldest(group: &mut Group, now_ms: i64) -> bool {
     debug_assert!(drops_oldest(&group.topic_config));
     let dead_letters = has_dead_letters(&group.config);
     let mut assigned = Vec::new();
     let (rows, partitions) = group.partitions_here();
     let here = |limit| limit_here(limit, rows, partitions);
-    loop {
+    let within_limits = loop {
         let counters = group.dispatch.counters();
         let held = counters.ready + counters.blocked;
         let config = &group.topic_config;
@@ -44,7 +45,7 @@ pub(super) fn drop_oldest(group: &mut Group, now_ms: i64) {
         let (held, _) = group.dispatch.waiting_bytes();
         let bytes = config.limit_bytes.map_or(0, |limit| held.saturating_sub(here(limit)));
         let (records_max, bytes_max) = match (records, bytes) {
-            (0, 0) => break,
+            (0, 0) => break true,
             // A record has more bytes than its value, so that this takes too few rather than too many,
             // and at least one.
             (0, bytes) => (u64::MAX, bytes),
@@ -61,12 +62,11 @@ pub(super) fn drop_oldest(group: &mut Group, now_ms: i64) {
         };
         group.dispatch.take(take, now_ms, &mut assigned);
         if assigned.len() == before {
-            // What is too much is not read yet, or cannot go at the moment.
-            break;
+            break false;
         }
-    }
+    };
     if !dead_letters {
-        return;
+        return within_limits;
     }
     for assignment in assigned {
         group.dead.note_overflow(assignment.partition, assignment.offset);
@@ -74,6 +74,7 @@ pub(super) fn drop_oldest(group: &mut Group, now_ms: i64) {
         // It was leased a moment ago.
         let _ = group.dispatch.settle(DROPPING, lease, Settlement::Reject, now_ms);
     }
+    within_limits
 }
 
 /// A producer whose batches were refused for want of room, while dead letters are made of them: it is

@@ -116,6 +116,35 @@ async fn the_oldest_records_make_room_for_new_ones() {
     }
 }
 
+/// The driver hears of records after their producers do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_takes_after_publishing_finds_the_newest_records_only() {
+    let node = open(&SimulatedDisk::new()).await;
+    let limits = [("limit.records", "3"), ("limit.overflow", "drop-oldest")];
+    let topic = node.topic("recent", 1, &limits).await;
+    let group = node.group(topic, &[]).await;
+    let session = node.broker.lease_session();
+    for round in 0..200 {
+        let appends: Vec<_> = (0..10)
+            .map(|number| {
+                let record = [new(format!("v{number}"))];
+                let batch = batch(PartitionId::new(topic, 0), Default::default(), &record);
+                node.broker.append(vec![batch])
+            })
+            .collect();
+        for append in appends {
+            append.await[0].as_ref().expect("appended");
+        }
+        let mut taken = Vec::new();
+        for _ in 0..3 {
+            taken.extend(take(&session, group, 1).await);
+        }
+        assert_eq!(texts(&taken), ["v7", "v8", "v9"], "round {round}");
+        settle(&session, &taken, Settlement::Accept).await;
+    }
+    node.broker.shutdown().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_every_group_settled_gives_its_space_back() {
     let node = open(&SimulatedDisk::new()).await;

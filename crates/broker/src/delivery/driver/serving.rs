@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::super::error::TakeError;
 use super::super::event::Delivery;
+use super::super::group::Group;
 use super::super::options::TakeOptions;
 use super::super::overflow::drop_oldest;
 use super::super::policy::drops_oldest;
@@ -74,7 +75,9 @@ impl Driver {
         }
         self.assigned = assigned;
         self.note_starved(id);
-        self.serve_takers(id, now_ms);
+        if self.has_dropped_the_oldest(id, now_ms) {
+            self.serve_takers(id, now_ms);
+        }
         if let Some(group) = self.groups.get_mut(id)
             && drops_oldest(&group.topic_config)
         {
@@ -107,6 +110,28 @@ impl Driver {
         let known = group.dispatch.knows(&look_to);
         group.look_to = (!known).then_some(look_to);
         known
+    }
+
+    /// Drops what is too much before somebody takes: who published more than the limit and was answered finds
+    /// the newest records only. False while a record that has to go is being read.
+    fn has_dropped_the_oldest(&mut self, id: LeaseGroupId, now_ms: i64) -> bool {
+        let is_due =
+            |group: &&mut Group| !group.takers.is_empty() && drops_oldest(&group.topic_config);
+        if self.groups.get_mut(id).filter(is_due).is_none() {
+            return true;
+        }
+        // The driver may not have looked at what was published last.
+        self.groups.on_appended(Some(id));
+        let mut budget = LEASE_READ_BYTES;
+        loop {
+            let Some(group) = self.groups.get_mut(id) else { return true };
+            if drop_oldest(group, now_ms) {
+                return true;
+            }
+            if !self.read_wanted(id, &mut budget) {
+                return self.groups.get(id).is_none_or(|group| group.reads == 0);
+            }
+        }
     }
 
     /// What must be known before the best record can be told. Empty where that is the first.
