@@ -78,6 +78,8 @@ pub const RUN_GONE_AFTER: Duration = Duration::from_secs(30);
 pub const CATALOG_BARRIER_WITHIN: Duration = Duration::from_secs(5);
 /// A change of the catalog is answered after so long, though a shard has not taken it over: it may have no
 /// leader.
+/// Appends for a shard that another node leads go there in requests of about so much, unless one is larger.
+pub const FORWARDED_BYTES: usize = 1 << 20;
 pub const ADOPTED_WITHIN: Duration = Duration::from_secs(5);
 /// About the memory of a row of a batch while its entry is under way: its descriptor, its answer, and
 /// its parts in the machine and the index.

@@ -8,6 +8,7 @@
 //! * `sequencer`: gives batches their offsets and makes one proposal of all that waits
 //! * `local_shard`: a shard as this node has it; `layout`: where its files are
 //! * `peers`: how shards reach one another; `outgoing`, `pusher`: what one sends to another
+//! * `forwarding`: appends that go to the node that leads, in order
 //! * `routing`: which shard has what; `adoption`: rows follow the catalog
 //! * `shard`: applies what consensus committed, and answers whoever waits for it
 //! * [`fetch`]: reading by offset and by time
@@ -38,6 +39,7 @@ pub mod delivery;
 mod document_watch;
 pub mod error;
 pub mod fetch;
+mod forwarding;
 mod founding;
 mod housekeeping;
 mod layout;

@@ -150,27 +150,21 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
         None => Nodes::alone(broker.node(), endpoints),
     };
     configure(&broker, &settings.kafka_configs).await?;
-    // In a cluster AMQP is not offered: what other nodes change of it would not be seen here.
-    let declared = match &cluster {
-        None => Some(declared(&broker, &settings).await?),
-        Some(_) => None,
-    };
+    let (topology, users) = declared(&broker, &settings).await?;
     let mut options = gateway_options(&settings, nodes);
     let token =
         operator_token::of(&settings.data, broker.entropy()).map_err(ServeError::OperatorToken)?;
     options.operator_token = Some(token.into());
-    if let Some((topology, users)) = &declared {
-        // Operators talk to the Kafka gateway, which hands on what is AMQP's.
-        let administration = Administration::new(topology.clone(), users.clone());
-        options.families.push((gateway_amqp::operations::FAMILY, Arc::new(administration)));
-    }
+    // Operators talk to the Kafka gateway, which hands on what is AMQP's.
+    let administration = Administration::new(topology.clone(), users.clone());
+    options.families.push((gateway_amqp::operations::FAMILY, Arc::new(administration)));
     announce(&settings, bound, amqp_bound, &options, &broker, started);
 
     let (stop, stopping) = watch::channel(false);
     options.connections = connections.clone();
     let serving = gateway_kafka::serve(kafka, broker.clone(), options, stopping.clone());
     let mut gateways = vec![broker.vital(Task::KafkaListener, serving)];
-    if let Some((listener, (topology, users))) = amqp.zip(declared) {
+    if let Some(listener) = amqp {
         let (options, served) = (amqp_options(&settings, connections), broker.clone());
         let serving = gateway_amqp::serve(listener, served, topology, users, options, stopping);
         gateways.push(broker.vital(Task::AmqpListener, serving));

@@ -166,7 +166,7 @@ impl Settings {
                 .advertise_kafka
                 .map(|address| host_port("advertise-kafka", &address))
                 .transpose()?,
-            amqp: amqp(said.amqp.as_deref(), said.peer.is_some())?,
+            amqp: amqp(said.amqp.as_deref())?,
             amqp_users: match said.amqp_user {
                 Some(users) => {
                     users.iter().map(|user| amqp_user(user)).collect::<Result<_, _>>()?
@@ -232,16 +232,10 @@ impl Said {
     }
 }
 
-/// Queues of AMQP are served by a node that is alone only: in a cluster that is refused, not half done.
-fn amqp(said: Option<&str>, clustered: bool) -> Result<Option<SocketAddr>, SettingsError> {
-    match (said, clustered) {
-        (Some("off"), _) | (None, true) => Ok(None),
-        (Some(address), true) => {
-            let problem =
-                "is not offered in a cluster yet: leave it away, or start the node without --peer";
-            Err(invalid("amqp", address, problem))
-        }
-        (address, false) => listen("amqp", address.unwrap_or("127.0.0.1:5672")).map(Some),
+fn amqp(said: Option<&str>) -> Result<Option<SocketAddr>, SettingsError> {
+    match said {
+        Some("off") => Ok(None),
+        address => listen("amqp", address.unwrap_or("127.0.0.1:5672")).map(Some),
     }
 }
 

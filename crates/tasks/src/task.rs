@@ -83,6 +83,7 @@ table! {
     PeerSession: "peer-session", Session;
     PeerRequest: "peer-request", Session;
     RemoteRequest: "peer-proxy-request", Session;
+    Forwarding: "peer-forwarding", Process;
     LeaseRelay: "peer-lease-relay", Process;
     KafkaListener: "kafka-listener", Process;
     KafkaLeaders: "peer-kafka-leaders", Process;

@@ -85,7 +85,7 @@ async fn answer(shard: ShardId, copy: &Weak<Shard>, awaiting: Awaiting, reply: &
     let _ = reply.send(result);
 }
 
-fn unanswered(error: &RequestError) -> Unavailable {
+pub(crate) fn unanswered(error: &RequestError) -> Unavailable {
     match error.is_not_sent() {
         true => Unavailable::NotLeader,
         false => Unavailable::Unanswered,

@@ -128,6 +128,18 @@ pub(crate) fn ask_catalog_versions() -> Message {
     Message { head: bytes_of(&Asked::CatalogVersions), body: Vec::new() }
 }
 
+/// Batches whose bytes are apart already, and may be sent again.
+pub(crate) fn ask_append(batches: &[AppendBatch], bytes: &[Bytes]) -> Message {
+    let apart = |(batch, bytes): (&AppendBatch, &Bytes)| Batch {
+        partition: batch.partition,
+        also: batch.also.clone(),
+        expect: batch.expect,
+        bytes: bytes.len() as u32,
+    };
+    let batches = batches.iter().zip(bytes).map(apart).collect();
+    Message { head: bytes_of(&Asked::Append { batches }), body: bytes.to_vec() }
+}
+
 pub(crate) fn answer_catalog_versions(versions: Result<CatalogVersions, Unavailable>) -> Bytes {
     bytes_of(&Answer::CatalogVersions(versions))
 }

@@ -1,5 +1,6 @@
-//! Lease sessions at nodes that do not lead the shard, on three nodes in one process.
+//! Lease sessions and appends at nodes that do not lead the shard, on three nodes in one process.
 
+mod appends;
 mod harness;
 mod moves;
 mod sessions;

@@ -318,7 +318,7 @@ impl Session {
         if batches.is_empty() && confirms.is_empty() {
             return;
         }
-        let reply = (!batches.is_empty()).then(|| self.gateway.broker.append(batches));
+        let reply = (!batches.is_empty()).then(|| self.gateway.broker.append_at_leaders(batches));
         // What is still being received keeps its room.
         let mut permits = Vec::new();
         if self.contents == 0 {

@@ -1,5 +1,6 @@
-//! Clients of a simulated cluster: each looks for the leader of a partition and appends there, or at any node, which
-//! refuses what it does not lead. Some send again what was not answered, with sequence numbers; the others give it up.
+//! Clients of a simulated cluster. Half of them look for the leader of a partition and append there, or at any node,
+//! which refuses what it does not lead; the others append at any node, which brings it to the leader. Some send again
+//! what was not answered, with sequence numbers; the others give it up.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use broker::{AppendError, Appended, Broker, NewTopic, ProducerIdentity, Unavaila
 use record::BatchOptions;
 use tokio::time::{sleep, timeout};
 
-use super::{NODES, Shared};
+use super::{NODES, PRODUCERS, Shared};
 use crate::history::sent_value;
 use crate::random::Random;
 use crate::verdict::Invariant;
@@ -80,8 +81,8 @@ impl Producer {
     /// Whether it is done: appended, or given up.
     async fn append(&mut self, topic: TopicId, open: Open) -> bool {
         let partition = PartitionId::new(topic, open.partition);
-        let anywhere = self.random.once_in(3);
-        let broker = match anywhere {
+        let is_brought = self.id >= PRODUCERS / 2;
+        let broker = match is_brought || self.random.once_in(3) {
             true => self.shared.any_broker(&mut self.random),
             false => leader(&self.shared, &mut self.random, partition),
         };
@@ -107,7 +108,11 @@ impl Producer {
             None => BatchOptions::default(),
         };
         let batch = batch(partition, options, broker.clock().now_ms(), &values);
-        let (node, appended) = (broker.node(), broker.append(vec![batch]));
+        let (node, batches) = (broker.node(), vec![batch]);
+        let appended = match is_brought {
+            true => broker.append_at_leaders(batches),
+            false => broker.append(batches),
+        };
         // This handle would keep a node in memory that is killed meanwhile.
         drop(broker);
         let answer = timeout(ANSWERED_WITHIN, appended).await.map(|mut answers| answers.remove(0));

@@ -1,0 +1,242 @@
+//! Appends that go to the node that leads their shard, in the order in which they were made.
+//!
+//! Requests between nodes may overtake one another ([`crate::remote`]). So one request of a shard at most is on its
+//! way to another node. What is appended meanwhile waits in line, and all of it is the next request: the longer the
+//! way, the larger the requests. Where this node leads and nobody waits, an append goes into the log directly.
+//!
+//! An append that the other node certainly did not carry out, since it does not lead, goes to the next leader. One
+//! whose answer is lost is answered as [`Unavailable::Unanswered`].
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::limits::{FORWARDED_BYTES, LEADERLESS_HOLD, REMOTE_ANSWERED_WITHIN};
+use bytes::{Bytes, BytesMut};
+use cluster::Node;
+use consensus::Role;
+use links::NodeId;
+use parking_lot::Mutex;
+use tasks::Task;
+use tokio::sync::{oneshot, watch};
+use tokio::time::sleep;
+use world::Instant;
+
+use crate::append::{AppendBatch, Appends};
+use crate::error::{AppendError, Unavailable};
+use crate::local_shard::LocalShard;
+use crate::remote::unanswered;
+use crate::remote::wire::{self, Awaiting};
+use crate::request::Request;
+
+/// The pause before the same node is asked again, or the shard has a leader again, if nothing is heard of that.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(20);
+
+/// The way of appends to the leader of one shard.
+#[derive(Debug)]
+pub(crate) struct Line {
+    shard: Arc<LocalShard>,
+    node: Arc<Node>,
+    role: watch::Receiver<Role>,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<Append>,
+    /// A task takes from it. Whoever comes meanwhile waits, wherever the leader is.
+    moving: bool,
+}
+
+/// One producer's request.
+#[derive(Debug)]
+struct Append {
+    batches: Vec<AppendBatch>,
+    reply: oneshot::Sender<Appends>,
+}
+
+/// Appends that go to another node in one request. Their bytes are kept apart, so that they can be sent again.
+#[derive(Debug)]
+struct Forwarded {
+    batches: Vec<AppendBatch>,
+    bytes: Vec<Bytes>,
+    waiting: Vec<Waiting>,
+}
+
+/// Who waits for the answers to the next of the forwarded batches.
+#[derive(Debug)]
+struct Waiting {
+    batches: usize,
+    rows: usize,
+    reply: oneshot::Sender<Appends>,
+}
+
+enum Leader {
+    Here,
+    At(u64),
+    /// There is none that this node knows.
+    Unknown,
+}
+
+impl Line {
+    /// `None`: the node is alone.
+    pub(crate) fn new(shard: &Arc<LocalShard>, node: &Arc<Node>) -> Option<Arc<Self>> {
+        let (shard, node, role) = (Arc::clone(shard), Arc::clone(node), shard.role()?);
+        Some(Arc::new(Self { shard, node, role, queue: Mutex::default() }))
+    }
+
+    /// The append has its place in line when this returns.
+    pub(crate) fn append(
+        self: &Arc<Self>,
+        batches: Vec<AppendBatch>,
+    ) -> oneshot::Receiver<Appends> {
+        let (reply, answer) = oneshot::channel();
+        let mut queue = self.queue.lock();
+        if !queue.moving && self.shard.is_led_here() {
+            self.append_here(Append { batches, reply });
+            return answer;
+        }
+        queue.waiting.push_back(Append { batches, reply });
+        if !std::mem::replace(&mut queue.moving, true) {
+            tasks::spawn(Task::Forwarding, Arc::clone(self).run());
+        }
+        answer
+    }
+
+    fn append_here(&self, Append { batches, reply }: Append) {
+        // When the node is stopping the request is dropped, and with it the sender of the answer.
+        let _ = self.shard.request(Request::Append { batches, reply });
+    }
+
+    /// Until nothing is left in line.
+    async fn run(self: Arc<Self>) {
+        while let Some(appends) = self.next() {
+            self.bring(Forwarded::new(appends)).await;
+        }
+    }
+
+    /// What goes together.
+    fn next(&self) -> Option<Vec<Append>> {
+        let mut queue = self.queue.lock();
+        let (mut appends, mut bytes) = (Vec::new(), 0);
+        while let Some(append) = queue.waiting.front() {
+            bytes += append.batches.iter().map(|batch| batch.bytes.len()).sum::<usize>();
+            if bytes > FORWARDED_BYTES && !appends.is_empty() {
+                break;
+            }
+            appends.extend(queue.waiting.pop_front());
+        }
+        queue.moving = !appends.is_empty();
+        queue.moving.then_some(appends)
+    }
+
+    /// Brings appends to the leader, whichever that is by then.
+    async fn bring(&self, forwarded: Forwarded) {
+        let mut role = self.role.clone();
+        let give_up_at = Instant::now() + LEADERLESS_HOLD;
+        loop {
+            let leader = match *role.borrow_and_update() {
+                Role::Leader { .. } => Leader::Here,
+                role => role.other_leader().map_or(Leader::Unknown, Leader::At),
+            };
+            match leader {
+                Leader::Here => {
+                    return forwarded.split().into_iter().for_each(|it| self.append_here(it));
+                }
+                Leader::At(leader) => match self.ask(leader, &forwarded, &mut role).await {
+                    Ok(answers) if !answers.iter().all(is_not_led) => {
+                        return forwarded.answer(answers);
+                    }
+                    Ok(_) | Err(Unavailable::NotLeader) => {}
+                    Err(why) => return forwarded.refuse(&why),
+                },
+                Leader::Unknown => {}
+            }
+            if Instant::now() >= give_up_at {
+                return forwarded.refuse(&Unavailable::NotLeader);
+            }
+            tokio::select! {
+                changed = role.changed() => if changed.is_err() {
+                    return forwarded.refuse(&Unavailable::Stopping);
+                },
+                () = sleep(ASK_AGAIN_AFTER) => {}
+            }
+        }
+    }
+
+    /// Asks the node that leads. Once another one does, the answer of this one is not waited for.
+    async fn ask(
+        &self,
+        leader: u64,
+        forwarded: &Forwarded,
+        role: &mut watch::Receiver<Role>,
+    ) -> Result<Appends, Unavailable> {
+        let (reply, answer) = oneshot::channel();
+        let awaiting = Awaiting::Append { rows: forwarded.rows(), reply };
+        let message = wire::ask_append(&forwarded.batches, &forwarded.bytes);
+        let deadline = Instant::now() + REMOTE_ANSWERED_WITHIN;
+        let asking = self.node.ask(NodeId(leader), self.shard.id(), message, deadline);
+        let replaced = role.wait_for(|role| match role {
+            Role::Leader { .. } => true,
+            role => role.other_leader().is_some_and(|other| other != leader),
+        });
+        let reply = tokio::select! {
+            biased;
+            reply = asking => reply.map_err(|error| unanswered(&error))?,
+            _ = replaced => return Err(Unavailable::Unanswered),
+        };
+        awaiting.answered(&reply.head);
+        answer.await.map_err(|_| Unavailable::Unanswered)
+    }
+}
+
+fn is_not_led<T>(answer: &Result<T, AppendError>) -> bool {
+    matches!(answer, Err(AppendError::Unavailable(Unavailable::NotLeader)))
+}
+
+impl Forwarded {
+    fn new(appends: Vec<Append>) -> Self {
+        let mut forwarded = Self { batches: Vec::new(), bytes: Vec::new(), waiting: Vec::new() };
+        for Append { batches, reply } in appends {
+            let rows = batches.iter().map(AppendBatch::rows).sum();
+            forwarded.waiting.push(Waiting { batches: batches.len(), rows, reply });
+            for mut batch in batches {
+                forwarded.bytes.push(std::mem::take(&mut batch.bytes).freeze());
+                forwarded.batches.push(batch);
+            }
+        }
+        forwarded
+    }
+
+    fn rows(&self) -> usize {
+        self.waiting.iter().map(|it| it.rows).sum()
+    }
+
+    /// The appends as they came. Bytes that a message to another node still holds are copied.
+    fn split(self) -> Vec<Append> {
+        let (mut batches, mut bytes) = (self.batches.into_iter(), self.bytes.into_iter());
+        let append = |Waiting { batches: count, reply, .. }| {
+            let joined = batches.by_ref().take(count).zip(bytes.by_ref()).map(|(batch, bytes)| {
+                let own = |bytes: Bytes| BytesMut::from(&bytes[..]);
+                AppendBatch { bytes: bytes.try_into_mut().unwrap_or_else(own), ..batch }
+            });
+            Append { batches: joined.collect(), reply }
+        };
+        self.waiting.into_iter().map(append).collect()
+    }
+
+    /// There is an answer for each row.
+    fn answer(self, answers: Appends) {
+        let mut answers = answers.into_iter();
+        for Waiting { rows, reply, .. } in self.waiting {
+            // Whoever asked may be gone.
+            let _ = reply.send(answers.by_ref().take(rows).collect());
+        }
+    }
+
+    fn refuse(self, why: &Unavailable) {
+        for Waiting { rows, reply, .. } in self.waiting {
+            let _ = reply.send(vec![Err(why.clone().into()); rows]);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Appends at nodes that do not lead the shard.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use base::PartitionId;
+use broker::{AppendError, AppendReply, Unavailable};
+use tokio::time::{Instant, timeout};
+
+use crate::harness::*;
+
+const IN_FLIGHT: usize = 20;
+
+/// A producer that waits for no answer before it appends the next value.
+#[derive(Default)]
+struct Producer {
+    made: usize,
+    in_flight: VecDeque<(String, AppendReply)>,
+    acknowledged: Vec<String>,
+    /// Certainly not appended.
+    refused: Vec<String>,
+}
+
+impl Producer {
+    async fn append(&mut self, cluster: &Cluster, node: u32, count: usize) {
+        for value in values(self.made..self.made + count) {
+            let batch = batch(PartitionId::new(cluster.topic, 0), std::slice::from_ref(&value));
+            let reply = cluster.broker(node).append_at_leaders(vec![batch]);
+            self.in_flight.push_back((value, reply));
+            if self.in_flight.len() > IN_FLIGHT {
+                self.hear_one().await;
+            }
+        }
+        self.made += count;
+    }
+
+    async fn hear_one(&mut self) {
+        let Some((value, reply)) = self.in_flight.pop_front() else { return };
+        let answers = timeout(SOON, reply).await.expect("it is answered");
+        assert_eq!(answers.len(), 1);
+        match &answers[0] {
+            Ok(_) => self.acknowledged.push(value),
+            Err(AppendError::Unavailable(Unavailable::NotLeader)) => self.refused.push(value),
+            Err(AppendError::Unavailable(Unavailable::Unanswered)) => {}
+            Err(other) => panic!("{value}: {other}"),
+        }
+    }
+
+    async fn hear_all(&mut self) {
+        while !self.in_flight.is_empty() {
+            self.hear_one().await;
+        }
+    }
+
+    /// What was acknowledged is there, once and in its order, and what was refused is not.
+    async fn check(&self, cluster: &Cluster) {
+        let session = cluster.broker(cluster.leader(0).await).lease_session();
+        let mut stored = Vec::new();
+        loop {
+            let taken = take(&session, cluster.group, 1_000, Duration::from_millis(500)).await;
+            if taken.is_empty() {
+                break;
+            }
+            stored.extend(texts(&taken));
+        }
+        let acknowledged = |value: &&String| self.acknowledged.contains(value);
+        let found: Vec<&String> = stored.iter().filter(acknowledged).collect();
+        assert_eq!(found, self.acknowledged.iter().collect::<Vec<_>>());
+        assert!(self.refused.iter().all(|value| !stored.contains(value)), "{:?}", self.refused);
+    }
+}
+
+#[tokio::test]
+async fn appends_reach_the_leader_in_their_order() {
+    let cluster = Cluster::start(1, &[]).await;
+    let mut producer = Producer::default();
+    producer.append(&cluster, cluster.follower().await, 500).await;
+    producer.hear_all().await;
+    assert_eq!(producer.acknowledged, values(0..500));
+    producer.check(&cluster).await;
+}
+
+#[tokio::test]
+async fn an_append_for_several_shards_is_answered_row_by_row() {
+    let cluster = Cluster::start(3, &[]).await;
+    let partition = |index| PartitionId::new(cluster.topic, index);
+    let mut wide = batch(partition(0), &values(0..2));
+    wide.also = vec![partition(1), partition(7), partition(2)];
+    let answers = cluster.broker(1).append_at_leaders(vec![wide]);
+    let answers = timeout(SOON, answers).await.expect("it is answered");
+    let offsets: Vec<_> =
+        answers.iter().map(|it| it.as_ref().ok().map(|it| it.base_offset)).collect();
+    assert_eq!(offsets, [Some(0), Some(0), None, Some(0)]);
+    assert_eq!(answers[2], Err(AppendError::UnknownPartition(partition(7))));
+}
+
+#[tokio::test]
+async fn a_producer_goes_on_wherever_the_leader_moves() {
+    let cluster = Cluster::start(1, &[]).await;
+    let node = cluster.follower().await;
+    let mut producer = Producer::default();
+    // At this node, too.
+    for _ in 0..6 {
+        producer.append(&cluster, node, 100).await;
+        let leader = cluster.leader(0).await;
+        cluster.broker(leader).hand_over().await;
+        producer.append(&cluster, node, 100).await;
+        let moved = async || cluster.leader(0).await != leader;
+        wait_for(moved, || "the leader moves".into()).await;
+    }
+    producer.append(&cluster, node, 10).await;
+    producer.hear_all().await;
+    assert_eq!(producer.acknowledged[producer.acknowledged.len() - 10..], values(1_200..1_210));
+    producer.check(&cluster).await;
+}
+
+#[tokio::test]
+async fn a_producer_goes_on_after_the_leader_dies() {
+    let mut cluster = Cluster::start(1, &[]).await;
+    let leader = cluster.leader(0).await;
+    let node = leader % 3 + 1;
+    let mut producer = Producer::default();
+    producer.append(&cluster, node, 100).await;
+    cluster.kill(leader);
+    producer.append(&cluster, node, 100).await;
+    producer.hear_all().await;
+    // What was on its way when the leader died is not known; what waited behind it is not lost.
+    let lost = 200 - producer.acknowledged.len();
+    assert!(lost <= IN_FLIGHT, "{lost} were not acknowledged");
+    assert_eq!(producer.acknowledged.last().map(String::as_str), Some("v199"));
+    producer.check(&cluster).await;
+}
+
+#[tokio::test]
+async fn appends_are_refused_after_a_while_without_a_majority() {
+    let mut cluster = Cluster::start(1, &[]).await;
+    let leader = cluster.leader(0).await;
+    let node = leader % 3 + 1;
+    cluster.kill(leader);
+    cluster.kill(node % 3 + 1);
+    let begun = Instant::now();
+    let mut producer = Producer::default();
+    producer.append(&cluster, node, 5).await;
+    producer.hear_all().await;
+    assert_eq!(producer.acknowledged, [""; 0]);
+    assert!(begun.elapsed() < SOON);
+}
