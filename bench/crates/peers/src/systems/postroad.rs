@@ -27,8 +27,8 @@ static PEER: Peer = Peer {
            durability=replicated",
 };
 
-/// Whether nodes of a cluster take `--amqp`.
-const AMQP_IN_CLUSTERS: bool = false;
+/// What clients speak to it.
+const SPOKEN: [&str; 2] = ["kafka", "amqp"];
 
 const BINARY: &str = "bin/postroad";
 
@@ -51,26 +51,18 @@ impl System for Postroad {
     fn plan(&self, site: &Site) -> Result<Plan, StartError> {
         let nodes: Result<Vec<Launch>, StartError> =
             site.numbers().map(|node| launch(site, node)).collect();
-        let endpoint =
-            |node, protocol: &&str| Endpoint::new(node, protocol, site.address(protocol, node));
-        let endpoints = site
-            .numbers()
-            .flat_map(|node| spoken(site).iter().map(move |protocol| endpoint(node, protocol)))
-            .collect();
+        let endpoint = |node, protocol| Endpoint::new(node, protocol, site.address(protocol, node));
+        let endpoints =
+            site.numbers().flat_map(|node| SPOKEN.map(|protocol| endpoint(node, protocol)));
         let arguments = (!site.arguments.is_empty())
             .then(|| ("arguments".to_owned(), site.arguments.join(" ")));
         Ok(Plan {
             settings: arguments.into_iter().collect(),
             user: Some("guest".to_owned()),
             password: Some("guest".to_owned()),
-            ..Plan::of(nodes?, endpoints)
+            ..Plan::of(nodes?, endpoints.collect())
         })
     }
-}
-
-/// What clients speak to it.
-fn spoken(site: &Site) -> &'static [&'static str] {
-    if site.is_cluster() && !AMQP_IN_CLUSTERS { &["kafka"] } else { &["kafka", "amqp"] }
 }
 
 fn launch(site: &Site, node: u32) -> Result<Launch, StartError> {
@@ -82,7 +74,7 @@ fn launch(site: &Site, node: u32) -> Result<Launch, StartError> {
         .environment("POSTROAD_LOG", "warn")
         .arguments(["serve", "--data"])
         .argument(site.data(node)?);
-    for protocol in spoken(site) {
+    for protocol in SPOKEN {
         launch = launch
             .ports(&[site.port(protocol, node)])
             .argument(format!("--{protocol}"))
@@ -156,7 +148,7 @@ mod tests {
         for (node, own) in [(1, "24002"), (2, "24012"), (3, "24022")] {
             let text = arguments(&cluster, node);
             assert!(text.contains(&format!("--peer 127.0.0.1:{own} {seeds}")), "{text}");
-            assert_eq!(text.contains("--amqp"), AMQP_IN_CLUSTERS, "{text}");
+            assert!(text.contains("--amqp 127.0.0.1:240"), "{text}");
         }
         let text = arguments(&site(Tier::T3, 1), 1);
         assert!(text.contains("--amqp 127.0.0.1:24001") && !text.contains("--peer"), "{text}");
