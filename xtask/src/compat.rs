@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
+use crate::cluster::{Cluster, Going, NODES};
 use crate::command::output_of;
 use crate::failure::{Context, Failure, Outcome};
 use crate::pair::{self, Answers};
@@ -28,6 +29,9 @@ pub(crate) struct Options {
     /// The server's binary [default: a release build of this checkout]
     #[arg(long)]
     bin: Option<PathBuf>,
+    /// Start three nodes in place of one; clients are told of the first
+    #[arg(long, conflicts_with_all = ["bootstrap", "endpoint"])]
+    cluster: bool,
     /// Use a broker that runs already, for example another brand's, instead of starting Postroad
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "bin")]
     bootstrap: Option<String>,
@@ -152,17 +156,13 @@ fn fresh_server_for(
     options: &Options,
 ) -> Outcome<Results> {
     let place = paths::fresh(&format!("compat-{family}"))?;
-    let amqp = format!("127.0.0.1:{}", server::free_port()?);
-    let postroad = Postroad {
-        binary: binary.to_owned(),
-        data: place.join("data"),
-        log: place.join("server.log"),
-        port: server::free_port()?,
-        arguments: [&["--amqp".to_owned(), amqp.clone()], &options.serve[..]].concat(),
+    let servers = match options.cluster {
+        true => Servers::three(binary, &place, options)?,
+        false => Servers::one(binary, &place, options)?,
     };
-    let (mut server, _) = postroad.start(READY_WITHIN)?;
+    let (kafka, amqp) = servers.addresses();
     let told = vec![
-        ("BOOTSTRAP", server.address.to_string()),
+        ("BOOTSTRAP", kafka),
         ("AMQP", amqp),
         // For scenarios that kill their server, and those that not every server can do.
         ("POSTROAD", binary.display().to_string()),
@@ -173,24 +173,72 @@ fn fresh_server_for(
         ("ORDER_BY_KEY", "yes".to_owned()),
     ];
     let results = scenarios(folder, family, &told, options)?;
-    server.still_runs()?;
-    stopped_well(server, &postroad.log)?;
+    servers.stop()?;
     // The log is kept when there is something to look up in it.
     if results.failed.is_empty() {
         paths::fresh(&format!("compat-{family}"))?;
     } else {
-        println!("  the server's log: {}", postroad.log.display());
+        println!("  the server's log: {}", place.display());
     }
     Ok(results)
 }
 
-fn stopped_well(server: Server, log: &Path) -> Outcome {
-    let status = server.stop(STOPS_WITHIN)?;
-    if status.success() {
-        return Ok(());
+/// What a family is run against.
+enum Servers {
+    One { server: Server, amqp: String, log: PathBuf },
+    Three(Cluster),
+}
+
+impl Servers {
+    fn one(binary: &Path, place: &Path, options: &Options) -> Outcome<Servers> {
+        let amqp = format!("127.0.0.1:{}", server::free_port()?);
+        let postroad = Postroad {
+            binary: binary.to_owned(),
+            data: place.join("data"),
+            log: place.join("server.log"),
+            port: server::free_port()?,
+            arguments: [&["--amqp".to_owned(), amqp.clone()], &options.serve[..]].concat(),
+        };
+        let (server, _) = postroad.start(READY_WITHIN)?;
+        Ok(Servers::One { server, amqp, log: postroad.log })
     }
-    Err(Failure::new(format!("postroad ended with {status} after SIGTERM"))
-        .remedy(format!("read {}", log.display())))
+
+    /// Each leads a shard, so that two thirds of what clients use is led elsewhere.
+    fn three(binary: &Path, place: &Path, options: &Options) -> Outcome<Servers> {
+        let shards = ["--shards".to_owned(), NODES.to_string()];
+        let serve = [&shards, &options.serve[..]].concat();
+        let cluster = Cluster::found(binary, place, &serve, Going::Kill, true, READY_WITHIN)?;
+        Ok(Servers::Three(cluster))
+    }
+
+    /// For clients of Kafka, and of AMQP.
+    fn addresses(&self) -> (String, String) {
+        match self {
+            Servers::One { server, amqp, .. } => (server.address.to_string(), amqp.clone()),
+            Servers::Three(cluster) => {
+                (cluster.address(0).to_string(), cluster.amqp[0].to_string())
+            }
+        }
+    }
+
+    /// Fails if one has ended by itself, or does not end well now.
+    fn stop(self) -> Outcome {
+        match self {
+            Servers::One { mut server, log, .. } => {
+                server.still_runs()?;
+                let status = server.stop(STOPS_WITHIN)?;
+                if status.success() {
+                    return Ok(());
+                }
+                Err(Failure::new(format!("postroad ended with {status} after SIGTERM"))
+                    .remedy(format!("read {}", log.display())))
+            }
+            Servers::Three(mut cluster) => {
+                cluster.still_runs()?;
+                cluster.stop(STOPS_WITHIN)
+            }
+        }
+    }
 }
 
 fn scenarios(

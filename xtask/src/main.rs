@@ -2,6 +2,7 @@
 //! chore is typed, tested and the same on every machine; one chore, one file.
 
 mod ci;
+mod cluster;
 mod command;
 mod compat;
 mod failure;

@@ -11,7 +11,7 @@ use client::requests::Answer;
 
 use super::super::ledger::{Acknowledged, Ledger, Mark, Reader};
 use super::super::load::{PATIENCE, violated};
-use super::cluster::{self, NODES};
+use crate::cluster::{self, NODES};
 use crate::failure::{Context, Failure, Outcome};
 use crate::random::Random;
 use crate::records::batch;

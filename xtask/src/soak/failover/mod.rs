@@ -1,10 +1,8 @@
 //! `cargo xtask soak failover`: three nodes under load, of which the leader of a partition goes again and again.
 //! Nothing that was acknowledged may be lost, and writes must soon go on.
 
-mod cluster;
 mod jobs;
 mod load;
-mod wires;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,11 +11,11 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use client::blocking::Connection;
 
-use self::cluster::{Cluster, Going, leaders_by_any};
 use self::jobs::Jobs;
 use self::load::{Producer, Target, verify};
 use super::ledger::{Ledger, Reader};
 use super::load::{PATIENCE, violated};
+use crate::cluster::{Cluster, Going, leaders_by_any};
 use crate::failure::{Context, Failure, Outcome};
 use crate::figures::{Figures, Output, percentile};
 use crate::paths;
@@ -38,8 +36,8 @@ pub(crate) struct FailoverOptions {
     /// Partitions of the topic, each with a producer
     #[arg(long, default_value_t = 6)]
     partitions: usize,
-    /// Work queues beside them, of AMQP's clients: none, as long as nodes of a cluster do not offer AMQP
-    #[arg(long, default_value_t = 0)]
+    /// Work queues beside them, of AMQP's clients
+    #[arg(long, default_value_t = 2)]
     queues: usize,
     /// After so many rounds the queues are consumed to their end
     #[arg(long, default_value_t = 10)]

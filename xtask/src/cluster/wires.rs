@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::cluster::NODES;
+use super::NODES;
 use crate::failure::{Context, Outcome};
 
 const LOOK_EVERY: Duration = Duration::from_millis(2);

@@ -1,5 +1,7 @@
 //! Three nodes on this machine, of which any may be stopped and started again.
 
+mod wires;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,12 +9,13 @@ use std::time::Duration;
 use client::blocking::Connection;
 use rustix::process::Signal;
 
-use super::super::load::PATIENCE;
-use super::wires::Wires;
 use crate::failure::{Context, Failure, Outcome};
 use crate::server::{self, Postroad, Server, Starting};
+use wires::Wires;
 
 pub(crate) const NODES: usize = 3;
+/// How long a node is waited for that is asked something.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How a node goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
