@@ -60,6 +60,14 @@ pub const JOURNAL_QUEUED_BYTES_MAX: usize = 64 << 20;
 pub const DISK_RESERVE_BYTES_DEFAULT: u64 = 256 << 20;
 /// A sync that takes longer than this is reported as hung.
 pub const SYNC_HUNG_AFTER: Duration = Duration::from_secs(10);
+/// A write or sync that takes so long is slow; after the second of these the shard is to be led by another node,
+/// if one goes on.
+pub const DISK_SLOW_AFTER: Duration = Duration::from_millis(200);
+pub const DISK_STUCK_AFTER: Duration = Duration::from_millis(500);
+/// A disk that was stuck is one to lead on again after it was not slow for so long.
+pub const DISK_WELL_AFTER: Duration = Duration::from_secs(60);
+/// A node with such a disk stands for election all the same where nobody has led for so long.
+pub const STANDS_ANYWAY_AFTER: Duration = Duration::from_secs(3);
 
 // --------------------------------------------------------------------------------------- shard
 
@@ -70,6 +78,8 @@ pub const LEADERLESS_HOLD: Duration = Duration::from_secs(5);
 /// A request to the node that leads a shard that is not answered for so long may or may not have been carried
 /// out. Longer than [`LEADERLESS_HOLD`]: that node may wait for a majority.
 pub const REMOTE_ANSWERED_WITHIN: Duration = Duration::from_secs(10);
+/// Appends for a shard that another node leads go there in requests of about so much, unless one is larger.
+pub const FORWARDED_BYTES: usize = 1 << 20;
 /// What does not survive a restart of a node is deleted by the others once the node has not been connected for so
 /// long.
 pub const RUN_GONE_AFTER: Duration = Duration::from_secs(30);
@@ -78,8 +88,6 @@ pub const RUN_GONE_AFTER: Duration = Duration::from_secs(30);
 pub const CATALOG_BARRIER_WITHIN: Duration = Duration::from_secs(5);
 /// A change of the catalog is answered after so long, though a shard has not taken it over: it may have no
 /// leader.
-/// Appends for a shard that another node leads go there in requests of about so much, unless one is larger.
-pub const FORWARDED_BYTES: usize = 1 << 20;
 pub const ADOPTED_WITHIN: Duration = Duration::from_secs(5);
 /// About the memory of a row of a batch while its entry is under way: its descriptor, its answer, and
 /// its parts in the machine and the index.

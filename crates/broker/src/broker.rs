@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use base::ShardId;
 use base::limits::ADOPTED_WITHIN;
+use futures_util::FutureExt;
 use machine::command::Home;
 use machine::{Command, Outcome, Role};
 use parking_lot::Mutex;
@@ -23,12 +24,13 @@ use crate::budget::{Budget, Permit};
 use crate::cpu::CpuPool;
 use crate::delivery::drivers::Drivers;
 use crate::error::{ExecuteError, OpenError, Unavailable};
-use crate::local_shard::{Common, LocalShard};
 use crate::forwarding::Line;
+use crate::local_shard::{Common, LocalShard};
 use crate::peers::Peers;
 use crate::proxy::LedHere;
 use crate::remote::Remote;
 use crate::request::Request;
+use crate::slow_disk::{self, DiskHealth};
 use crate::timeline::Timeline;
 use crate::turns::Turns;
 use crate::watch::{Watch, Watchers};
@@ -52,10 +54,10 @@ struct Inner {
     /// The catalog's, then those with rows in the order of their numbers.
     shards: Vec<Arc<LocalShard>>,
     peers: Arc<Peers>,
-    barriers: Barriers,
-    behind_at_open: u64,
     /// To the leader of each shard with rows. Empty where the node is alone.
     lines: Vec<Arc<Line>>,
+    barriers: Barriers,
+    behind_at_open: u64,
     drivers: Arc<Drivers>,
     watchers: Arc<Watchers>,
     budget: Budget,
@@ -74,7 +76,7 @@ struct Tasks {
     housekeeping: JoinHandle<()>,
     watchdog: JoinHandle<()>,
     /// Where there are other nodes that may lead.
-    leading: Option<JoinHandle<()>>,
+    leading: Option<[JoinHandle<()>; 2]>,
 }
 
 /// The pause between two looks for a leader.
@@ -110,7 +112,8 @@ impl Broker {
         let (cpu, watchers) = (CpuPool::new(world.workers.clone()), Arc::<Watchers>::default());
         let remote = options.cluster.as_ref().map(Remote::new);
         let peers = Arc::new(Peers::new(remote));
-        let led_here = LedHere::new(&peers);
+        let health = Arc::<DiskHealth>::default();
+        let led_here = LedHere::new(&peers, &health);
         if let Some(cluster) = &options.cluster {
             cluster.groups().serve_proxy(Arc::clone(&led_here) as _);
         }
@@ -158,16 +161,16 @@ impl Broker {
             handles,
             options.cluster.as_ref().map_or(0, |_| options.node),
         ));
-        let broker = Self(Arc::new(Inner {
-            drivers,
-            behind_at_open,
         let lines = options
             .cluster
             .iter()
             .flat_map(|node| shards[1..].iter().filter_map(|shard| Line::new(shard, node)));
         let lines = lines.collect();
-            node: options.node,
+        let broker = Self(Arc::new(Inner {
             lines,
+            drivers,
+            behind_at_open,
+            node: options.node,
             cluster: options.cluster.clone(),
             cluster_id,
             timeline,
@@ -193,8 +196,10 @@ impl Broker {
         let keeping = housekeeping::run(shards.clone(), options.housekeeping_interval);
         let housekeeping = tasks::vital(Task::Housekeeping, keeping, &failure);
         let leading = options.cluster.as_ref().map(|node| {
-            let spreading = leading::run(Arc::clone(node), shards);
-            tasks::vital(Task::Leading, spreading, &failure)
+            let spreading = leading::run(Remote::new(node), shards.clone());
+            let looking = slow_disk::run(Arc::clone(node), health, shards);
+            let tasks = [(Task::Leading, spreading.boxed()), (Task::SlowDisk, looking.boxed())];
+            tasks.map(|(task, run)| tasks::vital(task, run, &failure))
         });
         *broker.0.tasks.lock() = Some(Tasks { adopting, housekeeping, watchdog, leading });
         Ok(broker)
@@ -327,11 +332,6 @@ impl Broker {
     /// taken when this is called, the answer comes when the records are as durable as promised. What is for
     /// other shards is answered with [`Unavailable::NotLeader`].
     pub fn append(&self, batches: Vec<AppendBatch>) -> AppendReply {
-        if self.shards_with_rows().len() == 1 {
-            let rows = batches.iter().map(AppendBatch::rows).sum();
-            return AppendReply::new(rows, append(0, batches));
-        }
-        let partitions = batches.iter().flat_map(AppendBatch::partitions);
         self.append_by(batches, |shard, part| self.append_here(shard, part))
     }
 
@@ -350,6 +350,11 @@ impl Broker {
         batches: Vec<AppendBatch>,
         append: impl Fn(usize, Vec<AppendBatch>) -> oneshot::Receiver<Appends>,
     ) -> AppendReply {
+        if self.shards_with_rows().len() == 1 {
+            let rows = batches.iter().map(AppendBatch::rows).sum();
+            return AppendReply::new(rows, append(0, batches));
+        }
+        let partitions = batches.iter().flat_map(AppendBatch::partitions);
         let places = self.places_of(partitions);
         let parts = append::divide(batches, &places).into_iter();
         AppendReply::of_parts(places, parts.map(|(shard, part)| (shard, append(shard, part))))
@@ -478,7 +483,7 @@ impl Broker {
     /// stop; one that is alone has nobody to hand over to.
     pub async fn hand_over(&self) {
         if let Some(cluster) = &self.0.cluster {
-            leading::hand_all_over(cluster, self.local_shards()).await;
+            leading::hand_all_over(&Remote::new(cluster), self.local_shards()).await;
         }
     }
 
@@ -488,7 +493,7 @@ impl Broker {
         let Some(tasks) = self.0.tasks.lock().take() else { return };
         tasks.housekeeping.abort();
         tasks.watchdog.abort();
-        tasks.leading.iter().for_each(JoinHandle::abort);
+        tasks.leading.iter().flatten().for_each(JoinHandle::abort);
         tasks.adopting.iter().for_each(JoinHandle::abort);
         self.0.shards.iter().for_each(|shard| shard.refuse_requests());
         // Those with rows go by the catalog to their end.

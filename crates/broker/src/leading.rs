@@ -2,7 +2,7 @@
 //! the other: so leaders are spread over the nodes. A node that takes over from one that died hands back what is
 //! that node's once it has been there for a while; a node that is told to stop hands over all that it leads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use links::{Lane, NodeId, Phase};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::local_shard::LocalShard;
+use crate::remote::Remote;
 
 /// At most one shard is handed back in this time.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -30,7 +31,8 @@ pub(crate) fn preferred(members: &Members, shard: ShardId) -> Option<u64> {
 }
 
 /// Hands shards back. Ends when they are gone.
-pub(crate) async fn run(node: Arc<Node>, shards: Vec<Weak<LocalShard>>) {
+pub(crate) async fn run(remote: Remote, shards: Vec<Weak<LocalShard>>) {
+    let node = remote.node();
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut not_before: BTreeMap<ShardId, Instant> = BTreeMap::new();
@@ -45,24 +47,33 @@ pub(crate) async fn run(node: Arc<Node>, shards: Vec<Weak<LocalShard>>) {
             if waits || to == node.identity().at.node.0 || !shard.is_led_here() {
                 continue;
             }
-            if connected_for(&node, to) < Some(SETTLED_AFTER) {
+            if connected_for(node, to) < Some(SETTLED_AFTER) {
                 continue;
             }
             not_before.insert(shard.id(), now + AGAIN_AFTER);
-            hand_over(&shard, to).await;
+            if remote.would_lead(to).await {
+                hand_over(&shard, to).await;
+            }
             break;
         }
     }
 }
 
 /// Hands over all shards that this node leads, each to another node that it is connected to.
-pub(crate) async fn hand_all_over(node: &Node, shards: &[Arc<LocalShard>]) {
-    let handing = shards.iter().filter(|shard| shard.is_led_here()).map(async |shard| {
-        let here = node.identity().at.node.0;
+pub(crate) async fn hand_all_over(remote: &Remote, shards: &[Arc<LocalShard>]) {
+    let node = remote.node();
+    let here = node.identity().at.node.0;
+    let led: Vec<_> = shards.iter().filter(|shard| shard.is_led_here()).collect();
+    let voters = led.iter().flat_map(|shard| shard.consensus.members().voters.into_keys());
+    let others: BTreeSet<u64> = voters.filter(|id| *id != here).collect();
+    let asked = others.into_iter().map(async |id| remote.would_lead(id).await.then_some(id));
+    let willing: BTreeSet<u64> = join_all(asked).await.into_iter().flatten().collect();
+    let handing = led.into_iter().map(async |shard| {
         let others = shard.consensus.members().voters.into_keys().filter(|id| *id != here);
         // The one that has been there longest lacks least.
-        let to = others.filter_map(|id| Some((connected_for(node, id)?, id))).max();
-        if let Some((_, to)) = to {
+        let ranked =
+            others.filter_map(|id| Some((willing.contains(&id), connected_for(node, id)?, id)));
+        if let Some((_, _, to)) = ranked.max() {
             hand_over(shard, to).await;
         }
     });
@@ -70,14 +81,14 @@ pub(crate) async fn hand_all_over(node: &Node, shards: &[Arc<LocalShard>]) {
 }
 
 /// For how long a node has been connected; `None` where it is not.
-fn connected_for(node: &Node, id: u64) -> Option<Duration> {
+pub(crate) fn connected_for(node: &Node, id: u64) -> Option<Duration> {
     match node.links().peer(NodeId(id))?.status(Lane::Control).phase {
         Phase::Connected { since, .. } => Some(since.elapsed()),
         _ => None,
     }
 }
 
-async fn hand_over(shard: &LocalShard, to: u64) {
+pub(crate) async fn hand_over(shard: &LocalShard, to: u64) {
     let shard_id = shard.id();
     match shard.consensus.transfer_leadership(to).await {
         Ok(()) => tracing::info!(shard = %shard_id, to, "leadership is handed over"),

@@ -22,7 +22,7 @@
 //! * `barrier`: that a copy of the catalog is the newest; `document_watch`: which documents changed
 //! * `changes`: what applied entries changed; `housekeeping`: retention, compaction, expiry, and space
 //!   that comes back, where something did
-//! * `watchdog`: tells when the disk hangs
+//! * `watchdog`: tells when the disk hangs; `slow_disk`: then another node leads
 //! * [`error`]: what can go wrong, per operation
 
 mod adoption;
@@ -61,6 +61,7 @@ mod sequencer;
 mod shard;
 pub mod shard_client;
 mod shard_status;
+mod slow_disk;
 mod stored;
 #[cfg(test)]
 mod tests;

@@ -10,23 +10,26 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use links::{Declined, Message, NodeId, Received};
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::error::Unavailable;
 use crate::local_shard::LocalShard;
 use crate::peers::Peers;
 use crate::remote::wire::{self, Decoded};
+use crate::slow_disk::DiskHealth;
 
 /// Answers other nodes for as long as the broker is open.
 #[derive(Debug)]
 pub(crate) struct LedHere {
     peers: Weak<Peers>,
     catalog: OnceLock<Weak<LocalShard>>,
+    health: Arc<DiskHealth>,
 }
 
 impl LedHere {
-    pub(crate) fn new(peers: &Arc<Peers>) -> Arc<Self> {
-        Arc::new(Self { peers: Arc::downgrade(peers), catalog: OnceLock::new() })
+    pub(crate) fn new(peers: &Arc<Peers>, health: &Arc<DiskHealth>) -> Arc<Self> {
+        let (peers, health) = (Arc::downgrade(peers), Arc::clone(health));
+        Arc::new(Self { peers, catalog: OnceLock::new(), health })
     }
 
     /// From now on the others are told which version of the catalog is the newest, if this node leads it.
@@ -64,6 +67,10 @@ impl Proxy for LedHere {
                     Ok(Message::of_head(wire::answer_catalog_versions(versions)))
                 }
                 .boxed();
+            }
+            Some(Decoded::WouldLead) => {
+                let would = self.health.is_well(Instant::now());
+                return async move { Ok(Message::of_head(wire::answer_would_lead(would))) }.boxed();
             }
             None => {
                 tracing::warn!(%from, %shard, "a request is not understood: is that node of a later version?");

@@ -4,6 +4,7 @@
 use std::sync::Weak;
 use std::time::Duration;
 
+use base::limits::SYNC_HUNG_AFTER;
 use journal::Stats;
 use tokio::time::MissedTickBehavior;
 
@@ -47,12 +48,13 @@ struct Hung(bool);
 
 impl Hung {
     fn look(&mut self, stats: &Stats) -> Option<Change> {
-        let change = match (self.0, stats.hung_for) {
+        let hung_for = stats.busy_for.filter(|busy| *busy >= SYNC_HUNG_AFTER);
+        let change = match (self.0, hung_for) {
             (false, Some(since)) => Change::Hangs(since),
             (true, None) => Change::Returned,
             _ => return None,
         };
-        self.0 = stats.hung_for.is_some();
+        self.0 = hung_for.is_some();
         Some(change)
     }
 }
@@ -61,8 +63,8 @@ impl Hung {
 mod tests {
     use super::*;
 
-    fn stats(hung_for: Option<Duration>) -> Stats {
-        Stats { hung_for, ..Stats::default() }
+    fn stats(busy_for: Option<Duration>) -> Stats {
+        Stats { busy_for, ..Stats::default() }
     }
 
     #[test]
@@ -70,6 +72,7 @@ mod tests {
         let mut hung = Hung::default();
         let ten = Duration::from_secs(10);
         assert_eq!(hung.look(&stats(None)), None);
+        assert_eq!(hung.look(&stats(Some(ten / 2))), None);
         assert_eq!(hung.look(&stats(Some(ten))), Some(Change::Hangs(ten)));
         assert_eq!(hung.look(&stats(Some(ten * 2))), None);
         assert_eq!(hung.look(&stats(None)), Some(Change::Returned));

@@ -91,6 +91,7 @@ pub(crate) type ServerMetrics = openraft::metrics::RaftServerMetrics<TypeConfig>
 pub(crate) struct State {
     pub(crate) node: u64,
     pub(crate) stopping: AtomicBool,
+    pub(crate) may_stand: AtomicBool,
     failure: OnceLock<Failure>,
     tasks: OnceLock<[AbortHandle; 2]>,
 }
@@ -155,6 +156,7 @@ impl Consensus {
         let state = Arc::new(State {
             node,
             stopping: AtomicBool::new(false),
+            may_stand: AtomicBool::new(true),
             failure: OnceLock::new(),
             tasks: OnceLock::new(),
         });

@@ -64,6 +64,7 @@ pub use error::{
 pub use group::{Group, Members};
 pub use leadership::{Leadership, Proposed};
 pub use machine::{Committed, Encode, Payload, Replace, StateMachine};
+pub use members::Progress;
 pub use message::{GroupId, Refusal};
 pub use peers::{AppendMessage, PeerError, Peers, ReceivedAppend, Target};
 pub use retention::CatchUp;

@@ -7,6 +7,7 @@
 //! next one, unasked.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 
 use base::limits::APPEND_ENTRIES_MAX;
 use openraft::async_runtime::WatchReceiver;
@@ -24,10 +25,19 @@ use crate::leadership::not_leader;
 use crate::replica::{FirstEntry, Replica};
 use crate::retention::CatchUp;
 use crate::settings::LEASE;
-use crate::types::{Membership, TypeConfig};
+use crate::types::{LogId, Membership, TypeConfig};
 
 type Refused = RaftError<TypeConfig, ClientWriteError<TypeConfig>>;
 type Change = ChangeMembers<u64, BasicNode>;
+
+/// How far the log has come, as its leader knows.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Progress {
+    /// The index of the last entry.
+    pub last: u64,
+    /// Up to where each of the other voters has it.
+    pub matched: BTreeMap<u64, u64>,
+}
 
 impl Consensus {
     /// Founds the group, with this node among its voters; the others hear of it from the first leader. For
@@ -57,6 +67,27 @@ impl Consensus {
     /// sent; known to the leader.
     pub fn catching_up(&self) -> BTreeMap<u64, CatchUp> {
         self.retention.catching_up()
+    }
+
+    /// `None`: this node does not lead.
+    pub fn progress(&self) -> Option<Progress> {
+        let voters: BTreeSet<u64> = self.membership().voter_ids().collect();
+        let data = self.raft.data_metrics();
+        let seen = data.borrow_watched();
+        let others = |node: &u64| *node != self.state.node && voters.contains(node);
+        let matched = seen.replication.as_ref()?.iter().filter(|(node, _)| others(node));
+        let index = |id: &Option<LogId>| id.as_ref().map_or(0, |id| id.index);
+        Some(Progress {
+            last: index(&seen.last_log),
+            matched: matched.map(|(node, id)| (*node, index(id))).collect(),
+        })
+    }
+
+    /// Whether this node stands for election. It votes in any case.
+    pub fn set_may_stand(&self, may: bool) {
+        if self.state.may_stand.swap(may, Ordering::Relaxed) != may {
+            self.raft.runtime_config().elect(may);
+        }
     }
 
     /// Makes these the members; for the leader. Waits until those that are to vote have the log. May be

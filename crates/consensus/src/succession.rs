@@ -3,6 +3,8 @@
 //! Voters grant a leader that falls silent its lease, since it may only be slow. Where a majority of them knows
 //! better they need not: it is what a leader asks for itself when it hands leadership over.
 
+use std::sync::atomic::Ordering;
+
 use openraft::raft::TransferLeaderRequest;
 
 use crate::consensus::Consensus;
@@ -15,7 +17,8 @@ impl Consensus {
     /// this node does not vote, or does not follow that leader in that term any more.
     pub async fn succeed(&self, leader: u64, term: u64) -> bool {
         let follows = *self.role().borrow() == (Role::Follower { leader, term });
-        if !follows || !self.members().voters.contains_key(&self.state.node) {
+        let may_stand = self.state.may_stand.load(Ordering::Relaxed);
+        if !may_stand || !follows || !self.members().voters.contains_key(&self.state.node) {
             return false;
         }
         // Whether its log is new enough is for the voters to say.

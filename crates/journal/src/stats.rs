@@ -13,9 +13,8 @@ pub struct Stats {
     pub bytes: u64,
     pub last_sync_micros: u64,
     pub total_sync_micros: u64,
-    /// How long the write or sync under way has been running, once that is longer than
-    /// `SYNC_HUNG_AFTER`.
-    pub hung_for: Option<Duration>,
+    /// How long the write or sync under way has been running.
+    pub busy_for: Option<Duration>,
     /// Bytes accepted and not yet durable.
     pub queued_bytes: usize,
 }

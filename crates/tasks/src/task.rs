@@ -84,6 +84,7 @@ table! {
     PeerRequest: "peer-request", Session;
     RemoteRequest: "peer-proxy-request", Session;
     Forwarding: "peer-forwarding", Process;
+    SlowDisk: "peer-slow-disk", Process;
     LeaseRelay: "peer-lease-relay", Process;
     KafkaListener: "kafka-listener", Process;
     KafkaLeaders: "peer-kafka-leaders", Process;

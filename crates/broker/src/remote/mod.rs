@@ -27,6 +27,7 @@ use wire::{Awaiting, Executed};
 
 /// A change that another node made in the catalog is waited for so long in this node's copy.
 const SEEN_WITHIN: Duration = Duration::from_secs(5);
+const WOULD_LEAD_WITHIN: Duration = Duration::from_millis(200);
 
 /// The way to the leaders among the other nodes.
 #[derive(Clone, Debug)]
@@ -57,6 +58,14 @@ impl Remote {
                 Err(error) => awaiting.fail(&unanswered(&error)),
             }
         });
+    }
+
+    /// Whether a node would lead well: it answers at once, and its disk is well.
+    pub(crate) async fn would_lead(&self, node: u64) -> bool {
+        let deadline = Instant::now() + WOULD_LEAD_WITHIN;
+        let asking =
+            self.node.ask(NodeId(node), ShardId::CATALOG, wire::ask_would_lead(), deadline);
+        asking.await.is_ok_and(|reply| wire::would_lead(&reply.head))
     }
 
     /// Asks the catalog's leader which version of it is the newest.

@@ -34,6 +34,8 @@ enum Asked {
     Relay,
     /// Of the catalog's leader: which version is the newest.
     CatalogVersions,
+    /// Whether the node's disk is one to lead on.
+    WouldLead,
 }
 
 /// A batch, apart from its bytes.
@@ -56,6 +58,7 @@ enum Answer {
         result: Result<Outcome, ExecuteError>,
     },
     CatalogVersions(Result<CatalogVersions, Unavailable>),
+    WouldLead(bool),
 }
 
 /// Who waits for an answer of another node.
@@ -86,6 +89,7 @@ pub(crate) enum Decoded {
     /// The rest of the head, and the body.
     Relay(Bytes, Bytes),
     CatalogVersions,
+    WouldLead,
 }
 
 /// What the head of a relay's message begins with.
@@ -124,10 +128,6 @@ pub(crate) fn divide(batches: Vec<AppendBatch>) -> (Vec<Batch>, Vec<Bytes>) {
     batches.into_iter().map(apart).unzip()
 }
 
-pub(crate) fn ask_catalog_versions() -> Message {
-    Message { head: bytes_of(&Asked::CatalogVersions), body: Vec::new() }
-}
-
 /// Batches whose bytes are apart already, and may be sent again.
 pub(crate) fn ask_append(batches: &[AppendBatch], bytes: &[Bytes]) -> Message {
     let apart = |(batch, bytes): (&AppendBatch, &Bytes)| Batch {
@@ -140,8 +140,24 @@ pub(crate) fn ask_append(batches: &[AppendBatch], bytes: &[Bytes]) -> Message {
     Message { head: bytes_of(&Asked::Append { batches }), body: bytes.to_vec() }
 }
 
+pub(crate) fn ask_catalog_versions() -> Message {
+    Message { head: bytes_of(&Asked::CatalogVersions), body: Vec::new() }
+}
+
 pub(crate) fn answer_catalog_versions(versions: Result<CatalogVersions, Unavailable>) -> Bytes {
     bytes_of(&Answer::CatalogVersions(versions))
+}
+
+pub(crate) fn ask_would_lead() -> Message {
+    Message { head: bytes_of(&Asked::WouldLead), body: Vec::new() }
+}
+
+pub(crate) fn answer_would_lead(would: bool) -> Bytes {
+    bytes_of(&Answer::WouldLead(would))
+}
+
+pub(crate) fn would_lead(answer: &[u8]) -> bool {
+    matches!(postcard::from_bytes(answer), Ok(Answer::WouldLead(true)))
 }
 
 /// What the leader answered.
@@ -175,6 +191,7 @@ pub(crate) fn decode(message: Received) -> Option<Decoded> {
             (Request::Execute { command, reply }, Asking::Execute(answer))
         }
         Asked::CatalogVersions => return Some(Decoded::CatalogVersions),
+        Asked::WouldLead => return Some(Decoded::WouldLead),
     };
     Some(Decoded::Request(request, asking))
 }

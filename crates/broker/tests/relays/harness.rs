@@ -30,6 +30,7 @@ const SHARDS: u32 = 3;
 
 struct Node {
     broker: Broker,
+    disk: Arc<SimulatedDisk>,
     runtime: Option<Runtime>,
 }
 
@@ -108,6 +109,11 @@ impl Cluster {
         self.nodes[node as usize - 1].kill();
     }
 
+    /// No sync of the node's disk returns until it is to.
+    pub(crate) fn hang_disk(&self, node: u32, hangs: bool) {
+        self.nodes[node as usize - 1].disk.hang_syncs(hangs);
+    }
+
     /// The node that leads the shard of a partition.
     pub(crate) async fn leader(&self, partition: u32) -> u32 {
         let id = PartitionId::new(self.topic, partition);
@@ -153,9 +159,10 @@ async fn start(address: &str, seeds: &[String]) -> Node {
     let runtime = runtime.expect("a runtime");
     let (listen, address): (SocketAddr, _) =
         (address.parse().expect("an address"), address.to_owned());
-    let seeds = seeds.to_vec();
+    let (seeds, disk) = (seeds.to_vec(), Arc::new(SimulatedDisk::new()));
+    let own = Arc::clone(&disk);
     let started = runtime.spawn(async move {
-        let (world, dir) = (World::on(Arc::new(SimulatedDisk::new())), Path::new("/data"));
+        let (world, dir) = (World::on(own), Path::new("/data"));
         let failure = Failure::new();
         let security = Security::Plain { beyond_loopback: false };
         let options = NodeOptions { listen, address, seeds, security };
@@ -172,7 +179,7 @@ async fn start(address: &str, seeds: &[String]) -> Node {
         Broker::open(world, dir, options).await.expect("it opens")
     });
     let broker = started.await.expect("it does not panic");
-    Node { broker, runtime: Some(runtime) }
+    Node { broker, disk, runtime: Some(runtime) }
 }
 
 pub(crate) fn batch(partition: PartitionId, values: &[String]) -> AppendBatch {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use base::PartitionId;
 use broker::delivery::{CreditReturns, SettleError};
 use broker::{ConsumeOptions, Credit, Settlement};
 use tokio::time::{Instant, sleep, timeout};
@@ -65,6 +66,36 @@ async fn a_consumer_goes_on_wherever_its_shards_leader_moves() {
         let counters = cluster.broker(first).counters(cluster.group).await.expect("there");
         assert_eq!((counters.depth, counters.consumers), (0, 3));
     }
+}
+
+#[tokio::test]
+async fn a_shard_leaves_a_node_whose_disk_hangs_and_stays_away() {
+    let cluster = Cluster::start(1, &[]).await;
+    let leader = cluster.leader(0).await;
+    cluster.append(0, &values(0..1)).await;
+    cluster.hang_disk(leader, true);
+    let begun = Instant::now();
+    let partition = PartitionId::new(cluster.topic, 0);
+    let others = [leader % 3 + 1, (leader + 1) % 3 + 1];
+    let mut number = 1;
+    let moved = async || {
+        // What is written makes the disk busy.
+        let batch = batch(partition, &values(number..number + 1));
+        number += 1;
+        drop(cluster.broker(leader).append(vec![batch]));
+        others.iter().any(|node| cluster.broker(*node).leads_each(&[partition])[0])
+    };
+    wait_for(moved, || "another node leads".into()).await;
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    let batch = batch(partition, &values(1_000..1_001));
+    let appended = timeout(SOON, cluster.broker(others[0]).append_at_leaders(vec![batch])).await;
+    appended.expect("it is answered").remove(0).expect("it is appended");
+    cluster.hang_disk(leader, false);
+    // It is offered the shards of who stops now, and would not lead them.
+    let led = cluster.leader(0).await;
+    cluster.broker(led).hand_over().await;
+    let third = 6 - leader - led;
+    wait_for(async || cluster.leader(0).await == third, || "the third leads".into()).await;
 }
 
 #[tokio::test]

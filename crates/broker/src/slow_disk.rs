@@ -1,0 +1,203 @@
+//! Leadership leaves a disk that is slow or hangs, while other members of the shard go on. Followers with such a disk
+//! hurt nobody: a majority acknowledges without them. A leader's hurts all who wait for it.
+//!
+//! A disk that was given up is *unwell* until it has been well for a while. Its node is handed no shard then, and stands
+//! for election only where nobody else leads for long.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use base::limits::{
+    APPEND_ENTRIES_MAX, DISK_SLOW_AFTER, DISK_STUCK_AFTER, DISK_WELL_AFTER, STANDS_ANYWAY_AFTER,
+};
+use cluster::Node;
+use consensus::{Progress, Role};
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use tokio::time::{Instant, MissedTickBehavior, timeout};
+
+use crate::leading::{connected_for, hand_over};
+use crate::local_shard::LocalShard;
+
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Before a shard that was not taken over is offered again.
+const AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// A disk that hangs may hold the engine up, too.
+const HANDED_OVER_WITHIN: Duration = Duration::from_secs(2);
+
+/// Whether this node's disk is one to lead on.
+#[derive(Debug, Default)]
+pub(crate) struct DiskHealth {
+    /// Until then, unless it is slow again.
+    unwell_until: Mutex<Option<Instant>>,
+}
+
+impl DiskHealth {
+    pub(crate) fn is_well(&self, now: Instant) -> bool {
+        self.unwell_until.lock().is_none_or(|until| until <= now)
+    }
+
+    fn note_stuck(&self, now: Instant) {
+        *self.unwell_until.lock() = Some(now + DISK_WELL_AFTER);
+    }
+
+    /// It is not well yet.
+    fn note_slow(&self, now: Instant) {
+        if let Some(until) = self.unwell_until.lock().as_mut().filter(|until| **until > now) {
+            *until = now + DISK_WELL_AFTER;
+        }
+    }
+}
+
+/// What is seen of a shard whose journal is busy for long.
+#[derive(Debug, Default)]
+struct Stall {
+    /// What others had when it began.
+    begun: Option<BTreeMap<u64, u64>>,
+    not_before: Option<Instant>,
+    leaderless_since: Option<Instant>,
+}
+
+impl Stall {
+    /// Who goes on while this node's disk does not, and lacks nearly nothing. Those that lack least come first.
+    fn look(&mut self, busy_for: Option<Duration>, progress: Option<&Progress>) -> Vec<u64> {
+        let busy_for = busy_for.filter(|busy| *busy >= DISK_SLOW_AFTER);
+        let Some((busy_for, progress)) = busy_for.zip(progress) else {
+            self.begun = None;
+            return Vec::new();
+        };
+        let begun = self.begun.get_or_insert_with(|| progress.matched.clone());
+        if busy_for < DISK_STUCK_AFTER {
+            return Vec::new();
+        }
+        let goes_on = |(node, has): &(&u64, &u64)| {
+            let lacks = progress.last.saturating_sub(**has);
+            let moved = begun.get(node).is_none_or(|had| had < has);
+            lacks == 0 || (moved && lacks <= APPEND_ENTRIES_MAX as u64)
+        };
+        let mut found: Vec<(u64, u64)> =
+            progress.matched.iter().filter(goes_on).map(|(node, has)| (*has, *node)).collect();
+        found.sort_unstable_by(|one, other| other.cmp(one));
+        found.into_iter().map(|(_, node)| node).collect()
+    }
+
+    /// Whether the node may stand for election in the shard.
+    fn may_stand(&mut self, is_well: bool, role: Role, now: Instant) -> bool {
+        let leaderless = matches!(role, Role::None);
+        let since = leaderless.then(|| self.leaderless_since.unwrap_or(now));
+        self.leaderless_since = since;
+        is_well || since.is_some_and(|since| now >= since + STANDS_ANYWAY_AFTER)
+    }
+}
+
+/// Looks at the disk. Ends when the shards are gone.
+pub(crate) async fn run(node: Arc<Node>, health: Arc<DiskHealth>, shards: Vec<Weak<LocalShard>>) {
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut stalls: Vec<Stall> = Vec::new();
+    stalls.resize_with(shards.len(), Stall::default);
+    loop {
+        ticks.tick().await;
+        let now = Instant::now();
+        let mut handing = Vec::new();
+        for (stall, shard) in stalls.iter_mut().zip(&shards) {
+            let Some(shard) = shard.upgrade() else { return };
+            let busy_for = shard.journal().stats().busy_for;
+            if busy_for >= Some(DISK_STUCK_AFTER) {
+                health.note_stuck(now);
+            } else if busy_for >= Some(DISK_SLOW_AFTER) {
+                health.note_slow(now);
+            }
+            if let Some(role) = shard.role() {
+                let role = *role.borrow();
+                shard.consensus.set_may_stand(stall.may_stand(health.is_well(now), role, now));
+            }
+            let progress = shard.consensus.progress();
+            let candidates = stall.look(busy_for, progress.as_ref());
+            let to = candidates.into_iter().find(|to| connected_for(&node, *to).is_some());
+            let Some(to) = to.filter(|_| stall.not_before.is_none_or(|at| at <= now)) else {
+                continue;
+            };
+            stall.not_before = Some(now + AGAIN_AFTER);
+            handing.push((shard, to, busy_for));
+        }
+        let handing = handing.into_iter().map(|(shard, to, busy_for)| async move {
+            let ms = busy_for.unwrap_or_default().as_millis();
+            tracing::warn!(shard = %shard.id(), to, ms, "the disk is stuck: another node is to lead");
+            let _ = timeout(HANDED_OVER_WITHIN, hand_over(&shard, to)).await;
+        });
+        join_all(handing).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STUCK: Option<Duration> = Some(DISK_STUCK_AFTER);
+    const SLOW: Option<Duration> = Some(DISK_SLOW_AFTER);
+
+    fn progress(last: u64, matched: [(u64, u64); 2]) -> Progress {
+        Progress { last, matched: matched.into() }
+    }
+
+    #[test]
+    fn a_shard_goes_to_the_member_that_goes_on_and_has_most() {
+        let mut stall = Stall::default();
+        let then = progress(10, [(2, 8), (3, 7)]);
+        assert_eq!(stall.look(SLOW, Some(&then)), [0; 0]);
+        let now = progress(20, [(2, 15), (3, 20)]);
+        assert_eq!(stall.look(STUCK, Some(&now)), [3, 2]);
+    }
+
+    #[test]
+    fn a_shard_stays_where_it_is_if_the_others_are_stuck_too() {
+        let mut stall = Stall::default();
+        let then = progress(10, [(2, 8), (3, 7)]);
+        assert_eq!(stall.look(SLOW, Some(&then)), [0; 0]);
+        assert_eq!(stall.look(STUCK, Some(&progress(20, [(2, 8), (3, 7)]))), [0; 0]);
+        // One that lacks much would have to catch up first.
+        let far = progress(20 + APPEND_ENTRIES_MAX as u64, [(2, 8), (3, 9)]);
+        assert_eq!(stall.look(STUCK, Some(&far)), [0; 0]);
+    }
+
+    #[test]
+    fn what_others_had_is_noted_anew_for_each_stall() {
+        let mut stall = Stall::default();
+        let then = progress(10, [(2, 8), (3, 7)]);
+        assert_eq!(stall.look(SLOW, Some(&then)), [0; 0]);
+        assert_eq!(stall.look(None, Some(&then)), [0; 0]);
+        let later = progress(30, [(2, 28), (3, 27)]);
+        assert_eq!(stall.look(SLOW, Some(&later)), [0; 0]);
+        assert_eq!(stall.look(STUCK, Some(&later)), [0; 0], "nobody has moved since");
+        assert_eq!(stall.look(STUCK, None), [0; 0], "it does not lead");
+    }
+
+    #[test]
+    fn a_disk_is_unwell_until_it_was_well_for_a_while() {
+        let (health, mut now) = (DiskHealth::default(), Instant::now());
+        health.note_slow(now);
+        assert!(health.is_well(now), "slow is not stuck");
+        health.note_stuck(now);
+        now += DISK_WELL_AFTER / 2;
+        health.note_slow(now);
+        now += DISK_WELL_AFTER * 3 / 4;
+        assert!(!health.is_well(now));
+        now += DISK_WELL_AFTER / 2;
+        assert!(health.is_well(now));
+    }
+
+    #[test]
+    fn a_node_with_an_unwell_disk_stands_where_nobody_leads_for_long() {
+        let (mut stall, mut now) = (Stall::default(), Instant::now());
+        let follower = Role::Follower { leader: 2, term: 1 };
+        assert!(stall.may_stand(true, Role::None, now));
+        assert!(!stall.may_stand(false, follower, now));
+        assert!(!stall.may_stand(false, Role::None, now));
+        now += STANDS_ANYWAY_AFTER;
+        assert!(stall.may_stand(false, Role::None, now));
+        assert!(!stall.may_stand(false, follower, now));
+        assert!(!stall.may_stand(false, Role::None, now));
+    }
+}
