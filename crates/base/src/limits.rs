@@ -84,8 +84,8 @@ pub const FORWARDED_BYTES: usize = 1 << 20;
 /// long.
 pub const RUN_GONE_AFTER: Duration = Duration::from_secs(30);
 /// A node whose copy of the catalog cannot be shown to be the newest within this time does not say that something is
-/// not there.
-pub const CATALOG_BARRIER_WITHIN: Duration = Duration::from_secs(5);
+/// not there; nor does a reader begin in a partition whose copy cannot.
+pub const BARRIER_WITHIN: Duration = Duration::from_secs(5);
 /// A change of the catalog is answered after so long, though a shard has not taken it over: it may have no
 /// leader.
 pub const ADOPTED_WITHIN: Duration = Duration::from_secs(5);

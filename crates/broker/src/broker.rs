@@ -155,6 +155,7 @@ impl Broker {
             adopting.push(tasks::vital(Task::Adoption, adoption, &failure));
             shards.push(local);
         }
+        led_here.set_shards(&shards);
         let handles = shards.iter().filter_map(|shard| shard.delivery().cloned()).collect();
         let drivers = Arc::new(Drivers::new(
             Arc::clone(&shards[0].shard),

@@ -1,17 +1,25 @@
 //! Reading by offset and by time. Who waits for what is not there yet makes a
 //! [`Watch`](crate::Watch): how much is enough, and of which partitions, is the protocol's to say.
 
-use base::limits::FETCH_BYTES_MAX;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use base::limits::{BARRIER_WITHIN, FETCH_BYTES_MAX};
 use base::{Offset, PartitionId, TopicId};
 use bytes::Bytes;
+use futures_util::future::try_join_all;
 use journal::Stored;
 use machine::config::Durability;
+use tokio::time::{sleep, timeout};
 
 use crate::broker::Broker;
 use crate::error::{FetchError, Unavailable};
 use crate::local_shard::LocalShard;
 
 pub use crate::stored::batches_in;
+
+/// Before the leader of a shard is asked again, or looked for.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 /// Consecutive batches, as they lie in the journal.
 #[derive(Clone, Debug)]
@@ -82,6 +90,38 @@ impl Broker {
         }
     }
 
+    /// Waits until this node has of these partitions all that was acknowledged before the call, whoever leads them.
+    /// Fails where their leaders cannot be asked in time.
+    pub async fn copies_are_current(&self, partitions: &[PartitionId]) -> Result<(), Unavailable> {
+        let places: BTreeSet<usize> =
+            self.places_of(partitions.iter().copied()).into_iter().collect();
+        let shards = places.into_iter().map(|place| &self.shards_with_rows()[place]);
+        let current = try_join_all(shards.map(|shard| self.copy_is_current(shard)));
+        match timeout(BARRIER_WITHIN, current).await {
+            Ok(current) => current.map(drop),
+            Err(_) => Err(Unavailable::Unanswered),
+        }
+    }
+
+    async fn copy_is_current(&self, shard: &LocalShard) -> Result<(), Unavailable> {
+        loop {
+            if shard.is_led_here() {
+                shard.shard.apply_answered().await;
+                return Ok(());
+            }
+            match self.peers().read_index(shard.leader(), shard.id()).await {
+                Ok(index) => {
+                    shard.shard.applied_to(index).await;
+                    return Ok(());
+                }
+                Err(Unavailable::NotLeader | Unavailable::Unanswered) => {
+                    sleep(ASK_AGAIN_AFTER).await;
+                }
+                Err(ended) => return Err(ended),
+            }
+        }
+    }
+
     /// Consecutive batches from the one that holds `offset` on (or the next one, if compaction
     /// took it): at most `bytes_max`, but at least one batch.
     pub async fn read_batches(
@@ -95,7 +135,7 @@ impl Broker {
     }
 
     /// The same in what this node has of the partition, which may lack the newest records where another node leads.
-    pub(crate) async fn read_known_batches(
+    pub async fn read_known_batches(
         &self,
         partition: PartitionId,
         offset: Offset,

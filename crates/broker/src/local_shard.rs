@@ -229,6 +229,13 @@ impl LocalShard {
         &self.timeline
     }
 
+    /// For the shard's leader: up to where its log is applied, with all that was acknowledged before the call.
+    pub(crate) async fn read_index(&self) -> Result<u64, Unavailable> {
+        self.shard.apply_answered().await;
+        let index = self.consensus.read_index().await;
+        index.map_err(|error| Unavailable::from(&error))
+    }
+
     /// For work that blocks.
     pub(crate) fn workers(&self) -> &Workers {
         &self.workers

@@ -119,6 +119,18 @@ impl Peers {
         }
     }
 
+    /// Up to where the shard's log is applied at the node that leads it.
+    pub(crate) async fn read_index(
+        &self,
+        leader: Option<u32>,
+        shard: ShardId,
+    ) -> Result<u64, Unavailable> {
+        match (&self.remote, leader) {
+            (Some(remote), Some(leader)) => remote.read_index(leader, shard).await,
+            _ => Err(Unavailable::NotLeader),
+        }
+    }
+
     /// Up to which index the shard's log is applied here.
     pub(crate) fn applied(&self, shard: ShardId) -> u64 {
         let shard = self.shards.read().get(&shard).and_then(|reach| reach.shard.upgrade());

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use base::ShardId;
-use base::limits::CATALOG_BARRIER_WITHIN;
+use base::limits::BARRIER_WITHIN;
 use cluster::Proxy;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -22,6 +22,8 @@ use crate::slow_disk::DiskHealth;
 #[derive(Debug)]
 pub(crate) struct LedHere {
     peers: Weak<Peers>,
+    /// The catalog's, and then those with rows.
+    shards: OnceLock<Vec<Weak<LocalShard>>>,
     catalog: OnceLock<Weak<LocalShard>>,
     health: Arc<DiskHealth>,
 }
@@ -29,12 +31,22 @@ pub(crate) struct LedHere {
 impl LedHere {
     pub(crate) fn new(peers: &Arc<Peers>, health: &Arc<DiskHealth>) -> Arc<Self> {
         let (peers, health) = (Arc::downgrade(peers), Arc::clone(health));
-        Arc::new(Self { peers, catalog: OnceLock::new(), health })
+        Arc::new(Self { peers, shards: OnceLock::new(), catalog: OnceLock::new(), health })
     }
 
     /// From now on the others are told which version of the catalog is the newest, if this node leads it.
     pub(crate) fn set_catalog(&self, catalog: &Arc<LocalShard>) {
         let _ = self.catalog.set(Arc::downgrade(catalog));
+    }
+
+    /// From now on the others are told how far the shards are that this node leads.
+    pub(crate) fn set_shards(&self, shards: &[Arc<LocalShard>]) {
+        let _ = self.shards.set(shards.iter().map(Arc::downgrade).collect());
+    }
+
+    fn shard(&self, id: ShardId) -> Option<Arc<LocalShard>> {
+        let shards = self.shards.get()?.iter().filter_map(Weak::upgrade);
+        shards.into_iter().find(|shard| shard.id() == id)
     }
 }
 
@@ -62,9 +74,19 @@ impl Proxy for LedHere {
                 let catalog = self.catalog.get().and_then(Weak::upgrade);
                 return async move {
                     let catalog = catalog.ok_or(Declined::NotServed)?;
-                    let asked = timeout(CATALOG_BARRIER_WITHIN, catalog.versions_now());
+                    let asked = timeout(BARRIER_WITHIN, catalog.versions_now());
                     let versions = asked.await.unwrap_or(Err(Unavailable::Unanswered));
                     Ok(Message::of_head(wire::answer_catalog_versions(versions)))
+                }
+                .boxed();
+            }
+            Some(Decoded::ReadIndex) => {
+                let found = self.shard(shard);
+                return async move {
+                    let led = found.ok_or(Declined::NotServed)?;
+                    let asked = timeout(BARRIER_WITHIN, led.read_index());
+                    let index = asked.await.unwrap_or(Err(Unavailable::Unanswered));
+                    Ok(Message::of_head(wire::answer_read_index(index)))
                 }
                 .boxed();
             }

@@ -73,7 +73,7 @@ func (s *session) topic(partitions int32) string { return s.topicWith("t", parti
 func (s *session) topicWith(suffix string, partitions int32, c config) string {
 	name := s.unique(suffix)
 	s.topics = append(s.topics, name)
-	created := must(s.admin.CreateTopic(s.ctx, partitions, 1, c.pointers(), name))
+	created := must(s.admin.CreateTopic(s.ctx, partitions, -1, c.pointers(), name))
 	check(created.Err)
 	// Kafka's metadata may show a topic before its leaders serve; a first idempotent batch would then be refused.
 	eventually(10*time.Second, name+" is served", func() bool {

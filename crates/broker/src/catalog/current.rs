@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use base::limits::CATALOG_BARRIER_WITHIN;
+use base::limits::BARRIER_WITHIN;
 use links::{Lane, NodeId};
 use tokio::time::{sleep, timeout};
 
@@ -46,7 +46,7 @@ impl Broker {
             return Ok(());
         }
         let passing = self.barriers().pass(self.pass_catalog_barrier());
-        timeout(CATALOG_BARRIER_WITHIN, passing).await.unwrap_or(Err(Unavailable::Unanswered))
+        timeout(BARRIER_WITHIN, passing).await.unwrap_or(Err(Unavailable::Unanswered))
     }
 
     async fn pass_catalog_barrier(&self) -> Result<(), Unavailable> {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use base::ShardId;
-use base::limits::{CATALOG_BARRIER_WITHIN, REMOTE_ANSWERED_WITHIN};
+use base::limits::{BARRIER_WITHIN, REMOTE_ANSWERED_WITHIN};
 use cluster::Node;
 use links::{NodeId, RequestError};
 use tasks::Task;
@@ -60,6 +60,14 @@ impl Remote {
         });
     }
 
+    /// Asks a shard's leader up to where its log is applied.
+    pub(crate) async fn read_index(&self, leader: u32, shard: ShardId) -> Result<u64, Unavailable> {
+        let deadline = Instant::now() + BARRIER_WITHIN;
+        let asking = self.node.ask(NodeId(leader.into()), shard, wire::ask_read_index(), deadline);
+        let reply = asking.await.map_err(|error| unanswered(&error))?;
+        wire::read_index(&reply.head)
+    }
+
     /// Whether a node would lead well: it answers at once, and its disk is well.
     pub(crate) async fn would_lead(&self, node: u64) -> bool {
         let deadline = Instant::now() + WOULD_LEAD_WITHIN;
@@ -73,8 +81,7 @@ impl Remote {
         &self,
         leader: u32,
     ) -> Result<CatalogVersions, Unavailable> {
-        let (message, deadline) =
-            (wire::ask_catalog_versions(), Instant::now() + CATALOG_BARRIER_WITHIN);
+        let (message, deadline) = (wire::ask_catalog_versions(), Instant::now() + BARRIER_WITHIN);
         let asking = self.node.ask(NodeId(leader.into()), ShardId::CATALOG, message, deadline);
         let reply = asking.await.map_err(|error| unanswered(&error))?;
         wire::catalog_versions(&reply.head)

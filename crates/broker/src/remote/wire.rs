@@ -36,6 +36,8 @@ enum Asked {
     CatalogVersions,
     /// Whether the node's disk is one to lead on.
     WouldLead,
+    /// Of a shard's leader: up to where its log is applied, with all that was acknowledged before.
+    ReadIndex,
 }
 
 /// A batch, apart from its bytes.
@@ -59,6 +61,7 @@ enum Answer {
     },
     CatalogVersions(Result<CatalogVersions, Unavailable>),
     WouldLead(bool),
+    ReadIndex(Result<u64, Unavailable>),
 }
 
 /// Who waits for an answer of another node.
@@ -90,6 +93,7 @@ pub(crate) enum Decoded {
     Relay(Bytes, Bytes),
     CatalogVersions,
     WouldLead,
+    ReadIndex,
 }
 
 /// What the head of a relay's message begins with.
@@ -148,6 +152,22 @@ pub(crate) fn answer_catalog_versions(versions: Result<CatalogVersions, Unavaila
     bytes_of(&Answer::CatalogVersions(versions))
 }
 
+pub(crate) fn ask_read_index() -> Message {
+    Message { head: bytes_of(&Asked::ReadIndex), body: Vec::new() }
+}
+
+pub(crate) fn answer_read_index(index: Result<u64, Unavailable>) -> Bytes {
+    bytes_of(&Answer::ReadIndex(index))
+}
+
+/// What the leader answered.
+pub(crate) fn read_index(answer: &[u8]) -> Result<u64, Unavailable> {
+    match postcard::from_bytes(answer) {
+        Ok(Answer::ReadIndex(index)) => index.map_err(elsewhere),
+        _ => Err(Unavailable::Unanswered),
+    }
+}
+
 pub(crate) fn ask_would_lead() -> Message {
     Message { head: bytes_of(&Asked::WouldLead), body: Vec::new() }
 }
@@ -192,6 +212,7 @@ pub(crate) fn decode(message: Received) -> Option<Decoded> {
         }
         Asked::CatalogVersions => return Some(Decoded::CatalogVersions),
         Asked::WouldLead => return Some(Decoded::WouldLead),
+        Asked::ReadIndex => return Some(Decoded::ReadIndex),
     };
     Some(Decoded::Request(request, asking))
 }

@@ -139,6 +139,9 @@ impl Reader {
         from: StartAt,
         prefetch: u32,
     ) -> Result<StreamConsumer, Exception> {
+        // Another node may lead them: what was published before is to be here.
+        let current = self.broker.copies_are_current(&partitions).await;
+        current.map_err(|error| Exception::precondition_failed(error.to_string()))?;
         let mut positions = Vec::with_capacity(partitions.len());
         for partition in partitions {
             positions.push((partition, self.begin(partition, from).await?));
@@ -165,13 +168,14 @@ impl Reader {
             StartAt::Offset(offset) => offset.max(bounds.log_start),
             StartAt::Last if bounds.end == bounds.log_start => bounds.end,
             StartAt::Last => {
-                let batches = self.broker.read_batches(partition, bounds.end - 1, 1).await;
+                let batches = self.broker.read_known_batches(partition, bounds.end - 1, 1).await;
                 let read = batches.map_err(failed)?.records;
                 let last = batches_in(&read).filter_map(Result::ok).last();
                 last.map_or(bounds.end, |(header, _)| header.base_offset).max(bounds.log_start)
             }
             StartAt::Time(ms) => {
-                let found = self.broker.offset_at_time(partition, ms).await.map_err(failed)?;
+                let found =
+                    self.broker.known_offset_at_time(partition, ms).await.map_err(failed)?;
                 found.map_or(bounds.end, |at| at.offset)
             }
         })
@@ -210,16 +214,17 @@ impl Reader {
         if *position >= bounds.end {
             return Ok(false);
         }
-        let read = match self.broker.read_batches(partition, *position, LEASE_READ_BYTES).await {
-            Ok(read) => read,
-            // Retention took it a moment ago.
-            Err(FetchError::OffsetOutOfRange { .. }) => return Ok(true),
-            Err(FetchError::UnknownPartition(_)) => return Err(Stop::Gone),
-            Err(error) => {
-                tracing::warn!(%partition, %error, "a stream cannot be read");
-                return Err(Stop::Gone);
-            }
-        };
+        let read =
+            match self.broker.read_known_batches(partition, *position, LEASE_READ_BYTES).await {
+                Ok(read) => read,
+                // Retention took it a moment ago.
+                Err(FetchError::OffsetOutOfRange { .. }) => return Ok(true),
+                Err(FetchError::UnknownPartition(_)) => return Err(Stop::Gone),
+                Err(error) => {
+                    tracing::warn!(%partition, %error, "a stream cannot be read");
+                    return Err(Stop::Gone);
+                }
+            };
         let mut any = false;
         for (header, bytes) in batches_in(&read.records).filter_map(Result::ok) {
             any = true;

@@ -116,7 +116,7 @@ class Context:
 
     def topic(self, partitions=1, suffix="t", **config):
         name = self.unique(suffix)
-        topic = NewTopic(name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()})
+        topic = NewTopic(name, partitions, -1, config={key.replace("_", "."): value for key, value in config.items()})
         self.topics.append(name)
         self.done(self.admin.create_topics([topic]))
         eventually(lambda: self.serves(name, partitions), 10, f"{name} is served")

@@ -72,7 +72,7 @@ export class Session {
     this.deleteAfterwards(topic)
     await admin.createTopics({
       waitForLeaders: false,
-      topics: [{ topic, numPartitions, replicationFactor: 1, configEntries }]
+      topics: [{ topic, numPartitions, replicationFactor: -1, configEntries }]
     })
     // Kafka's metadata may show a topic before its leaders serve; a first idempotent batch would then be refused.
     await eventually(10, `${topic} is served`, async () => {

@@ -39,7 +39,7 @@ def fetch(topic, count, partition=0):
 def topic(session, partitions=1):
     name = session.unique("topic")
     admin = AdminClient({"bootstrap.servers": os.environ["BOOTSTRAP"]})
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(15)
+    admin.create_topics([NewTopic(name, partitions, -1)])[name].result(15)
     session.at_end.append(lambda: admin.delete_topics([name]))
     return name
 

@@ -71,7 +71,7 @@ final class Context implements AutoCloseable {
         topics.add(topic);
         done(
                 admin.createTopics(
-                                List.of(new NewTopic(topic, partitions, (short) 1).configs(config)))
+                                List.of(new NewTopic(topic, partitions, (short) -1).configs(config)))
                         .all());
         // Kafka's metadata may show a topic before its leaders serve; a first idempotent batch
         // would then be refused.
