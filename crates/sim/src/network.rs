@@ -6,6 +6,7 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use access::{SettingsUser, Users};
 use broker::Broker;
@@ -16,12 +17,15 @@ use nodes::{Endpoint, Endpoints, Nodes};
 use tasks::Task;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 use topology::Topology;
 use world::Net;
 use world::net::Stream;
 
 const KAFKA: u16 = 9092;
 const AMQP: u16 = 5672;
+/// A client that is refused tries again after so long.
+const REFUSED_PAUSE: Duration = Duration::from_millis(500);
 const USER: [&str; 2] = ["sim", "sim"];
 
 /// A node's gateways. Dropped, they are cut off.
@@ -72,8 +76,14 @@ async fn listen(port: u16) -> io::Result<world::net::Listener> {
     Net::Simulated.listen(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))).await
 }
 
-async fn connect(port: u16) -> io::Result<Stream> {
-    Net::Simulated.connect(&format!("127.0.0.1:{port}")).await
+async fn connect(address: &str) -> io::Result<Stream> {
+    let connected = Net::Simulated.connect(address).await;
+    if connected.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+        // turmoil gives each attempt a port of its own and takes none of these back, and a node may refuse
+        // for long: while the disk is full it does not come to its end.
+        sleep(REFUSED_PAUSE).await;
+    }
+    connected
 }
 
 /// The Kafka client's connector.
@@ -83,7 +93,7 @@ struct Loopback;
 impl Connect for Loopback {
     fn connect<'a>(&'a self, address: &'a str) -> Connecting<'a> {
         Box::pin(async move {
-            let stream = Net::Simulated.connect(address).await?;
+            let stream = connect(address).await?;
             Ok(Box::new(stream) as Box<dyn client::Stream>)
         })
     }
@@ -101,6 +111,6 @@ pub async fn kafka_client() -> Result<client::Client, client::ClientError> {
 
 /// A connection with one channel by AMQP 0-9-1.
 pub async fn amqp(mode: Mode) -> Result<Channel<Over<Stream>>, client_amqp::AmqpError> {
-    let stream = connect(AMQP).await?;
+    let stream = connect(&format!("127.0.0.1:{AMQP}")).await?;
     Channel::over(stream, client::connection::ANSWER_WITHIN, mode, USER).await
 }
