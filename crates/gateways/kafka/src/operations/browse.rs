@@ -103,7 +103,7 @@ async fn read_log(
     let mut next = from.max(bounds.log_start);
     // Compaction may have left nothing of a stretch: then what follows it is looked at.
     while found.is_empty() && next < bounds.end {
-        let read = broker.read_batches(partition, next, LEASE_READ_BYTES).await?;
+        let read = broker.read_known_batches(partition, next, LEASE_READ_BYTES).await?;
         let batches = shared_batches(broker, &read.records).await?;
         let Some(last) = batches.last() else { break };
         let after = last.header().next_offset();
