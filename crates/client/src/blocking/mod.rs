@@ -12,6 +12,7 @@ mod share;
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -248,10 +249,26 @@ impl Connection {
 
     /// The offset after the last record of each partition, in the order of the partitions.
     pub fn end_offsets(&mut self, topic: &str, partitions: i32) -> Result<Vec<i64>, CallError> {
-        let latest = (0..partitions).map(|index| (index, requests::LATEST));
+        self.end_offsets_of(topic, 0..partitions)
+    }
+
+    /// The same of one partition: the others may be led by other nodes.
+    pub fn end_offset(&mut self, topic: &str, partition: i32) -> Result<i64, CallError> {
+        let ends = self.end_offsets_of(topic, partition..partition.saturating_add(1))?;
+        Ok(ends.last().copied().unwrap_or(-1))
+    }
+
+    /// From partition 0 on, -1 for those that were not asked for.
+    fn end_offsets_of(
+        &mut self,
+        topic: &str,
+        partitions: Range<i32>,
+    ) -> Result<Vec<i64>, CallError> {
+        let count = usize::try_from(partitions.end).unwrap_or_default();
+        let latest = partitions.map(|index| (index, requests::LATEST));
         let request = requests::list_offsets([(topic, latest)]);
         let answer = self.call(requests::LIST_OFFSETS, &request)?;
-        requests::offsets_of_each(&answer, usize::try_from(partitions).unwrap_or_default())
+        requests::offsets_of_each(&answer, count)
     }
 }
 

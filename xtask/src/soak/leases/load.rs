@@ -271,10 +271,9 @@ pub(in crate::soak) fn dead_letters(nodes: &[SocketAddr]) -> Outcome<Vec<Bytes>>
     let mut values = Vec::new();
     for (partition, leader) in leaders(nodes, DEAD_LETTERS)? {
         let mut connection = Connection::open(leader, PATIENCE).context(|| "cannot connect")?;
-        let ends = connection
-            .end_offsets(DEAD_LETTERS, partition + 1)
+        let end = connection
+            .end_offset(DEAD_LETTERS, partition)
             .context(|| "cannot list the ends of the dead letters")?;
-        let end = ends.last().copied().unwrap_or(0);
         let mut next = 0;
         while next < end {
             let fetched =
