@@ -72,7 +72,11 @@ const STOPS_WITHIN: Duration = Duration::from_secs(30);
 pub(crate) fn run(options: &Options) -> Outcome<Counts> {
     let folder = paths::root().join("tests/compat");
     let mut families = families(&folder, &options.families)?;
-    let allowed = AllowList::read(&folder.join("allow.list"))?;
+    let mut allowed = AllowList::read(&folder.join("allow.list"))?;
+    if options.cluster {
+        let more = AllowList::read(&folder.join("allow.cluster.list"))?;
+        allowed.scenarios.extend(more.scenarios);
+    }
     let other = other_brand(options);
     let binary = match &other {
         Some(_) => None,
