@@ -76,6 +76,19 @@ impl Nodes {
         live
     }
 
+    /// The same, and those whose connection ended less than `within` ago.
+    pub fn live_lately(&self, within: Duration) -> Vec<LiveNode> {
+        let mut found = vec![self.own.clone()];
+        if let Some(others) = &self.others {
+            let heard = others.heard.borrow();
+            found.extend(heard.iter().filter_map(|(node, told)| {
+                others.live(*node, told).or_else(|| others.left_lately(*node, told, within))
+            }));
+            found.sort_unstable_by_key(|node| node.id);
+        }
+        found
+    }
+
     /// A node, if it is this one or connected to it.
     pub fn get(&self, id: u32) -> Option<LiveNode> {
         if id == self.own.id {
@@ -107,5 +120,12 @@ impl Others {
         let endpoints = Endpoints::of_bytes(told)?;
         let connected = matches!(status.phase, Phase::Connected { .. });
         connected.then_some(LiveNode { id, endpoints })
+    }
+
+    fn left_lately(&self, node: NodeId, told: &Bytes, within: Duration) -> Option<LiveNode> {
+        let status = self.cluster.links().peer(node)?.status(Lane::Control);
+        let left_for = Instant::now().saturating_duration_since(status.last?.at);
+        let (id, endpoints) = (u32::try_from(node.0).ok()?, Endpoints::of_bytes(told)?);
+        (left_for < within).then_some(LiveNode { id, endpoints })
     }
 }

@@ -18,6 +18,8 @@ const LOOKS_FOR: Duration = Duration::from_millis(50);
 /// So long an answer waits for a shard to have a leader: most elections after a process ended take less. What a client
 /// has asked for behind it on the same connection waits, too.
 const LED_WITHIN: Duration = Duration::from_millis(300);
+/// A node that has died is listed for so long.
+const BROKER_LISTED_FOR: Duration = Duration::from_secs(10);
 /// The number that stands for no node.
 pub(crate) const NO_NODE: BrokerId = BrokerId(-1);
 
@@ -27,12 +29,15 @@ pub(crate) struct KnownLeaders {
     shards: ShardLeaders,
     /// Ascending by id.
     live: Vec<LiveNode>,
+    /// Those, and others that have just left.
+    listed: Vec<LiveNode>,
 }
 
 impl KnownLeaders {
     pub(crate) fn now(gateway: &Gateway) -> Self {
-        let (shards, live) = (gateway.broker.shard_leaders(), gateway.options.nodes.live());
-        Self { shards, live }
+        let nodes = &gateway.options.nodes;
+        let (live, listed) = (nodes.live(), nodes.live_lately(BROKER_LISTED_FOR));
+        Self { shards: gateway.broker.shard_leaders(), live, listed }
     }
 
     /// For an answer that sends clients to leaders. A client that is sent to a process which has just ended, or is told
@@ -58,9 +63,11 @@ impl KnownLeaders {
         self.shards.each().all(|(leader, _)| led(leader))
     }
 
-    /// The nodes that clients are told of.
-    pub(crate) fn live(&self) -> &[LiveNode] {
-        &self.live
+    /// The nodes that clients are told of. One that has just died is among them, as Kafka lists a broker until its
+    /// session has expired (`broker.session.timeout.ms`): librdkafka takes its partitions away from a broker that is
+    /// no longer listed, those too that it has just given to the next leader, and looks again after a second.
+    pub(crate) fn listed(&self) -> &[LiveNode] {
+        &self.listed
     }
 
     pub(crate) fn of_topic(&self, gateway: &Gateway, topic: TopicId) -> Leaders {

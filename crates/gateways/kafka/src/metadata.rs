@@ -136,7 +136,7 @@ pub(crate) async fn metadata(
         }
     };
     let known = KnownLeaders::once_led(gateway).await;
-    let brokers = known.live().iter().map(|node| {
+    let brokers = known.listed().iter().map(|node| {
         MetadataResponseBroker::default()
             .with_node_id(broker_id(node.id))
             .with_host(host_of(node))
@@ -319,7 +319,7 @@ pub(crate) fn describe_cluster(
             .with_endpoint_type(message.endpoint_type);
         return Response::encode(&head, &response);
     }
-    let brokers = known.live().iter().map(|node| {
+    let brokers = known.listed().iter().map(|node| {
         DescribeClusterBroker::default()
             .with_broker_id(broker_id(node.id))
             .with_host(host_of(node))
