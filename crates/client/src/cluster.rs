@@ -332,11 +332,18 @@ async fn first_reachable(
 ) -> Result<Connection, ClientError> {
     let mut failed = None;
     for address in bootstrap {
-        match connect(connector, address).await {
-            Ok(stream) => return Connection::over(stream, address.as_str()).await,
-            Err(source) => {
-                failed = Some(ClientError::Unreachable { address: address.clone(), source });
-            }
+        let opened = match connect(connector, address).await {
+            Ok(stream) => Connection::over(stream, address.as_str()).await,
+            Err(source) => Err(ClientError::Unreachable { address: address.clone(), source }),
+        };
+        match opened {
+            // A process that is about to end takes connections and says nothing.
+            Err(
+                error @ (ClientError::Unreachable { .. }
+                | ClientError::Closed { .. }
+                | ClientError::TimedOut { .. }),
+            ) => failed = Some(error),
+            opened => return opened,
         }
     }
     Err(failed.unwrap_or_else(|| ClientError::BadAddress(String::new())))

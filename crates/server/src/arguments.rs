@@ -6,6 +6,7 @@ use clap_complete::Shell;
 use crate::commands::connection::ConnectionArguments;
 use crate::commands::consume::ConsumeArguments;
 use crate::commands::dead_letter::DeadLetterArguments;
+use crate::commands::demo::DemoArguments;
 use crate::commands::group::GroupArguments;
 use crate::commands::journal::JournalArguments;
 use crate::commands::policy::PolicyArguments;
@@ -55,6 +56,8 @@ pub(crate) enum Command {
     Policy(PolicyArguments),
     /// AMQP's users: add, list and delete them, set passwords and permissions
     User(UserArguments),
+    /// Run a cluster on this machine, to try it out
+    Demo(DemoArguments),
     /// Look into a journal on disk, without a broker
     Journal(JournalArguments),
     /// Print a completion script for a shell
@@ -95,6 +98,7 @@ mod tests {
             &["postroad", "connection", "list", "-o", "json"],
             &["postroad", "connection", "close", "17", "-b", "a:1"],
             &["postroad", "shard", "elect", "-b", "a:1"],
+            &["postroad", "demo", "cluster", "--nodes", "3", "--restart-after", "5s"],
             &["postroad", "vhost", "add", "shop", "-b", "a:1"],
             &["postroad", "policy", "set", "ttl", "^a", "{\"expires\":1}", "--priority", "-1"],
             &["postroad", "policy", "clear", "ttl", "--vhost", "shop"],

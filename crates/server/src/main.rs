@@ -27,7 +27,7 @@ use clap::{CommandFactory, Parser};
 
 use crate::arguments::{Arguments, Command, Completion};
 use crate::commands::{
-    CommandError, connection, consume, dead_letter, group, journal, policy, produce, queue,
+    CommandError, connection, consume, dead_letter, demo, group, journal, policy, produce, queue,
     schedule, shard, topic, user, vhost,
 };
 
@@ -53,6 +53,7 @@ fn main() -> ExitCode {
         Command::Vhost(arguments) => commands::run(vhost::run(arguments)),
         Command::Policy(arguments) => commands::run(policy::run(arguments)),
         Command::User(arguments) => commands::run(user::run(arguments)),
+        Command::Demo(arguments) => commands::run(demo::run(arguments)),
         Command::Journal(arguments) => journal::run(&arguments),
         Command::Completion(completion) => complete(&completion),
     };

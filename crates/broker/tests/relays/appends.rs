@@ -124,9 +124,10 @@ async fn a_producer_goes_on_after_the_leader_dies() {
     cluster.kill(leader);
     producer.append(&cluster, node, 100).await;
     producer.hear_all().await;
-    // What was on its way when the leader died is not known; what waited behind it is not lost.
+    // What was on its way when the leader died is not known, and what was sent while its sockets were being closed;
+    // what waited behind that is not lost.
     let lost = 200 - producer.acknowledged.len();
-    assert!(lost <= IN_FLIGHT, "{lost} were not acknowledged");
+    assert!(lost <= 2 * (IN_FLIGHT + 1), "{lost} were not acknowledged");
     assert_eq!(producer.acknowledged.last().map(String::as_str), Some("v199"));
     producer.check(&cluster).await;
 }

@@ -8,6 +8,7 @@ mod amqp;
 pub(crate) mod connection;
 pub(crate) mod consume;
 pub(crate) mod dead_letter;
+pub(crate) mod demo;
 mod failure;
 pub(crate) mod group;
 pub(crate) mod journal;

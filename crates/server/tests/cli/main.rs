@@ -4,6 +4,7 @@
 
 mod administration;
 mod connections;
+mod demo;
 mod failure;
 mod full_disk;
 mod groups;
