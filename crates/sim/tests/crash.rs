@@ -3,15 +3,18 @@
 //! `SEEDS=1000 cargo test --release -p sim --test crash` runs so many; `SEED=17` repeats one.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use base::PartitionId;
 use sim::history::History;
 use sim::native::{self, PARTITIONS};
 use sim::random::Random;
+use tokio::time::timeout;
 use world::SimulatedDisk;
 
 const PRODUCERS: u32 = 3;
 const CRASHES: u64 = 3;
+const ENDS_WITHIN: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Copy)]
 enum Crash {
@@ -46,7 +49,9 @@ fn every_seed(crash: Crash, test: &str) {
             .enable_all()
             .build()
             .expect("a runtime starts");
-        match runtime.block_on(run(seed, crash)) {
+        let ran =
+            runtime.block_on(async { timeout(ENDS_WITHIN, Box::pin(run(seed, crash))).await });
+        match ran.unwrap_or_else(|_| Err(format!("it does not end within {ENDS_WITHIN:?}"))) {
             Ok(records) => acknowledged += records,
             Err(violation) => panic!(
                 "seed {seed}: {violation}\nrepeat: SEED={seed} cargo test -p sim --test crash {test}"
