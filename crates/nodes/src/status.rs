@@ -9,7 +9,7 @@ use base::ShardId;
 use broker::{Broker, GroupStatus};
 use cluster::Node;
 use futures_util::future::join_all;
-use links::{Lane, NodeId, Phase};
+use links::{ConnectError, Lane, NodeId, Phase, Refusal};
 
 use crate::plan::{self, Step, View};
 use crate::reconcile;
@@ -66,7 +66,15 @@ fn connection(broker: &Broker, cluster: &Node, id: u64) -> Connection {
             Connection { live: true, since_ms: ago(since.elapsed()), why: None }
         }
         Phase::Waiting { error, .. } => {
-            Connection { live: false, since_ms: ended, why: Some(error.to_string()) }
+            let why = match error {
+                // As where a new one was started in its place.
+                ConnectError::Refused(Refusal::AnotherNode { found, .. })
+                | ConnectError::RefusedHere(Refusal::AnotherNode { found, .. }) => {
+                    format!("{found} runs at its address")
+                }
+                error => error.to_string(),
+            };
+            Connection { live: false, since_ms: ended, why: Some(why) }
         }
         Phase::Idle | Phase::Connecting { .. } | Phase::Closed => {
             Connection { live: false, since_ms: ended, why: None }
