@@ -70,7 +70,7 @@ pub enum Refusal {
     SeedsDiffer { node: NodeId, listed: String },
     #[error(
         "cluster {cluster} is founded already, and {node} with it: if its disk was wiped, a new node has to take \
-         its place: `postroad node replace {} --with NEW`", node.0
+         its place: start it with `--join` in place of `--seeds`, then `postroad node replace {} --with NEW`", node.0
     )]
     Founded { cluster: Uuid, node: NodeId },
     #[error("{node} asks the cluster for a number for the new node: ask again in a moment")]

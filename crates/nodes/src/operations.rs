@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ::operations::cluster as document;
 use ::operations::cluster::Operation;
+use base::limits::NODES_JOINED_MAX;
 use broker::Broker;
 use broker::operations::{OperationAnswer, OperationError, OperationFamily};
 use cluster::Node;
@@ -105,7 +106,8 @@ impl Administration {
                 may_leave.map_err(|error| DecideError::Refused(error.to_string()))?;
             }
             Standing::Drained => may_rest(registry, node)?,
-            Standing::Active | Standing::Removed => {}
+            Standing::Active => may_stay(registry, known.standing)?,
+            Standing::Removed => {}
         }
         Ok(Decided::from([(node, Registration { standing, ..known })]))
     }
@@ -129,6 +131,18 @@ fn may_rest(registry: &Registry, node: u64) -> Result<(), DecideError> {
     }
 }
 
+/// Somebody may have come in the place of one that was to leave.
+fn may_stay(registry: &Registry, standing: Standing) -> Result<(), DecideError> {
+    let stays = |standing| !matches!(standing, Standing::Leaving { .. });
+    let count = registry.present().filter(|(_, node)| stays(node.standing)).count();
+    match stays(standing) || count < NODES_JOINED_MAX {
+        true => Ok(()),
+        false => Err(DecideError::Refused(format!(
+            "the cluster has {count} other nodes by now, and no room for one more: let this one leave, or remove another"
+        ))),
+    }
+}
+
 fn refused(error: DecideError) -> OperationError {
     match error {
         DecideError::Refused(reason) => OperationError::Invalid(reason),
@@ -139,4 +153,43 @@ fn refused(error: DecideError) -> OperationError {
 fn written<T: Serialize>(answer: &T) -> Result<Vec<u8>, OperationError> {
     let written = serde_json::to_vec(answer);
     written.map_err(|error| OperationError::Failed(format!("the answer is no JSON: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::registry::Registered;
+
+    const LEAVING: Standing = Standing::Leaving { replaced_by: None };
+
+    fn registry(standings: &[Standing]) -> Registry {
+        let mut registry = Registry::default();
+        for (id, standing) in (1_u32..).zip(standings) {
+            let (directory, address) = (Uuid::from_u128(id.into()), format!("n{id}:1"));
+            let node = Registration { directory, boot: 1, address, standing: *standing };
+            registry.nodes.insert(id.into(), Registered { version: 1, node });
+        }
+        registry
+    }
+
+    #[test]
+    fn somebody_is_left_to_lead() {
+        let registry = registry(&[Standing::Active, Standing::Drained, LEAVING]);
+        assert!(may_rest(&registry, 2).is_ok(), "node 1 leads");
+        let error = may_rest(&registry, 1).expect_err("nobody would").to_string();
+        assert!(error.contains("resume one of them"), "{error}");
+        let error = may_rest(&registry, 3).expect_err("it leaves").to_string();
+        assert!(error.contains("postroad node resume 3"), "{error}");
+    }
+
+    #[test]
+    fn who_was_to_leave_stays_only_where_there_is_room() {
+        let mut standings = [Standing::Active; 6];
+        standings[5] = LEAVING;
+        assert!(may_stay(&registry(&standings), LEAVING).is_err());
+        assert!(may_stay(&registry(&standings), Standing::Drained).is_ok());
+        assert!(may_stay(&registry(&standings[1..]), LEAVING).is_ok());
+    }
 }
