@@ -114,7 +114,10 @@ pub enum DecideError {
     Malformed(#[from] MalformedDocument),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("the catalog cannot be asked: {0}")]
+    #[error(
+        "nobody leads the catalog just now, and without that nothing is decided ({0}); look at `postroad cluster \
+         status`"
+    )]
     Unavailable(#[from] Unavailable),
     #[error("other decisions are made all the time: try again")]
     Overtaken,

@@ -296,21 +296,17 @@ fn verdict(groups: &[GroupStatus], view: &View) -> document::Verdict {
                 listed(voters)
             ));
         }
+        let only = || {
+            let (count, able) = (voters.len(), listed(able.iter().copied()));
+            format!(
+                "{shard} needs {needed} of its {count} voters, and only {able} can be reached with its log."
+            )
+        };
         if able.len() < needed {
-            return refuse(format!(
-                "The cluster is not whole: {shard} needs {needed} of its {} voters, and {} can be reached and have \
-                 its log.",
-                voters.len(),
-                listed(able)
-            ));
+            return refuse(format!("The cluster is not whole: {}", only()));
         }
         if able.len() == needed {
-            return refuse(format!(
-                "The cluster cannot lose another node: {shard} needs {needed} of its {} voters, and only {} can be \
-                 reached and have its log.",
-                voters.len(),
-                listed(able)
-            ));
+            return refuse(format!("The cluster cannot lose another node: {}", only()));
         }
         if group.leader.is_none() {
             return refuse(format!("The cluster is not whole: {shard} has no leader."));

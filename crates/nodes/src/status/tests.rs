@@ -33,7 +33,7 @@ fn a_cluster_can_lose_a_node_only_if_each_group_can() {
     let said = verdict(&groups, &two);
     assert!(!said.can_lose_a_node);
     let expected = "The cluster cannot lose another node: the catalog needs 2 of its 3 voters, and only nodes 1, 2 can \
-                    be reached and have its log.";
+                    be reached with its log.";
     assert_eq!(said.text, expected);
 
     let one = view(&[(1, true), (2, false), (3, false)]);
