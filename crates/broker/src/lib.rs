@@ -41,6 +41,7 @@ pub mod error;
 pub mod fetch;
 mod forwarding;
 mod founding;
+mod group_status;
 mod groups;
 mod housekeeping;
 mod layout;
@@ -85,7 +86,8 @@ pub use delivery::{
 pub use document_watch::{DocumentChanges, DocumentNames, DocumentWatch};
 pub use error::{AppendError, ExecuteError, FetchError, OpenError, Unavailable};
 pub use fetch::{Batches, Bounds, TimedOffset};
-pub use groups::{GroupChangeError, GroupStatus, MemberLag};
+pub use group_status::{GroupStatus, MemberLag};
+pub use groups::GroupChangeError;
 pub use journal::Stored;
 pub use machine::config;
 pub use machine::producer::SequenceRefusal;

@@ -13,7 +13,7 @@ use links::{Declined, Message, NodeId, Received};
 use tokio::time::{Instant, timeout};
 
 use crate::error::Unavailable;
-use crate::groups::{self, GroupStatus};
+use crate::group_status::GroupStatus;
 use crate::local_shard::LocalShard;
 use crate::peers::Peers;
 use crate::remote::wire::{self, Decoded};
@@ -52,7 +52,7 @@ impl LedHere {
 
     fn groups(&self) -> Option<Vec<GroupStatus>> {
         let shards = self.shards.get()?.iter().map(Weak::upgrade);
-        shards.map(|shard| Some(groups::status(&*shard?))).collect()
+        shards.map(|shard| Some(shard?.group_status())).collect()
     }
 }
 

@@ -20,7 +20,7 @@ use world::Instant;
 
 use crate::barrier::CatalogVersions;
 use crate::error::Unavailable;
-use crate::groups::GroupStatus;
+use crate::group_status::GroupStatus;
 use crate::request::Request;
 use crate::shard::Shard;
 

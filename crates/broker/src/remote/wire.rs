@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use crate::append::{AppendBatch, Appends};
 use crate::barrier::CatalogVersions;
 use crate::error::{AppendError, ExecuteError, Unavailable};
-use crate::groups::GroupStatus;
+use crate::group_status::GroupStatus;
 use crate::outgoing::Receipt;
 use crate::request::{self, CommandReply, ReceiveError, Request};
 
