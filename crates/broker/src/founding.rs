@@ -85,7 +85,11 @@ async fn in_cluster(
 /// the beginning.
 pub(crate) async fn group(shard: &LocalShard, options: &BrokerOptions) -> Result<(), OpenError> {
     let Some(node) = &options.cluster else { return Ok(()) };
-    let founder = leading::preferred(&node.members(), shard.id());
+    if node.has_joined() {
+        // The group is there, or is founded by those who were there before.
+        return Ok(());
+    }
+    let founder = leading::preferred(&node.members(), shard.id(), |_| true);
     if founder == Some(options.node.into()) && !is_founded(shard) {
         found(node, shard).await?;
     }

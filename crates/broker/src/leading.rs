@@ -1,6 +1,7 @@
 //! Which node leads which shard. Each shard has a node that founds its group and leads it whenever it can, one after
 //! the other: so leaders are spread over the nodes. A node that takes over from one that died hands back what is
-//! that node's once it has been there for a while; a node that is told to stop hands over all that it leads.
+//! that node's once it has been there for a while; a node that is told to stop hands over all that it leads, and so
+//! does one that is drained, whenever it has come to lead something.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -10,7 +11,7 @@ use base::ShardId;
 use cluster::Node;
 use consensus::Members;
 use futures_util::future::join_all;
-use links::{Lane, NodeId, Phase};
+use links::NodeId;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::local_shard::LocalShard;
@@ -22,12 +23,19 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const SETTLED_AFTER: Duration = Duration::from_secs(30);
 /// After an attempt the shard stays where it is for so long.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
+/// The same for a node that is drained: who was to take over may have been behind.
+const DRAINED_AGAIN_AFTER: Duration = Duration::from_secs(3);
 
-/// The node that founds the shard's group, and leads it when it can.
-pub(crate) fn preferred(members: &Members, shard: ShardId) -> Option<u64> {
+/// The node that founds the shard's group, and leads it when it can: one of the voters that may lead.
+pub(crate) fn preferred(
+    members: &Members,
+    shard: ShardId,
+    may_lead: impl Fn(u64) -> bool,
+) -> Option<u64> {
     let place = (shard.0 as usize).saturating_sub(ShardId::FIRST.0 as usize);
-    let count = members.voters.len();
-    members.voters.keys().nth(place.checked_rem(count)?).copied()
+    let may_lead = || members.voters.keys().copied().filter(|node| may_lead(*node));
+    let count = may_lead().count();
+    may_lead().nth(place.checked_rem(count)?)
 }
 
 /// Hands shards back. Ends when they are gone.
@@ -41,12 +49,28 @@ pub(crate) async fn run(remote: Remote, shards: Vec<Weak<LocalShard>>) {
         let now = Instant::now();
         for shard in &shards {
             let Some(shard) = shard.upgrade() else { return };
-            let members = shard.consensus.members();
-            let Some(to) = preferred(&members, shard.id()) else { continue };
-            let waits = not_before.get(&shard.id()).is_some_and(|until| now < *until);
-            if waits || to == node.identity().at.node.0 || !shard.is_led_here() {
+            if !shard.is_led_here() {
                 continue;
             }
+            let waits = not_before.get(&shard.id()).is_some_and(|until| now < *until);
+            if waits {
+                continue;
+            }
+            let here = node.identity().at.node;
+            let members = shard.consensus.members();
+            if node.rests(here) {
+                // To whom it would belong if he can take it, and else to whoever can.
+                let may_lead =
+                    |id: u64| !node.rests(NodeId(id)) && connected_for(node, id).is_some();
+                let to = preferred(&members, shard.id(), |id| id != here.0 && may_lead(id));
+                if let Some(to) = to {
+                    not_before.insert(shard.id(), now + DRAINED_AGAIN_AFTER);
+                    hand_over(&shard, to).await;
+                }
+                continue;
+            }
+            let preferred = preferred(&members, shard.id(), |id| !node.rests(NodeId(id)));
+            let Some(to) = preferred.filter(|to| *to != here.0) else { continue };
             if connected_for(node, to) < Some(SETTLED_AFTER) {
                 continue;
             }
@@ -70,10 +94,12 @@ pub(crate) async fn hand_all_over(remote: &Remote, shards: &[Arc<LocalShard>]) {
     let willing: BTreeSet<u64> = join_all(asked).await.into_iter().flatten().collect();
     let handing = led.into_iter().map(async |shard| {
         let others = shard.consensus.members().voters.into_keys().filter(|id| *id != here);
-        // The one that has been there longest lacks least.
-        let ranked =
-            others.filter_map(|id| Some((willing.contains(&id), connected_for(node, id)?, id)));
-        if let Some((_, _, to)) = ranked.max() {
+        // The one that has been there longest lacks least. One that is drained leads if nobody else can.
+        let rank = |id: u64| {
+            let rests = node.rests(NodeId(id));
+            Some((!rests, willing.contains(&id), connected_for(node, id)?, id))
+        };
+        if let Some((_, _, _, to)) = others.filter_map(rank).max() {
             hand_over(shard, to).await;
         }
     });
@@ -82,10 +108,7 @@ pub(crate) async fn hand_all_over(remote: &Remote, shards: &[Arc<LocalShard>]) {
 
 /// For how long a node has been connected; `None` where it is not.
 pub(crate) fn connected_for(node: &Node, id: u64) -> Option<Duration> {
-    match node.links().peer(NodeId(id))?.status(Lane::Control).phase {
-        Phase::Connected { since, .. } => Some(since.elapsed()),
-        _ => None,
-    }
+    node.connected_for(NodeId(id))
 }
 
 pub(crate) async fn hand_over(shard: &LocalShard, to: u64) {
@@ -109,7 +132,7 @@ mod tests {
     #[test]
     fn leaders_are_spread_and_the_catalog_is_the_first_nodes() {
         let members = members(3);
-        let leads = |shard| preferred(&members, ShardId(shard));
+        let leads = |shard| preferred(&members, ShardId(shard), |_| true);
         assert_eq!(leads(0), Some(1));
         let of_shards: Vec<u64> = (1..=7).filter_map(leads).collect();
         assert_eq!(of_shards, [1, 2, 3, 1, 2, 3, 1]);
@@ -117,6 +140,14 @@ mod tests {
 
     #[test]
     fn nobody_leads_a_shard_without_members() {
-        assert_eq!(preferred(&members(0), ShardId::FIRST), None);
+        assert_eq!(preferred(&members(0), ShardId::FIRST, |_| true), None);
+        assert_eq!(preferred(&members(3), ShardId::FIRST, |_| false), None);
+    }
+
+    #[test]
+    fn who_may_not_lead_has_its_shards_led_by_the_others_in_turn() {
+        let members = members(3);
+        let leads = |shard| preferred(&members, ShardId(shard), |node| node != 2);
+        assert_eq!((1..=4).filter_map(leads).collect::<Vec<_>>(), [1, 3, 1, 3]);
     }
 }

@@ -41,6 +41,8 @@ pub mod error;
 pub mod fetch;
 mod forwarding;
 mod founding;
+mod group_status;
+mod groups;
 mod housekeeping;
 mod layout;
 mod leading;
@@ -75,6 +77,7 @@ pub use append::{AppendBatch, AppendReply, Appended};
 pub use broker::{Broker, Storage, WeakBroker};
 pub use budget::{Budget, Permit};
 pub use catalog::{CatalogView, ProducerIdentity};
+pub use consensus::Members;
 pub use cpu::CpuPool;
 pub use delivery::{
     ConsumeOptions, Credit, Delivery, Event, Events, LeaseSession, Settle, SettleWhat, Settlement,
@@ -83,6 +86,8 @@ pub use delivery::{
 pub use document_watch::{DocumentChanges, DocumentNames, DocumentWatch};
 pub use error::{AppendError, ExecuteError, FetchError, OpenError, Unavailable};
 pub use fetch::{Batches, Bounds, TimedOffset};
+pub use group_status::{GroupStatus, MemberLag};
+pub use groups::GroupChangeError;
 pub use journal::Stored;
 pub use machine::config;
 pub use machine::producer::SequenceRefusal;

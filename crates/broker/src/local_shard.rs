@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::ShardId;
 use base::limits::{CATALOG_SEGMENT_BYTES, SEGMENT_BYTES_DEFAULT};
 use cluster::LinkedPeers;
-use consensus::{Consensus, ConsensusOptions, Group, GroupId};
+use consensus::{Consensus, ConsensusOptions, Group, GroupId, Members};
 use journal::Journal;
 use machine::{Command, Outcome, Role};
 use parking_lot::Mutex;
@@ -20,6 +20,7 @@ use crate::delivery::driver;
 use crate::delivery::handle::{Handle, Message};
 use crate::delivery::relay::Ground;
 use crate::error::{ExecuteError, OpenError, Unavailable};
+use crate::group_status::{GroupStatus, MemberLag};
 use crate::options::BrokerOptions;
 use crate::peers::Peers;
 use crate::pusher;
@@ -161,6 +162,27 @@ impl LocalShard {
         match role {
             consensus::Role::Leader { .. } => Some(self.node),
             role => role.other_leader().and_then(|leader| u32::try_from(leader).ok()),
+        }
+    }
+
+    /// How the shard's group stands, as this node sees it.
+    pub(crate) fn group_status(&self) -> GroupStatus {
+        let group = &self.consensus;
+        let catching_up = group.catching_up();
+        let lags = group.lags().into_iter().map(|(node, entries)| {
+            let snapshot = catching_up.get(&node).map(|it| (it.bytes, it.of_bytes));
+            MemberLag { node, entries, snapshot }
+        });
+        let lags = if self.is_led_here() { lags.collect() } else { Vec::new() };
+        let Members { voters, learners } = group.members();
+        GroupStatus {
+            shard: self.id(),
+            leader: self.leader(),
+            term: self.term(),
+            voters,
+            learners,
+            is_changing: group.is_changing_voters(),
+            lags,
         }
     }
 

@@ -42,6 +42,11 @@ impl Peers {
         Self { shards: RwLock::default(), remote, relays: Relays::default() }
     }
 
+    /// The way to the other nodes, if there are any.
+    pub(crate) fn remote(&self) -> Option<&Remote> {
+        self.remote.as_ref()
+    }
+
     pub(crate) fn add(
         &self,
         requests: &mpsc::UnboundedSender<Request>,

@@ -13,6 +13,7 @@ use links::{Declined, Message, NodeId, Received};
 use tokio::time::{Instant, timeout};
 
 use crate::error::Unavailable;
+use crate::group_status::GroupStatus;
 use crate::local_shard::LocalShard;
 use crate::peers::Peers;
 use crate::remote::wire::{self, Decoded};
@@ -47,6 +48,11 @@ impl LedHere {
     fn shard(&self, id: ShardId) -> Option<Arc<LocalShard>> {
         let shards = self.shards.get()?.iter().filter_map(Weak::upgrade);
         shards.into_iter().find(|shard| shard.id() == id)
+    }
+
+    fn groups(&self) -> Option<Vec<GroupStatus>> {
+        let shards = self.shards.get()?.iter().map(Weak::upgrade);
+        shards.map(|shard| Some(shard?.group_status())).collect()
     }
 }
 
@@ -93,6 +99,10 @@ impl Proxy for LedHere {
             Some(Decoded::WouldLead) => {
                 let would = self.health.is_well(Instant::now());
                 return async move { Ok(Message::of_head(wire::answer_would_lead(would))) }.boxed();
+            }
+            Some(Decoded::Groups) => {
+                let answer = self.groups().map(wire::answer_groups).map(Message::of_head);
+                return async { answer.ok_or(Declined::NotServed) }.boxed();
             }
             None => {
                 tracing::warn!(%from, %shard, "a request is not understood: is that node of a later version?");

@@ -9,14 +9,15 @@
 //! | is of no cluster yet | asks the first seed |
 //! | is of a cluster whose seeds were not all seen | waits for the others; the list of seeds may still be corrected |
 //! | is of a founded cluster | needs no seeds |
+//! | says nothing, and addresses of members are given | asks them to be let in (`joining`) |
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use base::limits::{LINK_CONNECTS_WITHIN, LINK_HANDSHAKE_WITHIN, LINK_RETRY_MAX, LINK_RETRY_MIN};
 use links::{
-    ConnectError, DirectoryIdentity, End, Identity, Lane, Peer, PeerListener, Phase, Refusal,
-    Status, introduce,
+    ConnectError, DirectoryIdentity, End, Identity, Lane, NodeId, Peer, PeerListener, Phase,
+    Refusal, Status, introduce,
 };
 use tasks::Failure;
 use tokio::sync::watch;
@@ -28,7 +29,7 @@ use world::{Instant, World};
 use crate::directory::{Content, Directory, Record};
 use crate::node::NodeStartError;
 use crate::roster::Roster;
-use crate::seeds::{FOUNDER, Seeds, SeedsError};
+use crate::seeds::{FOUNDER, Seeds, SeedsError, in_one_notation};
 
 /// Whoever waits says so, and for whom.
 const SAID_EVERY: Duration = Duration::from_secs(10);
@@ -39,20 +40,35 @@ pub(crate) fn begin(
     found: Option<Content>,
     address: &str,
     given: &[String],
+    join: &[String],
 ) -> Result<(Content, Option<Seeds>), SeedsError> {
     let Some(mut content) = found else {
+        if !join.is_empty() {
+            in_one_notation(address)?;
+            let (cluster, node, boot) = (None, NodeId(0), 1);
+            let (directory, nodes) = (world.entropy.uuid(), Default::default());
+            let (is_founded, joined) = (false, true);
+            let content = Content { cluster, node, directory, boot, is_founded, joined, nodes };
+            return Ok((content, None));
+        }
         let seeds = Seeds::of(given)?;
         let node = seeds.number(address)?;
         let directory = world.entropy.uuid();
-        let (cluster, is_founded, boot) = (None, false, 1);
+        let (cluster, is_founded, joined, boot) = (None, false, false, 1);
         let nodes = Default::default();
-        let mut content = Content { cluster, node, directory, boot, is_founded, nodes };
+        let mut content = Content { cluster, node, directory, boot, is_founded, joined, nodes };
         take(world, &mut content, node, &seeds);
         return Ok((content, Some(seeds)));
     };
     content.boot += 1;
     if content.is_founded {
         return Ok((content, None));
+    }
+    match (content.joined, join.is_empty()) {
+        (true, false) => return Ok((content, None)),
+        (true, true) => return Err(SeedsError::JoinMissing),
+        (false, false) => return Err(SeedsError::FoundsAnother),
+        (false, true) => {}
     }
     let seeds = if given.is_empty() {
         let known = content.nodes.values().map(|record| record.address.clone());
@@ -71,7 +87,7 @@ pub(crate) fn begin(
 }
 
 /// The node is this one among the seeds.
-fn take(world: &World, content: &mut Content, node: links::NodeId, seeds: &Seeds) {
+fn take(world: &World, content: &mut Content, node: NodeId, seeds: &Seeds) {
     content.node = node;
     if node == FOUNDER && content.cluster.is_none() {
         content.cluster = Some(world.entropy.uuid());
@@ -133,7 +149,7 @@ async fn ask_founder(
 }
 
 /// Asking again would not help.
-fn needs_an_operator(error: &ConnectError) -> bool {
+pub(crate) fn needs_an_operator(error: &ConnectError) -> bool {
     match error {
         ConnectError::Refused(_)
         | ConnectError::RefusedHere(_)

@@ -7,14 +7,15 @@
 //! * [`Groups`]: what peers ask goes to the group that it is for
 //! * [`LinkedPeers`]: what a group asks goes to the node that it is for
 //! * [`Proxy`]: answers requests for shards that are led elsewhere
-//! * `directory`: which node a data directory is of; `seeds`, `founding`: how nodes become a cluster; `roster`: who
-//!   is in it
+//! * `directory`: which node a data directory is of; `seeds`, `founding`: how nodes become a cluster; `joining`: how
+//!   one is let in later; `roster`: who is in it
 //! * `succession`: who follows a leader whose process is gone
 //! * `wire`: how a group's messages lie in a link's
 
 mod directory;
 mod founding;
 mod groups;
+mod joining;
 mod node;
 mod peers;
 mod proxy;
@@ -25,6 +26,8 @@ mod wire;
 
 pub use directory::{DirectoryError, MEMBER_FILE};
 pub use groups::Groups;
+pub use joining::ApplicantWatch;
+pub use links::Joining;
 pub use node::{KnownNode, Node, NodeOptions, NodeStartError};
 pub use peers::LinkedPeers;
 pub use proxy::Proxy;

@@ -1,8 +1,10 @@
 //! A node as a member of its cluster.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::ShardId;
 use bytes::Bytes;
@@ -11,13 +13,15 @@ use futures_util::future::join_all;
 use gateway::Connections;
 use links::{
     Admission, ConnectError, DirectoryIdentity, GossipTooLong, Identity, Lane, Links, Message,
-    NodeId, Peer, PeerListener, Received, RequestError, Security, Service, StartError,
+    NodeId, Peer, PeerListener, Phase, Received, Refusal, RequestError, Security, Service,
+    StartError,
 };
 use parking_lot::Mutex;
 use tasks::{Failure, Task};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 use tracing::info;
 use uuid::Uuid;
 use world::{Instant, World};
@@ -25,9 +29,14 @@ use world::{Instant, World};
 use crate::directory::{Directory, DirectoryError, Record, claim};
 use crate::founding::{Completion, begin, learn_cluster};
 use crate::groups::Groups;
+use crate::joining::{ApplicantWatch, Joined, check_directory, learn_number};
 use crate::roster::Roster;
 use crate::seeds::{FOUNDER, SeedsError};
 use crate::wire::Asked;
+
+/// A node that has just joined is refused for a moment by those who have not heard of it.
+const REMOVED_AFTER: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// How a node takes part in a cluster.
 #[derive(Clone, Debug)]
@@ -39,6 +48,9 @@ pub struct NodeOptions {
     /// The nodes that found the cluster, by their addresses: the same list in the same order on each. May be
     /// empty, or another one, once the directory is of a cluster that is founded.
     pub seeds: Vec<String>,
+    /// Addresses of nodes of a cluster that is founded, one of which is asked to be let in. Of no effect once the
+    /// directory is of that cluster.
+    pub join: Vec<String>,
     pub security: Security,
 }
 
@@ -66,6 +78,18 @@ pub enum NodeStartError {
     /// It is there, and does not let this node into the cluster that it founds.
     #[error("the first seed {seed} cannot be asked for the cluster: {error}")]
     FirstSeed { seed: String, error: ConnectError },
+    /// A member is there, and does not let this node in.
+    #[error("{member} cannot be joined: {error}")]
+    NotJoined { member: String, error: ConnectError },
+    #[error(
+        "the data directory is a copy of that of node {node}, which runs at {recorded}: start this one with an \
+         empty data directory and `--join {recorded}`, or stop that one first"
+    )]
+    Copied { node: u64, recorded: String },
+    #[error(
+        "the data directory is of node {node} of cluster {cluster}, and {member} refuses it: {refusal}"
+    )]
+    Foreign { node: u64, cluster: Uuid, member: String, refusal: Refusal },
 }
 
 /// A node with an identity and links to the others. Dropping it ends its links, once nobody else has them.
@@ -75,7 +99,11 @@ pub struct Node {
     groups: Groups,
     roster: Arc<Roster>,
     directory: Arc<Directory>,
+    address: String,
     members: Members,
+    joined: bool,
+    /// Nodes that are to lead nothing.
+    resting: watch::Sender<BTreeSet<NodeId>>,
     all_seen: watch::Sender<bool>,
     /// While the cluster is not founded.
     completion: Mutex<Option<JoinHandle<()>>>,
@@ -100,16 +128,28 @@ impl Node {
         connections: Connections,
         failure: &Failure,
     ) -> Result<Self, NodeStartError> {
-        let NodeOptions { listen, address, seeds, security } = options;
+        let NodeOptions { listen, address, seeds, join, security } = options;
         let listener = PeerListener::bind(world, listen, security).await?;
         let (claimed, found) = claim(world, data_dir).await?;
-        let (mut content, seeds) = begin(world, found, &address, &seeds)?;
+        let (mut content, seeds) = begin(world, found, &address, &seeds, &join)?;
         let directory = claimed.write(content.clone()).await?;
+        if content.is_founded {
+            check_directory(world, &listener, &content, &address, &join).await?;
+        }
         let cluster = match (content.cluster, &seeds) {
             (Some(cluster), _) => cluster,
             (None, Some(seeds)) => {
                 let cluster = learn_cluster(world, &listener, &content, seeds).await?;
                 directory.change(|content| content.cluster = Some(cluster)).await?;
+                cluster
+            }
+            (None, None) if content.joined => {
+                let joined = learn_number(world, &listener, &content, &address, &join).await?;
+                let Joined { node, cluster, by, known } = joined;
+                (content.node, content.cluster) = (node, Some(cluster));
+                content.is_founded = true;
+                content.nodes.insert(by, known);
+                directory.change(|written| *written = content.clone()).await?;
                 cluster
             }
             // A founded cluster has an id; a file that says otherwise was not written by this program.
@@ -122,7 +162,8 @@ impl Node {
             boot: content.boot,
         };
         info!(%cluster, node = %at.node, boot = at.boot, "is a node of its cluster");
-        let here = Record { address, directory: Some(at.directory), boot: at.boot };
+        let here =
+            Record { address: address.clone(), directory: Some(at.directory), boot: at.boot };
         content
             .nodes
             .entry(at.node)
@@ -154,7 +195,19 @@ impl Node {
             tasks::vital(Task::Founding, completion.run(), failure)
         });
         let completion = Mutex::new(completion);
-        Ok(Self { links, groups, roster, directory, members, all_seen, completion })
+        let (joined, resting) = (content.joined, watch::Sender::default());
+        Ok(Self {
+            links,
+            groups,
+            roster,
+            directory,
+            address,
+            members,
+            joined,
+            resting,
+            all_seen,
+            completion,
+        })
     }
 
     pub fn links(&self) -> &Arc<Links> {
@@ -171,6 +224,11 @@ impl Node {
         self.links.identity()
     }
 
+    /// `HOST:PORT` by which this node says that the others reach it.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
     /// The seeds, who vote in the first groups; after a restart the nodes that were known last.
     pub fn members(&self) -> Members {
         self.members.clone()
@@ -178,7 +236,85 @@ impl Node {
 
     /// Whether this is the first seed, which founds the groups.
     pub fn is_founder(&self) -> bool {
-        self.identity().at.node == FOUNDER
+        self.identity().at.node == FOUNDER && !self.joined
+    }
+
+    /// Whether the cluster was founded before this node came: then it founds no group, whatever it lacks.
+    pub fn has_joined(&self) -> bool {
+        self.joined
+    }
+
+    /// Nodes that ask this one to be let in. They wait until [`Node::know`] has them, or [`Node::turn_down`].
+    pub fn applicants(&self) -> ApplicantWatch {
+        self.roster.applicants.watch()
+    }
+
+    /// The node with this directory hears that it is not let in, and why.
+    pub fn turn_down(&self, directory: Uuid, reason: String) {
+        self.roster.applicants.turn_down(directory, reason);
+    }
+
+    /// These directories were of nodes that were removed: they join no more.
+    pub fn know_former(&self, former: BTreeMap<Uuid, NodeId>) {
+        self.roster.know_former(former);
+    }
+
+    /// From now on these nodes lead nothing, as far as others can.
+    pub fn rest(&self, nodes: BTreeSet<NodeId>) {
+        self.resting.send_if_modified(|resting| {
+            let is_new = *resting != nodes;
+            *resting = nodes;
+            is_new
+        });
+    }
+
+    /// Whether the node is to lead nothing.
+    pub fn rests(&self, node: NodeId) -> bool {
+        self.resting.borrow().contains(&node)
+    }
+
+    /// Resolves once a majority of the other nodes has refused this one for a while as none of theirs: it was removed,
+    /// and is not let in again.
+    pub async fn removed(&self) {
+        let mut since = None;
+        loop {
+            if self.is_refused() {
+                let since = *since.get_or_insert_with(Instant::now);
+                if since.elapsed() >= REMOVED_AFTER {
+                    return;
+                }
+            } else {
+                since = None;
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    fn is_refused(&self) -> bool {
+        let here = self.identity().at.node;
+        let nodes = self.roster.records();
+        let others = || nodes.keys().filter(|node| **node != here);
+        let refuses = |node: &&NodeId| {
+            let status = self.links.peer(**node).map(|peer| peer.status(Lane::Control));
+            status.is_some_and(|status| match status.phase {
+                Phase::Waiting { error: ConnectError::Refused(refusal), .. } => {
+                    matches!(refusal, Refusal::UnknownNode { node } if node == here)
+                }
+                _ => false,
+            })
+        };
+        others().filter(refuses).count() > others().count() / 2
+    }
+
+    /// Whether a node is this one or connected to it, and for how long.
+    pub fn connected_for(&self, node: NodeId) -> Option<Duration> {
+        if node == self.identity().at.node {
+            return Some(Duration::MAX);
+        }
+        match self.links.peer(node)?.status(Lane::Control).phase {
+            Phase::Connected { since, .. } => Some(since.elapsed()),
+            _ => None,
+        }
     }
 
     /// Waits until each other seed has been connected to, and that is written down. At once where it was so in an

@@ -4,15 +4,16 @@
 //! together from then on. Once all seeds were seen that is on disk, so that a restart does not begin anew: a node
 //! whose disk was wiped in between would otherwise be taken for the one that has voted.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use links::{Admission, DirectoryIdentity, Identity, NodeId, Refusal};
+use links::{Admission, DirectoryIdentity, Identity, Joining, NodeId, Refusal};
 use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::directory::{Record, Records};
+use crate::joining::Applicants;
 use crate::node::KnownNode;
-use crate::seeds::{FOUNDER, Seeds, is_provisional};
+use crate::seeds::{FOUNDER, Seeds, in_one_notation, is_provisional};
 
 /// What a refused node hears of a list of seeds, in bytes: a handshake has room for little.
 const LISTED_BYTES_MAX: usize = 400;
@@ -21,6 +22,7 @@ const LISTED_BYTES_MAX: usize = 400;
 pub(crate) struct Roster {
     here: DirectoryIdentity,
     state: Mutex<State>,
+    pub(crate) applicants: Applicants,
 }
 
 #[derive(Debug)]
@@ -30,6 +32,8 @@ struct State {
     nodes: Records,
     /// Nodes that are in no record and were let in all the same.
     guests: BTreeSet<NodeId>,
+    /// Directories of nodes that were removed.
+    former: BTreeMap<Uuid, NodeId>,
 }
 
 #[derive(Debug)]
@@ -46,7 +50,9 @@ impl Roster {
     /// `founding`: the seeds, unless an earlier run has seen all of them.
     pub(crate) fn new(here: DirectoryIdentity, nodes: Records, founding: Option<Seeds>) -> Self {
         let stage = founding.map_or(Stage::Founded, Stage::Founding);
-        Self { here, state: Mutex::new(State { stage, nodes, guests: BTreeSet::new() }) }
+        let (guests, former) = (BTreeSet::new(), BTreeMap::new());
+        let state = Mutex::new(State { stage, nodes, guests, former });
+        Self { here, state, applicants: Applicants::default() }
     }
 
     pub(crate) fn records(&self) -> Records {
@@ -76,9 +82,16 @@ impl Roster {
         let mut gone: BTreeSet<NodeId> = state.nodes.keys().copied().collect();
         gone.append(&mut state.guests);
         gone.retain(|node| !nodes.contains_key(node));
+        let is_in = |directory| nodes.values().any(|node| node.directory == Some(directory));
+        self.applicants.let_in(is_in);
         state.nodes = nodes;
         state.stage = Stage::Known;
         gone
+    }
+
+    /// These directories were nodes of the cluster once.
+    pub(crate) fn know_former(&self, former: BTreeMap<Uuid, NodeId>) {
+        self.state.lock().former = former;
     }
 
     fn newcomer(&self, seeds: &Seeds, nodes: &Records, peer: &Identity) -> Result<(), Refusal> {
@@ -109,7 +122,7 @@ impl Admission for Roster {
                 .unwrap_or(Refusal::OldBoot { node, seen: here.boot, presented: boot }));
         }
         let mut state = self.state.lock();
-        let State { stage, nodes, guests } = &mut *state;
+        let State { stage, nodes, guests, .. } = &mut *state;
         match (nodes.get_mut(&node), stage) {
             (Some(record), _) => {
                 known_as(node, *record.directory.get_or_insert(presented), presented)?;
@@ -137,6 +150,33 @@ impl Admission for Roster {
         match &state.stage {
             Stage::Founding(seeds) => self.newcomer(seeds, &state.nodes, peer),
             Stage::Founded | Stage::Known => Err(Refusal::Founded { cluster, node: peer.at.node }),
+        }
+    }
+
+    fn admit_joining(&self, ours: &Identity, joining: &Joining) -> Result<NodeId, Refusal> {
+        let pending = Err(Refusal::JoinPending { node: ours.at.node });
+        let declined = |mut reason: String| {
+            reason.truncate(reason.floor_char_boundary(LISTED_BYTES_MAX));
+            Err(Refusal::NotJoined { reason })
+        };
+        if let Err(error) = in_one_notation(&joining.address) {
+            return declined(error.to_string());
+        }
+        let state = self.state.lock();
+        let Stage::Known = state.stage else { return pending };
+        let known = state.nodes.iter().find(|(_, it)| it.directory == Some(joining.directory));
+        if let Some((node, _)) = known {
+            return Ok(*node);
+        }
+        if let Some(node) = state.former.get(&joining.directory) {
+            return declined(format!(
+                "its data directory is of {node}, which was removed; start it with an empty data directory"
+            ));
+        }
+        drop(state);
+        match self.applicants.ask(joining) {
+            Ok(()) => pending,
+            Err(reason) => declined(reason),
         }
     }
 }

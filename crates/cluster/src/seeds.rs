@@ -16,9 +16,19 @@ pub(crate) const FOUNDER: NodeId = NodeId(1);
 pub enum SeedsError {
     #[error(
         "the data directory belongs to no cluster yet: give `--seeds` with the addresses of all nodes that are \
-         to found it, the same list on each"
+         to found it, the same list on each, or `--join` with the address of a node of the one that it is to join"
     )]
     Missing,
+    #[error(
+        "the data directory is of a node that has begun to join a cluster: give `--join` with the address of one \
+         of its nodes again"
+    )]
+    JoinMissing,
+    #[error(
+        "the data directory is of a node that has begun to found a cluster: start it with `--seeds` as before, or \
+         give an empty data directory to join another one"
+    )]
+    FoundsAnother,
     #[error("`{address}` is no address of a node: write HOST:PORT, such as db1.example:7700")]
     NotAnAddress { address: String },
     #[error("`{address}` stands twice among the seeds: name each node once")]
@@ -105,7 +115,7 @@ pub(crate) fn is_provisional(cluster: Uuid) -> bool {
 }
 
 /// Names are compared without case; the same node under two names is not noticed.
-fn in_one_notation(address: &str) -> Result<String, SeedsError> {
+pub(crate) fn in_one_notation(address: &str) -> Result<String, SeedsError> {
     let not_one = || SeedsError::NotAnAddress { address: address.to_owned() };
     let lower = address.trim().to_ascii_lowercase();
     let (host, port) = lower.rsplit_once(':').ok_or_else(not_one)?;

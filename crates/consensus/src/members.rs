@@ -63,6 +63,27 @@ impl Consensus {
         self.membership().get_joint_config().len() > 1
     }
 
+    /// The members that a majority has, which no later leader takes back.
+    pub async fn committed_members(&self) -> Result<Members, ProposeError> {
+        let committed = self
+            .raft
+            .with_raft_state(|raft| Members::of(raft.membership_state.committed().membership()));
+        committed.await.map_err(|fatal| self.state.refusal(Some(fatal)))
+    }
+
+    /// How many entries of this node's log each other member is not known to have; known to the leader, and empty
+    /// elsewhere.
+    pub fn lags(&self) -> BTreeMap<u64, u64> {
+        let data = self.raft.data_metrics();
+        let seen = data.borrow_watched();
+        let Some(matched) = &seen.replication else { return BTreeMap::new() };
+        let next = |index: Option<u64>| index.map_or(0, |index| index + 1);
+        let end = next(seen.last_log.map(|id| id.index));
+        let others = matched.iter().filter(|(node, _)| **node != self.state.node);
+        let lag = |has: &Option<LogId>| end.saturating_sub(next(has.map(|id| id.index)));
+        others.map(|(node, has)| (*node, lag(has))).collect()
+    }
+
     /// Members which lack what the log no longer has, and how much they have of the snapshot that they are
     /// sent; known to the leader.
     pub fn catching_up(&self) -> BTreeMap<u64, CatchUp> {
@@ -90,7 +111,7 @@ impl Consensus {
         }
     }
 
-    /// Makes these the members; for the leader. Waits until those that are to vote have the log. May be
+    /// Makes these the members; for the leader. Waits until those that are to vote and do not yet have the log. May be
     /// dropped or fail at any point, and asked for again.
     pub async fn change_members(&self, to: Members) -> Result<(), ChangeError> {
         if to.voters.is_empty() {
@@ -106,7 +127,9 @@ impl Consensus {
             self.change(ChangeMembers::AddNodes(absent)).await?;
         }
         let voters: BTreeSet<u64> = to.voters.keys().copied().collect();
-        self.caught_up(&voters).await?;
+        // Who votes already does so, also where it is gone.
+        let comes = |id: &u64| !self.membership().voter_ids().any(|voter| voter == *id);
+        self.caught_up(&voters.iter().copied().filter(comes).collect()).await?;
         if self.membership().get_joint_config() != &vec![voters.clone()] {
             self.change(ChangeMembers::ReplaceAllVoters(voters)).await?;
         }

@@ -3,14 +3,17 @@
 //!
 //! ```text
 //! Hello    magic "PRln"  versions min u16 max u16  identity  node that it wants u64  lane u8
+//!          of a node that joins: length of its address u16  address
 //! Welcome  magic "PRln"  version u16  identity
+//!          to a node that joins: its number u64
 //! identity cluster 16 bytes  node u64  directory 16 bytes  boot u64  run 16 bytes
 //! ```
 //!
 //! What a later version adds stands behind this.
 //!
 //! A node of no cluster yet presents a provisional one, and looks for no node by number. Who accepts it says who
-//! it is and closes the connection: so the newcomer learns which cluster it will be part of.
+//! it is and closes the connection: so the newcomer learns which cluster it will be part of, and, if it joins one that
+//! is founded already, which number it has there.
 
 use std::future::poll_fn;
 
@@ -23,7 +26,7 @@ use world::Instant;
 
 use crate::end::{ConnectError, End, Violation};
 use crate::frame::{Frame, HEADER_BYTES, Header, Incoming, Kind, Message, Outgoing, write_frame};
-use crate::identity::{Admission, DirectoryIdentity, Identity, NodeId};
+use crate::identity::{Admission, DirectoryIdentity, Identity, JOINING, Joining, NodeId};
 use crate::lane::Lane;
 use crate::refusal::{Refusal, Versions};
 use crate::seen::Seen;
@@ -47,13 +50,34 @@ impl Side<'_> {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Hello {
     versions: Versions,
     peer: Identity,
     wanted: NodeId,
     lane: u8,
+    /// Where a node that joins can be reached.
+    joins_at: Option<String>,
 }
+
+/// What a side that accepts says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Welcome {
+    version: u16,
+    peer: Identity,
+    /// Which one the node is that joins.
+    joined_as: Option<NodeId>,
+}
+
+/// What becomes of a node that says hello.
+enum Verdict {
+    Peer(Lane),
+    Newcomer,
+    Joined(NodeId),
+}
+
+/// The longest address that is taken from a node that joins.
+const ADDRESS_BYTES_MAX: usize = 300;
 
 /// Who has connected.
 pub(crate) enum Arrival {
@@ -73,7 +97,8 @@ pub(crate) async fn connect<W>(
 where
     W: AsyncRead + AsyncWrite + Unpin,
 {
-    let (version, peer, mut incoming) = greet(wire, side.ours, wanted, lane).await?;
+    let hello = Hello::of(side.ours, wanted, lane);
+    let (Welcome { version, peer, .. }, mut incoming) = greet(wire, hello).await?;
     let presented = Versions { min: version, max: version };
     let refusal = if peer.at.node != wanted {
         Refusal::AnotherNode { wanted, found: peer.at.node }
@@ -95,28 +120,40 @@ pub(crate) async fn introduce<W>(wire: &mut W, ours: &Identity) -> Result<Identi
 where
     W: AsyncRead + AsyncWrite + Unpin,
 {
-    let (version, peer, _) = greet(wire, ours, ANY_NODE, Lane::Control).await?;
-    let presented = Versions { min: version, max: version };
-    match Versions::OURS.common(presented) {
-        Some(_) => Ok(peer),
-        None => Err(ConnectError::RefusedHere(Refusal::NoCommonVersion {
-            spoken: Versions::OURS,
-            presented,
-        })),
-    }
+    let (welcome, _) = greet(wire, Hello::of(ours, ANY_NODE, Lane::Control)).await?;
+    check_version(&welcome)?;
+    Ok(welcome.peer)
 }
 
-/// Says hello and hears who answers, in which version.
-async fn greet<W>(
+/// The side that connects and would join: who accepts, and its own number.
+pub(crate) async fn join<W>(
     wire: &mut W,
     ours: &Identity,
-    wanted: NodeId,
-    lane: Lane,
-) -> Result<(u16, Identity, Incoming), ConnectError>
+    address: &str,
+) -> Result<(Identity, NodeId), ConnectError>
 where
     W: AsyncRead + AsyncWrite + Unpin,
 {
-    let hello = Hello { versions: Versions::OURS, peer: *ours, wanted, lane: lane as u8 };
+    let joins_at = Some(address.to_owned());
+    let hello = Hello { joins_at, ..Hello::of(ours, ANY_NODE, Lane::Control) };
+    let (welcome, _) = greet(wire, hello).await?;
+    check_version(&welcome)?;
+    let violated = ConnectError::Ended(End::Violation(Violation::Handshake));
+    Ok((welcome.peer, welcome.joined_as.ok_or(violated)?))
+}
+
+fn check_version(welcome: &Welcome) -> Result<(), ConnectError> {
+    let presented = Versions { min: welcome.version, max: welcome.version };
+    let spoken = Versions::OURS;
+    let refusal = || ConnectError::RefusedHere(Refusal::NoCommonVersion { spoken, presented });
+    spoken.common(presented).map(drop).ok_or_else(refusal)
+}
+
+/// Says hello and hears who answers.
+async fn greet<W>(wire: &mut W, hello: Hello) -> Result<(Welcome, Incoming), ConnectError>
+where
+    W: AsyncRead + AsyncWrite + Unpin,
+{
     say(wire, Kind::Hello, hello.encode()).await.map_err(ConnectError::Ended)?;
     let mut incoming = Incoming::new(HEADER_BYTES);
     let Frame { header, message, .. } =
@@ -128,8 +165,8 @@ where
             Err(ConnectError::Refused(refusal))
         }
         Kind::Welcome => {
-            let (version, peer) = decode_welcome(message.head).ok_or_else(unreadable)?;
-            Ok((version, peer, incoming))
+            let welcome = Welcome::decode(message.head).ok_or_else(unreadable)?;
+            Ok((welcome, incoming))
         }
         _ => Err(ConnectError::Ended(End::Violation(header.not_allowed()))),
     }
@@ -149,10 +186,14 @@ where
     let hello = Hello::decode(message.head)
         .ok_or(ConnectError::Ended(End::Violation(Violation::Handshake)))?;
     match judge(&hello, side) {
-        Ok((version, lane)) => {
-            let welcome = encode_welcome(version, side.ours);
-            say(wire, Kind::Welcome, welcome).await.map_err(ConnectError::Ended)?;
-            let Some(lane) = lane else {
+        Ok((version, verdict)) => {
+            let joined_as = match verdict {
+                Verdict::Joined(node) => Some(node),
+                Verdict::Newcomer | Verdict::Peer(_) => None,
+            };
+            let welcome = Welcome { version, peer: *side.ours, joined_as };
+            say(wire, Kind::Welcome, welcome.encode()).await.map_err(ConnectError::Ended)?;
+            let Verdict::Peer(lane) = verdict else {
                 let _ = wire.shutdown().await;
                 return Ok(Arrival::Newcomer(hello.peer));
             };
@@ -168,22 +209,31 @@ where
     }
 }
 
-/// Without a lane it is a newcomer, who gets none.
-fn judge(hello: &Hello, side: Side<'_>) -> Result<(u16, Option<Lane>), Refusal> {
+fn judge(hello: &Hello, side: Side<'_>) -> Result<(u16, Verdict), Refusal> {
     let (spoken, presented) = (Versions::OURS, hello.versions);
     let version = spoken.common(presented).ok_or(Refusal::NoCommonVersion { spoken, presented })?;
     // Who reached a wrong cluster hears that, whichever node it looked for.
     let DirectoryIdentity { cluster, node: found, .. } = side.ours.at;
+    if let (JOINING, Some(address)) = (hello.peer.at.cluster, &hello.joins_at) {
+        let DirectoryIdentity { directory, boot, .. } = hello.peer.at;
+        let joining = Joining { directory, boot, address: address.clone() };
+        let node = side.admission.admit_joining(side.ours, &joining)?;
+        return Ok((version, Verdict::Joined(node)));
+    }
     if hello.peer.at.cluster != cluster {
         side.admission.admit_newcomer(side.ours, &hello.peer)?;
-        return Ok((version, None));
+        return Ok((version, Verdict::Newcomer));
+    }
+    if hello.wanted == ANY_NODE {
+        // It is of this cluster already and asks whether it would be let in.
+        side.admission.admit(&hello.peer)?;
     }
     if hello.wanted != found {
         return Err(Refusal::AnotherNode { wanted: hello.wanted, found });
     }
     side.admit(&hello.peer)?;
     let lane = Lane::of_code(hello.lane).ok_or(Refusal::UnknownLane { code: hello.lane })?;
-    Ok((version, Some(lane)))
+    Ok((version, Verdict::Peer(lane)))
 }
 
 /// Before the peer has shown who it is, whatever it sends.
@@ -220,6 +270,11 @@ async fn say<W: AsyncWrite + Unpin>(wire: &mut W, kind: Kind, head: Bytes) -> Re
 }
 
 impl Hello {
+    fn of(ours: &Identity, wanted: NodeId, lane: Lane) -> Self {
+        let (versions, peer, lane) = (Versions::OURS, *ours, lane as u8);
+        Self { versions, peer, wanted, lane, joins_at: None }
+    }
+
     fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(128);
         out.put_slice(MAGIC);
@@ -228,6 +283,11 @@ impl Hello {
         put_identity(&mut out, &self.peer);
         out.put_u64_le(self.wanted.0);
         out.put_u8(self.lane);
+        if let Some(address) = &self.joins_at {
+            let address = &address[..address.floor_char_boundary(ADDRESS_BYTES_MAX)];
+            out.put_u16_le(address.len() as u16);
+            out.put_slice(address.as_bytes());
+        }
         out.freeze()
     }
 
@@ -237,23 +297,41 @@ impl Hello {
         }
         let versions = Versions { min: bytes.get_u16_le(), max: bytes.get_u16_le() };
         let peer = identity(&mut bytes);
-        Some(Self { versions, peer, wanted: NodeId(bytes.get_u64_le()), lane: bytes.get_u8() })
+        let (wanted, lane) = (NodeId(bytes.get_u64_le()), bytes.get_u8());
+        // Behind other hellos a later version may say other things.
+        let joins_at = if peer.at.cluster == JOINING { Some(address(bytes)?) } else { None };
+        Some(Self { versions, peer, wanted, lane, joins_at })
     }
 }
 
-fn encode_welcome(version: u16, ours: &Identity) -> Bytes {
-    let mut out = BytesMut::with_capacity(128);
-    out.put_slice(MAGIC);
-    out.put_u16_le(version);
-    put_identity(&mut out, ours);
-    out.freeze()
-}
-
-fn decode_welcome(mut bytes: Bytes) -> Option<(u16, Identity)> {
-    if bytes.len() < 4 + 2 + IDENTITY_BYTES || bytes.split_to(4) != MAGIC[..] {
+fn address(mut bytes: Bytes) -> Option<String> {
+    let length = usize::from(bytes.try_get_u16_le().ok()?);
+    if length > ADDRESS_BYTES_MAX {
         return None;
     }
-    Some((bytes.get_u16_le(), identity(&mut bytes)))
+    Some(std::str::from_utf8(bytes.get(..length)?).ok()?.to_owned())
+}
+
+impl Welcome {
+    fn encode(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(128);
+        out.put_slice(MAGIC);
+        out.put_u16_le(self.version);
+        put_identity(&mut out, &self.peer);
+        if let Some(node) = self.joined_as {
+            out.put_u64_le(node.0);
+        }
+        out.freeze()
+    }
+
+    fn decode(mut bytes: Bytes) -> Option<Self> {
+        if bytes.len() < 4 + 2 + IDENTITY_BYTES || bytes.split_to(4) != MAGIC[..] {
+            return None;
+        }
+        let (version, peer) = (bytes.get_u16_le(), identity(&mut bytes));
+        let joined_as = bytes.try_get_u64_le().ok().map(NodeId);
+        Some(Self { version, peer, joined_as })
+    }
 }
 
 fn put_identity(out: &mut BytesMut, identity: &Identity) {
@@ -294,17 +372,39 @@ mod tests {
     #[test]
     fn what_is_said_is_understood_also_with_what_a_later_version_adds() {
         let versions = Versions { min: 1, max: 7 };
-        let hello = Hello { versions, peer: a_node(), wanted: NodeId(9), lane: 3 };
+        let hello = Hello { versions, peer: a_node(), wanted: NodeId(9), lane: 3, joins_at: None };
         let mut bytes = BytesMut::from(&hello.encode()[..]);
         bytes.put_slice(b"later");
         assert_eq!(Hello::decode(bytes.freeze()), Some(hello));
-        assert_eq!(decode_welcome(encode_welcome(6, &a_node())), Some((6, a_node())));
+        let welcome = Welcome { version: 6, peer: a_node(), joined_as: None };
+        assert_eq!(Welcome::decode(welcome.encode()), Some(welcome));
+    }
+
+    #[test]
+    fn a_node_that_joins_says_where_it_is_and_hears_its_number() {
+        let mut peer = a_node();
+        peer.at.cluster = JOINING;
+        let joins_at = Some("four.example:7700".to_owned());
+        let hello = Hello { joins_at, ..Hello::of(&peer, ANY_NODE, Lane::Control) };
+        let mut bytes = BytesMut::from(&hello.encode()[..]);
+        bytes.put_slice(b"later");
+        assert_eq!(Hello::decode(bytes.freeze()), Some(hello.clone()));
+        let welcome = Welcome { version: 1, peer: a_node(), joined_as: Some(NodeId(4)) };
+        assert_eq!(Welcome::decode(welcome.encode()), Some(welcome));
+
+        let whole = hello.encode();
+        let without = Hello { joins_at: None, ..hello.clone() };
+        assert_eq!(Hello::decode(without.encode()), None, "it must say where it is");
+        assert_eq!(Hello::decode(whole.slice(..whole.len() - 1)), None);
+        let long = Hello { joins_at: Some("a".repeat(5_000)), ..hello };
+        let read = Hello::decode(long.encode()).expect("it is cut").joins_at;
+        assert_eq!(read.map(|address| address.len()), Some(ADDRESS_BYTES_MAX));
     }
 
     proptest! {
         #[test]
         fn other_bytes_are_no_handshake(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = decode_welcome(Bytes::from(bytes.clone()));
+            let _ = Welcome::decode(Bytes::from(bytes.clone()));
             if let Some(first) = bytes.first_mut() {
                 *first = 0;
             }

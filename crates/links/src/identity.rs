@@ -53,7 +53,26 @@ pub trait Admission: Send + Sync + 'static {
         let (cluster, presented) = (ours.at.cluster, peer.at.cluster);
         Err(Refusal::AnotherCluster { cluster, presented })
     }
+
+    /// Which number a node has that asks to join by [`crate::join`], once the cluster has given it one. Must not
+    /// wait: until then it is [`Refusal::JoinPending`], and the node asks again.
+    fn admit_joining(&self, ours: &Identity, _: &Joining) -> Result<NodeId, Refusal> {
+        let reason = format!("{} takes no new nodes", ours.at.node);
+        Err(Refusal::NotJoined { reason })
+    }
 }
+
+/// A node of no cluster that would join one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Joining {
+    pub directory: Uuid,
+    pub boot: u64,
+    /// `HOST:PORT` by which the others are to reach it, as it says.
+    pub address: String,
+}
+
+/// What a node presents in place of a cluster while it asks to join one.
+pub(crate) const JOINING: Uuid = Uuid::from_u128(0x506f_7374_726f_8164_a06a_6f69_6e69_6e67);
 
 impl<F: Fn(&Identity) -> Result<(), Refusal> + Send + Sync + 'static> Admission for F {
     fn admit(&self, peer: &Identity) -> Result<(), Refusal> {

@@ -6,11 +6,12 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
+use uuid::Uuid;
 use world::World;
 
 use crate::end::ConnectError;
 use crate::handshake;
-use crate::identity::Identity;
+use crate::identity::{DirectoryIdentity, Identity, JOINING, Joining, NodeId};
 use crate::link::dial;
 use crate::security::Security;
 
@@ -28,6 +29,27 @@ pub async fn introduce(
         let stream = dial(world.net, address).await?;
         let mut wire = security.connect(stream, address).await?;
         handshake::introduce(&mut wire, identity).await
+    };
+    timeout(within, asking).await.unwrap_or(Err(ConnectError::Unanswered))
+}
+
+/// Asks the node at `HOST:PORT` to join its cluster: answers who it is, and which number this node has from now on.
+/// [`crate::Refusal::JoinPending`] says that it is to ask again. `run` is this process's.
+pub async fn join(
+    world: &World,
+    security: &Security,
+    address: &str,
+    joining: &Joining,
+    run: Uuid,
+    within: Duration,
+) -> Result<(Identity, NodeId), ConnectError> {
+    let Joining { directory, boot, .. } = *joining;
+    let at = DirectoryIdentity { cluster: JOINING, node: NodeId(0), directory, boot };
+    let identity = Identity { at, run };
+    let asking = async {
+        let stream = dial(world.net, address).await?;
+        let mut wire = security.connect(stream, address).await?;
+        handshake::join(&mut wire, &identity, &joining.address).await
     };
     timeout(within, asking).await.unwrap_or(Err(ConnectError::Unanswered))
 }

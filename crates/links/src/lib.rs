@@ -8,8 +8,8 @@
 //! * [`Peer`]: another node: requests with deadlines, streams of [`Appends`], and [`Status`]
 //! * [`Service`]: answers what peers ask
 //! * [`Admission`]: decides who is a peer
-//! * [`introduce`]: how a node of no cluster learns which it will be part of; [`PeerListener`]: where it listens
-//!   meanwhile
+//! * [`introduce`], [`join`]: how a node of no cluster learns which it will be part of; [`PeerListener`]: where it
+//!   listens meanwhile
 //! * [`End`], [`ConnectError`], [`Refusal`]: how a connection ended, or why there is none
 //! * [`Security`]: what is encrypted
 //!
@@ -42,8 +42,8 @@ pub use answering::{IncomingAppend, IncomingAppends};
 pub use asking::{AppendError, Appends, Replies};
 pub use end::{ConnectError, End, Insecure, Violation};
 pub use frame::{Message, Received};
-pub use identity::{Admission, DirectoryIdentity, Identity, NodeId};
-pub use introduction::introduce;
+pub use identity::{Admission, DirectoryIdentity, Identity, Joining, NodeId};
+pub use introduction::{introduce, join};
 pub use lane::Lane;
 pub use links::{GossipTooLong, Links, Options, StartError};
 pub use listener::PeerListener;

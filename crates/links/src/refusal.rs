@@ -41,7 +41,8 @@ pub enum Refusal {
     UnknownNode { node: NodeId },
     #[error(
         "{node} is known with data directory {known}, not with {presented}: its disk was wiped, or belongs \
-         to another node; a new node has to take its place: `postroad node replace {} --with NEW`", node.0
+         to another node; a new node has to take its place: start one with an empty data directory and \
+         `--join`, then `postroad node replace {} --with NEW`", node.0
     )]
     AnotherDirectory { node: NodeId, known: Uuid, presented: Uuid },
     #[error(
@@ -69,9 +70,13 @@ pub enum Refusal {
     SeedsDiffer { node: NodeId, listed: String },
     #[error(
         "cluster {cluster} is founded already, and {node} with it: if its disk was wiped, a new node has to take \
-         its place: `postroad node replace {} --with NEW`", node.0
+         its place: start it with `--join` in place of `--seeds`, then `postroad node replace {} --with NEW`", node.0
     )]
     Founded { cluster: Uuid, node: NodeId },
+    #[error("{node} asks the cluster for a number for the new node: ask again in a moment")]
+    JoinPending { node: NodeId },
+    #[error("the cluster does not take this node: {reason}")]
+    NotJoined { reason: String },
 }
 
 /// The longest text that is taken from a peer.

@@ -6,10 +6,19 @@
 //!
 //! * [`Nodes`]: the nodes that live, as gateways name them to clients
 //! * [`Endpoint`]: where clients of a protocol connect
-//! * `registration`: the catalog's documents
+//! * `registry`: the catalog's documents of nodes, and how they change; `registration`: how each node follows them
+//! * `admission`: nodes that ask to join
+//! * `plan`: which nodes are to have which shards, and what comes next; `reconcile`: makes the steps
+//! * `operations`, `status`: what operators ask
 
+mod admission;
 mod endpoint;
+mod operations;
+mod plan;
+mod reconcile;
 mod registration;
+mod registry;
+mod status;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,8 +32,10 @@ use tasks::Task;
 use tokio::sync::watch;
 use world::Instant;
 
+pub use self::operations::Administration;
 pub use endpoint::{Endpoint, Endpoints};
 pub use registration::RegisterError;
+pub use registry::DecideError;
 
 /// A node that clients may be sent to.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -59,8 +70,12 @@ impl Nodes {
         // It has a few names and numbers, which are far shorter than gossip may be.
         let told = cluster.tell(endpoints.to_bytes());
         debug_assert!(told.is_ok());
-        let following = registration::follow(broker.downgrade(), Arc::clone(cluster));
+        let following = registration::follow(broker.downgrade(), Arc::downgrade(cluster));
         broker.vital(Task::Registration, following);
+        let admitting = admission::run(broker.downgrade(), Arc::downgrade(cluster));
+        broker.vital(Task::Admission, admitting);
+        let stepping = reconcile::run(broker.downgrade(), Arc::downgrade(cluster));
+        broker.vital(Task::Membership, stepping);
         let own = LiveNode { id: broker.node(), endpoints };
         Self { own, others: Some(Others { cluster: Arc::clone(cluster), heard }) }
     }
@@ -105,6 +120,12 @@ impl Nodes {
             let nodes: Vec<NodeId> = heard.borrow().keys().copied().collect();
             cluster.look_at(nodes, Instant::now() + within).await;
         }
+    }
+
+    /// What operators ask of the cluster.
+    pub fn administration(&self, broker: &Broker) -> Administration {
+        let cluster = self.others.as_ref().map(|others| Arc::clone(&others.cluster));
+        Administration::new(broker.clone(), cluster)
     }
 
     /// This node.

@@ -14,8 +14,10 @@
 //! [`WithToken`](document::WithToken) around one.
 //!
 //! * [`document`]: what is asked and answered
+//! * [`cluster`]: what is asked of a cluster as a whole, and answered
 //! * [`payload`]: bytes of a record in a JSON document
 
+pub mod cluster;
 pub mod document;
 pub mod payload;
 

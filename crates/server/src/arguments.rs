@@ -3,12 +3,14 @@
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::commands::cluster::ClusterArguments;
 use crate::commands::connection::ConnectionArguments;
 use crate::commands::consume::ConsumeArguments;
 use crate::commands::dead_letter::DeadLetterArguments;
 use crate::commands::demo::DemoArguments;
 use crate::commands::group::GroupArguments;
 use crate::commands::journal::JournalArguments;
+use crate::commands::node::NodeArguments;
 use crate::commands::policy::PolicyArguments;
 use crate::commands::produce::ProduceArguments;
 use crate::commands::queue::QueueArguments;
@@ -50,6 +52,10 @@ pub(crate) enum Command {
     Connection(ConnectionArguments),
     /// Elect a leader anew
     Shard(ShardArguments),
+    /// How a cluster stands: its nodes and shards, and what is at risk
+    Cluster(ClusterArguments),
+    /// Nodes of a cluster: drain, resume, remove and replace them
+    Node(NodeArguments),
     /// AMQP's virtual hosts: add, list and delete them
     Vhost(VhostArguments),
     /// AMQP's policies: settings for all queues or exchanges whose names fit a pattern
@@ -99,6 +105,9 @@ mod tests {
             &["postroad", "connection", "close", "17", "-b", "a:1"],
             &["postroad", "shard", "elect", "-b", "a:1"],
             &["postroad", "demo", "cluster", "--nodes", "3", "--restart-after", "5s"],
+            &["postroad", "cluster", "status", "--watch", "-b", "a:1"],
+            &["postroad", "node", "drain", "3", "-b", "a:1"],
+            &["postroad", "node", "replace", "3", "--with", "4"],
             &["postroad", "vhost", "add", "shop", "-b", "a:1"],
             &["postroad", "policy", "set", "ttl", "^a", "{\"expires\":1}", "--priority", "-1"],
             &["postroad", "policy", "clear", "ttl", "--vhost", "shop"],
@@ -132,6 +141,8 @@ mod tests {
             &["postroad", "policy", "set", "ttl", "^a", "[]"],
             &["postroad", "policy", "set", "ttl", "^a", "{}", "--apply-to", "topics"],
             &["postroad", "user", "allow", "app", ".*", ".*"],
+            &["postroad", "node", "replace", "3"],
+            &["postroad", "node", "remove", "three"],
             &["postroad", "connection", "close"],
             &["postroad", "connection", "close", "127.0.0.1:5"],
         ] {

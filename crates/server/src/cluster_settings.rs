@@ -13,6 +13,8 @@ pub(crate) struct ClusterSettings {
     /// `HOST:PORT`, as it stands in the seeds.
     pub(crate) address: String,
     pub(crate) seeds: Vec<String>,
+    /// Nodes of a cluster that is there, one of which is asked to let this one in.
+    pub(crate) join: Vec<String>,
     /// A file.
     pub(crate) secret: Option<PathBuf>,
     pub(crate) plaintext: bool,
@@ -24,6 +26,7 @@ impl ClusterSettings {
         peer: Option<String>,
         advertised: Option<String>,
         seeds: Option<Vec<String>>,
+        join: Option<Vec<String>>,
         secret: Option<PathBuf>,
         plaintext: bool,
     ) -> Result<Option<Self>, SettingsError> {
@@ -31,6 +34,7 @@ impl ClusterSettings {
             let said = [
                 ("advertise-peer", advertised),
                 ("seeds", seeds.map(|seeds| seeds.join(","))),
+                ("join", join.map(|members| members.join(","))),
                 ("peer-secret", secret.map(|secret| secret.display().to_string())),
                 ("peer-plaintext", plaintext.then(|| "true".to_owned())),
             ];
@@ -51,13 +55,26 @@ impl ClusterSettings {
         let listen = listen("peer", &peer)?;
         let address = advertised.unwrap_or(peer);
         host_port("advertise-peer", &address)?;
-        let seeds: Vec<String> =
-            seeds.unwrap_or_default().into_iter().map(|seed| seed.trim().to_owned()).collect();
-        for seed in &seeds {
-            host_port("seeds", seed)?;
+        let (seeds, join) = (addresses("seeds", seeds)?, addresses("join", join)?);
+        if !seeds.is_empty() && !join.is_empty() {
+            let problem = "is for a node of a cluster that is there already, and --seeds are those that found a new \
+                           one: leave one of them away";
+            return Err(invalid("join", &join.join(","), problem));
         }
-        Ok(Some(Self { listen, address, seeds, secret, plaintext }))
+        Ok(Some(Self { listen, address, seeds, join, secret, plaintext }))
     }
+}
+
+fn addresses(
+    setting: &'static str,
+    said: Option<Vec<String>>,
+) -> Result<Vec<String>, SettingsError> {
+    let said = said.unwrap_or_default().into_iter().map(|address| address.trim().to_owned());
+    let addresses: Vec<String> = said.collect();
+    for address in &addresses {
+        host_port(setting, address)?;
+    }
+    Ok(addresses)
 }
 
 #[cfg(test)]
@@ -66,7 +83,7 @@ mod tests {
 
     fn of(peer: Option<&str>, seeds: &[&str]) -> Result<Option<ClusterSettings>, SettingsError> {
         let seeds = seeds.iter().map(|seed| seed.to_string()).collect();
-        ClusterSettings::of(peer.map(str::to_owned), None, Some(seeds), None, false)
+        ClusterSettings::of(peer.map(str::to_owned), None, Some(seeds), None, None, false)
     }
 
     #[test]
@@ -81,7 +98,19 @@ mod tests {
     fn what_is_said_of_a_cluster_needs_an_address_of_this_node() {
         let error = of(None, &["a:7700"]).expect_err("refused").to_string();
         assert!(error.contains("--seeds") && error.contains("--peer"), "{error}");
-        assert_eq!(ClusterSettings::of(None, None, None, None, false).expect("valid"), None);
+        assert_eq!(ClusterSettings::of(None, None, None, None, None, false).expect("valid"), None);
+    }
+
+    #[test]
+    fn a_node_joins_a_cluster_or_founds_one() {
+        let of = |seeds: Option<&str>| {
+            let (peer, join) =
+                (Some("127.0.0.1:7704".to_owned()), Some(vec![" a:7700".to_owned()]));
+            ClusterSettings::of(peer, None, seeds.map(|it| vec![it.to_owned()]), join, None, false)
+        };
+        assert_eq!(of(None).expect("valid").expect("a member").join, ["a:7700"]);
+        let error = of(Some("b:7700")).expect_err("refused").to_string();
+        assert!(error.contains("--join") && error.contains("--seeds"), "{error}");
     }
 
     #[test]

@@ -27,8 +27,8 @@ use clap::{CommandFactory, Parser};
 
 use crate::arguments::{Arguments, Command, Completion};
 use crate::commands::{
-    CommandError, connection, consume, dead_letter, demo, group, journal, policy, produce, queue,
-    schedule, shard, topic, user, vhost,
+    CommandError, cluster, connection, consume, dead_letter, demo, group, journal, node, policy,
+    produce, queue, schedule, shard, topic, user, vhost,
 };
 
 #[global_allocator]
@@ -50,6 +50,8 @@ fn main() -> ExitCode {
         Command::Schedule(arguments) => commands::run(schedule::run(arguments)),
         Command::Connection(arguments) => commands::run(connection::run(arguments)),
         Command::Shard(arguments) => commands::run(shard::run(arguments)),
+        Command::Cluster(arguments) => commands::run(cluster::run(arguments)),
+        Command::Node(arguments) => commands::run(node::run(arguments)),
         Command::Vhost(arguments) => commands::run(vhost::run(arguments)),
         Command::Policy(arguments) => commands::run(policy::run(arguments)),
         Command::User(arguments) => commands::run(user::run(arguments)),

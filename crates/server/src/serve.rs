@@ -60,6 +60,11 @@ pub(crate) enum ServeError {
     Exit(std::io::Error),
     #[error("stopped: {0}; what was acknowledged is safe on disk, start again to recover it")]
     Failed(String),
+    #[error(
+        "node {node} was removed from its cluster, and the other nodes refuse it; to have this machine in the cluster \
+         again, start a new node with an empty data directory and `--join`"
+    )]
+    Removed { node: u32 },
 }
 
 impl From<broker::OpenError> for ServeError {
@@ -130,7 +135,17 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
                 None => None,
             };
             let options = broker_options(&settings, cluster.clone(), &failure);
-            let broker = Broker::open(world.clone(), &settings.data, options).await?;
+            let node = options.node;
+            let opening = Broker::open(world.clone(), &settings.data, options);
+            // Who was removed waits for a catalog that nobody gives it.
+            let broker = tokio::select! {
+                biased;
+                opened = opening => opened?,
+                () = removed(cluster.as_deref()) => {
+                    failure.expect_ends();
+                    return Err(ServeError::Removed { node });
+                }
+            };
             Ok::<_, ServeError>((cluster, broker))
         });
         tokio::select! {
@@ -151,13 +166,15 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     };
     configure(&broker, &settings.kafka_configs).await?;
     let (topology, users) = declared(&broker, &settings).await?;
-    let mut options = gateway_options(&settings, nodes);
+    let mut options = gateway_options(&settings, nodes.clone());
     let token =
         operator_token::of(&settings.data, broker.entropy()).map_err(ServeError::OperatorToken)?;
     options.operator_token = Some(token.into());
     // Operators talk to the Kafka gateway, which hands on what is AMQP's.
     let administration = Administration::new(topology.clone(), users.clone());
     options.families.push((gateway_amqp::operations::FAMILY, Arc::new(administration)));
+    let cluster_operations = Arc::new(nodes.administration(&broker));
+    options.families.push((operations::cluster::FAMILY, cluster_operations));
     announce(&settings, bound, amqp_bound, &options, &broker, started);
 
     let (stop, stopping) = watch::channel(false);
@@ -179,6 +196,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
         biased;
         () = signals.told_to_stop() => Ok(()),
         reason = broker.failed() => Err(ServeError::Failed(reason)),
+        () = removed(cluster.as_deref()) => Err(ServeError::Removed { node: broker.node() }),
         failed = serving => failed,
     };
     broker.expect_ends();
@@ -270,11 +288,20 @@ async fn join(
         listen: member.listen,
         address: member.address.clone(),
         seeds: member.seeds.clone(),
+        join: member.join.clone(),
         security: security(member)?,
     };
     let started =
         cluster::Node::start(world, &settings.data, options, connections.clone(), failure).await?;
     Ok(Arc::new(started))
+}
+
+/// Resolves once the node's cluster has removed it.
+async fn removed(cluster: Option<&cluster::Node>) {
+    match cluster {
+        Some(cluster) => cluster.removed().await,
+        None => std::future::pending().await,
+    }
 }
 
 fn security(member: &ClusterSettings) -> Result<Security, ServeError> {

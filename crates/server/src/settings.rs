@@ -62,6 +62,10 @@ pub(crate) struct Said {
     /// The nodes that found the cluster, by their peer addresses: the same list on each, 3 or 5 of them
     #[arg(long, value_name = "HOST:PORT", env = "POSTROAD_SEEDS", value_delimiter = ',')]
     seeds: Option<Vec<String>>,
+    /// Nodes of a cluster that is there already, by their peer addresses: a node with an empty data directory asks
+    /// one of them to let it in
+    #[arg(long, value_name = "HOST:PORT", env = "POSTROAD_JOIN", value_delimiter = ',')]
+    join: Option<Vec<String>>,
     /// A file with a secret of at least 32 random bytes, the same on each node: they encrypt what they say,
     /// and believe nobody who does not have it. Without it only addresses of this machine are allowed
     #[arg(long, value_name = "FILE", env = "POSTROAD_PEER_SECRET")]
@@ -179,6 +183,7 @@ impl Settings {
                 said.peer,
                 said.advertise_peer,
                 said.seeds,
+                said.join,
                 said.peer_secret,
                 said.peer_plaintext.unwrap_or(false),
             )?,
@@ -216,6 +221,7 @@ impl Said {
             peer: self.peer.or(other.peer),
             advertise_peer: self.advertise_peer.or(other.advertise_peer),
             seeds: self.seeds.or(other.seeds),
+            join: self.join.or(other.join),
             peer_secret: self.peer_secret.or(other.peer_secret),
             peer_plaintext: self.peer_plaintext.or(other.peer_plaintext),
             shards: self.shards.or(other.shards),

@@ -75,6 +75,8 @@ table! {
     JournalClosing: "journal-closing", Process;
     Leading: "peer-leading", Process;
     Registration: "peer-registration", Process;
+    Admission: "peer-admission", Process;
+    Membership: "peer-membership", Process;
     PeerListener: "peer-listener", Process;
     PeerLink: "peer-link", Process;
     Succession: "peer-succession", Process;

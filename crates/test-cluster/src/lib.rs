@@ -1,20 +1,23 @@
-//! Three brokers of one cluster in one process, on disks in memory and over real sockets of this machine: for tests
+//! Brokers of one cluster in one process, on disks in memory and over real sockets of this machine: for tests
 //! of what is built on them.
 
+use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use broker::{Broker, BrokerOptions};
-use cluster::{Node as Member, NodeOptions};
+use cluster::{MEMBER_FILE, Node as Member, NodeOptions, NodeStartError};
 use futures_util::future::join_all;
 use gateway::Connections;
 use links::Security;
 use tasks::Failure;
-use world::{SimulatedDisk, World};
+use world::disk::{read_whole, replace};
+use world::{Disk, SimulatedDisk, World};
 
 /// One for each node, so that each leads one.
 pub const SHARDS: u32 = 3;
+const DIR: &str = "/data";
 
 /// A broker, and its node as a member of the cluster.
 #[derive(Debug)]
@@ -30,6 +33,44 @@ pub struct Place {
     disk: Arc<SimulatedDisk>,
     address: String,
     seeds: Vec<String>,
+    join: Vec<String>,
+}
+
+impl Place {
+    /// Where a node runs that has nothing yet, and is to join the cluster of one of these.
+    pub fn joining(members: &[&TestNode]) -> Self {
+        let join = members.iter().map(|node| node.place.address.clone()).collect();
+        let (disk, address) = (Arc::new(SimulatedDisk::new()), peer_address());
+        Self { disk, address, seeds: Vec::new(), join }
+    }
+
+    /// The same address and a new disk, of a node that is to join the cluster of one of these.
+    pub fn wiped(&self, members: &[&TestNode]) -> Self {
+        Self { address: self.address.clone(), ..Self::joining(members) }
+    }
+
+    /// Another address, with a copy of what says which node the directory is of.
+    ///
+    /// # Panics
+    ///
+    /// When the directory does not say it.
+    pub fn copied(&self) -> Self {
+        let (disk, dir) = (Arc::new(SimulatedDisk::new()), Path::new(DIR));
+        let bytes = read_whole(&*self.disk, &dir.join(MEMBER_FILE)).expect("it is there");
+        disk.create_dir(dir).expect("made");
+        replace(&*disk, dir, MEMBER_FILE, &mut [IoSlice::new(&bytes)]).expect("written");
+        Self { disk, address: peer_address(), ..self.clone() }
+    }
+
+    /// The same place, of a node that asks one of these to be let in.
+    pub fn asking(&self, members: &[&TestNode]) -> Self {
+        Self { join: Self::joining(members).join, ..self.clone() }
+    }
+
+    /// The peer address.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
 }
 
 /// All of loopback leads to this machine: nobody else has the address.
@@ -49,29 +90,38 @@ pub async fn start_three() -> Vec<TestNode> {
     let seeds: Vec<String> = (0..3).map(|_| peer_address()).collect();
     let starting = seeds.iter().map(|address| {
         let (disk, address) = (Arc::new(SimulatedDisk::new()), address.clone());
-        start(Place { disk, address, seeds: seeds.clone() })
+        start(Place { disk, address, seeds: seeds.clone(), join: Vec::new() })
     });
     let mut nodes = join_all(starting).await;
     nodes.sort_by_key(|node| node.broker.node());
     nodes
 }
 
-/// Starts a node, or starts it again.
+/// Starts a node, or starts it again. One that joins is open once it has the catalog.
 ///
 /// # Panics
 ///
 /// When it does not start.
 pub async fn start(place: Place) -> TestNode {
-    let (world, dir) = (World::on(Arc::clone(&place.disk) as _), Path::new("/data"));
+    try_start(place).await.expect("it starts")
+}
+
+/// The same, of a node that may be refused.
+///
+/// # Panics
+///
+/// When its broker does not open.
+pub async fn try_start(place: Place) -> Result<TestNode, NodeStartError> {
+    let (world, dir) = (World::on(Arc::clone(&place.disk) as _), Path::new(DIR));
     let (connections, failure) = (Connections::default(), Failure::new());
     let options = NodeOptions {
         listen: place.address.parse().expect("an address"),
         address: place.address.clone(),
         seeds: place.seeds.clone(),
+        join: place.join.clone(),
         security: Security::Plain { beyond_loopback: false },
     };
-    let member = Member::start(&world, dir, options, connections, &failure).await;
-    let member = Arc::new(member.expect("it starts"));
+    let member = Arc::new(Member::start(&world, dir, options, connections, &failure).await?);
     let options = BrokerOptions {
         node: u32::try_from(member.identity().at.node.0).expect("a small number"),
         shards: Some(SHARDS),
@@ -81,10 +131,15 @@ pub async fn start(place: Place) -> TestNode {
         ..BrokerOptions::default()
     };
     let broker = Broker::open(world, dir, options).await.expect("it opens");
-    TestNode { broker, member, place }
+    Ok(TestNode { broker, member, place })
 }
 
 impl TestNode {
+    /// Where it runs, and what it was started from.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
     /// Ends the node, handing nothing over; [`start`] starts it again from what this answers. Nobody else may hold
     /// its broker then.
     pub async fn end(self) -> Place {

@@ -20,6 +20,7 @@ use world::Instant;
 
 use crate::barrier::CatalogVersions;
 use crate::error::Unavailable;
+use crate::group_status::GroupStatus;
 use crate::request::Request;
 use crate::shard::Shard;
 
@@ -85,6 +86,18 @@ impl Remote {
         let asking = self.node.ask(NodeId(leader.into()), ShardId::CATALOG, message, deadline);
         let reply = asking.await.map_err(|error| unanswered(&error))?;
         wire::catalog_versions(&reply.head)
+    }
+
+    /// Asks a node how the groups of its shards stand.
+    pub(crate) async fn groups(
+        &self,
+        node: u32,
+        within: Duration,
+    ) -> Result<Vec<GroupStatus>, Unavailable> {
+        let (message, deadline) = (wire::ask_groups(), Instant::now() + within);
+        let asking = self.node.ask(NodeId(node.into()), ShardId::CATALOG, message, deadline);
+        let reply = asking.await.map_err(|error| unanswered(&error))?;
+        wire::groups(&reply.head)
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use crate::append::{AppendBatch, Appends};
 use crate::barrier::CatalogVersions;
 use crate::error::{AppendError, ExecuteError, Unavailable};
+use crate::group_status::GroupStatus;
 use crate::outgoing::Receipt;
 use crate::request::{self, CommandReply, ReceiveError, Request};
 
@@ -38,6 +39,8 @@ enum Asked {
     WouldLead,
     /// Of a shard's leader: up to where its log is applied, with all that was acknowledged before.
     ReadIndex,
+    /// How the groups of the node's shards stand.
+    Groups,
 }
 
 /// A batch, apart from its bytes.
@@ -62,6 +65,7 @@ enum Answer {
     CatalogVersions(Result<CatalogVersions, Unavailable>),
     WouldLead(bool),
     ReadIndex(Result<u64, Unavailable>),
+    Groups(Vec<GroupStatus>),
 }
 
 /// Who waits for an answer of another node.
@@ -94,6 +98,7 @@ pub(crate) enum Decoded {
     CatalogVersions,
     WouldLead,
     ReadIndex,
+    Groups,
 }
 
 /// What the head of a relay's message begins with.
@@ -188,6 +193,22 @@ pub(crate) fn catalog_versions(answer: &[u8]) -> Result<CatalogVersions, Unavail
     }
 }
 
+pub(crate) fn ask_groups() -> Message {
+    Message { head: bytes_of(&Asked::Groups), body: Vec::new() }
+}
+
+pub(crate) fn answer_groups(groups: Vec<GroupStatus>) -> Bytes {
+    bytes_of(&Answer::Groups(groups))
+}
+
+/// What the node answered.
+pub(crate) fn groups(answer: &[u8]) -> Result<Vec<GroupStatus>, Unavailable> {
+    match postcard::from_bytes(answer) {
+        Ok(Answer::Groups(groups)) => Ok(groups),
+        _ => Err(Unavailable::Unanswered),
+    }
+}
+
 /// What another node asks.
 /// `None`: it is not understood.
 pub(crate) fn decode(message: Received) -> Option<Decoded> {
@@ -213,6 +234,7 @@ pub(crate) fn decode(message: Received) -> Option<Decoded> {
         Asked::CatalogVersions => return Some(Decoded::CatalogVersions),
         Asked::WouldLead => return Some(Decoded::WouldLead),
         Asked::ReadIndex => return Some(Decoded::ReadIndex),
+        Asked::Groups => return Some(Decoded::Groups),
     };
     Some(Decoded::Request(request, asking))
 }

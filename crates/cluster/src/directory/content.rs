@@ -4,7 +4,7 @@
 //!  0  magic "PRnodeid"         8  version u32
 //! 12  cluster 16 bytes, zeros: none yet
 //! 28  node u64                36  directory 16 bytes
-//! 52  boot u64                60  1 once the cluster is founded, else 0
+//! 52  boot u64                60  bits: 1 once the cluster is founded, 2 in a node that joined it later
 //! 61  count of nodes u16, and each of them:
 //!     node u64   directory 16 bytes, zeros: not seen yet   boot u64   length of its address u32   address
 //!     CRC32C of all before it u32
@@ -51,6 +51,8 @@ pub(crate) struct Content {
     pub(crate) boot: u64,
     /// Every seed was seen, or the catalog was read: what the nodes' records say is binding.
     pub(crate) is_founded: bool,
+    /// The node has joined, or asks to: it founds nothing.
+    pub(crate) joined: bool,
     /// All nodes, this one included.
     pub(crate) nodes: Records,
 }
@@ -71,7 +73,7 @@ impl Content {
         out.put_u64_le(self.node.0);
         out.put_slice(self.directory.as_bytes());
         out.put_u64_le(self.boot);
-        out.put_u8(u8::from(self.is_founded));
+        out.put_u8(u8::from(self.is_founded) | u8::from(self.joined) << 1);
         out.put_u16_le(self.nodes.len() as u16);
         for (node, Record { address, directory, boot }) in &self.nodes {
             out.put_u64_le(node.0);
@@ -107,7 +109,8 @@ impl Content {
         let node = NodeId(content.get_u64_le());
         let directory = uuid(&mut content).ok_or(Damaged("it names no directory"))?;
         let boot = content.get_u64_le();
-        let is_founded = content.get_u8() != 0;
+        let bits = content.get_u8();
+        let (is_founded, joined) = (bits & 1 != 0, bits & 2 != 0);
         let count = content.get_u16_le();
         let nodes = (0..count).map(|_| record(&mut content)).collect::<Option<Records>>();
         let nodes = nodes.filter(|_| !content.has_remaining());
@@ -115,7 +118,7 @@ impl Content {
         if nodes.len() > NODES_MAX {
             return Err(Damaged("it has more nodes than a cluster"));
         }
-        Ok(Self { cluster, node, directory, boot, is_founded, nodes })
+        Ok(Self { cluster, node, directory, boot, is_founded, joined, nodes })
     }
 }
 
@@ -157,6 +160,7 @@ mod tests {
             directory: Uuid::from_u128(0x22),
             boot: 0x0102,
             is_founded: true,
+            joined: false,
             nodes: [(NodeId(1), seen), (NodeId(2), unseen)].into(),
         }
     }
@@ -187,7 +191,10 @@ mod tests {
         assert_eq!(*checksum, crc32c(&expected).to_le_bytes());
         assert_eq!(Content::decode(&bytes), Ok(content()));
         let young = Content { cluster: None, is_founded: false, ..content() };
-        assert_eq!(Content::decode(&young.encode()), Ok(young));
+        assert_eq!(Content::decode(&young.encode()), Ok(young.clone()));
+        let asks = Content { joined: true, ..young };
+        assert_eq!(asks.encode()[60], 2);
+        assert_eq!(Content::decode(&asks.encode()), Ok(asks));
     }
 
     #[test]

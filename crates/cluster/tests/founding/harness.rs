@@ -58,10 +58,23 @@ impl Place {
     }
 
     pub(crate) async fn start(&self, seeds: &[String]) -> Result<Node, NodeStartError> {
+        self.start_or_join(seeds, &[]).await
+    }
+
+    pub(crate) async fn join(&self, members: &[String]) -> Result<Node, NodeStartError> {
+        self.start_or_join(&[], members).await
+    }
+
+    async fn start_or_join(
+        &self,
+        seeds: &[String],
+        members: &[String],
+    ) -> Result<Node, NodeStartError> {
         let options = NodeOptions {
             listen: self.address.parse().expect("an address"),
             address: self.address.clone(),
             seeds: seeds.to_vec(),
+            join: members.to_vec(),
             security: self.security.clone(),
         };
         let (connections, failure) = (Connections::default(), Failure::new());

@@ -3,6 +3,7 @@
 mod crashes;
 mod founded;
 mod harness;
+mod joining;
 mod lists;
 mod requests;
 mod restarts;

@@ -29,6 +29,7 @@ use crate::end::{ConnectError, End};
 use crate::handshake::{self, Arrival, Side};
 use crate::identity::{Admission, Identity};
 use crate::outbox::Outbox;
+use crate::refusal::Refusal;
 use crate::security::{Security, Wire};
 use crate::seen::Seen;
 use crate::service::Service;
@@ -55,6 +56,10 @@ impl Answerer {
         let address = connection.peer();
         let (mut wire, arrival) = match self.handshake(stream).await {
             Ok(arrived) => arrived,
+            Err(ConnectError::RefusedHere(Refusal::JoinPending { .. })) => {
+                debug!(%address, "a node asks to join");
+                return;
+            }
             Err(ConnectError::RefusedHere(refusal)) => {
                 warn!(%address, %refusal, "a node is refused");
                 return;

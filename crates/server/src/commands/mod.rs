@@ -5,6 +5,7 @@
 //! the server cannot be reached or fails.
 
 mod amqp;
+pub(crate) mod cluster;
 pub(crate) mod connection;
 pub(crate) mod consume;
 pub(crate) mod dead_letter;
@@ -12,6 +13,7 @@ pub(crate) mod demo;
 mod failure;
 pub(crate) mod group;
 pub(crate) mod journal;
+pub(crate) mod node;
 mod password;
 pub(crate) mod policy;
 pub(crate) mod produce;

@@ -81,6 +81,7 @@ async fn live(
         listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, PEERS)),
         address: address(place),
         seeds: (0..NODES).map(address).collect(),
+        join: Vec::new(),
         security: Security::Plain { beyond_loopback: true },
     };
     let started = Node::start(&world, Path::new(DIR), options, Connections::default(), failure);

@@ -1,0 +1,264 @@
+//! How a node joins a cluster that is founded.
+//!
+//! It has nothing but its directory's id, which it draws first and keeps. With that it asks a member, again and again,
+//! until the catalog has given it a number: whoever has the catalog gives an applicant one, once, since the document
+//! that does has the directory's id. A node that ends in between asks again with the same id, and is told the same
+//! number.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base::limits::{LINK_CONNECTS_WITHIN, LINK_HANDSHAKE_WITHIN};
+use links::{
+    ConnectError, DirectoryIdentity, Identity, Joining, NodeId, PeerListener, Refusal, introduce,
+    join,
+};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tracing::info;
+use uuid::Uuid;
+use world::{Instant, World};
+
+use crate::directory::{Content, Record};
+use crate::founding::needs_an_operator;
+use crate::node::NodeStartError;
+
+/// How long asking one member takes.
+const ASKED_WITHIN: Duration = LINK_CONNECTS_WITHIN.saturating_add(LINK_HANDSHAKE_WITHIN);
+const AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// Whoever waits says so, and why.
+const SAID_EVERY: Duration = Duration::from_secs(10);
+/// An applicant that has not asked for so long has given up.
+const ASKS_WITHIN: Duration = Duration::from_secs(10);
+/// Nodes that ask at a time. Who asks is believed to be one of the cluster's operators, and may still ask too often.
+const APPLICANTS_MAX: usize = 16;
+
+/// Nodes that ask this one to let them in.
+#[derive(Debug, Default)]
+pub(crate) struct Applicants {
+    waiting: watch::Sender<BTreeMap<Uuid, Applicant>>,
+    turned_down: Mutex<BTreeMap<Uuid, String>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Applicant {
+    joining: Joining,
+    asked: Instant,
+}
+
+/// The nodes that wait for an answer, as they come and go.
+#[derive(Clone, Debug)]
+pub struct ApplicantWatch(watch::Receiver<BTreeMap<Uuid, Applicant>>);
+
+impl ApplicantWatch {
+    /// Who waits now.
+    pub fn waiting(&mut self) -> Vec<Joining> {
+        let applicants = self.0.borrow_and_update();
+        let live = applicants.values().filter(|it| it.asked.elapsed() < ASKS_WITHIN);
+        live.map(|it| it.joining.clone()).collect()
+    }
+
+    /// Waits until somebody has asked. Never ends once the node is gone.
+    pub async fn changed(&mut self) {
+        if self.0.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Applicants {
+    pub(crate) fn watch(&self) -> ApplicantWatch {
+        ApplicantWatch(self.waiting.subscribe())
+    }
+
+    /// It waits from now on, unless it was turned down: then the reason is answered once, and asking again is asking
+    /// anew.
+    pub(crate) fn ask(&self, joining: &Joining) -> Result<(), String> {
+        if let Some(reason) = self.turned_down.lock().remove(&joining.directory) {
+            return Err(reason);
+        }
+        let applicant = Applicant { joining: joining.clone(), asked: Instant::now() };
+        self.waiting.send_if_modified(|waiting| {
+            waiting.retain(|_, it| it.asked.elapsed() < ASKS_WITHIN);
+            if let Some(known) = waiting.get_mut(&joining.directory) {
+                let is_new = known.joining != applicant.joining;
+                *known = applicant;
+                return is_new;
+            }
+            let has_room = waiting.len() < APPLICANTS_MAX;
+            if has_room {
+                waiting.insert(joining.directory, applicant);
+            }
+            has_room
+        });
+        Ok(())
+    }
+
+    pub(crate) fn turn_down(&self, directory: Uuid, reason: String) {
+        let mut turned_down = self.turned_down.lock();
+        if turned_down.len() >= APPLICANTS_MAX {
+            turned_down.pop_first();
+        }
+        turned_down.insert(directory, reason);
+        drop(turned_down);
+        self.let_in(|asks| asks == directory);
+    }
+
+    /// These wait no more.
+    pub(crate) fn let_in(&self, is_in: impl Fn(Uuid) -> bool) {
+        self.waiting.send_if_modified(|waiting| {
+            waiting.retain(|directory, _| !is_in(*directory));
+            // Nobody has to look because of that.
+            false
+        });
+    }
+}
+
+/// What a node was told that joined.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Joined {
+    pub(crate) node: NodeId,
+    pub(crate) cluster: Uuid,
+    /// The member that told it.
+    pub(crate) by: NodeId,
+    pub(crate) known: Record,
+}
+
+/// Asks members, by their addresses in turn, until one of them has a number for this node. Other peers are told
+/// nothing meanwhile.
+pub(crate) async fn learn_number(
+    world: &World,
+    listener: &PeerListener,
+    content: &Content,
+    address: &str,
+    members: &[String],
+) -> Result<Joined, NodeStartError> {
+    let Content { directory, boot, .. } = *content;
+    let joining = Joining { directory, boot, address: address.to_owned() };
+    let asking = ask_members(world, listener, &joining, members);
+    tokio::select! {
+        biased;
+        answer = asking => answer,
+        never = listener.turn_away() => match never {},
+    }
+}
+
+async fn ask_members(
+    world: &World,
+    listener: &PeerListener,
+    joining: &Joining,
+    members: &[String],
+) -> Result<Joined, NodeStartError> {
+    let (run, mut said) = (world.entropy.uuid(), None);
+    loop {
+        for member in members {
+            let asked = join(world, listener.security(), member, joining, run, ASKED_WITHIN).await;
+            let error = match asked {
+                Ok((by, node)) => {
+                    let DirectoryIdentity { cluster, node: by, directory, boot } = by.at;
+                    let directory = Some(directory);
+                    let known = Record { address: member.clone(), directory, boot };
+                    return Ok(Joined { node, cluster, by, known });
+                }
+                Err(error) => error,
+            };
+            let is_pending = matches!(&error, ConnectError::Refused(Refusal::JoinPending { .. }));
+            if !is_pending && needs_an_operator(&error) {
+                return Err(NodeStartError::NotJoined { member: member.clone(), error });
+            }
+            let is_due = said.is_none_or(|said: Instant| said.elapsed() >= SAID_EVERY);
+            if is_due && !is_pending {
+                said = Some(Instant::now());
+                info!(%member, %error, "waits for a member of the cluster, to join it");
+            }
+        }
+        sleep(AGAIN_AFTER).await;
+    }
+}
+
+/// Whether the node of this directory is what the others take it for, as far as can be seen before it serves: a copy of
+/// the directory of a node that runs is refused, and one that another cluster has, or none any more, where `members`
+/// are to be joined.
+pub(crate) async fn check_directory(
+    world: &World,
+    listener: &PeerListener,
+    content: &Content,
+    address: &str,
+    members: &[String],
+) -> Result<(), NodeStartError> {
+    let Content { node, directory, boot, .. } = *content;
+    let Some(cluster) = content.cluster else { return Ok(()) };
+    let at = DirectoryIdentity { cluster, node, directory, boot };
+    let identity = Identity { at, run: world.entropy.uuid() };
+    let refusal =
+        async |at: &str| match introduce(world, listener.security(), at, &identity, ASKED_WITHIN)
+            .await
+        {
+            Err(ConnectError::Refused(refusal)) => Some(refusal),
+            _ => None,
+        };
+    let recorded = content.nodes.get(&node).map(|known| known.address.as_str());
+    if let Some(recorded) = recorded.filter(|known| *known != address) {
+        let is_there = match refusal(recorded).await {
+            Some(Refusal::AnotherNode { found, .. }) => found == node,
+            Some(Refusal::OldBoot { node: found, .. }) => found == node,
+            _ => false,
+        };
+        if is_there {
+            let recorded = recorded.to_owned();
+            return Err(NodeStartError::Copied { node: node.0, recorded });
+        }
+    }
+    for member in members {
+        match refusal(member).await {
+            // It would be let in.
+            None | Some(Refusal::AnotherNode { .. }) => {}
+            Some(refusal) => {
+                let member = member.clone();
+                return Err(NodeStartError::Foreign { node: node.0, cluster, member, refusal });
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn joining(directory: u128) -> Joining {
+        Joining { directory: Uuid::from_u128(directory), boot: 1, address: "a:1".to_owned() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_applicant_waits_until_it_is_let_in_turned_down_or_asks_no_more() {
+        let applicants = Applicants::default();
+        let mut watch = applicants.watch();
+        assert_eq!(applicants.ask(&joining(1)), Ok(()));
+        watch.changed().await;
+        assert_eq!(watch.waiting(), [joining(1)]);
+        assert_eq!(applicants.ask(&joining(1)), Ok(()));
+        assert_eq!(applicants.ask(&joining(2)), Ok(()));
+        applicants.let_in(|directory| directory == Uuid::from_u128(1));
+        assert_eq!(watch.waiting(), [joining(2)]);
+
+        applicants.turn_down(Uuid::from_u128(2), "no".to_owned());
+        assert_eq!(watch.waiting(), []);
+        assert_eq!(applicants.ask(&joining(2)), Err("no".to_owned()));
+        assert_eq!(applicants.ask(&joining(2)), Ok(()), "it asks anew");
+        tokio::time::advance(ASKS_WITHIN).await;
+        assert_eq!(watch.waiting(), []);
+    }
+
+    #[tokio::test]
+    async fn only_so_many_are_heard_at_a_time() {
+        let applicants = Applicants::default();
+        for directory in 1..100 {
+            assert_eq!(applicants.ask(&joining(directory)), Ok(()));
+            applicants.turn_down(Uuid::from_u128(directory + 1_000), String::new());
+        }
+        assert_eq!(applicants.watch().waiting().len(), APPLICANTS_MAX);
+        assert_eq!(applicants.turned_down.lock().len(), APPLICANTS_MAX);
+    }
+}

@@ -1,0 +1,134 @@
+//! Nodes that ask to join: the one that is asked has the catalog give each of them a number.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use base::limits::NODES_JOINED_MAX;
+use broker::{Broker, WeakBroker};
+use cluster::{Joining, Node};
+use tokio::time::timeout;
+
+use crate::registry::{DecideError, Decided, Registration, Registry, Standing, decide};
+
+/// Who could not be given a number is tried again.
+const AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+/// Gives those who ask this node a number, or says why not. Ends with the broker.
+pub(crate) async fn run(broker: WeakBroker, cluster: Weak<Node>) {
+    let Some(mut applicants) = cluster.upgrade().map(|cluster| cluster.applicants()) else {
+        return;
+    };
+    loop {
+        let waiting = applicants.waiting();
+        let Some((broker, cluster)) = broker.upgrade().zip(cluster.upgrade()) else { return };
+        for joining in &waiting {
+            match register(&broker, joining).await {
+                Ok(()) => {}
+                Err(DecideError::Refused(reason)) => {
+                    tracing::warn!(address = joining.address, reason, "a node is not let in");
+                    cluster.turn_down(joining.directory, reason);
+                }
+                Err(error) => tracing::info!(%error, "a node cannot be let in yet"),
+            }
+        }
+        drop((broker, cluster));
+        // Ended by and by where nobody asks: the broker may be gone.
+        let _ = timeout(AGAIN_AFTER, applicants.changed()).await;
+    }
+}
+
+async fn register(broker: &Broker, joining: &Joining) -> Result<(), DecideError> {
+    let is_founded = broker.groups().iter().all(|group| !group.voters.is_empty());
+    let words = format!("a node at {} joins", joining.address);
+    decide(broker, &words, |registry| admit(registry, joining, is_founded)).await?;
+    tracing::info!(address = joining.address, "a node joins the cluster");
+    Ok(())
+}
+
+/// The document of a node that joins; none where it has one.
+fn admit(registry: &Registry, joining: &Joining, is_founded: bool) -> Result<Decided, DecideError> {
+    let Joining { directory, boot, address } = joining.clone();
+    let refused = |reason: String| Err(DecideError::Refused(reason));
+    if let Some((id, known)) =
+        registry.nodes.iter().find(|(_, known)| known.node.directory == directory)
+    {
+        return match known.node.standing {
+            Standing::Removed => refused(format!(
+                "its data directory is of node {id}, which was removed; start it with an empty data directory"
+            )),
+            _ => Ok(Decided::new()),
+        };
+    }
+    if !is_founded {
+        return refused(
+            "not all groups of its shards are founded yet: try again in a minute".into(),
+        );
+    }
+    let stays = |standing| !matches!(standing, Standing::Leaving { .. });
+    let count = registry.present().filter(|(_, node)| stays(node.standing)).count();
+    if count >= NODES_JOINED_MAX {
+        return refused(format!(
+            "it has {count} nodes, and each has all records: more than {NODES_JOINED_MAX} would make writing \
+             slower and nothing safer; remove one first, with `postroad node drain N` and `postroad node remove N`"
+        ));
+    }
+    let node = Registration { directory, boot, address, standing: Standing::Active };
+    Ok(Decided::from([(registry.next_number(), node)]))
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::registry::Registered;
+
+    fn joining(directory: u128) -> Joining {
+        Joining { directory: Uuid::from_u128(directory), boot: 1, address: "new:1".to_owned() }
+    }
+
+    fn registry(standings: &[Standing]) -> Registry {
+        let mut registry = Registry::default();
+        for (id, standing) in (1_u32..).zip(standings) {
+            let (directory, address) = (Uuid::from_u128(id.into()), format!("n{id}:1"));
+            let node = Registration { directory, boot: 1, address, standing: *standing };
+            registry.nodes.insert(id.into(), Registered { version: 1, node });
+        }
+        registry
+    }
+
+    const LEAVING: Standing = Standing::Leaving { replaced_by: None };
+
+    fn number(standings: &[Standing], asks: u128) -> Result<Vec<u64>, String> {
+        match admit(&registry(standings), &joining(asks), true) {
+            Ok(decided) => Ok(decided.into_keys().collect()),
+            Err(DecideError::Refused(reason)) => Err(reason),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn a_node_gets_the_next_number_once() {
+        let (active, removed) = (Standing::Active, Standing::Removed);
+        assert_eq!(number(&[active, active, active], 9), Ok(vec![4]));
+        assert_eq!(number(&[active, active, removed], 9), Ok(vec![4]));
+        assert_eq!(number(&[active, active, active], 3), Ok(vec![]), "it is node 3 already");
+        let error = number(&[active, active, removed], 3).expect_err("removed");
+        assert!(error.contains("node 3, which was removed"), "{error}");
+    }
+
+    #[test]
+    fn only_so_many_nodes_have_all_records() {
+        let mut five = [Standing::Active; 5];
+        let error = number(&five, 9).expect_err("too many");
+        assert!(error.contains("postroad node remove"), "{error}");
+        five[2] = LEAVING;
+        assert_eq!(number(&five, 9), Ok(vec![6]));
+    }
+
+    #[test]
+    fn nobody_joins_before_all_groups_are_founded() {
+        let admitted = admit(&registry(&[Standing::Active]), &joining(9), false);
+        assert!(matches!(admitted, Err(DecideError::Refused(_))), "{admitted:?}");
+    }
+}

@@ -1,0 +1,195 @@
+//! What operators ask of the cluster, at whichever node: how it stands, and what is to become of nodes. A decision is a
+//! document in the catalog and nothing else; what follows from it is [`crate::reconcile`]'s.
+
+use std::sync::Arc;
+
+use ::operations::cluster as document;
+use ::operations::cluster::Operation;
+use base::limits::NODES_JOINED_MAX;
+use broker::Broker;
+use broker::operations::{OperationAnswer, OperationError, OperationFamily};
+use cluster::Node;
+use serde::Serialize;
+
+use crate::plan;
+use crate::reconcile::view_of;
+use crate::registry::{DecideError, Decided, Registration, Registry, Standing, decide};
+use crate::status;
+
+/// Carries operations out.
+#[derive(Debug)]
+pub struct Administration {
+    broker: Broker,
+    /// `None`: the node is alone.
+    cluster: Option<Arc<Node>>,
+}
+
+impl OperationFamily for Administration {
+    fn carry_out(&self, operation: Vec<u8>) -> OperationAnswer<'_> {
+        Box::pin(async move {
+            let operation = serde_json::from_slice(&operation).map_err(|error| {
+                OperationError::Invalid(format!("the document is no operation: {error}"))
+            })?;
+            self.answer(operation).await
+        })
+    }
+}
+
+impl Administration {
+    pub(crate) fn new(broker: Broker, cluster: Option<Arc<Node>>) -> Self {
+        Self { broker, cluster }
+    }
+
+    async fn answer(&self, operation: Operation) -> Result<Vec<u8>, OperationError> {
+        let Some(cluster) = &self.cluster else {
+            return Err(OperationError::Invalid(
+                "this node is alone: a node of a cluster is started with --peer, and --seeds or --join".into(),
+            ));
+        };
+        let (node, words) = match operation {
+            Operation::Status {} => {
+                return written(&status::status(&self.broker, cluster).await.map_err(refused)?);
+            }
+            Operation::DrainNode { node } => (node, format!("node {node} is drained")),
+            Operation::ResumeNode { node } => (node, format!("node {node} is resumed")),
+            Operation::RemoveNode { node } => (node, format!("node {node} is removed")),
+            Operation::ReplaceNode { node, with } => {
+                (node, format!("node {node} is replaced by node {with}"))
+            }
+        };
+        let changed = std::sync::atomic::AtomicBool::new(false);
+        let decision = |registry: &Registry| {
+            let decided = self.decision(cluster, registry, &operation)?;
+            let is_new = |(id, node): (&u64, &Registration)| registry.nodes[id].node != *node;
+            changed.store(decided.iter().any(is_new), std::sync::atomic::Ordering::Relaxed);
+            Ok(decided)
+        };
+        decide(&self.broker, &words, decision).await.map_err(refused)?;
+        let changed = changed.into_inner();
+        if changed {
+            tracing::info!("{words}, as an operator asks");
+        }
+        written(&document::Decided { node, changed })
+    }
+
+    /// What the operation makes of the nodes as they are.
+    fn decision(
+        &self,
+        cluster: &Node,
+        registry: &Registry,
+        operation: &Operation,
+    ) -> Result<Decided, DecideError> {
+        let view = view_of(cluster, registry, &self.broker.groups());
+        let (node, standing) = match *operation {
+            Operation::Status {} => return Ok(Decided::new()),
+            Operation::DrainNode { node } => (node, Standing::Drained),
+            Operation::ResumeNode { node } => (node, Standing::Active),
+            Operation::RemoveNode { node } => (node, Standing::Leaving { replaced_by: None }),
+            Operation::ReplaceNode { node, with } => {
+                (node, Standing::Leaving { replaced_by: Some(with) })
+            }
+        };
+        let known = registry.nodes.get(&node).map(|known| known.node.clone());
+        let present = known.filter(|known| known.standing != Standing::Removed);
+        let Some(known) = present else {
+            return Err(DecideError::Refused(match registry.nodes.contains_key(&node) {
+                true => format!("node {node} was removed: its number is never used again"),
+                false => format!("there is no node {node} in the cluster"),
+            }));
+        };
+        if known.standing == standing {
+            return Ok(Decided::new());
+        }
+        match standing {
+            Standing::Leaving { replaced_by } => {
+                let may_leave = plan::may_leave(&view, node, replaced_by);
+                may_leave.map_err(|error| DecideError::Refused(error.to_string()))?;
+            }
+            Standing::Drained => may_rest(registry, node)?,
+            Standing::Active => may_stay(registry, known.standing)?,
+            Standing::Removed => {}
+        }
+        Ok(Decided::from([(node, Registration { standing, ..known })]))
+    }
+}
+
+/// Somebody has to lead.
+fn may_rest(registry: &Registry, node: u64) -> Result<(), DecideError> {
+    let mut others = registry.present().filter(|(id, _)| *id != node);
+    if let Some((_, known)) = registry.present().find(|(id, _)| *id == node)
+        && matches!(known.standing, Standing::Leaving { .. })
+    {
+        return Err(DecideError::Refused(format!(
+            "node {node} leaves the cluster; to have it stay, type `postroad node resume {node}` first"
+        )));
+    }
+    match others.any(|(_, it)| it.standing == Standing::Active) {
+        true => Ok(()),
+        false => Err(DecideError::Refused(format!(
+            "all others are drained or leave: resume one of them before node {node} is drained"
+        ))),
+    }
+}
+
+/// Somebody may have come in the place of one that was to leave.
+fn may_stay(registry: &Registry, standing: Standing) -> Result<(), DecideError> {
+    let stays = |standing| !matches!(standing, Standing::Leaving { .. });
+    let count = registry.present().filter(|(_, node)| stays(node.standing)).count();
+    match stays(standing) || count < NODES_JOINED_MAX {
+        true => Ok(()),
+        false => Err(DecideError::Refused(format!(
+            "the cluster has {count} other nodes by now, and no room for one more: let this one leave, or remove another"
+        ))),
+    }
+}
+
+fn refused(error: DecideError) -> OperationError {
+    match error {
+        DecideError::Refused(reason) => OperationError::Invalid(reason),
+        error => OperationError::Failed(error.to_string()),
+    }
+}
+
+fn written<T: Serialize>(answer: &T) -> Result<Vec<u8>, OperationError> {
+    let written = serde_json::to_vec(answer);
+    written.map_err(|error| OperationError::Failed(format!("the answer is no JSON: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::registry::Registered;
+
+    const LEAVING: Standing = Standing::Leaving { replaced_by: None };
+
+    fn registry(standings: &[Standing]) -> Registry {
+        let mut registry = Registry::default();
+        for (id, standing) in (1_u32..).zip(standings) {
+            let (directory, address) = (Uuid::from_u128(id.into()), format!("n{id}:1"));
+            let node = Registration { directory, boot: 1, address, standing: *standing };
+            registry.nodes.insert(id.into(), Registered { version: 1, node });
+        }
+        registry
+    }
+
+    #[test]
+    fn somebody_is_left_to_lead() {
+        let registry = registry(&[Standing::Active, Standing::Drained, LEAVING]);
+        assert!(may_rest(&registry, 2).is_ok(), "node 1 leads");
+        let error = may_rest(&registry, 1).expect_err("nobody would").to_string();
+        assert!(error.contains("resume one of them"), "{error}");
+        let error = may_rest(&registry, 3).expect_err("it leaves").to_string();
+        assert!(error.contains("postroad node resume 3"), "{error}");
+    }
+
+    #[test]
+    fn who_was_to_leave_stays_only_where_there_is_room() {
+        let mut standings = [Standing::Active; 6];
+        standings[5] = LEAVING;
+        assert!(may_stay(&registry(&standings), LEAVING).is_err());
+        assert!(may_stay(&registry(&standings), Standing::Drained).is_ok());
+        assert!(may_stay(&registry(&standings[1..]), LEAVING).is_ok());
+    }
+}

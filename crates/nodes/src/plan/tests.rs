@@ -1,0 +1,329 @@
+//! The planner against a model of a cluster in which nodes come, go, die and return, and leaders make steps, lose
+//! leadership in the middle, and see less than there is.
+
+use super::*;
+
+const SHARDS: u32 = 4;
+
+fn group(shard: u32, leader: u64, voters: &[u64]) -> Group {
+    let voters: BTreeSet<u64> = voters.iter().copied().collect();
+    Group {
+        shard: ShardId(shard),
+        leader: Some(leader),
+        caught_up: voters.clone(),
+        voters,
+        learners: BTreeSet::new(),
+        is_changing: false,
+    }
+}
+
+fn view(nodes: &[(u64, Standing, bool)], groups: Vec<Group>) -> View {
+    let node = |(id, standing, is_live): &(u64, Standing, bool)| {
+        (*id, Node { standing: *standing, is_live: *is_live })
+    };
+    View { nodes: nodes.iter().map(node).collect(), groups }
+}
+
+const LEAVING: Standing = Standing::Leaving { replaced_by: None };
+use Standing::{Active, Drained};
+
+#[test]
+fn a_node_that_comes_gets_one_shard_after_the_other_and_votes_once_it_has_it() {
+    let nodes = [(1, Active, true), (2, Active, true), (3, Active, true), (4, Active, true)];
+    let mut view = view(&nodes, vec![group(0, 1, &[1, 2, 3]), group(1, 2, &[1, 2, 3])]);
+    let (catalog, rows) = (ShardId(0), ShardId(1));
+    assert_eq!(next_steps(&view), [Step::Add { shard: catalog, node: 4 }]);
+    view.groups[0].learners.insert(4);
+    assert_eq!(next_steps(&view), [], "it has not caught up");
+    view.groups[0].caught_up.insert(4);
+    assert_eq!(next_steps(&view), [Step::Promote { shard: catalog, node: 4 }]);
+    view.groups[0].learners.remove(&4);
+    view.groups[0].voters.insert(4);
+    assert_eq!(next_steps(&view), [Step::Add { shard: rows, node: 4 }]);
+    view.nodes.get_mut(&4).expect("it is there").is_live = false;
+    assert_eq!(next_steps(&view), [], "nobody could send it anything");
+}
+
+#[test]
+fn a_node_that_leaves_gives_up_the_catalog_last_and_is_forgotten_then() {
+    let nodes = [(1, Active, true), (2, Active, true), (3, Active, true), (4, LEAVING, true)];
+    let all = [1, 2, 3, 4];
+    let mut view = view(&nodes, vec![group(0, 1, &all), group(1, 2, &all), group(2, 4, &all)]);
+    let shard = |number| ShardId(number);
+    assert_eq!(next_steps(&view), [Step::HandOver { shard: shard(2), to: 1 }]);
+    view.groups[2].leader = Some(1);
+    for number in [2, 1, 0] {
+        assert_eq!(next_steps(&view), [Step::Remove { shard: shard(number), node: 4 }]);
+        view.groups[number as usize].voters.remove(&4);
+    }
+    assert_eq!(next_steps(&view), [Step::Forget { node: 4 }]);
+}
+
+#[test]
+fn a_node_that_is_replaced_goes_once_the_other_votes() {
+    let replaced = Standing::Leaving { replaced_by: Some(4) };
+    let nodes = [(1, Active, true), (2, Active, true), (3, replaced, false), (4, Active, true)];
+    let mut view = view(&nodes, vec![group(0, 1, &[1, 2, 3])]);
+    let shard = ShardId(0);
+    assert_eq!(next_steps(&view), [Step::Add { shard, node: 4 }]);
+    view.groups[0].learners.insert(4);
+    view.groups[0].caught_up.insert(4);
+    assert_eq!(next_steps(&view), [Step::Promote { shard, node: 4 }]);
+    view.groups[0].learners.remove(&4);
+    view.groups[0].voters.insert(4);
+    assert_eq!(next_steps(&view), [Step::Remove { shard, node: 3 }]);
+}
+
+#[test]
+fn no_step_is_made_in_a_group_without_leader_or_majority_or_while_it_changes() {
+    let nodes = [(1, Active, true), (2, Active, true), (3, LEAVING, false), (4, Active, true)];
+    let mut view = view(&nodes, vec![group(1, 1, &[1, 2, 3])]);
+    assert_eq!(next_steps(&view), [Step::Remove { shard: ShardId(1), node: 3 }]);
+    view.groups[0].is_changing = true;
+    assert_eq!(next_steps(&view), []);
+    view.groups[0].is_changing = false;
+    view.groups[0].leader = None;
+    assert_eq!(next_steps(&view), []);
+    view.groups[0].leader = Some(1);
+    view.nodes.get_mut(&2).expect("it is there").is_live = false;
+    assert_eq!(next_steps(&view), []);
+}
+
+#[test]
+fn a_removal_that_would_cost_a_majority_is_refused_and_the_shard_named() {
+    let nodes = [
+        (1, Active, true),
+        (2, Drained, true),
+        (3, Active, false),
+        (4, Active, true),
+        (5, Active, false),
+    ];
+    let view = view(&nodes, vec![group(0, 1, &[1, 2, 3, 4, 5]), group(7, 1, &[1, 2, 3, 4, 5])]);
+    let error = may_leave(&view, 2, None).expect_err("refused");
+    let expected = NotRemoved::NoMajority {
+        node: 2,
+        shard: ShardId(0),
+        voters: vec![1, 3, 4, 5],
+        live: vec![1, 4],
+    };
+    assert_eq!(error, expected);
+    assert!(error.to_string().contains("shard 0"), "{error}");
+    assert_eq!(may_leave(&view, 3, None), Ok(()));
+    assert_eq!(may_leave(&view, 1, None), Err(NotRemoved::Active(1)));
+    assert_eq!(may_leave(&view, 9, None), Err(NotRemoved::Unknown(9)));
+}
+
+#[test]
+fn three_nodes_do_not_become_two_and_a_dead_one_is_replaced_by_one_that_lives() {
+    let nodes = [(1, Active, true), (2, Active, true), (3, Active, false)];
+    let three = view(&nodes, vec![group(0, 1, &[1, 2, 3])]);
+    assert_eq!(may_leave(&three, 3, None), Err(NotRemoved::TooFew { node: 3, left: 2 }));
+    assert_eq!(may_leave(&three, 3, Some(3)), Err(NotRemoved::ByItself(3)));
+    let why = "is not in the cluster: start it with `--join`, which says its number";
+    let unknown = NotRemoved::NoReplacement { node: 3, with: 4, why };
+    assert_eq!(may_leave(&three, 3, Some(4)), Err(unknown));
+    let mut four = three;
+    four.nodes.insert(4, Node { standing: Active, is_live: true });
+    assert_eq!(may_leave(&four, 3, Some(4)), Ok(()));
+    four.nodes.insert(4, Node { standing: Active, is_live: false });
+    assert!(matches!(may_leave(&four, 3, Some(4)), Err(NotRemoved::NoReplacement { .. })));
+}
+
+/// A cluster as it is, of which the planner is shown a part.
+struct Model {
+    nodes: BTreeMap<u64, Node>,
+    groups: Vec<Group>,
+    next: u64,
+    seed: u64,
+}
+
+impl Model {
+    fn new(seed: u64) -> Self {
+        let node = |id| (id, Node { standing: Active, is_live: true });
+        Self {
+            nodes: (1..=3).map(node).collect(),
+            groups: (0..SHARDS).map(|shard| group(shard, 1, &[1, 2, 3])).collect(),
+            next: 4,
+            seed,
+        }
+    }
+
+    /// SplitMix64.
+    fn random(&mut self) -> u64 {
+        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.seed ^ self.seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    fn below(&mut self, count: usize) -> usize {
+        (self.random() % count.max(1) as u64) as usize
+    }
+
+    fn one_in(&mut self, count: usize) -> bool {
+        self.below(count) == 0
+    }
+
+    fn any_node(&mut self) -> u64 {
+        let place = self.below(self.nodes.len());
+        *self.nodes.keys().nth(place).expect("there are some")
+    }
+
+    fn view(&self) -> View {
+        View { nodes: self.nodes.clone(), groups: self.groups.clone() }
+    }
+
+    /// What an operator or fate does.
+    fn something_happens(&mut self) {
+        let node = self.any_node();
+        let (view, what) = (self.view(), self.below(8));
+        let found = self.nodes.get_mut(&node).expect("it is there");
+        match what {
+            0 if wanted(&view.nodes).len() < 5 => {
+                let standing = Active;
+                self.nodes.insert(self.next, Node { standing, is_live: true });
+                self.next += 1;
+            }
+            1 => found.standing = Drained,
+            2 => found.standing = Active,
+            3 if may_leave(&view, node, None).is_ok() => {
+                found.standing = Standing::Leaving { replaced_by: None };
+            }
+            4 => {
+                let with = self.any_node();
+                if may_leave(&view, node, Some(with)).is_ok() {
+                    let standing = Standing::Leaving { replaced_by: Some(with) };
+                    self.nodes.get_mut(&node).expect("it is there").standing = standing;
+                }
+            }
+            // Only as many die as a cluster survives.
+            5 => {
+                found.is_live = false;
+                let survives = |group: &Group| self.view().has_majority(&group.voters);
+                if !self.groups.iter().all(survives) {
+                    self.nodes.get_mut(&node).expect("it is there").is_live = true;
+                }
+            }
+            _ => found.is_live = true,
+        }
+    }
+
+    /// Leaders come and go, and members catch up.
+    fn time_passes(&mut self) {
+        let view = self.view();
+        for place in 0..self.groups.len() {
+            let live: Vec<u64> =
+                self.groups[place].voters.iter().copied().filter(|it| view.is_live(*it)).collect();
+            let led = self.groups[place].leader.is_some_and(|leader| live.contains(&leader));
+            if !led || self.one_in(10) {
+                let leader = self.below(live.len() + 1);
+                self.groups[place].leader = live.get(leader).copied();
+            }
+            let caught_up = !self.one_in(3);
+            let group = &mut self.groups[place];
+            if caught_up {
+                let live = group.learners.iter().copied().filter(|it| view.is_live(*it));
+                group.caught_up.extend(live);
+            }
+            group.is_changing = false;
+        }
+    }
+
+    /// What a leader does, if it is still one and nothing went wrong.
+    fn make(&mut self, step: Step) {
+        let view = self.view();
+        let shard = step.shard();
+        if let Step::Forget { node } = step {
+            let has =
+                |group: &Group| group.voters.contains(&node) || group.learners.contains(&node);
+            assert!(!self.groups.iter().any(has), "{step} while a group has it");
+            self.nodes.remove(&node);
+            return;
+        }
+        let interrupted = self.one_in(5);
+        let group = self.groups.iter_mut().find(|group| group.shard == shard).expect("a group");
+        assert!(!group.is_changing, "{step} during another change");
+        assert!(view.has_majority(&group.voters), "{step} without a majority to decide it");
+        let before = group.voters.clone();
+        match step {
+            Step::Add { node, .. } => {
+                group.learners.insert(node);
+                group.caught_up.remove(&node);
+            }
+            Step::Promote { node, .. } => {
+                assert!(group.learners.contains(&node) && group.caught_up.contains(&node));
+                group.learners.remove(&node);
+                group.voters.insert(node);
+            }
+            Step::HandOver { to, .. } => {
+                assert!(group.voters.contains(&to) && view.is_live(to));
+                group.leader = Some(to);
+            }
+            Step::Remove { node, .. } => {
+                assert_ne!(group.leader, Some(node), "a leader removes itself");
+                group.voters.remove(&node);
+                group.learners.remove(&node);
+            }
+            Step::Forget { .. } => {}
+        }
+        assert!(!group.voters.is_empty());
+        assert!(view.has_majority(&group.voters), "{step} leaves no majority: {group:?}");
+        let changed = before.symmetric_difference(&group.voters).count();
+        assert!(changed <= 1, "{step} changes {changed} voters");
+        if interrupted && changed == 1 {
+            // Begun, and for the next leader to finish.
+            group.is_changing = true;
+            group.leader = None;
+        }
+    }
+
+    fn round(&mut self) {
+        let steps = next_steps(&self.view());
+        let mut shards = BTreeSet::new();
+        for step in &steps {
+            if !matches!(step, Step::Forget { .. }) {
+                assert!(shards.insert(step.shard()), "two changes of a shard: {steps:?}");
+            }
+        }
+        for step in steps {
+            if !self.one_in(3) {
+                self.make(step);
+            }
+        }
+        self.time_passes();
+    }
+
+    fn is_as_wanted(&self) -> bool {
+        let wanted = wanted(&self.nodes);
+        let has_all = |group: &Group| group.voters == wanted && group.learners.is_empty();
+        self.groups.iter().all(has_all) && wanted.len() == self.nodes.len()
+    }
+}
+
+#[test]
+fn a_year_of_nodes_that_come_and_go() {
+    for seed in 0..40 {
+        let mut model = Model::new(seed);
+        let mut came = 0;
+        for _day in 0..365 {
+            if model.one_in(2) {
+                model.something_happens();
+            }
+            for _ in 0..4 {
+                model.round();
+            }
+            came = came.max(model.next);
+        }
+        assert!(came > 8, "seed {seed}: hardly anybody came");
+        // Who is dead comes back, and nothing else happens any more.
+        for node in model.nodes.values_mut() {
+            node.is_live = true;
+        }
+        let mut rounds = 0;
+        while !model.is_as_wanted() {
+            rounds += 1;
+            assert!(rounds < 2_000, "seed {seed}: {:?} {:?}", model.nodes, model.groups);
+            model.round();
+        }
+    }
+}

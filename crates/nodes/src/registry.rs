@@ -1,0 +1,196 @@
+//! The catalog's documents of nodes: who they are, and how each of them stands.
+//!
+//! A node that is removed keeps its document, so that its number is never given again and its directory never comes
+//! back. Whatever operators decide about nodes is decided on all documents as they are, and made only while no other
+//! such decision was made meanwhile: each of them changes one document more, which all of them expect as they read it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use broker::{Broker, Unavailable};
+use cluster::KnownNode;
+use documents::{Change, Expect, Found, MalformedDocument, StoreError};
+use links::NodeId;
+use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
+use uuid::Uuid;
+
+/// Where the documents are.
+pub(crate) const SPACE: &str = "nodes";
+/// Where the one is that each decision changes.
+const DECISIONS: &str = "membership";
+const LAST_DECISION: &str = "last";
+/// Who was overtaken by another decision decides anew so often.
+const TRIES: u32 = 20;
+const AGAIN_AFTER: Duration = Duration::from_millis(20);
+
+/// A node as the catalog has it, by its number.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Registration {
+    pub(crate) directory: Uuid,
+    pub(crate) boot: u64,
+    /// `HOST:PORT` of its peer port.
+    pub(crate) address: String,
+    #[serde(default)]
+    pub(crate) standing: Standing,
+}
+
+/// What is wanted of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Standing {
+    #[default]
+    Active,
+    /// It keeps what it has, and leads nothing.
+    Drained,
+    /// It gives up all that it has, once the other one has it where one takes its place.
+    Leaving { replaced_by: Option<u64> },
+    /// It was a node.
+    Removed,
+}
+
+#[derive(Serialize)]
+struct Decision<'a> {
+    was: &'a str,
+}
+
+/// All documents at a time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Registry {
+    pub(crate) nodes: BTreeMap<u64, Registered>,
+    /// Of the document that each decision changes; 0: none was made yet.
+    decided: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Registered {
+    pub(crate) version: u64,
+    pub(crate) node: Registration,
+}
+
+impl Registry {
+    pub(crate) fn read(broker: &Broker) -> Result<Self, MalformedDocument> {
+        let found = documents::store::read_all::<Registration>(broker, SPACE)?;
+        let nodes = found.into_iter().filter_map(|Found { stored, body }| {
+            let registered = Registered { version: stored.version, node: body };
+            Some((stored.name.parse().ok()?, registered))
+        });
+        let nodes = nodes.collect();
+        let decided = documents::store::version(broker, DECISIONS, LAST_DECISION).unwrap_or(0);
+        Ok(Self { nodes, decided })
+    }
+
+    /// Those that were not removed.
+    pub(crate) fn present(&self) -> impl Iterator<Item = (u64, &Registration)> {
+        let nodes = self.nodes.iter().map(|(id, registered)| (*id, &registered.node));
+        nodes.filter(|(_, node)| node.standing != Standing::Removed)
+    }
+
+    /// The same, as links know them.
+    pub(crate) fn known(&self) -> Vec<KnownNode> {
+        let known = |(id, node): (u64, &Registration)| {
+            let Registration { directory, boot, address, .. } = node.clone();
+            KnownNode { id: NodeId(id), directory, boot, address }
+        };
+        self.present().map(known).collect()
+    }
+
+    /// Directories of nodes that were removed.
+    pub(crate) fn former(&self) -> BTreeMap<Uuid, NodeId> {
+        let removed = self.nodes.iter().filter(|(_, it)| it.node.standing == Standing::Removed);
+        removed.map(|(id, it)| (it.node.directory, NodeId(*id))).collect()
+    }
+
+    /// A number that no node has, or had.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.nodes.keys().next_back().map_or(1, |last| last + 1)
+    }
+}
+
+/// Why a decision was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum DecideError {
+    #[error(transparent)]
+    Malformed(#[from] MalformedDocument),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(
+        "nobody leads the catalog just now, and without that nothing is decided ({0}); look at `postroad cluster \
+         status`"
+    )]
+    Unavailable(#[from] Unavailable),
+    #[error("other decisions are made all the time: try again")]
+    Overtaken,
+    /// What is there speaks against it.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// What a decision makes of some nodes.
+pub(crate) type Decided = BTreeMap<u64, Registration>;
+
+/// Decides on what is so now, and writes that unless something else was decided meanwhile: then it decides anew.
+/// `words` stay with the decision. Nothing is written where nothing changes.
+pub(crate) async fn decide(
+    broker: &Broker,
+    words: &str,
+    decision: impl Fn(&Registry) -> Result<Decided, DecideError>,
+) -> Result<(), DecideError> {
+    for _ in 0..TRIES {
+        broker.catalog_is_current().await?;
+        let registry = Registry::read(broker)?;
+        let mut decided = decision(&registry)?;
+        let is_so = |id: &u64, node: &Registration| {
+            registry.nodes.get(id).is_some_and(|there| there.node == *node)
+        };
+        decided.retain(|id, node| !is_so(id, node));
+        if decided.is_empty() {
+            return Ok(());
+        }
+        let mut change = Change::new();
+        for (id, node) in &decided {
+            let version = registry.nodes.get(id).map_or(0, |there| there.version);
+            change.put(SPACE, id.to_string(), node, Expect::Version(version))?;
+        }
+        let (last, expected) = (LAST_DECISION.to_owned(), Expect::Version(registry.decided));
+        change.put(DECISIONS, last, &Decision { was: words }, expected)?;
+        match change.make(broker).await {
+            Err(error) if error.is_conflict() => sleep(AGAIN_AFTER).await,
+            made => return Ok(made?),
+        }
+    }
+    Err(DecideError::Overtaken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_of_an_earlier_version_is_of_an_active_node() {
+        let earlier =
+            r#"{"directory":"00000000-0000-0000-0000-000000000001","boot":2,"address":"a:1"}"#;
+        let node: Registration = serde_json::from_str(earlier).expect("a document");
+        assert_eq!(node.standing, Standing::Active);
+        let leaving = Registration { standing: Standing::Leaving { replaced_by: Some(4) }, ..node };
+        let written = serde_json::to_string(&leaving).expect("written");
+        assert!(written.ends_with(r#""standing":{"leaving":{"replaced_by":4}}}"#), "{written}");
+        assert_eq!(serde_json::from_str::<Registration>(&written).expect("read"), leaving);
+    }
+
+    #[test]
+    fn a_number_is_not_given_again() {
+        let node = Registration {
+            directory: Uuid::from_u128(7),
+            boot: 1,
+            address: "a:1".to_owned(),
+            standing: Standing::Removed,
+        };
+        let mut registry = Registry::default();
+        assert_eq!(registry.next_number(), 1);
+        registry.nodes.insert(5, Registered { version: 1, node });
+        assert_eq!(registry.next_number(), 6);
+        assert_eq!(registry.former(), BTreeMap::from([(Uuid::from_u128(7), NodeId(5))]));
+        assert_eq!(registry.known(), []);
+    }
+}

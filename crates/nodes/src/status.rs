@@ -1,0 +1,321 @@
+//! How the cluster stands, in words that an operator acts on. What nodes and groups say is gathered; what it means is
+//! worked out by functions of that alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use ::operations::cluster as document;
+use base::ShardId;
+use broker::{Broker, GroupStatus};
+use cluster::Node;
+use futures_util::future::join_all;
+use links::{ConnectError, Lane, NodeId, Phase, Refusal};
+
+use crate::plan::{self, Step, View};
+use crate::reconcile;
+use crate::registry::{DecideError, Registration, Registry, Standing};
+
+/// A node that does not say how it is within this is not waited for.
+const SAID_WITHIN: Duration = Duration::from_secs(1);
+/// Whoever lacks more entries is behind: less is what is just under way.
+const BEHIND_ENTRIES: u64 = 10_000;
+
+/// A connection to another node.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Connection {
+    live: bool,
+    since_ms: Option<i64>,
+    why: Option<String>,
+}
+
+/// Asks the nodes that are there, and says what follows.
+pub(crate) async fn status(
+    broker: &Broker,
+    cluster: &Node,
+) -> Result<document::Status, DecideError> {
+    let registry = Registry::read(broker)?;
+    let here = u64::from(broker.node());
+    let ids: Vec<u64> = registry.present().map(|(id, _)| id).collect();
+    let connection = |id: &u64| (*id, connection(broker, cluster, *id));
+    let connections: BTreeMap<u64, Connection> = ids.iter().map(connection).collect();
+    let others = ids.iter().filter(|id| **id != here && connections[*id].live);
+    let asked = others.filter_map(|id| u32::try_from(*id).ok());
+    let asked = asked.map(|id| async move {
+        (u64::from(id), broker.groups_of(id, SAID_WITHIN).await.unwrap_or_default())
+    });
+    let mut said = vec![(here, broker.groups())];
+    said.extend(join_all(asked).await);
+    let groups = newest(&said);
+    let view = reconcile::view_of(cluster, &registry, &groups);
+    let cluster = broker.cluster_id().to_string();
+    Ok(report(cluster, here, &registry, &connections, &groups, &view))
+}
+
+fn connection(broker: &Broker, cluster: &Node, id: u64) -> Connection {
+    if id == u64::from(broker.node()) {
+        return Connection { live: true, since_ms: None, why: None };
+    }
+    let Some(peer) = cluster.links().peer(NodeId(id)) else { return Connection::default() };
+    let status = peer.status(Lane::Control);
+    let ago = |ago: Duration| {
+        i64::try_from(ago.as_millis()).ok().map(|ago| broker.clock().now_ms() - ago)
+    };
+    let ended = status.last.as_ref().and_then(|last| ago(last.at.elapsed()));
+    match &status.phase {
+        Phase::Connected { since, .. } => {
+            Connection { live: true, since_ms: ago(since.elapsed()), why: None }
+        }
+        Phase::Waiting { error, .. } => {
+            let why = match error {
+                // As where a new one was started in its place.
+                ConnectError::Refused(Refusal::AnotherNode { found, .. })
+                | ConnectError::RefusedHere(Refusal::AnotherNode { found, .. }) => {
+                    format!("{found} runs at its address")
+                }
+                error => error.to_string(),
+            };
+            Connection { live: false, since_ms: ended, why: Some(why) }
+        }
+        Phase::Idle | Phase::Connecting { .. } | Phase::Closed => {
+            Connection { live: false, since_ms: ended, why: None }
+        }
+    }
+}
+
+/// Of each shard what its leader says, and if nobody says that it leads what the first one says: it then has none.
+fn newest(said: &[(u64, Vec<GroupStatus>)]) -> Vec<GroupStatus> {
+    let mut groups: BTreeMap<ShardId, (bool, GroupStatus)> = BTreeMap::new();
+    for (node, statuses) in said {
+        for status in statuses {
+            let leads = status.leader.map(u64::from) == Some(*node);
+            let known = groups.get(&status.shard);
+            let is_newer = match known {
+                None => true,
+                Some((true, known)) => leads && status.term > known.term,
+                Some((false, _)) => leads,
+            };
+            if is_newer {
+                let leader = status.leader.filter(|_| leads);
+                groups.insert(status.shard, (leads, GroupStatus { leader, ..status.clone() }));
+            }
+        }
+    }
+    groups.into_values().map(|(_, group)| group).collect()
+}
+
+fn report(
+    cluster: String,
+    answered_by: u64,
+    registry: &Registry,
+    connections: &BTreeMap<u64, Connection>,
+    groups: &[GroupStatus],
+    view: &View,
+) -> document::Status {
+    let nodes = registry.present().map(|(id, registration)| {
+        let connection = connections.get(&id).cloned().unwrap_or_default();
+        node(id, registration, connection, groups)
+    });
+    let nodes: Vec<document::Node> = nodes.collect();
+    let at_risk = at_risk(&nodes, groups, view);
+    document::Status {
+        cluster,
+        answered_by,
+        nodes,
+        shards: groups.iter().map(shard).collect(),
+        under_way: under_way(groups, view),
+        at_risk,
+        verdict: verdict(groups, view),
+    }
+}
+
+fn node(
+    id: u64,
+    registration: &Registration,
+    Connection { live, since_ms, why }: Connection,
+    groups: &[GroupStatus],
+) -> document::Node {
+    let (standing, replaced_by) = match registration.standing {
+        Standing::Active => (document::Standing::Active, None),
+        Standing::Drained => (document::Standing::Drained, None),
+        Standing::Leaving { replaced_by } => (document::Standing::Leaving, replaced_by),
+        Standing::Removed => (document::Standing::Leaving, None),
+    };
+    let leads = groups.iter().filter(|group| group.leader.map(u64::from) == Some(id));
+    let has =
+        |group: &&GroupStatus| group.voters.contains_key(&id) || group.learners.contains_key(&id);
+    document::Node {
+        node: id,
+        address: registration.address.clone(),
+        standing,
+        replaced_by,
+        live,
+        since_ms,
+        why,
+        leads: leads.count() as u64,
+        holds: groups.iter().filter(has).count() as u64,
+    }
+}
+
+fn shard(group: &GroupStatus) -> document::Shard {
+    let lags = group.lags.iter().filter(|lag| lag.entries > 0 || lag.snapshot.is_some());
+    let lags = lags.map(|lag| document::Lag {
+        node: lag.node,
+        entries: lag.entries,
+        snapshot_bytes: lag.snapshot.map(|(bytes, _)| bytes),
+        snapshot_of_bytes: lag.snapshot.map(|(_, of_bytes)| of_bytes),
+    });
+    document::Shard {
+        shard: group.shard.0,
+        leader: group.leader.map(u64::from),
+        voters: group.voters.keys().copied().collect(),
+        learners: group.learners.keys().copied().collect(),
+        changing: group.is_changing,
+        lags: lags.collect(),
+    }
+}
+
+/// The catalog's shard is not called by its number.
+fn name(shard: ShardId) -> String {
+    match shard {
+        ShardId::CATALOG => "the catalog".to_owned(),
+        shard => shard.to_string(),
+    }
+}
+
+fn listed(nodes: impl IntoIterator<Item = u64>) -> String {
+    let nodes: Vec<String> = nodes.into_iter().map(|node| node.to_string()).collect();
+    match nodes.as_slice() {
+        [] => "none".to_owned(),
+        [one] => format!("node {one}"),
+        several => format!("nodes {}", several.join(", ")),
+    }
+}
+
+fn under_way(groups: &[GroupStatus], view: &View) -> Vec<String> {
+    let mut words = Vec::new();
+    let wanted = plan::wanted(&view.nodes);
+    let count = groups.len();
+    let having = |node: u64| groups.iter().filter(|group| group.voters.contains_key(&node)).count();
+    for (id, node) in &view.nodes {
+        let has = groups
+            .iter()
+            .filter(|group| group.voters.contains_key(id) || group.learners.contains_key(id));
+        match node.standing {
+            Standing::Leaving { replaced_by } => {
+                let place = match replaced_by {
+                    Some(by) => format!(", and node {by} takes its place"),
+                    None => String::new(),
+                };
+                words.push(format!(
+                    "node {id} leaves{place}: it still has {} of {count} shards",
+                    has.count()
+                ));
+            }
+            _ if having(*id) < count => words
+                .push(format!("node {id} joins: it votes in {} of {count} shards", having(*id))),
+            _ => {}
+        }
+    }
+    for step in plan::next_steps(view) {
+        if !matches!(step, Step::Forget { .. }) {
+            words.push(format!("next: {step}"));
+        }
+    }
+    for group in groups {
+        for lag in &group.lags {
+            let (node, shard) = (lag.node, name(group.shard));
+            if let Some((bytes, of_bytes)) = lag.snapshot {
+                words.push(format!(
+                    "node {node} is sent a snapshot of {shard}: it has {bytes} of {of_bytes} bytes"
+                ));
+            } else if lag.entries > BEHIND_ENTRIES && view.is_live(node) {
+                words.push(format!("node {node} lacks {} entries of {shard}", lag.entries));
+            }
+        }
+        if group.is_changing {
+            words.push(format!("the voters of {} change", name(group.shard)));
+        }
+    }
+    for (id, node) in &view.nodes {
+        let leads = groups.iter().any(|group| group.leader.map(u64::from) == Some(*id));
+        if leads && !matches!(node.standing, Standing::Active) && wanted.contains(id) {
+            words.push(format!("node {id} is drained, and hands over what it leads"));
+        }
+    }
+    words
+}
+
+fn at_risk(nodes: &[document::Node], groups: &[GroupStatus], view: &View) -> Vec<String> {
+    let mut words = Vec::new();
+    for node in nodes.iter().filter(|node| !node.live) {
+        let why = node.why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+        let id = node.node;
+        words.push(match node.standing {
+            document::Standing::Leaving => format!("node {id} is not connected{why}; it leaves"),
+            _ => format!(
+                "node {id} is not connected{why}: start it again, or if it is lost start a new one with `--join` and \
+                 type `postroad node replace {id} --with NEW`"
+            ),
+        });
+    }
+    for group in groups {
+        let voters: BTreeSet<u64> = group.voters.keys().copied().collect();
+        let shard = name(group.shard);
+        if !view.has_majority(&voters) {
+            let live = voters.iter().copied().filter(|node| view.is_live(*node));
+            words.push(format!(
+                "{shard} takes nothing: of its voters, {}, only {} can be reached from here",
+                listed(voters.iter().copied()),
+                listed(live)
+            ));
+        } else if group.leader.is_none() {
+            words.push(format!(
+                "{shard} has no leader: nothing is written to it until one is elected"
+            ));
+        }
+    }
+    words
+}
+
+/// Whether each group would go on without any one of its voters.
+fn verdict(groups: &[GroupStatus], view: &View) -> document::Verdict {
+    let refuse = |text: String| document::Verdict { can_lose_a_node: false, text };
+    for group in groups {
+        let voters: BTreeSet<u64> = group.voters.keys().copied().collect();
+        let shard = name(group.shard);
+        let needed = voters.len() / 2 + 1;
+        let behind = |node: &u64| {
+            let lag = group.lags.iter().find(|lag| lag.node == *node);
+            lag.is_some_and(|lag| lag.snapshot.is_some() || lag.entries > BEHIND_ENTRIES)
+        };
+        let live = voters.iter().copied().filter(|node| view.is_live(*node));
+        let able: Vec<u64> = live.filter(|node| !behind(node)).collect();
+        if voters.len() == 1 {
+            return refuse(format!(
+                "The cluster cannot lose {}: {shard} is nowhere else.",
+                listed(voters)
+            ));
+        }
+        let only = || {
+            let (count, able) = (voters.len(), listed(able.iter().copied()));
+            format!(
+                "{shard} needs {needed} of its {count} voters, and only {able} can be reached with its log."
+            )
+        };
+        if able.len() < needed {
+            return refuse(format!("The cluster is not whole: {}", only()));
+        }
+        if able.len() == needed {
+            return refuse(format!("The cluster cannot lose another node: {}", only()));
+        }
+        if group.leader.is_none() {
+            return refuse(format!("The cluster is not whole: {shard} has no leader."));
+        }
+    }
+    let text =
+        "The cluster can lose one more node: each shard has a majority without any one of them.";
+    document::Verdict { can_lose_a_node: true, text: text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests;

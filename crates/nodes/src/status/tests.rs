@@ -1,0 +1,104 @@
+use uuid::Uuid;
+
+use super::*;
+use crate::plan;
+use crate::registry::Registered;
+
+fn group(shard: u32, leader: Option<u32>, voters: &[u64]) -> GroupStatus {
+    GroupStatus {
+        shard: ShardId(shard),
+        leader,
+        term: 1,
+        voters: voters.iter().map(|id| (*id, format!("n{id}:1"))).collect(),
+        learners: BTreeMap::new(),
+        is_changing: false,
+        lags: Vec::new(),
+    }
+}
+
+fn view(nodes: &[(u64, bool)]) -> View {
+    let node = |(id, is_live): &(u64, bool)| {
+        (*id, plan::Node { standing: Standing::Active, is_live: *is_live })
+    };
+    View { nodes: nodes.iter().map(node).collect(), groups: Vec::new() }
+}
+
+#[test]
+fn a_cluster_can_lose_a_node_only_if_each_group_can() {
+    let groups = [group(0, Some(1), &[1, 2, 3]), group(1, Some(2), &[1, 2, 3])];
+    let all = view(&[(1, true), (2, true), (3, true)]);
+    assert!(verdict(&groups, &all).can_lose_a_node);
+
+    let two = view(&[(1, true), (2, true), (3, false)]);
+    let said = verdict(&groups, &two);
+    assert!(!said.can_lose_a_node);
+    let expected = "The cluster cannot lose another node: the catalog needs 2 of its 3 voters, and only nodes 1, 2 can \
+                    be reached with its log.";
+    assert_eq!(said.text, expected);
+
+    let one = view(&[(1, true), (2, false), (3, false)]);
+    let said = verdict(&groups, &one).text;
+    assert!(said.starts_with("The cluster is not whole: the catalog needs 2 of its 3"), "{said}");
+}
+
+#[test]
+fn who_is_sent_a_snapshot_does_not_count_and_neither_does_a_shard_without_leader() {
+    let all = view(&[(1, true), (2, true), (3, true)]);
+    let mut behind = group(1, Some(1), &[1, 2, 3]);
+    behind.lags.push(broker::MemberLag { node: 3, entries: 9, snapshot: Some((1, 2)) });
+    let said = verdict(&[group(0, Some(1), &[1, 2, 3]), behind], &all);
+    assert!(said.text.contains("shard 1 needs 2 of its 3 voters, and only nodes 1, 2"), "{said:?}");
+    let said = verdict(&[group(3, None, &[1, 2, 3])], &all);
+    assert_eq!(said.text, "The cluster is not whole: shard 3 has no leader.");
+    let said = verdict(&[group(0, Some(1), &[1])], &all);
+    assert_eq!(said.text, "The cluster cannot lose node 1: the catalog is nowhere else.");
+}
+
+#[test]
+fn who_leads_says_so_itself_and_in_the_newest_term() {
+    let said = [
+        (1, vec![group(0, Some(2), &[1, 2, 3]), group(1, Some(3), &[1, 2, 3])]),
+        (2, vec![GroupStatus { term: 4, ..group(0, Some(2), &[1, 2, 3]) }]),
+        (3, vec![GroupStatus { term: 2, ..group(0, Some(3), &[1, 2, 3]) }]),
+    ];
+    let newest = newest(&said);
+    assert_eq!(
+        newest.iter().map(|it| (it.leader, it.term)).collect::<Vec<_>>(),
+        [(Some(2), 4), (None, 1),]
+    );
+}
+
+#[test]
+fn what_is_said_of_nodes_tells_what_to_do() {
+    let mut registry = Registry::default();
+    for (id, standing) in [
+        (1, Standing::Active),
+        (2, Standing::Drained),
+        (3, Standing::Leaving { replaced_by: Some(4) }),
+        (4, Standing::Active),
+        (5, Standing::Active),
+    ] {
+        let (directory, address) = (Uuid::from_u128(id.into()), format!("n{id}:1"));
+        let node = Registration { directory, boot: 1, address, standing };
+        registry.nodes.insert(id, Registered { version: 1, node });
+    }
+    let live = Connection { live: true, ..Connection::default() };
+    let gone = Connection { why: Some("nobody listens".into()), ..Connection::default() };
+    let connections = (1..=5).map(|id| (id, if id == 5 { &gone } else { &live }.clone()));
+    let connections: BTreeMap<u64, Connection> = connections.collect();
+    let mut groups = [group(0, Some(1), &[1, 2, 3, 5]), group(1, Some(2), &[1, 2, 3, 5])];
+    groups[0].learners.insert(4, "n4:1".into());
+    let nodes = registry
+        .present()
+        .map(|(id, it)| (id, plan::Node { standing: it.standing, is_live: id != 5 }));
+    let view = View { nodes: nodes.collect(), groups: Vec::new() };
+    let said = report("c".into(), 1, &registry, &connections, &groups, &view);
+    assert_eq!(said.nodes[1].leads, 1);
+    assert_eq!(said.nodes[3].holds, 1);
+    let has = |words: &[String], part: &str| words.iter().any(|it| it.contains(part));
+    assert!(has(&said.under_way, "node 3 leaves, and node 4 takes its place: it still has 2 of 2"));
+    assert!(has(&said.under_way, "node 4 joins: it votes in 0 of 2 shards"));
+    assert!(has(&said.under_way, "node 2 is drained, and hands over what it leads"));
+    assert!(has(&said.at_risk, "node 5 is not connected (nobody listens)"), "{:?}", said.at_risk);
+    assert!(has(&said.at_risk, "postroad node replace 5 --with NEW"));
+}

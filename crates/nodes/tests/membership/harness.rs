@@ -1,0 +1,326 @@
+//! Nodes of a cluster that follow who is in it, a load on them, and what operators ask.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use base::{PartitionId, ShardId, TopicId};
+use broker::operations::{OperationError, OperationFamily};
+use broker::{AppendBatch, Broker, FetchError, NewTopic, batches_in};
+use bytes::BytesMut;
+use cluster::{DirectoryError, NodeStartError};
+use nodes::{Administration, Endpoint, Endpoints, Nodes};
+use operations::cluster::{Decided, Operation, Status};
+use parking_lot::Mutex;
+use record::{BatchBuilder, BatchHeader, BatchOptions};
+use serde::de::DeserializeOwned;
+use test_cluster::{Place, TestNode, start_three, try_start};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use world::{Entropy, OsEntropy};
+
+pub(crate) const SOON: Duration = Duration::from_secs(60);
+/// In different shards.
+pub(crate) const PARTITIONS: u32 = 3;
+
+pub(crate) struct Member {
+    pub(crate) node: TestNode,
+    pub(crate) nodes: Nodes,
+}
+
+pub(crate) struct Cluster {
+    pub(crate) members: BTreeMap<u64, Member>,
+    pub(crate) topic: TopicId,
+}
+
+fn follow(node: TestNode) -> Member {
+    let kafka = Endpoint { host: "localhost".to_owned(), port: node.broker.node() as u16 };
+    let nodes = Nodes::join(&node.broker, &node.member, Endpoints { kafka, amqp: None });
+    Member { node, nodes }
+}
+
+impl Cluster {
+    /// Three nodes and a topic with a partition in each shard.
+    pub(crate) async fn start() -> Self {
+        let started = timeout(SOON, start_three()).await.expect("they start");
+        let members = started.into_iter().map(follow);
+        let members = members.map(|it| (u64::from(it.node.broker.node()), it)).collect();
+        let cluster = Self { members, topic: TopicId(0) };
+        cluster.are_ready().await;
+        let made = NewTopic {
+            name: "work".to_owned(),
+            uuid: OsEntropy.uuid(),
+            partitions: PARTITIONS,
+            config: BTreeMap::new(),
+        };
+        let topic = cluster.broker(1).create_topic(made).await.expect("the topic is new");
+        // Removed and lost nodes are written down by then.
+        for member in cluster.members.values() {
+            let broker = &member.node.broker;
+            wait_for(async || broker.topic_is_there(topic), || "the topic".to_owned()).await;
+        }
+        Self { topic, ..cluster }
+    }
+
+    pub(crate) fn broker(&self, node: u64) -> &Broker {
+        &self.members[&node].node.broker
+    }
+
+    pub(crate) async fn are_ready(&self) {
+        for member in self.members.values() {
+            let ready = timeout(SOON, member.node.broker.ready()).await.expect("soon");
+            ready.expect("each shard has a leader");
+        }
+    }
+
+    fn all(&self) -> Vec<&TestNode> {
+        self.members.values().map(|member| &member.node).collect()
+    }
+
+    /// A node with an empty disk at an address of its own.
+    pub(crate) async fn join(&mut self) -> u64 {
+        let place = Place::joining(&self.all());
+        self.join_from(place).await.expect("it is let in")
+    }
+
+    /// A node with an empty disk at the address of one that has ended.
+    pub(crate) async fn join_in_place_of(&mut self, place: &Place) -> u64 {
+        let place = place.wiped(&self.all());
+        self.join_from(place).await.expect("it is let in")
+    }
+
+    pub(crate) async fn join_from(&mut self, place: Place) -> Result<u64, NodeStartError> {
+        let starting = async {
+            loop {
+                match Box::pin(try_start(place.clone())).await {
+                    // Tasks of the former node end a moment after it.
+                    Err(NodeStartError::Directory(DirectoryError::InUse { .. })) => {
+                        sleep(Duration::from_millis(20)).await;
+                    }
+                    started => return started,
+                }
+            }
+        };
+        let node = timeout(SOON, starting).await.expect("it starts or does not")?;
+        let number = u64::from(node.broker.node());
+        self.members.insert(number, follow(node));
+        Ok(number)
+    }
+
+    /// The node ends and hands nothing over, as one that is killed.
+    pub(crate) async fn end(&mut self, node: u64) -> Place {
+        let Member { node, nodes } = self.members.remove(&node).expect("it runs");
+        drop(nodes);
+        node.end().await
+    }
+
+    pub(crate) async fn start_again(&mut self, place: Place) -> u64 {
+        self.join_from(place).await.expect("it starts again")
+    }
+
+    pub(crate) fn administration(&self, node: u64) -> Administration {
+        let member = &self.members[&node];
+        member.nodes.administration(&member.node.broker)
+    }
+
+    /// Asks any node, again where nobody leads the catalog just now.
+    pub(crate) async fn ask(&self, node: u64, asked: Operation) -> Result<Decided, String> {
+        operate(&self.administration(node), asked).await
+    }
+
+    pub(crate) async fn status(&self, node: u64) -> Status {
+        let asked = serde_json::to_vec(&Operation::Status {}).expect("written");
+        let said = self.administration(node).carry_out(asked).await.expect("it says how it is");
+        serde_json::from_slice(&said).expect("a status")
+    }
+
+    pub(crate) fn any(&self) -> u64 {
+        *self.members.keys().next().expect("one runs")
+    }
+
+    /// The nodes that are the voters of every group, as each of these nodes sees it.
+    pub(crate) fn voters_are(&self, wanted: &BTreeSet<u64>) -> bool {
+        wanted.iter().all(|node| {
+            let Some(member) = self.members.get(node) else { return true };
+            member.node.broker.groups().iter().all(|group| {
+                let voters: BTreeSet<u64> = group.voters.keys().copied().collect();
+                voters == *wanted && group.learners.is_empty() && !group.is_changing
+            })
+        })
+    }
+
+    /// Waits until these nodes vote in each group, also while some of them do not run.
+    pub(crate) async fn becomes_voters(&self, wanted: &[u64]) {
+        let wanted: BTreeSet<u64> = wanted.iter().copied().collect();
+        wait_for(async || self.voters_are(&wanted), || format!("{wanted:?} as voters")).await;
+    }
+
+    /// Waits until these nodes vote in each group, and are all that the catalog has.
+    pub(crate) async fn becomes(&self, wanted: &[u64]) {
+        let wanted: BTreeSet<u64> = wanted.iter().copied().collect();
+        let is_so = async || {
+            let status =
+                self.status(*wanted.iter().find(|it| self.members.contains_key(it)).unwrap_or(&1));
+            let status = status.await;
+            let nodes: BTreeSet<u64> = status.nodes.iter().map(|node| node.node).collect();
+            nodes == wanted && self.voters_are(&wanted)
+        };
+        let groups = || {
+            let seen = self.members.iter().map(|(id, it)| (*id, it.node.broker.groups()));
+            format!("{wanted:?} as voters of {:?}", seen.collect::<Vec<_>>())
+        };
+        wait_for(is_so, groups).await;
+    }
+
+    /// The node that leads a shard, and says so itself.
+    pub(crate) async fn leader(&self, shard: ShardId) -> u64 {
+        let mut found = None;
+        let leads = async || {
+            found = self.members.iter().find_map(|(id, member)| {
+                let groups = member.node.broker.groups();
+                let leader = groups.iter().find(|group| group.shard == shard)?.leader?;
+                (u64::from(leader) == *id).then_some(*id)
+            });
+            found.is_some()
+        };
+        wait_for(leads, || format!("a leader of {shard}")).await;
+        found.expect("there is one")
+    }
+
+    /// All values that a node has which leads everything.
+    pub(crate) async fn values_at(&self, node: u64) -> BTreeSet<String> {
+        let mut all = BTreeSet::new();
+        for partition in 0..PARTITIONS {
+            let id = PartitionId::new(self.topic, partition);
+            all.extend(values(self.broker(node), id).await);
+        }
+        all
+    }
+}
+
+trait Known {
+    fn topic_is_there(&self, topic: TopicId) -> bool;
+}
+
+impl Known for Broker {
+    fn topic_is_there(&self, topic: TopicId) -> bool {
+        self.catalog().topic(topic).is_some()
+    }
+}
+
+async fn values(broker: &Broker, partition: PartitionId) -> Vec<String> {
+    let (mut values, mut offset) = (Vec::new(), 0);
+    loop {
+        let read = match broker.read_batches(partition, offset, 8 << 20).await {
+            Ok(read) => read,
+            // It was elected a moment ago.
+            Err(FetchError::Unavailable(_)) => {
+                sleep(Duration::from_millis(10)).await;
+                continue;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        for found in batches_in(&read.records) {
+            let (header, bytes) = found.expect("a batch");
+            offset = header.base_offset + header.last_offset_delta as u64 + 1;
+            let batch = record::SharedBatch::decode(&bytes).expect("records");
+            for record in batch.records().map(|it| it.expect("a record")) {
+                let value = record.value.expect("a value");
+                values.push(String::from_utf8(value.to_vec()).expect("text"));
+            }
+        }
+        if offset >= read.high_watermark {
+            return values;
+        }
+    }
+}
+
+/// Asks again while nobody leads the catalog; what is refused stays so.
+pub(crate) async fn operate<A: DeserializeOwned>(
+    administration: &Administration,
+    asked: Operation,
+) -> Result<A, String> {
+    let mut tries = 0;
+    loop {
+        let document = serde_json::to_vec(&asked).expect("written");
+        match administration.carry_out(document).await {
+            Ok(answer) => return Ok(serde_json::from_slice(&answer).expect("an answer")),
+            Err(OperationError::Failed(_)) if tries < 100 => tries += 1,
+            Err(error) => return Err(error.to_string()),
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Appends all the time, to whoever leads. Keeps what was acknowledged.
+pub(crate) struct Load {
+    stop: Arc<AtomicBool>,
+    brokers: Arc<Mutex<Vec<Broker>>>,
+    task: JoinHandle<BTreeSet<String>>,
+}
+
+impl Load {
+    pub(crate) fn on(cluster: &Cluster) -> Self {
+        let brokers = cluster.members.values().map(|member| member.node.broker.clone()).collect();
+        let brokers: Arc<Mutex<Vec<Broker>>> = Arc::new(Mutex::new(brokers));
+        let (stop, topic) = (Arc::<AtomicBool>::default(), cluster.topic);
+        let (stopped, at) = (Arc::clone(&stop), Arc::clone(&brokers));
+        let task = tokio::spawn(async move {
+            let mut acknowledged = BTreeSet::new();
+            for number in 0_u64.. {
+                if stopped.load(Ordering::SeqCst) {
+                    break;
+                }
+                let partition = PartitionId::new(topic, (number % u64::from(PARTITIONS)) as u32);
+                let leads = |broker: &&Broker| broker.leads_each(&[partition])[0];
+                let leader = at.lock().iter().find(leads).cloned();
+                let value = format!("v{number}");
+                if let Some(leader) = leader {
+                    let batch = batch(partition, &value);
+                    let answers = timeout(SOON, leader.append(vec![batch])).await;
+                    if answers.is_ok_and(|answers| answers.iter().all(Result::is_ok)) {
+                        acknowledged.insert(value);
+                    }
+                }
+                sleep(Duration::from_millis(2)).await;
+            }
+            acknowledged
+        });
+        Self { stop, brokers, task }
+    }
+
+    /// The node is about to end: nobody may hold its broker then.
+    pub(crate) fn leave(&self, node: u64) {
+        self.brokers.lock().retain(|broker| u64::from(broker.node()) != node);
+    }
+
+    pub(crate) fn enter(&self, cluster: &Cluster, node: u64) {
+        self.brokers.lock().push(cluster.broker(node).clone());
+    }
+
+    /// What was acknowledged.
+    pub(crate) async fn stop(self) -> BTreeSet<String> {
+        self.stop.store(true, Ordering::SeqCst);
+        self.task.await.expect("it does not panic")
+    }
+}
+
+fn batch(partition: PartitionId, value: &str) -> AppendBatch {
+    let mut builder = BatchBuilder::new(BatchOptions::default());
+    builder.push(1_700_000_000_000, None, Some(value.as_bytes()), &[]).expect("it fits");
+    let bytes = BytesMut::from(&builder.finish()[..]);
+    let header = BatchHeader::parse(&bytes).expect("what was built can be read");
+    AppendBatch::new(partition, header, bytes)
+}
+
+/// Waits for what comes about soon.
+pub(crate) async fn wait_for(mut condition: impl AsyncFnMut() -> bool, what: impl Fn() -> String) {
+    for _ in 0..SOON.as_millis() / 20 {
+        if condition().await {
+            return;
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    panic!("{} did not come about in {} seconds", what(), SOON.as_secs());
+}

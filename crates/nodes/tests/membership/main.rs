@@ -1,0 +1,186 @@
+//! Nodes that join a cluster, are drained, removed and replaced, while others write, die and decide something else.
+
+mod harness;
+
+use base::ShardId;
+use cluster::NodeStartError;
+use links::{ConnectError, Refusal};
+use operations::cluster::{Operation, Standing};
+use tokio::time::timeout;
+
+use crate::harness::{Cluster, Load, SOON, operate, wait_for};
+
+/// Has the node lead everything, and says which values it has.
+async fn all_of(cluster: &Cluster, node: u64) -> std::collections::BTreeSet<String> {
+    for other in cluster.members.keys().copied().filter(|other| *other != node) {
+        cluster.ask(node, Operation::DrainNode { node: other }).await.expect("it is drained");
+    }
+    let leads_all = async || {
+        let status = cluster.status(node).await;
+        status.shards.iter().all(|shard| shard.leader == Some(node))
+    };
+    wait_for(leads_all, || format!("node {node} leads everything")).await;
+    cluster.values_at(node).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fourth_node_joins_under_load_and_has_all_records() {
+    let mut cluster = Cluster::start().await;
+    let load = Load::on(&cluster);
+    let fourth = cluster.join().await;
+    assert_eq!(fourth, 4);
+    cluster.becomes(&[1, 2, 3, 4]).await;
+    let acknowledged = load.stop().await;
+    assert!(acknowledged.len() > 50, "{} were acknowledged", acknowledged.len());
+    assert!(all_of(&cluster, fourth).await.is_superset(&acknowledged));
+    let status = cluster.status(2).await;
+    assert_eq!(status.nodes[0].standing, Standing::Drained);
+    assert!(status.verdict.can_lose_a_node, "{:?}", status.verdict);
+
+    // It is the same node after a restart.
+    let place = cluster.end(fourth).await;
+    assert_eq!(cluster.start_again(place).await, fourth);
+    cluster.becomes(&[1, 2, 3, 4]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_node_is_replaced_by_an_empty_one_at_its_address_and_does_not_come_back() {
+    let mut cluster = Cluster::start().await;
+    let load = Load::on(&cluster);
+    load.leave(3);
+    let lost = cluster.end(3).await;
+    let at_risk = async || !cluster.status(1).await.verdict.can_lose_a_node;
+    wait_for(at_risk, || "that no other node may be lost".to_owned()).await;
+    let refused =
+        cluster.ask(1, Operation::RemoveNode { node: 3 }).await.expect_err("two are left");
+    assert!(refused.contains("postroad node replace 3 --with NEW"), "{refused}");
+
+    let fourth = cluster.join_in_place_of(&lost).await;
+    load.enter(&cluster, fourth);
+    let asked = Operation::ReplaceNode { node: 3, with: fourth };
+    assert!(cluster.ask(2, asked.clone()).await.expect("it is replaced").changed);
+    cluster.becomes(&[1, 2, fourth]).await;
+    let again = cluster.ask(2, asked).await.expect_err("it is none any more");
+    assert!(again.contains("node 3 was removed"), "{again}");
+    let acknowledged = load.stop().await;
+    assert!(all_of(&cluster, fourth).await.is_superset(&acknowledged));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_is_drained_and_removed_and_its_process_hears_of_it_and_is_refused() {
+    let mut cluster = Cluster::start().await;
+    let fourth = cluster.join().await;
+    cluster.becomes(&[1, 2, 3, fourth]).await;
+    let leader = cluster.leader(ShardId::FIRST).await;
+    let error = cluster.ask(1, Operation::RemoveNode { node: leader }).await.expect_err("it lives");
+    assert!(error.contains(&format!("postroad node drain {leader}")), "{error}");
+
+    cluster.ask(leader, Operation::DrainNode { node: leader }).await.expect("it is drained");
+    let is_drained = async || {
+        let status = cluster.status(leader).await;
+        status.nodes.iter().any(|node| node.node == leader && node.leads == 0)
+    };
+    wait_for(is_drained, || format!("node {leader} leads nothing")).await;
+    cluster.ask(1, Operation::RemoveNode { node: leader }).await.expect("it is removed");
+    let left: Vec<u64> = (1..=fourth).filter(|node| *node != leader).collect();
+    cluster.becomes(&left).await;
+    let removed = cluster.members[&leader].node.member.removed();
+    timeout(SOON, removed).await.expect("the others refuse it");
+
+    // Nor is it let in when it asks again with what it has.
+    let place = cluster.end(leader).await;
+    let members: Vec<_> = cluster.members.values().map(|member| &member.node).collect();
+    let place = place.asking(&members);
+    match cluster.join_from(place).await {
+        Err(NodeStartError::Foreign { refusal: Refusal::UnknownNode { node }, .. }) => {
+            assert_eq!(node.0, leader);
+        }
+        other => panic!("it is refused, and not {other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copied_directory_and_one_of_another_cluster_are_refused_with_what_to_type() {
+    let mut cluster = Cluster::start().await;
+    let mut other = Cluster::start().await;
+    let copy = cluster.members[&2].node.place().copied();
+    let error = cluster.join_from(copy).await.expect_err("it is a copy");
+    let address = cluster.members[&2].node.place().address();
+    let typed = format!("empty data directory and `--join {address}`");
+    assert!(error.to_string().contains(&typed), "{error}");
+
+    let foreign = other.end(3).await;
+    let members: Vec<_> = cluster.members.values().map(|member| &member.node).collect();
+    let error = cluster.join_from(foreign.asking(&members)).await.expect_err("another cluster's");
+    assert!(matches!(&error, NodeStartError::Foreign { .. }), "{error}");
+    assert!(
+        error.to_string().contains("with an empty data directory to join the other"),
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sixth_node_is_refused_with_the_reason() {
+    let mut cluster = Cluster::start().await;
+    for wanted in 4..=5 {
+        assert_eq!(cluster.join().await, wanted);
+    }
+    cluster.becomes(&[1, 2, 3, 4, 5]).await;
+    let members: Vec<_> = cluster.members.values().map(|member| &member.node).collect();
+    let place = test_cluster::Place::joining(&members);
+    let error = cluster.join_from(place).await.expect_err("there are five");
+    let NodeStartError::NotJoined { error, .. } = error else { panic!("{error}") };
+    let ConnectError::Refused(Refusal::NotJoined { reason }) = error else { panic!("{error}") };
+    assert!(reason.contains("it has 5 nodes"), "{reason}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_operators_at_the_same_moment_neither_undoes_what_the_other_decided() {
+    let mut cluster = Cluster::start().await;
+    let fourth = cluster.join().await;
+    cluster.becomes(&[1, 2, 3, fourth]).await;
+    for node in [2, 3] {
+        cluster.ask(1, Operation::DrainNode { node }).await.expect("it is drained");
+    }
+    // Each alone leaves three nodes; both would leave two.
+    let (one, other) = (cluster.administration(1), cluster.administration(fourth));
+    let (second, third) = tokio::join!(
+        operate::<operations::cluster::Decided>(&one, Operation::RemoveNode { node: 2 }),
+        operate::<operations::cluster::Decided>(&other, Operation::RemoveNode { node: 3 }),
+    );
+    let (gone, refused) = match (second, third) {
+        (Ok(_), Err(error)) => (2, error),
+        (Err(error), Ok(_)) => (3, error),
+        both => panic!("one of them is refused: {both:?}"),
+    };
+    assert!(refused.contains("the cluster would have 2 nodes"), "{refused}");
+    cluster.becomes(&(1..=4).filter(|node| *node != gone).collect::<Vec<_>>()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_is_finished_though_whoever_leads_the_catalog_ends_in_the_middle() {
+    // Later each time, so that it ends between other steps.
+    for turn in 0..4_u64 {
+        let mut cluster = Cluster::start().await;
+        let load = Load::on(&cluster);
+        load.leave(3);
+        let lost = cluster.end(3).await;
+        let fourth = cluster.join_in_place_of(&lost).await;
+        let fifth = cluster.join().await;
+        for node in [fourth, fifth] {
+            load.enter(&cluster, node);
+        }
+        cluster.becomes_voters(&[1, 2, 3, fourth, fifth]).await;
+        let asked = Operation::ReplaceNode { node: 3, with: fourth };
+        cluster.ask(cluster.any(), asked).await.expect("it is replaced");
+        tokio::time::sleep(std::time::Duration::from_millis(turn * 600)).await;
+        let leader = cluster.leader(ShardId::CATALOG).await;
+        load.leave(leader);
+        let place = cluster.end(leader).await;
+        assert_eq!(cluster.start_again(place).await, leader);
+        load.enter(&cluster, leader);
+        cluster.becomes(&[1, 2, fourth, fifth]).await;
+        let acknowledged = load.stop().await;
+        assert!(all_of(&cluster, fifth).await.is_superset(&acknowledged));
+    }
+}

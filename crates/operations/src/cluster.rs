@@ -1,0 +1,106 @@
+//! What operators ask of a cluster as a whole, at any of its nodes: a family of operations of its own.
+
+use serde::{Deserialize, Serialize};
+
+/// The name of the family.
+pub const FAMILY: &str = "cluster";
+
+/// What is asked for. The name of the variant is the key of the document.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Operation {
+    /// Answers [`Status`].
+    Status {},
+    /// The node leads nothing from now on. Answers [`Decided`].
+    DrainNode { node: u64 },
+    /// The node may lead again, and stays if it was to leave. Answers [`Decided`].
+    ResumeNode { node: u64 },
+    /// The node gives up all that it has, and is none of the cluster's then. Answers [`Decided`].
+    RemoveNode { node: u64 },
+    /// The same, once another node has all of it. Answers [`Decided`].
+    ReplaceNode { node: u64, with: u64 },
+}
+
+/// It is decided; what follows from it is under way.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Decided {
+    pub node: u64,
+    /// False where it was so before.
+    pub changed: bool,
+}
+
+/// How a cluster stands, as one of its nodes sees it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Status {
+    pub cluster: String,
+    /// The node that answers.
+    pub answered_by: u64,
+    pub nodes: Vec<Node>,
+    /// The catalog's first.
+    pub shards: Vec<Shard>,
+    /// What goes on by itself.
+    pub under_way: Vec<String>,
+    /// What an operator should look at.
+    pub at_risk: Vec<String>,
+    pub verdict: Verdict,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Node {
+    pub node: u64,
+    /// Of its peer port.
+    pub address: String,
+    pub standing: Standing,
+    /// The node that takes its place.
+    pub replaced_by: Option<u64>,
+    /// Whether it is connected to the node that answers, or is that one.
+    pub live: bool,
+    /// Since when it is connected, or is not; null: since the node that answers was started, or that is not known.
+    pub since_ms: Option<i64>,
+    /// Why it is not connected.
+    pub why: Option<String>,
+    pub leads: u64,
+    pub holds: u64,
+}
+
+/// What is wanted of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Standing {
+    Active,
+    /// It leads nothing.
+    Drained,
+    /// It gives up what it has.
+    Leaving,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Shard {
+    pub shard: u32,
+    /// Null: nobody says that it leads.
+    pub leader: Option<u64>,
+    pub voters: Vec<u64>,
+    /// They have the log, or are sent it, and do not vote.
+    pub learners: Vec<u64>,
+    /// A change of voters has begun.
+    pub changing: bool,
+    /// Of the members that its leader knows to lack something.
+    pub lags: Vec<Lag>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Lag {
+    pub node: u64,
+    /// Of the log.
+    pub entries: u64,
+    /// While it is sent a snapshot: so many bytes of it it has; 0 of 0 until it has said.
+    pub snapshot_bytes: Option<u64>,
+    pub snapshot_of_bytes: Option<u64>,
+}
+
+/// Whether the cluster could go on without any one of its nodes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Verdict {
+    pub can_lose_a_node: bool,
+    pub text: String,
+}

@@ -1,0 +1,196 @@
+//! `postroad cluster`: how a cluster stands, as any of its nodes sees it.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use client::{Client, ClientError};
+use operations::cluster::{FAMILY, Node, Operation, Shard, Standing, Status};
+use serde::de::DeserializeOwned;
+
+use super::{ClientOptions, CommandError};
+use crate::output::{OutputFormat, Table, bytes, count};
+use crate::time::human_time;
+
+#[derive(Args, Debug)]
+pub(crate) struct ClusterArguments {
+    #[command(flatten)]
+    client: ClientOptions,
+    #[command(subcommand)]
+    command: ClusterCommand,
+}
+
+#[derive(Subcommand, Debug)]
+enum ClusterCommand {
+    /// Say of each node and shard how it stands, what is under way and what is at risk
+    ///
+    /// The last line says whether the cluster could lose one more node.
+    Status {
+        /// Say it again every two seconds, until interrupted
+        #[arg(long)]
+        watch: bool,
+    },
+}
+
+/// Between two times that it is said.
+const AGAIN_AFTER: Duration = Duration::from_secs(2);
+
+pub(crate) async fn run(arguments: ClusterArguments) -> Result<(), CommandError> {
+    let client = arguments.client.connect().await?;
+    let output = arguments.client.output();
+    match arguments.command {
+        ClusterCommand::Status { watch: false } => status(&client, output).await,
+        ClusterCommand::Status { watch: true } => loop {
+            if output == OutputFormat::Table && io::stdout().is_terminal() {
+                // The screen is cleared, and the next text begins at its top.
+                io::stdout().write_all(b"\x1b[2J\x1b[H")?;
+            }
+            status(&client, output).await?;
+            tokio::time::sleep(AGAIN_AFTER).await;
+        },
+    }
+}
+
+async fn status(client: &Client, output: OutputFormat) -> Result<(), CommandError> {
+    let status: Status = operate(client, &Operation::Status {}).await?;
+    output.show(&status, in_words)?;
+    Ok(())
+}
+
+/// Asks for an operation on the cluster.
+pub(super) async fn operate<A: DeserializeOwned>(
+    client: &Client,
+    operation: &Operation,
+) -> Result<A, ClientError> {
+    client.operate_family(FAMILY, operation).await
+}
+
+fn in_words(status: &Status) -> String {
+    let mut text = nodes(&status.nodes);
+    text.push('\n');
+    text.push_str(&shards(&status.shards));
+    for (heading, words) in [("under way", &status.under_way), ("at risk", &status.at_risk)] {
+        if !words.is_empty() {
+            text.push('\n');
+        }
+        for word in words {
+            text.push_str(&format!("{heading}: {word}\n"));
+        }
+    }
+    text.push('\n');
+    text.push_str(&status.verdict.text);
+    text.push('\n');
+    text
+}
+
+fn nodes(nodes: &[Node]) -> String {
+    let mut table = Table::new(&[">NODE", "ADDRESS", "IS", "STATE", "SINCE", ">LEADS", ">HOLDS"]);
+    for it in nodes {
+        let state = match (it.standing, it.replaced_by) {
+            (Standing::Active, _) => "active".to_owned(),
+            (Standing::Drained, _) => "drained".to_owned(),
+            (Standing::Leaving, None) => "leaving".to_owned(),
+            (Standing::Leaving, Some(by)) => format!("leaving for {by}"),
+        };
+        table.row([
+            it.node.to_string(),
+            it.address.clone(),
+            if it.live { "live" } else { "gone" }.to_owned(),
+            state,
+            it.since_ms.map_or_else(|| "-".into(), human_time),
+            count(it.leads),
+            count(it.holds),
+        ]);
+    }
+    table.render()
+}
+
+fn shards(shards: &[Shard]) -> String {
+    let mut table = Table::new(&[">SHARD", "HOLDS", "LEADER", "VOTERS", "LEARNERS", "BEHIND"]);
+    for it in shards {
+        let lags = it.lags.iter().map(|lag| {
+            let node = lag.node;
+            match (lag.snapshot_bytes, lag.snapshot_of_bytes) {
+                (Some(has), Some(of)) => {
+                    format!("node {node}: snapshot {} of {}", bytes(has), bytes(of))
+                }
+                _ => format!("node {node}: {} entries", count(lag.entries)),
+            }
+        });
+        let lags: Vec<String> = lags.collect();
+        table.row([
+            it.shard.to_string(),
+            if it.shard == 0 { "catalog" } else { "records" }.to_owned(),
+            it.leader.map_or_else(|| "none".into(), |leader| leader.to_string()),
+            listed(&it.voters),
+            listed(&it.learners),
+            if lags.is_empty() { "-".into() } else { lags.join("; ") },
+        ]);
+    }
+    table.render()
+}
+
+fn listed(nodes: &[u64]) -> String {
+    let nodes: Vec<String> = nodes.iter().map(u64::to_string).collect();
+    if nodes.is_empty() { "-".to_owned() } else { nodes.join(" ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use operations::cluster::{Lag, Verdict};
+
+    use super::*;
+
+    #[test]
+    fn the_last_line_says_whether_the_cluster_can_lose_a_node() {
+        let node = |node, live| Node {
+            node,
+            address: format!("n{node}:7700"),
+            standing: if live { Standing::Active } else { Standing::Leaving },
+            replaced_by: (!live).then_some(4),
+            live,
+            since_ms: None,
+            why: None,
+            leads: 1,
+            holds: 2,
+        };
+        let lag = Lag { node: 3, entries: 1_234, snapshot_bytes: None, snapshot_of_bytes: None };
+        let sent =
+            Lag { node: 4, snapshot_bytes: Some(1 << 20), snapshot_of_bytes: Some(2 << 20), ..lag };
+        let shard = Shard {
+            shard: 0,
+            leader: Some(1),
+            voters: vec![1, 2, 3],
+            learners: vec![4],
+            changing: false,
+            lags: vec![lag, sent],
+        };
+        let without =
+            Shard { shard: 1, leader: None, learners: vec![], lags: vec![], ..shard.clone() };
+        let status = Status {
+            cluster: "c".into(),
+            answered_by: 1,
+            nodes: vec![node(1, true), node(3, false)],
+            shards: vec![shard, without],
+            under_way: vec!["node 4 joins".into()],
+            at_risk: vec!["node 3 is not connected".into()],
+            verdict: Verdict { can_lose_a_node: false, text: "It cannot.".into() },
+        };
+        let expected = "\
+NODE  ADDRESS  IS    STATE          SINCE  LEADS  HOLDS
+   1  n1:7700  live  active         -          1      2
+   3  n3:7700  gone  leaving for 4  -          1      2
+
+SHARD  HOLDS    LEADER  VOTERS  LEARNERS  BEHIND
+    0  catalog  1       1 2 3   4         node 3: 1,234 entries; node 4: snapshot 1.0 MiB of 2.0 MiB
+    1  records  none    1 2 3   -         -
+
+under way: node 4 joins
+
+at risk: node 3 is not connected
+
+It cannot.
+";
+        assert_eq!(in_words(&status), expected);
+    }
+}
