@@ -96,8 +96,8 @@ impl ReadHalf<'_> {
 impl Encrypted {
     fn poll_read_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         // What comes need not be anything for us: only what is decrypted counts, and it stays where it is.
-        ready!(Pin::new(&mut self.stream).poll_fill_buf(context))?;
-        Poll::Ready(Ok(()))
+        let filled = ready!(Pin::new(&mut self.stream).poll_fill_buf(context)).map(drop);
+        Poll::Ready(end_without_goodbye(filled))
     }
 
     fn poll_read(
@@ -105,7 +105,7 @@ impl Encrypted {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        Pin::new(&mut self.stream).poll_read(context, buffer).map(end_without_goodbye)
     }
 
     fn poll_write_vectored(
@@ -129,6 +129,15 @@ impl Encrypted {
 
     fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+/// Many clients close the socket without a word of TLS. That is the end, as it is without encryption: every
+/// protocol here has the lengths of what it says, so nothing that was cut off passes for whole.
+fn end_without_goodbye(read: io::Result<()>) -> io::Result<()> {
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
+        read => read,
     }
 }
 

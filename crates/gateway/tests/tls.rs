@@ -16,7 +16,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tasks::Task;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -95,6 +95,8 @@ struct Echo {
     plain: String,
     encrypted: String,
     tls: Tls,
+    /// Whether sessions ended well, one after the other.
+    ends: tokio::sync::Mutex<mpsc::UnboundedReceiver<bool>>,
     _stop: watch::Sender<bool>,
 }
 
@@ -116,8 +118,26 @@ impl Echo {
         };
         let (stop, stopping) = watch::channel(false);
         let ports = Ports { plain: Some(plain), tls: Some((encrypted, tls.clone())) };
-        tokio::spawn(gateway::serve_ports(ports, options, stopping, |socket, _| echo(socket)));
-        Self { plain: addresses.0, encrypted: addresses.1, tls, _stop: stop }
+        let (told, ends) = mpsc::unbounded_channel();
+        let session = move |socket, _| {
+            let told = told.clone();
+            async move {
+                let _ = told.send(echo(socket).await.is_ok());
+            }
+        };
+        tokio::spawn(gateway::serve_ports(ports, options, stopping, session));
+        let ends = tokio::sync::Mutex::new(ends);
+        Self { plain: addresses.0, encrypted: addresses.1, tls, ends, _stop: stop }
+    }
+
+    /// Whether all sessions that have ended ended well, once one more has.
+    async fn ended(&self) -> bool {
+        let mut ends = self.ends.lock().await;
+        let mut well = ends.recv().await.expect("a session ends");
+        while let Ok(next) = ends.try_recv() {
+            well &= next;
+        }
+        well
     }
 
     async fn connect(&self, config: &Arc<ClientConfig>) -> std::io::Result<TlsStream<Stream>> {
@@ -132,9 +152,9 @@ impl Echo {
 }
 
 /// Both sides at once, as a session of Kafka has them.
-async fn echo(mut socket: Socket) {
+async fn echo(mut socket: Socket) -> std::io::Result<()> {
     let (mut read, mut write) = socket.split();
-    let (chunks, mut to_send) = tokio::sync::mpsc::channel::<Bytes>(4);
+    let (chunks, mut to_send) = mpsc::channel::<Bytes>(4);
     let reading = async move {
         loop {
             std::future::poll_fn(|context| read.poll_read_ready(context)).await?;
@@ -159,7 +179,7 @@ async fn echo(mut socket: Socket) {
             }
         }
     };
-    let _ = tokio::join!(reading, writing);
+    tokio::join!(reading, writing).0
 }
 
 /// The key of the server's certificate, as a client sees it.
@@ -189,6 +209,11 @@ async fn bytes_arrive_whole_however_slowly_they_are_taken_with_and_without_encry
     write.shutdown().await.expect("says goodbye");
     // And so does the other side: the end is no error.
     assert_eq!(timeout(SOON, read.read(&mut [0; 1])).await.expect("in time").expect("the end"), 0);
+
+    // A client that goes without a word of TLS has closed the connection, and that is no error.
+    let silent = echo.connect(&authority.client(None)).await.expect("connects");
+    drop(silent.into_inner().0);
+    assert!(timeout(SOON, echo.ended()).await.expect("in time"), "the end was an error");
 
     let mut plain = Net::Kernel.connect(&echo.plain).await.expect("connects");
     plain.write_all(b"as it is").await.expect("is written");
