@@ -19,16 +19,22 @@ use base::limits::{AMQP_PASSWORD_CHECKS_AT_ONCE_MAX, AMQP_USERS_MAX};
 use broker::{Broker, DocumentChanges, DocumentWatch, ExecuteError};
 use documents::StoreError;
 use parking_lot::{Mutex, RwLock};
+use scram::Hash;
 use tasks::Task;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use crate::account::{Account, GUEST, Granted};
-use crate::password::{PasswordError, Secret};
+use crate::failures::Failures;
+use crate::password::PasswordError;
 use crate::permissions::{Grant, PatternError, Permissions};
+use crate::proof::Proofs;
+use crate::secret::{Secret, Verifiers};
 use crate::store::{self, Known, OpenError};
 
 /// A short string of AMQP 0-9-1, the narrowest of what protocols allow.
 const USER_NAME_BYTES_MAX: usize = 255;
+/// Whoever has the operators' token logs in by this name, which no user has.
+pub const OPERATOR: &str = "_operator";
 
 /// Somebody whom the node's settings name: may log in from anywhere and do everything.
 #[derive(Clone, PartialEq, Eq)]
@@ -45,9 +51,9 @@ impl fmt::Debug for SettingsUser {
 
 /// Users and their permissions. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Users(Arc<Inner>);
+pub struct Users(pub(crate) Arc<Inner>);
 
-struct Inner {
+pub(crate) struct Inner {
     broker: Broker,
     settings: Vec<SettingsUser>,
     /// Whether there is a virtual host of this name.
@@ -57,6 +63,8 @@ struct Inner {
     nobody: Arc<Secret>,
     /// Each check of a password holds 19 MiB and a core for its time.
     checks: Semaphore,
+    pub(crate) proofs: Proofs,
+    pub(crate) failures: Failures,
     /// Tells sessions that a user changed.
     changed: watch::Sender<()>,
     /// What changed in documents.
@@ -82,14 +90,18 @@ pub struct ListedUser {
 
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum UserError {
-    #[error("a user has a name of 1 to {USER_NAME_BYTES_MAX} bytes")]
+    #[error("a user has a name of 1 to {USER_NAME_BYTES_MAX} bytes, other than {OPERATOR}")]
     Name,
     #[error("user {0} is there already")]
     Exists(String),
     #[error("there is no user {0}")]
     NotFound(String),
-    #[error("user {0} is one of the node's settings (amqp-user), and is changed there")]
+    #[error(
+        "user {0} is one of the node's settings (amqp-user or admin-user), and is changed there"
+    )]
     OfSettings(String),
+    #[error("user {user} has no credential for {}", .hash.mechanism())]
+    NoCredential { user: String, hash: Hash },
     #[error("there are {AMQP_USERS_MAX} users already")]
     TooMany,
     #[error("there is no vhost {0}")]
@@ -132,6 +144,8 @@ impl Users {
             accounts: RwLock::default(),
             nobody: guest.secret,
             checks: Semaphore::new(AMQP_PASSWORD_CHECKS_AT_ONCE_MAX),
+            proofs: Proofs::default(),
+            failures: Failures::default(),
             changed: watch::Sender::new(()),
             documents,
         }));
@@ -172,6 +186,12 @@ impl Users {
     }
 
     // ---------------------------------------------------------------------------- asking
+
+    /// Whether there is anybody who logs in from elsewhere: the default user does not.
+    pub fn has_any(&self) -> bool {
+        let is_made = |account: &Arc<Account>| &*account.name != GUEST;
+        !self.0.settings.is_empty() || self.0.accounts.read().values().any(is_made)
+    }
 
     pub fn exists(&self, name: &str) -> bool {
         self.of_settings(name).is_some() || self.0.accounts.read().contains_key(name)
@@ -242,13 +262,13 @@ impl Users {
 
     // -------------------------------------------------------------------------- changing
 
-    /// Makes a user, who may do nothing yet. The hash is [`crate::hash_password`]'s.
-    pub async fn add(&self, name: &str, password_hash: String) -> Result<(), UserError> {
-        if name.is_empty() || name.len() > USER_NAME_BYTES_MAX {
+    /// Makes a user, who may do nothing yet.
+    pub async fn add(&self, name: &str, verifiers: impl Into<Verifiers>) -> Result<(), UserError> {
+        if name.is_empty() || name.len() > USER_NAME_BYTES_MAX || name == OPERATOR {
             return Err(UserError::Name);
         }
         self.refuse_settings(name)?;
-        let secret = Arc::new(Secret::new(password_hash)?);
+        let secret = Arc::new(Secret::new(&verifiers.into())?);
         loop {
             let version = match store::one(&self.0.broker, name)? {
                 None if self.account_by_default(name).is_none() => 0,
@@ -269,8 +289,12 @@ impl Users {
     }
 
     /// Connections that are open stay so.
-    pub async fn set_password(&self, name: &str, password_hash: String) -> Result<(), UserError> {
-        let secret = Arc::new(Secret::new(password_hash)?);
+    pub async fn set_password(
+        &self,
+        name: &str,
+        verifiers: impl Into<Verifiers>,
+    ) -> Result<(), UserError> {
+        let secret = Arc::new(Secret::new(&verifiers.into())?);
         self.change(name, |account| {
             account.secret = Arc::clone(&secret);
             Ok(())
@@ -350,7 +374,7 @@ impl Users {
         }
     }
 
-    async fn change(
+    pub(crate) async fn change(
         &self,
         name: &str,
         change: impl Fn(&mut Account) -> Result<(), UserError>,

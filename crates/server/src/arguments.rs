@@ -13,6 +13,7 @@ use crate::commands::produce::ProduceArguments;
 use crate::commands::queue::QueueArguments;
 use crate::commands::schedule::ScheduleArguments;
 use crate::commands::shard::ShardArguments;
+use crate::commands::tls::TlsArguments;
 use crate::commands::topic::TopicArguments;
 use crate::commands::user::UserArguments;
 use crate::commands::vhost::VhostArguments;
@@ -53,8 +54,10 @@ pub(crate) enum Command {
     Vhost(VhostArguments),
     /// AMQP's policies: settings for all queues or exchanges whose names fit a pattern
     Policy(PolicyArguments),
-    /// AMQP's users: add, list and delete them, set passwords and permissions
+    /// Users: add, list and delete them, set passwords and permissions
     User(UserArguments),
+    /// Certificates to try encryption with
+    Tls(TlsArguments),
     /// Look into a journal on disk, without a broker
     Journal(JournalArguments),
     /// Print a completion script for a shell

@@ -84,6 +84,8 @@ table! {
     PeerRequest: "peer-request", Session;
     RemoteRequest: "peer-proxy-request", Session;
     LeaseRelay: "peer-lease-relay", Process;
+    Certificates: "certificates", Process;
+    CertificateFiles: "certificate-files", Request;
     KafkaListener: "kafka-listener", Process;
     KafkaLeaders: "peer-kafka-leaders", Process;
     KafkaGroupTimers: "kafka-group-timers", Process;

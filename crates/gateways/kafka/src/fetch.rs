@@ -7,7 +7,6 @@ use std::time::Duration;
 use base::limits::{FETCH_BYTES_MAX, FETCH_WAIT_MAX, FETCH_WAIT_WITHOUT_ROOM};
 use broker::{Pace, Permit, Watch};
 use kafka_protocol::messages::FetchRequest;
-use nodes::LiveNode;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -17,6 +16,7 @@ use crate::fetch_response::{self, Fetched, FetchedPartition, FetchedTopic};
 use crate::fetch_sessions::{FetchState, PARTITIONS_AT_ONCE};
 use crate::gateway::{Gateway, Session};
 use crate::leader_watch::Changes;
+use crate::leaders::Reached;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::topic_ref::TopicRef;
@@ -134,7 +134,8 @@ impl Asked<'_> {
         // What a session remembers is bounded by the cache of sessions.
         let is_once = matches!(context, Context::Once(_));
         let state = context.state();
-        let mut collector = Collector::new(gateway, limits.bytes_max, is_full);
+        let mut collector =
+            Collector::new(gateway, session.is_encrypted(), limits.bytes_max, is_full);
         let mut room = None;
         if !look(&mut collector, state, limits, pace).await && Instant::now() < deadline {
             if is_once && state.partitions() > WAITING_DECODED_MAX {
@@ -255,7 +256,7 @@ async fn answer(
     mut collector: Collector<'_>,
     is_full: bool,
     pace: &mut Pace,
-) -> (Vec<FetchedTopic>, (Option<OwnedSemaphorePermit>, Vec<LiveNode>)) {
+) -> (Vec<FetchedTopic>, (Option<OwnedSemaphorePermit>, Vec<Reached>)) {
     let mut topics = Topics::default();
     if is_full {
         for (topic, index) in std::mem::take(&mut state.named) {
@@ -376,7 +377,7 @@ mod tests {
         assert_eq!(watch.partitions(), PARTITIONS as usize);
         assert!(pauses >= STEPS - 1, "watching: {pauses}");
 
-        let mut collector = Collector::new(&gateway, 1 << 20, true);
+        let mut collector = Collector::new(&gateway, false, 1 << 20, true);
         let ((), pauses) = counting_pauses(collector.look(&mut state, pace)).await;
         assert!(pauses >= STEPS - 1, "looking at them: {pauses}");
 

@@ -11,14 +11,13 @@ use base::{HashMap, Offset, PartitionId};
 use broker::{Bounds, Pace, Stored, batches_in};
 use bytes::Bytes;
 use kafka_protocol::error::ResponseError;
-use nodes::LiveNode;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::errors::Fault;
 use crate::fetch_response::FetchedPartition;
 use crate::fetch_sessions::{FetchState, Wanted};
 use crate::gateway::{FETCH_BUDGET_UNIT, Gateway};
-use crate::leaders::{Referrals, is_about_leader, not_leader};
+use crate::leaders::{Reached, Referrals, is_about_leader, not_leader};
 
 /// What a fetch may read when the node's budget for fetched bytes is used up: consumers that do
 /// not take their responses must not stop the others.
@@ -60,7 +59,12 @@ enum Look {
 }
 
 impl<'a> Collector<'a> {
-    pub(crate) fn new(gateway: &'a Gateway, bytes_max: usize, is_full: bool) -> Self {
+    pub(crate) fn new(
+        gateway: &'a Gateway,
+        encrypted: bool,
+        bytes_max: usize,
+        is_full: bool,
+    ) -> Self {
         Self {
             gateway,
             bytes_max,
@@ -69,7 +73,7 @@ impl<'a> Collector<'a> {
             failed: false,
             full: false,
             found: HashMap::default(),
-            referrals: Referrals::default(),
+            referrals: Referrals::new(encrypted),
             room: None,
         }
     }
@@ -274,7 +278,7 @@ impl<'a> Collector<'a> {
     }
 
     /// The room of what was read, and the nodes that partitions name as their leaders.
-    pub(crate) fn finish(self) -> (Option<OwnedSemaphorePermit>, Vec<LiveNode>) {
+    pub(crate) fn finish(self) -> (Option<OwnedSemaphorePermit>, Vec<Reached>) {
         (self.room, self.referrals.into_endpoints())
     }
 }

@@ -112,7 +112,7 @@ pub(crate) async fn metadata(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: MetadataRequest = request.decode()?;
-    let head = request.head;
+    let Request { head, session, .. } = request;
     // Before version 1 an empty list meant all topics; since then null does.
     let wanted = message.topics.filter(|topics| head.version > 0 || !topics.is_empty());
     let topic_operations =
@@ -135,7 +135,7 @@ pub(crate) async fn metadata(
             rows(gateway, wanted, create).await
         }
     };
-    let known = KnownLeaders::once_led(gateway).await;
+    let known = KnownLeaders::once_led(gateway, session.is_encrypted()).await;
     let brokers = known.live().iter().map(|node| {
         MetadataResponseBroker::default()
             .with_node_id(broker_id(node.id))
@@ -298,8 +298,8 @@ pub(crate) fn describe_cluster(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: DescribeClusterRequest = request.decode()?;
-    let head = request.head;
-    let known = KnownLeaders::now(gateway);
+    let Request { head, session, .. } = request;
+    let known = KnownLeaders::now(gateway, session.is_encrypted());
     let mut response = DescribeClusterResponse::default()
         .with_cluster_id(gateway.cluster_id())
         .with_controller_id(known.told(gateway.broker.catalog_leader()))
@@ -357,7 +357,7 @@ pub(crate) fn describe_topic_partitions(
         Some(cursor) => (cursor.topic_name.to_string(), cursor.partition_index.max(0) as u32),
         None => (String::new(), 0),
     };
-    let mut page = Page::new(gateway, limit);
+    let mut page = Page::new(gateway, request.session.is_encrypted(), limit);
     for (name, topic) in wanted.iter().filter(|(name, _)| *name >= first) {
         // The cursor's partition is that of the cursor's topic.
         let start = if *name == first { std::mem::take(&mut from) } else { 0 };
@@ -382,8 +382,8 @@ struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    fn new(gateway: &'a Gateway, limit: u32) -> Self {
-        let known = KnownLeaders::now(gateway);
+    fn new(gateway: &'a Gateway, encrypted: bool, limit: u32) -> Self {
+        let known = KnownLeaders::now(gateway, encrypted);
         let states = known.states();
         Self { gateway, known, states, left: limit, topics: Vec::new(), next: None }
     }

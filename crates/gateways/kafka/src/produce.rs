@@ -46,8 +46,8 @@ pub(crate) struct PendingProduce {
     topics: Vec<ProduceTopic>,
     slots: Vec<(i32, Slot)>,
     reply: AppendReply,
-    /// Knows other leaders; `None` where there are no other nodes.
-    referring: Option<Arc<Gateway>>,
+    /// Knows other leaders, and whether the client is told of encrypted ports; `None` where there are no other nodes.
+    referring: Option<(Arc<Gateway>, bool)>,
     /// Room in the producers' budget, until it is answered.
     _permit: Option<Permit>,
 }
@@ -75,7 +75,7 @@ pub(crate) async fn start(
     session: &Session,
     request: Request,
 ) -> Result<Started, RequestError> {
-    let Request { head, body, permit } = request;
+    let Request { head, body, permit, .. } = request;
     let (api, version) = (head.api, head.version);
     let produce = ProduceRequest::parse(version, body)
         .map_err(|malformed| RequestError::Malformed { api, version, malformed })?;
@@ -111,7 +111,8 @@ pub(crate) async fn start(
     let Checks { slots, batches, .. } = checks;
     let reply = gateway.broker.append(batches);
     let topics = produce.topics;
-    let referring = (!gateway.broker.is_alone()).then(|| Arc::clone(gateway));
+    let referring =
+        (!gateway.broker.is_alone()).then(|| (Arc::clone(gateway), session.is_encrypted()));
     let pending =
         PendingProduce { head, wants_answer, topics, slots, reply, referring, _permit: permit };
     Ok(Started::Produce(Box::new(pending)))
@@ -444,7 +445,9 @@ impl PendingProduce {
     ) -> Result<Option<Response>, SessionEnd> {
         if self.wants_answer {
             let leaders = match &self.referring {
-                Some(gateway) => produce_response::refer(gateway, &self.topics, &mut results),
+                Some((gateway, encrypted)) => {
+                    produce_response::refer(gateway, *encrypted, &self.topics, &mut results)
+                }
                 None => Vec::new(),
             };
             let response = produce_response::encode(&self.head, &self.topics, &results, &leaders);

@@ -8,15 +8,13 @@ use kafka_protocol::messages::alter_partition_reassignments_response::{
 };
 use kafka_protocol::messages::create_acls_response::AclCreationResult;
 use kafka_protocol::messages::delete_acls_response::DeleteAclsFilterResult;
-use kafka_protocol::messages::describe_user_scram_credentials_response::DescribeUserScramCredentialsResult;
 use kafka_protocol::messages::elect_leaders_response::{PartitionResult, ReplicaElectionResult};
 use kafka_protocol::messages::{
     AlterClientQuotasRequest, AlterClientQuotasResponse, AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse, ApiKey, CreateAclsRequest, CreateAclsResponse,
     DeleteAclsRequest, DeleteAclsResponse, DescribeAclsRequest, DescribeAclsResponse,
     DescribeClientQuotasRequest, DescribeClientQuotasResponse, DescribeTransactionsRequest,
-    DescribeTransactionsResponse, DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse, ElectLeadersRequest, ElectLeadersResponse,
+    DescribeTransactionsResponse, ElectLeadersRequest, ElectLeadersResponse,
     ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse, ListTransactionsRequest,
     ListTransactionsResponse, alter_client_quotas_response, describe_transactions_response,
 };
@@ -37,7 +35,6 @@ pub(crate) fn handle(gateway: &Gateway, request: Request) -> Result<Response, Re
         ApiKey::DeleteAcls => delete_acls(request),
         ApiKey::DescribeClientQuotas => describe_client_quotas(request),
         ApiKey::AlterClientQuotas => alter_client_quotas(request),
-        ApiKey::DescribeUserScramCredentials => describe_credentials(request),
         ApiKey::DescribeTransactions => describe_transactions(request),
         ApiKey::ListTransactions => list_transactions(request),
         ApiKey::ElectLeaders => elect_leaders(gateway, request),
@@ -101,25 +98,6 @@ fn alter_client_quotas(mut request: Request) -> Result<Response, RequestError> {
             .with_entity(entity.collect())
     });
     let response = AlterClientQuotasResponse::default().with_entries(entries.collect());
-    Response::encode(&request.head, &response)
-}
-
-/// There are no users with credentials.
-fn describe_credentials(mut request: Request) -> Result<Response, RequestError> {
-    let message: DescribeUserScramCredentialsRequest = request.decode()?;
-    let results = message.users.unwrap_or_default().into_iter().map(|user| {
-        let fault = Fault::new(
-            ResponseError::ResourceNotFound,
-            format!("there is no user {:?} with credentials", user.name.as_str()),
-        );
-        DescribeUserScramCredentialsResult::default()
-            .with_user(user.name)
-            .with_error_code(fault.code())
-            .with_error_message(fault.message_bytes())
-    });
-    let response = DescribeUserScramCredentialsResponse::default()
-        .with_error_message(None)
-        .with_results(results.collect());
     Response::encode(&request.head, &response)
 }
 

@@ -49,7 +49,7 @@ impl fmt::Display for InWords {
             ClientError::Closed { address, api } => write!(
                 f,
                 "{address} closed the connection before it answered {api:?}; its log says why, \
-                 unless it was stopped"
+                 unless it was stopped. If it wants a log-in: --login and --password-file"
             ),
             ClientError::Unreadable { address, api, reason } => write!(
                 f,
@@ -125,6 +125,10 @@ fn is_a_users(code: ResponseError) -> bool {
             | InvalidTimestamp
             | PolicyViolation
             | ClusterAuthorizationFailed
+            | TopicAuthorizationFailed
+            | GroupAuthorizationFailed
+            | SaslAuthenticationFailed
+            | UnsupportedSaslMechanism
             | GroupIdNotFound
             | NonEmptyGroup
             | GroupSubscribedToTopic

@@ -4,6 +4,7 @@
 
 mod administration;
 mod connections;
+mod documentation;
 mod failure;
 mod full_disk;
 mod groups;
@@ -14,5 +15,6 @@ mod mistakes;
 mod operators;
 mod queues;
 mod records;
+mod security;
 mod shards;
 mod topics;

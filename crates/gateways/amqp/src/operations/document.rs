@@ -33,9 +33,17 @@ pub enum Operation {
         name: String,
         /// By [`access::hash_password`]: the password itself stays where it is.
         password_hash: String,
+        /// As [`access::Verifiers`] has them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        scram: Vec<String>,
     },
     /// Answers [`Done`].
-    SetPassword { name: String, password_hash: String },
+    SetPassword {
+        name: String,
+        password_hash: String,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        scram: Vec<String>,
+    },
     /// By name, after the given one. Answers [`UserPage`].
     ListUsers { after: Option<String> },
     /// Its connections are closed. Answers [`Done`].

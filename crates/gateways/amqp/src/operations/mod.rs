@@ -9,7 +9,7 @@
 
 pub mod document;
 
-use access::{UserError, Users};
+use access::{UserError, Users, Verifiers};
 use base::limits::{OPERATION_PAGE_BYTES_MAX, OPERATION_RECORDS_MAX};
 use broker::operations::{OperationAnswer, OperationError, OperationFamily};
 use documents::StoreError;
@@ -33,7 +33,8 @@ const POLICY_NAME_BYTES_MAX: usize = 255;
 /// Carries operations out.
 #[derive(Debug)]
 pub struct Administration {
-    topology: Topology,
+    /// `None`: a member of a cluster, where AMQP is not offered.
+    topology: Option<Topology>,
     users: Users,
 }
 
@@ -56,14 +57,20 @@ impl OperationFamily for Administration {
 type Answer = Result<Vec<u8>, OperationError>;
 
 impl Administration {
-    pub fn new(topology: Topology, users: Users) -> Self {
+    /// Without a topology there are users, and no vhosts.
+    pub fn new(topology: Option<Topology>, users: Users) -> Self {
         Self { topology, users }
+    }
+
+    fn topology(&self) -> Result<&Topology, OperationError> {
+        let none = || OperationError::Invalid("AMQP is not offered in a cluster yet".into());
+        self.topology.as_ref().ok_or_else(none)
     }
 
     async fn answer(&self, operation: Operation) -> Answer {
         match operation {
             Operation::AddVhost { name } => document(self.add_vhost(&name).await?),
-            Operation::ListVhosts { after } => document(self.list_vhosts(after.as_deref())),
+            Operation::ListVhosts { after } => document(self.list_vhosts(after.as_deref())?),
             Operation::DeleteVhost { name } => document(self.delete_vhost(&name).await?),
             Operation::SetPolicy { vhost, name, policy } => {
                 document(self.set_policy(&vhost, &name, policy).await?)
@@ -74,11 +81,13 @@ impl Administration {
             Operation::ClearPolicy { vhost, name } => {
                 document(self.clear_policy(&vhost, &name).await?)
             }
-            Operation::AddUser { name, password_hash } => {
-                done(self.users.add(&name, password_hash).await)
+            Operation::AddUser { name, password_hash, scram } => {
+                let verifiers = Verifiers { password_hash: Some(password_hash), scram };
+                done(self.users.add(&name, verifiers).await)
             }
-            Operation::SetPassword { name, password_hash } => {
-                done(self.users.set_password(&name, password_hash).await)
+            Operation::SetPassword { name, password_hash, scram } => {
+                let verifiers = Verifiers { password_hash: Some(password_hash), scram };
+                done(self.users.set_password(&name, verifiers).await)
             }
             Operation::ListUsers { after } => document(self.list_users(after.as_deref())),
             Operation::DeleteUser { name } => done(self.users.delete(&name).await),
@@ -93,8 +102,8 @@ impl Administration {
 
     async fn add_vhost(&self, name: &str) -> Result<Made, OperationError> {
         check_name("vhost", name, VHOST_NAME_BYTES_MAX)?;
-        let created = self.topology.vhost(name).is_none();
-        self.topology.create_vhost(name).await.map_err(failed)?;
+        let created = self.topology()?.vhost(name).is_none();
+        self.topology()?.create_vhost(name).await.map_err(failed)?;
         Ok(Made { created })
     }
 
@@ -102,15 +111,15 @@ impl Administration {
         if name == DEFAULT_VHOST {
             return Err(OperationError::Invalid("the default vhost / cannot be deleted".into()));
         }
-        if !self.topology.delete_vhost(name).await.map_err(not_deleted)? {
+        if !self.topology()?.delete_vhost(name).await.map_err(not_deleted)? {
             return Err(no_vhost(name));
         }
         self.users.forget_virtual_host(name).await.map_err(refused_user)?;
         Ok(Done {})
     }
 
-    fn list_vhosts(&self, after: Option<&str>) -> VhostPage {
-        let vhosts = self.topology.vhosts();
+    fn list_vhosts(&self, after: Option<&str>) -> Result<VhostPage, OperationError> {
+        let vhosts = self.topology()?.vhosts();
         let rest = vhosts.iter().filter(|vhost| after.is_none_or(|after| vhost.name() > after));
         let (vhosts, more) = page(rest.map(|vhost| VhostSummary {
             name: vhost.name().to_owned(),
@@ -118,11 +127,11 @@ impl Administration {
             exchanges: vhost.exchanges().len() as u64,
             policies: vhost.policies(PolicyScope::User).len() as u64,
         }));
-        VhostPage { vhosts, more }
+        Ok(VhostPage { vhosts, more })
     }
 
     async fn vhost(&self, name: &str) -> Result<VirtualHost, OperationError> {
-        let found = self.topology.look_for_vhost(name).await.map_err(failed)?;
+        let found = self.topology()?.look_for_vhost(name).await.map_err(failed)?;
         found.ok_or_else(|| no_vhost(name))
     }
 
@@ -166,7 +175,7 @@ impl Administration {
     ) -> Result<PolicyPage, OperationError> {
         let vhosts = match vhost {
             Some(name) => vec![self.vhost(name).await?],
-            None => self.topology.vhosts(),
+            None => self.topology()?.vhosts(),
         };
         let mut found = Vec::new();
         for vhost in &vhosts {

@@ -20,7 +20,6 @@ use kafka_protocol::messages::{
     ListGroupsResponse,
 };
 use kafka_protocol::protocol::StrBytes;
-use nodes::LiveNode;
 
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
@@ -32,7 +31,7 @@ use crate::groups::committed::{
 use crate::groups::share_offset_requests::delete_part;
 use crate::groups::share_requests::group_not_found;
 use crate::groups::text::own;
-use crate::leaders::{NO_NODE, broker_id, host_of, port_of};
+use crate::leaders::{NO_NODE, Reached, broker_id, host_of, port_of, reached_node};
 use crate::list_response::ListWriter;
 use crate::no_transactions::no_transactions_for;
 use crate::request::{Request, RequestError};
@@ -102,10 +101,10 @@ fn find_one(
     key_type: i8,
     key: &str,
     version: i16,
-) -> Result<LiveNode, Fault> {
+) -> Result<Reached, Fault> {
     let group = check_key(session, key_type, key, version)?;
     let leader = gateway.broker.coordinator(group);
-    let found = leader.and_then(|leader| gateway.options.nodes.get(leader));
+    let found = leader.and_then(|leader| reached_node(gateway, leader, session.is_encrypted()));
     found.ok_or_else(|| {
         let reason = match leader {
             Some(leader) => format!("broker {leader} coordinates the group and is not connected"),

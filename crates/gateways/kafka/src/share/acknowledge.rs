@@ -59,7 +59,7 @@ async fn acknowledge(
         session.end_share_session(gateway, &key);
     }
     let mut topics: BTreeMap<Uuid, Vec<PartitionOutcome>> = BTreeMap::new();
-    let mut referrals = Referrals::default();
+    let mut referrals = Referrals::new(session.is_encrypted());
     for (partition, fault) in message.partitions.iter().zip(outcomes) {
         let (topic, index) = (partition.topic, partition.index);
         let elsewhere = fault.as_ref().is_some_and(|fault| is_about_leader(fault.code()));

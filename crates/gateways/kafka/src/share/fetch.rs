@@ -89,7 +89,7 @@ async fn fetch(
     for (partition, fault) in acknowledged.iter().zip(faults) {
         answers.partition(partition.topic, partition.index).acknowledge_fault = fault;
     }
-    let leaders = answers.refer(gateway);
+    let leaders = answers.refer(gateway, session.is_encrypted());
     Ok((ShareFetched { fault: None, lock_ms, topics: answers.into_topics(), leaders }, room))
 }
 

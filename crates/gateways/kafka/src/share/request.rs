@@ -296,7 +296,7 @@ mod tests {
 
     fn request(api: ApiKey, version: i16, body: BytesMut) -> Request {
         let head = RequestHead { api, version, correlation: 1, client_id: None };
-        Request { head, body, permit: None }
+        Request { head, body, permit: None, session: crate::gateway::Session::of_nobody() }
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod groups;
 mod harness;
 mod large_answers;
 mod log_offsets;
+mod login;
 mod operations;
 mod packed;
 mod produce;

@@ -78,7 +78,7 @@ impl Node {
             stopping,
         );
         let serving = tokio::spawn(serving);
-        let administration = Administration::new(topology, users);
+        let administration = Administration::new(Some(topology), users);
         Self { broker, administration, address, stop, serving }
     }
 
