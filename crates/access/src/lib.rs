@@ -11,16 +11,21 @@
 //! * [`proof`]: the same by SCRAM; `failures`: log-ins that failed
 //! * [`credentials`]: what is kept for SCRAM, listed and changed
 //! * [`password`], `secret`: what is kept of a password
-//! * `store`: the documents of users
+//! * [`acl`], [`authorizer`]: Kafka's access lists, and what somebody may do by all that there is
+//! * `store`, `rules`: the documents of users, and of rules; `following`: memory goes after them
 
 mod account;
+pub mod acl;
+pub mod authorizer;
 pub mod credentials;
 mod failures;
+mod following;
 pub mod login;
 pub mod password;
 pub mod permissions;
 pub mod principal;
 pub mod proof;
+mod rules;
 pub mod sasl;
 mod secret;
 mod store;
@@ -29,6 +34,7 @@ pub mod users;
 #[cfg(test)]
 mod tests;
 
+pub use authorizer::{Decision, Rights};
 pub use credentials::ScramCredential;
 pub use login::{Credentials, LoginError};
 pub use password::{PasswordError, hash_password, is_same};

@@ -27,9 +27,9 @@ impl Principal {
         Self::new(OPERATOR, users)
     }
 
-    /// Whether it may do everything, on whatever port: the operator, and those whom the node's settings name.
+    /// Whether it may do everything by Kafka: the operator, and those whom the node's settings name.
     pub fn is_super(&self) -> bool {
-        &*self.name == OPERATOR || self.users.of_settings(&self.name).is_some()
+        &*self.name == OPERATOR || self.users.is_super(&self.name)
     }
 
     /// Whether the user is still there.

@@ -464,6 +464,8 @@ pub const AMQP_POSTED_MAX: usize = 1_024;
 /// Users that were made by commands.
 pub const AMQP_USERS_MAX: usize = 10_000;
 pub const AMQP_PASSWORD_BYTES_MAX: usize = 1_024;
+/// Rules about who may do what: all are one document.
+pub const ACCESS_RULES_MAX: usize = 4_000;
 /// Addresses and names of which it is known that their log-ins failed.
 pub const LOGIN_FAILURES_KEPT_MAX: usize = 10_000;
 /// A client of Kafka that must log in does so within this time.

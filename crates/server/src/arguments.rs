@@ -3,6 +3,7 @@
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::commands::acl::{AccessArguments, AclArguments};
 use crate::commands::connection::ConnectionArguments;
 use crate::commands::consume::ConsumeArguments;
 use crate::commands::dead_letter::DeadLetterArguments;
@@ -56,6 +57,10 @@ pub(crate) enum Command {
     Policy(PolicyArguments),
     /// Users: add, list and delete them, set passwords and permissions
     User(UserArguments),
+    /// Rules about who may do what by Kafka's protocol: add, list and remove them
+    Acl(AclArguments),
+    /// Say why somebody may do something, or not
+    Access(AccessArguments),
     /// Certificates to try encryption with
     Tls(TlsArguments),
     /// Look into a journal on disk, without a broker

@@ -34,7 +34,7 @@ use clap::{CommandFactory, Parser};
 
 use crate::arguments::{Arguments, Command, Completion};
 use crate::commands::{
-    CommandError, connection, consume, dead_letter, group, journal, policy, produce, queue,
+    CommandError, acl, connection, consume, dead_letter, group, journal, policy, produce, queue,
     schedule, shard, tls, topic, user, vhost,
 };
 
@@ -60,6 +60,8 @@ fn main() -> ExitCode {
         Command::Vhost(arguments) => commands::run(vhost::run(arguments)),
         Command::Policy(arguments) => commands::run(policy::run(arguments)),
         Command::User(arguments) => commands::run(user::run(arguments)),
+        Command::Acl(arguments) => commands::run(acl::run(arguments)),
+        Command::Access(arguments) => commands::run(acl::run_access(arguments)),
         Command::Tls(arguments) => tls::run(arguments),
         Command::Journal(arguments) => journal::run(&arguments),
         Command::Completion(completion) => complete(&completion),

@@ -31,6 +31,7 @@ pub(crate) struct SaidOfSecurity {
     pub(crate) insecure: Option<bool>,
     pub(crate) admin_user: Option<String>,
     pub(crate) admin_password_file: Option<PathBuf>,
+    pub(crate) super_users: Option<Vec<String>>,
     pub(crate) allow_plaintext_auth: Option<bool>,
     pub(crate) session_max: Option<String>,
 }
@@ -41,6 +42,7 @@ pub(crate) struct SecuritySettings {
     /// Ports beyond loopback may be open to everybody.
     pub(crate) insecure: bool,
     pub(crate) admin: Option<SettingsUser>,
+    pub(crate) super_users: Vec<String>,
     pub(crate) plaintext: bool,
     pub(crate) session_max: Option<Duration>,
 }
@@ -72,6 +74,7 @@ impl SecuritySettings {
             auth: said.auth.unwrap_or_default(),
             insecure: said.insecure.unwrap_or(false),
             admin: admin(said.admin_user, said.admin_password_file)?,
+            super_users: said.super_users.unwrap_or_default(),
             plaintext: said.allow_plaintext_auth.unwrap_or(false),
             session_max: session_max.transpose()?,
         })

@@ -166,6 +166,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     options.login =
         settings.security.logins(&listeners.bound, users.has_any(), cluster.is_some())?;
     tell_of_logins(&settings, &options);
+    users.name_super_users(settings.security.super_users.clone());
     options.users = Some(users.clone());
     let token =
         operator_token::of(&settings.data, broker.entropy()).map_err(ServeError::OperatorToken)?;

@@ -79,6 +79,9 @@ pub(crate) struct Said {
     /// File with that user's password in its first line
     #[arg(long, value_name = "FILE", env = "POSTROAD_ADMIN_PASSWORD_FILE")]
     admin_password_file: Option<PathBuf>,
+    /// A user who may do everything by Kafka, whom commands made; may be given several times
+    #[arg(long, value_name = "NAME", env = "POSTROAD_SUPER_USER", value_delimiter = ' ')]
+    super_user: Option<Vec<String>>,
     /// Take passwords from other machines on ports that do not encrypt, where anybody on the way reads them
     #[arg(long, value_name = "BOOL", env = "POSTROAD_ALLOW_PLAINTEXT_AUTH", num_args = 0..=1, default_missing_value = "true")]
     allow_plaintext_auth: Option<bool>,
@@ -227,6 +230,7 @@ impl Settings {
                 insecure: said.insecure,
                 admin_user: said.admin_user,
                 admin_password_file: said.admin_password_file,
+                super_users: said.super_user,
                 allow_plaintext_auth: said.allow_plaintext_auth,
                 session_max: said.session_max,
             })?,
@@ -291,6 +295,7 @@ impl Said {
             insecure: self.insecure.or(other.insecure),
             admin_user: self.admin_user.or(other.admin_user),
             admin_password_file: self.admin_password_file.or(other.admin_password_file),
+            super_user: self.super_user.or(other.super_user),
             allow_plaintext_auth: self.allow_plaintext_auth.or(other.allow_plaintext_auth),
             session_max: self.session_max.or(other.session_max),
             amqp_user: self.amqp_user.or(other.amqp_user),

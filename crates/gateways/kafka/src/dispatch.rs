@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use kafka_protocol::messages::ApiKey;
 
+use crate::authorization::Asker;
 use crate::frames::Frame;
 use crate::gateway::{Gateway, Session};
 use crate::groups::streams_requests;
@@ -15,7 +16,7 @@ use crate::request::{Preamble, Request, RequestError};
 use crate::response::Response;
 use crate::session::SessionEnd;
 use crate::{
-    config_describe, configs, fetch, groups, log_dirs, login, metadata, offsets, operations,
+    acls, config_describe, configs, fetch, groups, log_dirs, login, metadata, offsets, operations,
     producers, quorum, refused, scram_credentials, share, topics, versions,
 };
 
@@ -81,7 +82,8 @@ pub(crate) async fn start(
         let (min, max) = (*range.start(), *range.end());
         return Err(RequestError::UnsupportedVersion { api, version: preamble.version, min, max });
     }
-    let request = Request::parse(api, &preamble, frame, Arc::clone(session))?;
+    let asker = Asker::of(gateway, session, api).ok_or(RequestError::UnknownApi(api as i16))?;
+    let request = Request::parse(api, &preamble, frame, Arc::clone(session), asker)?;
     match api {
         ApiKey::Produce => crate::produce::start(gateway, session, request).await,
         ApiKey::ApiVersions => versions::answer(session, request).map(Started::Answered),
@@ -133,10 +135,10 @@ async fn handle(
         ApiKey::DescribeLogDirs => log_dirs::describe(&gateway, request).await,
         ApiKey::DescribeUserScramCredentials => scram_credentials::describe(&gateway, request),
         ApiKey::AlterUserScramCredentials => scram_credentials::alter(&gateway, request).await,
-        ApiKey::DescribeAcls
-        | ApiKey::CreateAcls
-        | ApiKey::DeleteAcls
-        | ApiKey::DescribeClientQuotas
+        ApiKey::DescribeAcls => acls::describe(&gateway, request),
+        ApiKey::CreateAcls => acls::create(&gateway, request).await,
+        ApiKey::DeleteAcls => acls::delete(&gateway, request).await,
+        ApiKey::DescribeClientQuotas
         | ApiKey::AlterClientQuotas
         | ApiKey::DescribeTransactions
         | ApiKey::ListTransactions

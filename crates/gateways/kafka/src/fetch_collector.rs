@@ -7,12 +7,13 @@
 
 use std::sync::Arc;
 
-use base::{HashMap, Offset, PartitionId};
+use base::{HashMap, Offset, PartitionId, TopicId};
 use broker::{Bounds, Pace, Stored, batches_in};
 use bytes::Bytes;
 use kafka_protocol::error::ResponseError;
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::authorization::{Asker, topic_refused};
 use crate::errors::Fault;
 use crate::fetch_response::FetchedPartition;
 use crate::fetch_sessions::{FetchState, Wanted};
@@ -34,6 +35,9 @@ pub(crate) struct Collector<'a> {
     full: bool,
     found: HashMap<PartitionId, Found>,
     referrals: Referrals,
+    asker: &'a Asker,
+    /// Of the topics that were looked at.
+    may_read: HashMap<TopicId, bool>,
     room: Option<OwnedSemaphorePermit>,
 }
 
@@ -62,11 +66,14 @@ impl<'a> Collector<'a> {
     pub(crate) fn new(
         gateway: &'a Gateway,
         encrypted: bool,
+        asker: &'a Asker,
         bytes_max: usize,
         is_full: bool,
     ) -> Self {
         Self {
             gateway,
+            asker,
+            may_read: HashMap::default(),
             bytes_max,
             is_full,
             bytes: 0,
@@ -120,7 +127,26 @@ impl<'a> Collector<'a> {
         }
     }
 
+    pub(crate) fn asker(&self) -> &'a Asker {
+        self.asker
+    }
+
+    /// A topic that is gone may be read: that there is nothing is found out then.
+    fn may_read(&mut self, topic: TopicId) -> bool {
+        if self.asker.may_everything() {
+            return true;
+        }
+        let (gateway, asker) = (self.gateway, self.asker);
+        *self.may_read.entry(topic).or_insert_with(|| {
+            let catalog = gateway.broker.catalog();
+            catalog.topic(topic).is_none_or(|topic| asker.may_topic(topic.name()))
+        })
+    }
+
     async fn look_at(&mut self, partition: PartitionId, wanted: &Wanted) -> Look {
+        if !self.may_read(partition.topic) {
+            return self.fail(partition, NOWHERE, topic_refused());
+        }
         if !self.gateway.broker.leads(partition) && self.exists(partition) {
             return self.fail(partition, NOWHERE, not_leader());
         }

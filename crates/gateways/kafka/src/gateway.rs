@@ -15,6 +15,7 @@ use base::limits::{
     PACKED_BYTES_IN_FLIGHT_MAX, REQUEST_BYTES_IN_FLIGHT_MAX,
 };
 
+use crate::authorization::HeldRights;
 use crate::fetch_sessions::{FetchSessions, OwnSessions};
 use crate::groups::Groups;
 use crate::leader_watch::{Changes, LeaderWatch};
@@ -125,6 +126,7 @@ pub(crate) struct Session {
     pub(crate) fetch_sessions: OwnSessions,
     pub(crate) share_sessions: OwnShareSessions,
     pub(crate) login: Login,
+    pub(crate) rights: HeldRights,
     encrypted: bool,
     slow_checks: AtomicBool,
 }
@@ -135,6 +137,7 @@ impl Session {
         Self {
             connection,
             login: Login::new(login_is_required),
+            rights: HeldRights::default(),
             encrypted,
             fetch_sessions: OwnSessions::default(),
             share_sessions: OwnShareSessions::default(),

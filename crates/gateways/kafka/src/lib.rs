@@ -4,6 +4,7 @@
 //!
 //! * `listener`: accepts connections, bounds their number, sees them out
 //! * `session`, `frames`: one connection: requests in, responses out in order
+//! * `authorization`: what it may do; `acls`: the rules about that, listed and changed
 //! * `login`: who a client is; `scram_credentials`: what is kept for that, listed and changed
 //! * `request`, `response`, `wire`: frames as messages, and back
 //! * `dispatch`, `versions`: who handles what, and in which versions
@@ -21,6 +22,8 @@
 //! * `topic_ref`: how requests name topics
 //! * `errors`: from what went wrong to Kafka's error codes
 
+mod acls;
+mod authorization;
 mod config_describe;
 mod configs;
 mod dispatch;

@@ -24,6 +24,7 @@ use base::limits::{
 };
 use base::{PartitionId, TopicId};
 
+use crate::authorization::Asker;
 use crate::dispatch::Started;
 use crate::errors::{Fault, refused_records};
 use crate::gateway::{Gateway, Session};
@@ -75,12 +76,12 @@ pub(crate) async fn start(
     session: &Session,
     request: Request,
 ) -> Result<Started, RequestError> {
-    let Request { head, body, permit, .. } = request;
+    let Request { head, body, permit, asker, .. } = request;
     let (api, version) = (head.api, head.version);
     let produce = ProduceRequest::parse(version, body)
         .map_err(|malformed| RequestError::Malformed { api, version, malformed })?;
     let wants_answer = produce.acks != 0;
-    let topics = resolve(gateway, &produce.topics);
+    let topics = resolve(gateway, &asker, &produce.topics);
     let configs = topics.iter().filter_map(|(_, topic)| Some(&*topic.as_ref().ok()?.config));
     let replicas = produce_replicas::asked(gateway, configs);
     let mut checks = Checks {
@@ -257,10 +258,14 @@ struct Resolved {
 }
 
 /// All of a request's topics under one lock, each with the number of its partitions.
-fn resolve(gateway: &Gateway, topics: &[ProduceTopic]) -> Vec<(usize, Result<Resolved, Fault>)> {
+fn resolve(
+    gateway: &Gateway,
+    asker: &Asker,
+    topics: &[ProduceTopic],
+) -> Vec<(usize, Result<Resolved, Fault>)> {
     let catalog = gateway.broker.catalog();
     let find = |topic: &ProduceTopic| {
-        let found = topic.topic.find(&catalog).ok_or_else(|| topic.topic.unknown());
+        let found = topic.topic.find_for(asker, &catalog);
         let resolved = found.map(|found| Resolved {
             id: found.id(),
             partitions: found.partition_count(),

@@ -25,6 +25,10 @@ const METADATA_TOPIC: &str = "__cluster_metadata";
 pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
     let message: DescribeQuorumRequest = request.decode()?;
     let version = request.head.version;
+    if let Err(fault) = request.asker.cluster() {
+        let refused = DescribeQuorumResponse::default().with_error_code(fault.code());
+        return Response::encode(&request.head, &refused.with_error_message(None));
+    }
     let topics = message.topics.into_iter().map(|topic| {
         let of_metadata = topic.topic_name.as_str() == METADATA_TOPIC;
         let partitions = topic.partitions.iter().map(|partition| {
@@ -87,7 +91,9 @@ fn node(node: &Reached) -> Node {
 pub(crate) fn update_features(mut request: Request) -> Result<Response, RequestError> {
     let message: UpdateFeaturesRequest = request.decode()?;
     let version = request.head.version;
-    let refused = message.feature_updates.iter().find_map(|update| check(update).err());
+    let refused = request.asker.cluster().err();
+    let refused =
+        refused.or_else(|| message.feature_updates.iter().find_map(|update| check(update).err()));
     let mut response = UpdateFeaturesResponse::default().with_error_message(None);
     if let Some(fault) = &refused {
         response = response.with_error_code(fault.code()).with_error_message(fault.message_bytes());

@@ -8,6 +8,7 @@ use kafka_protocol::messages::ApiKey;
 use kafka_protocol::protocol::{Request as RequestMessage, StrBytes};
 use thiserror::Error;
 
+use crate::authorization::Asker;
 use crate::frames::Frame;
 use crate::gateway::Session;
 use crate::groups::streams_requests::StreamsError;
@@ -32,6 +33,8 @@ pub(crate) struct Request {
     pub(crate) permit: Option<Permit>,
     /// Who asks.
     pub(crate) session: Arc<Session>,
+    /// What it may do, and what this takes.
+    pub(crate) asker: Asker,
 }
 
 /// Why a request cannot be answered. The protocol has no response for it: the connection closes,
@@ -89,6 +92,7 @@ impl Request {
         preamble: &Preamble,
         frame: Frame,
         session: Arc<Session>,
+        asker: Asker,
     ) -> Result<Self, RequestError> {
         let Frame { mut bytes, permit, .. } = frame;
         let (client_id, header_len) =
@@ -100,7 +104,7 @@ impl Request {
             client_id,
         };
         let body = bytes.split_off(header_len);
-        Ok(Self { head, body, permit, session })
+        Ok(Self { head, body, permit, session, asker })
     }
 
     fn rest_of_header(

@@ -19,7 +19,7 @@ use kafka_protocol::protocol::StrBytes;
 use scram::{Hash, Verifier};
 
 use crate::errors::Fault;
-use crate::gateway::{Gateway, Session};
+use crate::gateway::Gateway;
 use crate::operations;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
@@ -40,9 +40,17 @@ fn number_of(hash: Hash) -> i8 {
     }
 }
 
+/// Whether whoever asks may look after users: by its rights, or where nobody logs in from this machine.
+pub(crate) fn check(gateway: &Gateway, request: &Request) -> Result<(), Fault> {
+    match request.session.login.principal() {
+        Some(_) => request.asker.cluster(),
+        None => operations::access::check(gateway, &request.session, None, None),
+    }
+}
+
 /// The users, for somebody who may change them.
-fn users<'a>(gateway: &'a Gateway, session: &Session) -> Result<&'a Users, Fault> {
-    operations::access::check(session, None, None)?;
+fn users<'a>(gateway: &'a Gateway, request: &Request) -> Result<&'a Users, Fault> {
+    check(gateway, request)?;
     let none = || Fault::new(ResponseError::SecurityDisabled, "this broker has no users");
     gateway.options.users.as_ref().ok_or_else(none)
 }
@@ -50,7 +58,7 @@ fn users<'a>(gateway: &'a Gateway, session: &Session) -> Result<&'a Users, Fault
 pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
     let message: DescribeUserScramCredentialsRequest = request.decode()?;
     let response = DescribeUserScramCredentialsResponse::default().with_error_message(None);
-    if let Err(fault) = operations::access::check(&request.session, None, None) {
+    if let Err(fault) = check(gateway, &request) {
         // Said of each user, too, as Kafka does: librdkafka does not bear an answer without them.
         let results = message.users.unwrap_or_default().into_iter().map(|user| {
             DescribeUserScramCredentialsResult::default()
@@ -148,7 +156,7 @@ pub(crate) async fn alter(
     let mut results = Vec::with_capacity(names.len());
     for name in names {
         // All that is said of a user holds, or nothing of it.
-        let changed = match users(gateway, &request.session) {
+        let changed = match users(gateway, &request) {
             Ok(users) => match changes(&name, &message.deletions, &message.upsertions) {
                 Ok(changes) => change(users, &name, changes).await,
                 Err(fault) => Err(fault),

@@ -4,6 +4,7 @@
 //! ends with 0 when that went well, with 1 when the user can put it right, and with 2 when
 //! the server cannot be reached or fails.
 
+pub(crate) mod acl;
 mod amqp;
 mod broker;
 pub(crate) mod connection;

@@ -113,7 +113,39 @@ fn the_token_of_the_data_directory_is_a_log_in_on_this_machine() {
     // Somebody without rights to that does not operate.
     let mut app = safe.tls(&["user", "list", "--login", "app"]);
     app.env("POSTROAD_PASSWORD", "secret");
-    run(app, b"").fails(1, &["may do everything"]);
+    run(app, b"").fails(1, &["may alter the cluster"]);
+}
+
+#[test]
+fn rules_say_what_somebody_may_do_and_a_command_says_why() {
+    let safe = Safe::start();
+    safe.broker.run(&["user", "add", "app", "secret"]).ok();
+    safe.broker.run(&["topic", "create", "orders"]).ok();
+    let as_app = |arguments: &[&str]| {
+        let mut command = safe.tls(arguments);
+        command.args(["--login", "app"]).env("POSTROAD_PASSWORD", "secret");
+        run(command, b"one\n")
+    };
+    as_app(&["produce", "orders"]).fails(1, &["may not do that to the topic"]);
+    let explain = ["access", "explain", "app", "write", "topic", "orders.eu"];
+    assert_eq!(safe.broker.run(&explain).ok(), "not allowed: nothing allows it\n");
+    safe.broker.run(&["acl", "add", "app", "write", "topic", "orders", "--prefixed"]).ok();
+    as_app(&["produce", "orders"]).ok();
+    let why = safe.broker.run(&explain).ok();
+    assert!(why.starts_with("allowed: the rule: allow User:app write of prefixed topic"), "{why}");
+    let listed = "USER  VERDICT  ACTION  RESOURCE  NAME    PATTERN   FROM\n\
+                  app   allow    write   topic     orders  prefixed  *\n";
+    assert_eq!(safe.broker.run(&["acl", "list"]).ok(), listed);
+    as_app(&["acl", "list"]).fails(1, &["may not do that to the cluster"]);
+    safe.broker.run(&["acl", "remove"]).fails(1, &["--all"]);
+    assert_eq!(safe.broker.run(&["acl", "remove", "--user", "app"]).ok(), "removed 1 rules\n");
+    as_app(&["produce", "orders"]).fails(1, &["may not do that to the topic"]);
+    // RabbitMQ's permissions are of topics, too.
+    safe.broker.run(&["user", "allow", "app", "", "^orders$", ""]).ok();
+    as_app(&["produce", "orders"]).ok();
+    let why = safe.broker.run(&["access", "explain", "root", "alter", "cluster"]).ok();
+    assert_eq!(why, "allowed: it may do everything\n");
+    safe.broker.run(&["acl", "add", "app", "fly", "topic", "t"]).fails(2, &["it is one of"]);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use topology::{
 };
 
 use document::{
-    Done, Made, NamedPolicy, Operation, PolicyPage, UserPage, UserSummary, VhostPage,
+    Done, Explained, Made, NamedPolicy, Operation, PolicyPage, UserPage, UserSummary, VhostPage,
     VhostPermissions, VhostSummary,
 };
 
@@ -93,6 +93,12 @@ impl Administration {
             Operation::DeleteUser { name } => done(self.users.delete(&name).await),
             Operation::Allow { user, vhost, permissions } => {
                 done(self.users.allow(&user, &vhost, permissions).await)
+            }
+            Operation::Explain { user, host, action, resource, name } => {
+                let explained = self.users.explain(&user, host, action, resource, &name);
+                let (allowed, why) = explained
+                    .ok_or_else(|| OperationError::NotFound(format!("there is no user {user}")))?;
+                document(Explained { allowed, why })
             }
             Operation::Deny { user, vhost } => done(self.users.deny(&user, &vhost).await),
         }
@@ -240,7 +246,8 @@ fn in_words(operation: &Operation) -> Option<String> {
         }
         Operation::ListVhosts { .. }
         | Operation::ListPolicies { .. }
-        | Operation::ListUsers { .. } => return None,
+        | Operation::ListUsers { .. }
+        | Operation::Explain { .. } => return None,
     })
 }
 

@@ -1,29 +1,32 @@
 //! Who may ask for operations.
 //!
-//! Somebody who is logged in may if it may do everything. Where nobody has to log in, everybody on loopback may, as
+//! Somebody who is logged in may if it may alter the cluster. Where nobody has to log in, everybody on loopback may, as
 //! RabbitMQ's guest: who has a shell on the machine has its files too. From elsewhere an operator must know a token, which the server keeps in a file that only its own
 //! user reads.
 
 use std::net::IpAddr;
 
-use ::access::{Principal, is_same};
+use ::access::is_same;
 use kafka_protocol::error::ResponseError;
 
+use crate::authorization::may_operate;
 use crate::errors::Fault;
-use crate::gateway::Session;
+use crate::gateway::{Gateway, Session};
 
 /// Whether somebody may ask for operations who gives this token, if any, where this one is expected, if any.
 pub(crate) fn check(
+    gateway: &Gateway,
     session: &Session,
     given: Option<&str>,
     expected: Option<&str>,
 ) -> Result<(), Fault> {
-    check_of(session.connection.peer().ip(), session.login.principal(), given, expected)
+    let may = session.login.principal().map(|_| may_operate(gateway, session));
+    check_of(session.connection.peer().ip(), may, given, expected)
 }
 
 fn check_of(
     peer: IpAddr,
-    principal: Option<&Principal>,
+    may: Option<bool>,
     given: Option<&str>,
     expected: Option<&str>,
 ) -> Result<(), Fault> {
@@ -31,9 +34,9 @@ fn check_of(
     match (given, expected) {
         (Some(given), Some(expected)) if is_same(given, expected) => Ok(()),
         (Some(_), _) => Err(refused("the operators' token is not this server's")),
-        (None, _) if principal.is_some_and(Principal::is_super) => Ok(()),
-        (None, _) if principal.is_some() => {
-            Err(refused("operations need a user who may do everything"))
+        (None, _) if may == Some(true) => Ok(()),
+        (None, _) if may.is_some() => {
+            Err(refused("operations need a user who may alter the cluster"))
         }
         (None, _) if peer.to_canonical().is_loopback() => Ok(()),
         (None, _) => Err(refused("from another machine, operations need the operators' token")),

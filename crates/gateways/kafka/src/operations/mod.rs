@@ -62,7 +62,7 @@ pub(crate) fn start(
                 drop(frame);
                 let expected = gateway.options.operator_token.as_deref();
                 let peer = session.connection.peer().ip();
-                match access::check(&session, asked.token.as_deref(), expected) {
+                match access::check(&gateway, &session, asked.token.as_deref(), expected) {
                     Ok(()) => carry_out(&gateway, asked.operation).await,
                     Err(fault) => {
                         tracing::warn!(%peer, %fault, "an operation was refused");

@@ -36,6 +36,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(20);
 pub(crate) struct Node {
     pub(crate) broker: Broker,
     pub(crate) address: SocketAddr,
+    /// Where clients must log in.
+    pub(crate) users: Option<Users>,
     pub(crate) stop: watch::Sender<bool>,
     pub(crate) serving: JoinHandle<()>,
 }
@@ -85,10 +87,11 @@ impl Node {
             let users = Users::open(broker.clone(), vec![root], |_| true).await;
             options.users = Some(users.expect("users are read"));
         }
+        let users = options.users.clone();
         let (stop, stopping) = watch::channel(false);
         let serving =
             tokio::spawn(gateway_kafka::serve(listener, broker.clone(), options, stopping));
-        Self { broker, address, stop, serving }
+        Self { broker, address, users, stop, serving }
     }
 
     /// Shuts down as a server does.
