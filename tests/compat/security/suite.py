@@ -17,8 +17,14 @@ import uuid
 import pika
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
     NewTopic,
+    ResourcePatternType,
+    ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialDeletion,
@@ -223,6 +229,7 @@ def scram_credentials_are_made_listed_used_and_deleted(server):
     found = admin.describe_user_scram_credentials(["tool"])["tool"].result(SOON_S)
     told = [(it.mechanism, it.iterations) for it in found.scram_credential_infos]
     assert told == [(ScramMechanism.SCRAM_SHA_256, 8192)], told
+    server.run("user", "allow", "tool", ".*", ".*", ".*")
     for mechanism in ["SCRAM-SHA-256", "PLAIN"]:
         produce_and_consume(server.client(mechanism, user="tool", password="loot"), records=1)
     error_of(server.client("SCRAM-SHA-512", user="tool", password="loot"))
@@ -232,11 +239,71 @@ def scram_credentials_are_made_listed_used_and_deleted(server):
     # Somebody who may not look after users is told so.
     other = AdminClient(server.client())
     try:
-        other.describe_user_scram_credentials(["root"])["root"].result(SOON_S)
+        other.alter_user_scram_credentials([deletion])["tool"].result(SOON_S)
     except KafkaException as error:
         assert error.args[0].code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED, error
     else:
-        raise AssertionError("it was told")
+        raise AssertionError("it was done")
+
+
+@scenario
+def without_a_right_nothing_is_done_and_with_it_all_is(server):
+    server.run("user", "add", "poor", "roop")
+    config = server.client(user="poor", password="roop")
+    topic = f"t-{uuid.uuid4()}"
+    create_topic(server.client(), topic)
+    told = []
+    producer = Producer(config)
+    producer.produce(topic, b"x", on_delivery=lambda error, _: told.append(error))
+    assert producer.flush(SOON_S) == 0
+    assert [error.code() for error in told] == [KafkaError.TOPIC_AUTHORIZATION_FAILED], told
+    consumer = Consumer({**config, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    until, refused = time.monotonic() + SOON_S, set()
+    while not refused and time.monotonic() < until:
+        message = consumer.poll(1)
+        if message is not None and message.error() is not None:
+            refused.add(message.error().code())
+    consumer.close()
+    assert refused <= {KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED}
+    assert refused, "nothing was said"
+
+    admin = AdminClient(server.client(user="root", password="toor"))
+    rules = [
+        AclBinding(kind, topic, ResourcePatternType.LITERAL, "User:poor", "*", action,
+                   AclPermissionType.ALLOW)
+        for kind, action in [(ResourceType.TOPIC, AclOperation.WRITE),
+                             (ResourceType.TOPIC, AclOperation.READ),
+                             (ResourceType.GROUP, AclOperation.READ)]
+    ]
+    for made in admin.create_acls(rules).values():
+        made.result(SOON_S)
+    mine = AclBindingFilter(ResourceType.ANY, None, ResourcePatternType.ANY, "User:poor", None,
+                            AclOperation.ANY, AclPermissionType.ANY)
+    assert sorted(admin.describe_acls(mine).result(SOON_S)) == sorted(rules)
+    told.clear()
+    # librdkafka remembers for a while that a topic was refused.
+    producer = Producer(config)
+    producer.produce(topic, b"y", on_delivery=lambda error, _: told.append(error))
+    assert producer.flush(SOON_S) == 0 and told == [None], told
+    consumer = Consumer({**config, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    until, found = time.monotonic() + SOON_S, []
+    while not found and time.monotonic() < until:
+        message = consumer.poll(1)
+        if message is not None and message.error() is None:
+            found.append(message.value())
+    consumer.close()
+    assert found == [b"y"], found
+    seer = AdminClient(config)
+    assert list(seer.list_topics(timeout=SOON_S).topics) == [topic]
+    removed = admin.delete_acls([mine])[mine].result(SOON_S)
+    assert sorted(removed) == sorted(rules)
+    told.clear()
+    producer = Producer(config)
+    producer.produce(topic, b"z", on_delivery=lambda error, _: told.append(error))
+    assert producer.flush(SOON_S) == 0
+    assert [error.code() for error in told] == [KafkaError.TOPIC_AUTHORIZATION_FAILED], told
 
 
 def pika_parameters(server, user="app", password="ppa", tls=True):
