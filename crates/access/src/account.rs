@@ -5,8 +5,9 @@ use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
-use crate::password::{GUEST_HASH, PasswordError, Secret};
+use crate::password::{GUEST_HASH, PasswordError};
 use crate::permissions::{Grant, PatternError, Patterns, Permissions};
+use crate::secret::{Secret, Verifiers};
 
 /// RabbitMQ's default user.
 pub(crate) const GUEST: &str = "guest";
@@ -47,15 +48,19 @@ impl Granted {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct UserDocument {
-    /// `None`: there is no such user. Only of the default one is that ever said.
-    password_hash: Option<String>,
+    /// None at all: there is no such user. Only of the default one is that ever said.
+    #[serde(flatten)]
+    verifiers: Verifiers,
     #[serde(default)]
     permissions: BTreeMap<String, Permissions>,
 }
 
 impl UserDocument {
     /// Says that there is no such user.
-    pub(crate) const GONE: Self = Self { password_hash: None, permissions: BTreeMap::new() };
+    pub(crate) const GONE: Self = Self {
+        verifiers: Verifiers { password_hash: None, scram: Vec::new() },
+        permissions: BTreeMap::new(),
+    };
 }
 
 /// Why a document is of no use.
@@ -69,7 +74,7 @@ pub(crate) enum AccountError {
 
 impl Account {
     pub(crate) fn guest() -> Result<Self, PasswordError> {
-        let secret = Arc::new(Secret::new(GUEST_HASH.to_owned())?);
+        let secret = Arc::new(Secret::new(&GUEST_HASH.to_owned().into())?);
         let all = Granted::new(Permissions::everything());
         let permissions = BTreeMap::from([(Arc::from(GUEST_VIRTUAL_HOST), all)]);
         Ok(Self { name: Arc::from(GUEST), version: 0, secret, permissions })
@@ -81,8 +86,10 @@ impl Account {
         version: u64,
         document: UserDocument,
     ) -> Result<Option<Self>, AccountError> {
-        let Some(hash) = document.password_hash else { return Ok(None) };
-        let secret = Arc::new(Secret::new(hash)?);
+        if document.verifiers == UserDocument::GONE.verifiers {
+            return Ok(None);
+        }
+        let secret = Arc::new(Secret::new(&document.verifiers)?);
         let mut permissions = BTreeMap::new();
         for (virtual_host, set) in document.permissions {
             set.compile()?;
@@ -94,7 +101,7 @@ impl Account {
     pub(crate) fn document(&self) -> UserDocument {
         let permissions = self.permissions_set().into_iter();
         UserDocument {
-            password_hash: Some(self.secret.hash().to_owned()),
+            verifiers: self.secret.verifiers(),
             permissions: permissions.map(|(name, set)| (name.to_string(), set)).collect(),
         }
     }
@@ -102,7 +109,7 @@ impl Account {
     /// Takes over what another account of the user has learnt, where it holds for this one too: the
     /// password that was right, and patterns that were compiled.
     pub(crate) fn learn_from(&mut self, known: &Self) {
-        if known.secret.hash() == self.secret.hash() {
+        if known.secret == self.secret {
             self.secret = Arc::clone(&known.secret);
         }
         for (virtual_host, granted) in &mut self.permissions {

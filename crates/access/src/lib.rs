@@ -8,24 +8,39 @@
 //! * [`users`]: users, and changing them; `account`: one as it is kept
 //! * [`login`]: from credentials to a principal; [`sasl`]: credentials as SASL has them
 //! * [`principal`], [`permissions`]: what somebody who is logged in may do
-//! * [`password`]: what is kept of a password
-//! * `store`: the documents of users
+//! * [`proof`]: the same by SCRAM; `failures`: log-ins that failed
+//! * [`credentials`]: what is kept for SCRAM, listed and changed
+//! * [`password`], `secret`: what is kept of a password
+//! * [`acl`], [`authorizer`]: Kafka's access lists, and what somebody may do by all that there is
+//! * `store`, `rules`: the documents of users, and of rules; `following`: memory goes after them
 
 mod account;
+pub mod acl;
+pub mod authorizer;
+pub mod credentials;
+mod failures;
+mod following;
 pub mod login;
 pub mod password;
 pub mod permissions;
 pub mod principal;
+pub mod proof;
+mod rules;
 pub mod sasl;
+mod secret;
 mod store;
 pub mod users;
 
 #[cfg(test)]
 mod tests;
 
+pub use authorizer::{Decision, Rights};
+pub use credentials::ScramCredential;
 pub use login::{Credentials, LoginError};
-pub use password::{PasswordError, hash_password};
+pub use password::{PasswordError, hash_password, is_same};
 pub use permissions::{Grant, PatternError, Permission, Permissions};
 pub use principal::Principal;
+pub use proof::Proof;
+pub use secret::Verifiers;
 pub use store::OpenError;
-pub use users::{ListedUser, SettingsUser, UserError, Users};
+pub use users::{ListedUser, OPERATOR, SettingsUser, UserError, Users};

@@ -39,35 +39,48 @@ pub enum LoginError {
     InvalidCredentials { user: String },
     #[error("user '{user}' can only connect via localhost")]
     LoopbackOnly { user: String },
+    #[error("user '{user}' did not prove its password: {reason}")]
+    NotProved { user: String, reason: Arc<str> },
 }
 
 impl Users {
-    /// Logs in by a password that can be judged at once: a user's of the node's settings, or one
+    /// Logs in by a password that is seen at once to be right: a user's of the node's settings, or one
     /// that was right before. `None`: that takes longer, by [`Users::log_in`].
-    pub fn log_in_at_once(
-        &self,
-        credentials: &Credentials,
-        peer: IpAddr,
-    ) -> Option<Result<Principal, LoginError>> {
+    pub fn log_in_at_once(&self, credentials: &Credentials, peer: IpAddr) -> Option<Principal> {
         let Credentials { name, password } = credentials;
         let is_right = match self.of_settings(name) {
             Some(user) => same(user.password.as_bytes(), password.as_bytes()),
-            None => self.account(name)?.secret.is_right_again(password).then_some(true)?,
+            None => self.account(name)?.secret.is_right_again(password),
         };
-        Some(self.logged_in(name, is_right, peer))
+        if !is_right {
+            return None;
+        }
+        self.admitted(name, peer).ok()
     }
 
-    /// Logs in by a password. Takes as long for a user that is not there.
+    /// Logs in by a password. Takes as long for a user that is not there, and the longer the more often it was
+    /// tried in vain.
     pub async fn log_in(
         &self,
         credentials: Credentials,
         peer: IpAddr,
     ) -> Result<Principal, LoginError> {
-        if let Some(known) = self.log_in_at_once(&credentials, peer) {
-            return known;
+        match self.judge(&credentials, peer).await {
+            Ok(principal) => Ok(principal),
+            Err(error) => Err(self.refuse(&credentials.name, peer, error).await),
+        }
+    }
+
+    async fn judge(
+        &self,
+        credentials: &Credentials,
+        peer: IpAddr,
+    ) -> Result<Principal, LoginError> {
+        if let Some(known) = self.log_in_at_once(credentials, peer) {
+            return Ok(known);
         }
         let known = self.account(&credentials.name);
-        if self.is_right(&credentials, known.as_deref()).await {
+        if self.is_right(credentials, known.as_deref()).await {
             return self.logged_in(&credentials.name, true, peer);
         }
         // Another node may have made the user, or changed the password, a moment ago.
@@ -76,7 +89,7 @@ impl Users {
         let version = |account: &Option<Arc<Account>>| account.as_ref().map(|it| it.version);
         let is_right = is_current
             && version(&now) != version(&known)
-            && self.is_right(&credentials, now.as_deref()).await;
+            && self.is_right(credentials, now.as_deref()).await;
         self.logged_in(&credentials.name, is_right, peer)
     }
 
@@ -89,7 +102,9 @@ impl Users {
                 let workers = self.broker().workers();
                 let checked =
                     workers.blocking(Task::AmqpPassword, move || secret.is_right(&password));
-                checked.await.unwrap_or(false) && account.is_some()
+                let is_right = checked.await.unwrap_or(false);
+                // Users of the settings were looked at before, and have no other password.
+                is_right && account.is_some() && self.of_settings(&credentials.name).is_none()
             }
             None => false,
         }
@@ -110,6 +125,27 @@ impl Users {
         if !is_right {
             return Err(LoginError::InvalidCredentials { user: name.to_owned() });
         }
+        self.admitted(name, peer)
+    }
+
+    /// Counts a failure, and waits before it is told.
+    pub async fn refuse(&self, name: &str, peer: IpAddr, error: LoginError) -> LoginError {
+        tokio::time::sleep(self.0.failures.note(peer, name, &error.to_string())).await;
+        error
+    }
+
+    /// Notes that somebody was turned away without a name.
+    pub fn note_refused(&self, peer: IpAddr, reason: &str) {
+        self.0.failures.note(peer, "", reason);
+    }
+
+    /// Log-ins that failed since the node's start.
+    pub fn failed_logins(&self) -> u64 {
+        self.0.failures.count()
+    }
+
+    /// Somebody whose password was right.
+    pub(crate) fn admitted(&self, name: &str, peer: IpAddr) -> Result<Principal, LoginError> {
         if self.is_loopback_only(name) && !peer.to_canonical().is_loopback() {
             return Err(LoginError::LoopbackOnly { user: name.to_owned() });
         }

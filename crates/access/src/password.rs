@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 use argon2::password_hash::phc;
 use argon2::{Algorithm, Argon2, Params, PasswordHasher, PasswordVerifier, Version};
 use base::limits::{AMQP_PASSWORD_BYTES_MAX, AMQP_PASSWORD_HASH_KIB_MAX};
-use parking_lot::Mutex;
+use scram::{Hash, VerifierError};
 use world::{Entropy, OsEntropy};
 
 /// What `guest` has until somebody changes it. That password is public, so its hash may be too.
@@ -35,85 +35,58 @@ pub enum PasswordError {
     Hashing(String),
     #[error("that is no hash of a password by argon2id, in PHC's form: {0}")]
     Malformed(String),
+    #[error("that is no verifier of SCRAM: {0}")]
+    Scram(#[from] VerifierError),
+    #[error("there are several verifiers for {}", .0.mechanism())]
+    Twice(Hash),
+    #[error("there is nothing to check a password with")]
+    Nothing,
     #[error("the hash asks for too much memory or time to be checked at each log-in")]
     TooCostly,
 }
 
 /// The hash of a password under a salt of its own (PHC string: algorithm, costs, salt, hash).
 pub fn hash_password(password: &str) -> Result<String, PasswordError> {
-    if password.is_empty() {
-        return Err(PasswordError::Empty);
-    }
-    if password.len() > AMQP_PASSWORD_BYTES_MAX {
-        return Err(PasswordError::TooLong);
-    }
+    check_password(password)?;
     let salt = OsEntropy.uuid();
     let hash = Argon2::default().hash_password_with_salt(password.as_bytes(), salt.as_bytes());
     hash.map(|hash| hash.to_string()).map_err(|error| PasswordError::Hashing(error.to_string()))
 }
 
-/// A user's password, as far as it is known.
-pub(crate) struct Secret {
-    /// Checked: it can be verified at a bounded cost.
-    hash: String,
-    /// Digest of the last password that was right.
-    right: Mutex<Option<Digest>>,
-}
-
-type Digest = [u8; 32];
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Secret").finish_non_exhaustive()
+pub(crate) fn check_password(password: &str) -> Result<(), PasswordError> {
+    match password.len() {
+        0 => Err(PasswordError::Empty),
+        len if len > AMQP_PASSWORD_BYTES_MAX => Err(PasswordError::TooLong),
+        _ => Ok(()),
     }
 }
 
-impl Secret {
-    pub(crate) fn new(hash: String) -> Result<Self, PasswordError> {
-        let malformed = |error: &dyn std::fmt::Display| PasswordError::Malformed(error.to_string());
-        let read = phc::PasswordHash::new(&hash).map_err(|error| malformed(&error))?;
-        if Algorithm::try_from(read.algorithm.as_str()) != Ok(Algorithm::Argon2id) {
-            return Err(malformed(&"it is of another algorithm"));
-        }
-        if read.salt.is_none() || read.hash.is_none() {
-            return Err(malformed(&"salt or hash is missing"));
-        }
-        let costs = Params::try_from(&read).map_err(|error| malformed(&error))?;
-        let too_costly = costs.m_cost() > AMQP_PASSWORD_HASH_KIB_MAX
-            || costs.t_cost() > PASSES_MAX
-            || costs.p_cost() > LANES_MAX;
-        if too_costly {
-            return Err(PasswordError::TooCostly);
-        }
-        Ok(Self { hash, right: Mutex::default() })
+/// A hash that can be verified at a bounded cost.
+pub(crate) fn check_hash(hash: &str) -> Result<(), PasswordError> {
+    let malformed = |error: &dyn std::fmt::Display| PasswordError::Malformed(error.to_string());
+    let read = phc::PasswordHash::new(hash).map_err(|error| malformed(&error))?;
+    if Algorithm::try_from(read.algorithm.as_str()) != Ok(Algorithm::Argon2id) {
+        return Err(malformed(&"it is of another algorithm"));
     }
-
-    pub(crate) fn hash(&self) -> &str {
-        &self.hash
+    if read.salt.is_none() || read.hash.is_none() {
+        return Err(malformed(&"salt or hash is missing"));
     }
-
-    /// Whether it is the password that was right before; says nothing of any other.
-    pub(crate) fn is_right_again(&self, password: &str) -> bool {
-        if self.hash == GUEST_HASH {
-            return same(GUEST_PASSWORD.as_bytes(), password.as_bytes());
-        }
-        let Some(right) = *self.right.lock() else { return false };
-        digest(password).is_some_and(|digest| same(&right, &digest))
-    }
-
-    /// Whether it is the password. Takes its time: not for a thread that serves others.
-    pub(crate) fn is_right(&self, password: &str) -> bool {
-        let right = password.len() <= AMQP_PASSWORD_BYTES_MAX
-            && Argon2::default().verify_password(password.as_bytes(), self.hash.as_str()).is_ok();
-        if right {
-            *self.right.lock() = digest(password);
-        }
-        right
-    }
+    let costs = Params::try_from(&read).map_err(|error| malformed(&error))?;
+    let too_costly = costs.m_cost() > AMQP_PASSWORD_HASH_KIB_MAX
+        || costs.t_cost() > PASSES_MAX
+        || costs.p_cost() > LANES_MAX;
+    if too_costly { Err(PasswordError::TooCostly) } else { Ok(()) }
 }
+
+/// Whether the hash is of this password. Takes its time.
+pub(crate) fn verifies(hash: &str, password: &str) -> bool {
+    Argon2::default().verify_password(password.as_bytes(), hash).is_ok()
+}
+
+pub(crate) type Digest = [u8; 32];
 
 /// Argon2id at its cheapest, for comparing what this process has seen with what it sees.
-fn digest(password: &str) -> Option<Digest> {
+pub(crate) fn digest(password: &str) -> Option<Digest> {
     static SALT: OnceLock<[u8; 32]> = OnceLock::new();
     let salt = SALT.get_or_init(|| {
         let mut salt = [0; 32];
@@ -127,24 +100,20 @@ fn digest(password: &str) -> Option<Digest> {
     Some(digest)
 }
 
+/// Whether two secrets are the same; takes the same time wherever they differ.
+pub fn is_same(expected: &str, given: &str) -> bool {
+    same(expected.as_bytes(), given.as_bytes())
+}
+
 /// Takes the same time wherever the two differ.
 pub(crate) fn same(expected: &[u8], given: &[u8]) -> bool {
     let differ = expected.iter().zip(given).fold(0, |differ, (a, b)| differ | (a ^ b));
-    expected.len() == given.len() && differ == 0
+    expected.len() == given.len() && std::hint::black_box(differ) == 0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_password_is_right_again_once_it_was_right() {
-        let secret = Secret::new(hash_password("se:cret").expect("a hash")).expect("is one");
-        assert!(!secret.is_right_again("se:cret"), "nobody has said it yet");
-        assert!(!secret.is_right("secret") && !secret.is_right(""));
-        assert!(secret.is_right("se:cret"));
-        assert!(secret.is_right_again("se:cret") && !secret.is_right_again("secret"));
-    }
 
     #[test]
     fn the_same_password_has_a_hash_of_its_own_each_time() {
@@ -161,7 +130,7 @@ mod tests {
 
     #[test]
     fn what_is_no_hash_or_costs_too_much_is_refused() {
-        let wrong = |hash: &str| Secret::new(hash.to_owned()).expect_err("is refused");
+        let wrong = |hash: &str| check_hash(hash).expect_err("is refused");
         for malformed in [
             "",
             "secret",

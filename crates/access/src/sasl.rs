@@ -6,6 +6,8 @@ use crate::login::Credentials;
 pub enum PlainError {
     #[error("response is not three parts")]
     Parts,
+    #[error("it wants to act as somebody else")]
+    OtherIdentity,
 }
 
 /// PLAIN (RFC 4616): an identity to act as, which is not used, a name and a password, with zeros
@@ -15,6 +17,16 @@ pub fn plain(response: &[u8]) -> Result<Credentials, PlainError> {
     match (parts.next(), parts.next(), parts.next(), parts.next()) {
         (Some(_), Some(name), Some(password), None) => Ok(Credentials::from_bytes(name, password)),
         _ => Err(PlainError::Parts),
+    }
+}
+
+/// The same, where nobody may say that it acts as somebody else.
+pub fn plain_as_oneself(response: &[u8]) -> Result<Credentials, PlainError> {
+    let credentials = plain(response)?;
+    let identity = response.split(|byte| *byte == 0).next().unwrap_or_default();
+    match identity.is_empty() || identity == credentials.name.as_bytes() {
+        true => Ok(credentials),
+        false => Err(PlainError::OtherIdentity),
     }
 }
 
@@ -29,5 +41,11 @@ mod tests {
         for wrong in [&b""[..], b"guest", b"\0guest", b"\0a\0b\0c"] {
             assert_eq!(plain(wrong).err(), Some(PlainError::Parts));
         }
+    }
+
+    #[test]
+    fn nobody_acts_as_somebody_else_where_that_is_looked_at() {
+        assert!(plain_as_oneself(b"\0a\0x").is_ok() && plain_as_oneself(b"a\0a\0x").is_ok());
+        assert_eq!(plain_as_oneself(b"b\0a\0x").err(), Some(PlainError::OtherIdentity));
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use broker::{Broker, BrokerOptions};
+use scram::Hash;
 use world::{SimulatedDisk, World};
 
 use super::*;
@@ -56,7 +57,7 @@ async fn a_user_logs_in_by_its_password_and_is_kept() {
     assert_eq!(wrong.err(), Some(refused));
     let app = users.log_in(credentials("app", "secret"), ELSEWHERE).await.expect("logged in");
     let again = users.log_in_at_once(&credentials("app", "secret"), ELSEWHERE);
-    assert!(matches!(again, Some(Ok(_))), "the password was right before");
+    assert!(again.is_some(), "the password was right before");
     let grant = app.grant("/").expect("may open it");
     assert!(grant.allows(Permission::Read, "q") && app.grant("other").is_none());
     users.delete("app").await.expect("deleted");
@@ -112,5 +113,95 @@ async fn the_settings_users_are_not_changed_and_may_do_everything() {
     let missing = UserError::NoSuchVirtualHost("gone".to_owned());
     users.add("app", hash("secret")).await.expect("added");
     assert_eq!(users.allow("app", "gone", everything()).await, Err(missing));
+    broker.shutdown().await;
+}
+
+fn verifiers(password: &str) -> Verifiers {
+    Verifiers::of_password(password).expect("made")
+}
+
+/// Logs in by SCRAM, as a client does. Answers the salt, too.
+async fn prove(
+    users: &Users,
+    name: &str,
+    password: &str,
+    peer: IpAddr,
+) -> (String, Result<Principal, LoginError>) {
+    let client = scram::client::Client::new(Hash::Sha256, name, password, "nonce");
+    let first = client.first();
+    let challenged = users.challenge(Hash::Sha256, first.as_bytes(), peer).await;
+    let (proof, challenge) = challenged.expect("a challenge, whoever asks");
+    let salt = challenge.split_once(",s=").expect("a salt").1.to_owned();
+    let (last, expected) = client.answer(challenge.as_bytes()).expect("well-formed");
+    let proved = users.proved(proof, last.as_bytes(), peer).await;
+    let proved = proved.map(|(principal, answer)| {
+        expected.check(answer.as_bytes()).expect("the node knows the password");
+        principal
+    });
+    (salt, proved)
+}
+
+#[tokio::test]
+async fn a_user_proves_its_password_and_one_who_is_not_there_is_answered_alike() {
+    let disk = SimulatedDisk::default();
+    let settings = [SettingsUser { name: "root".into(), password: "toor".into() }];
+    let (broker, users) = open_on(&disk, &settings).await;
+    users.add("app", verifiers("secret")).await.expect("added");
+    for (name, password) in [("app", "secret"), ("root", "toor")] {
+        let (_, proved) = prove(&users, name, password, ELSEWHERE).await;
+        assert_eq!(&**proved.expect("is right").name(), name);
+        assert!(prove(&users, name, "wrong", ELSEWHERE).await.1.is_err());
+    }
+    let (salt, nobody) = prove(&users, "nobody", "secret", ELSEWHERE).await;
+    assert!(matches!(nobody, Err(LoginError::NotProved { .. })), "{nobody:?}");
+    assert!(salt.ends_with(",i=16384"), "{salt}");
+    assert_eq!(prove(&users, "nobody", "x", ELSEWHERE).await.0, salt);
+    assert_ne!(prove(&users, "somebody", "x", ELSEWHERE).await.0, salt);
+    users.challenge(Hash::Sha256, b"rubbish", ELSEWHERE).await.expect_err("is no message");
+    assert_eq!(users.failed_logins(), 6);
+    broker.shutdown().await;
+    drop((broker, users));
+    // Nor does a restart tell who is there.
+    let (broker, users) = open_on(&disk, &settings).await;
+    assert_eq!(prove(&users, "nobody", "x", ELSEWHERE).await.0, salt);
+    prove(&users, "app", "secret", ELSEWHERE).await.1.expect("is kept");
+    broker.shutdown().await;
+}
+
+#[tokio::test]
+async fn guest_proves_its_public_password_from_this_machine() {
+    let (broker, users) = open_on(&SimulatedDisk::default(), &[]).await;
+    prove(&users, "guest", "guest", HERE).await.1.expect("logged in");
+    let elsewhere = prove(&users, "guest", "guest", ELSEWHERE).await.1;
+    assert!(matches!(elsewhere, Err(LoginError::LoopbackOnly { .. })), "{elsewhere:?}");
+    assert!(!users.has_any());
+    users.add("app", hash("x")).await.expect("added");
+    assert!(users.has_any());
+    // What was kept of a password before there was SCRAM proves nothing.
+    assert!(prove(&users, "app", "x", HERE).await.1.is_err());
+    broker.shutdown().await;
+}
+
+#[tokio::test]
+async fn credentials_are_changed_one_mechanism_at_a_time_and_the_password_before_goes() {
+    let (broker, users) = open_on(&SimulatedDisk::default(), &[]).await;
+    let made = |password| {
+        scram::Verifier::of_password(Hash::Sha256, password, &[7; 16], 8_192).expect("made")
+    };
+    users.set_scram_credential("tool", made("one")).await.expect("the user is made");
+    prove(&users, "tool", "one", ELSEWHERE).await.1.expect("is right");
+    users.log_in(credentials("tool", "one"), ELSEWHERE).await.expect("said, not proved");
+    let known = [ScramCredential { hash: Hash::Sha256, iterations: 8_192 }];
+    assert_eq!(users.scram_credentials("tool").as_deref(), Some(&known[..]));
+    users.delete_scram_credential("tool", Hash::Sha512).await.expect_err("is not there");
+    users.delete_scram_credential("tool", Hash::Sha256).await.expect("is there");
+    assert!(!users.exists("tool"), "there is nothing to log in by");
+
+    users.add("app", verifiers("old")).await.expect("added");
+    users.set_scram_credential("app", made("new")).await.expect("set");
+    users.log_in(credentials("app", "new"), ELSEWHERE).await.expect("is right");
+    users.log_in(credentials("app", "old"), ELSEWHERE).await.expect_err("was before");
+    let reserved = users.add(OPERATOR, hash("x")).await;
+    assert_eq!(reserved, Err(UserError::Name));
     broker.shutdown().await;
 }

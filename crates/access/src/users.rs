@@ -11,24 +11,35 @@
 //! while the settings name nobody and no document says otherwise; it can do everything in `/`, and
 //! connects from this machine only, whatever is changed about it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use base::limits::{AMQP_PASSWORD_CHECKS_AT_ONCE_MAX, AMQP_USERS_MAX};
-use broker::{Broker, DocumentChanges, DocumentWatch, ExecuteError};
+use base::limits::{ACCESS_RULES_MAX, AMQP_PASSWORD_CHECKS_AT_ONCE_MAX, AMQP_USERS_MAX};
+use broker::{Broker, DocumentWatch};
 use documents::StoreError;
 use parking_lot::{Mutex, RwLock};
+use scram::Hash;
 use tasks::Task;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use crate::account::{Account, GUEST, Granted};
-use crate::password::{PasswordError, Secret};
+use crate::acl::Rule;
+use crate::failures::Failures;
+use crate::password::PasswordError;
 use crate::permissions::{Grant, PatternError, Permissions};
+use crate::proof::Proofs;
+use crate::secret::{Secret, Verifiers};
 use crate::store::{self, Known, OpenError};
+use crate::{following, rules};
 
+/// Where the documents are that are followed.
+const SPACES: [&str; 2] = [store::SPACE, rules::SPACE];
 /// A short string of AMQP 0-9-1, the narrowest of what protocols allow.
 const USER_NAME_BYTES_MAX: usize = 255;
+/// Whoever has the operators' token logs in by this name, which no user has.
+pub const OPERATOR: &str = "_operator";
 
 /// Somebody whom the node's settings name: may log in from anywhere and do everything.
 #[derive(Clone, PartialEq, Eq)]
@@ -45,22 +56,28 @@ impl fmt::Debug for SettingsUser {
 
 /// Users and their permissions. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Users(Arc<Inner>);
+pub struct Users(pub(crate) Arc<Inner>);
 
-struct Inner {
-    broker: Broker,
-    settings: Vec<SettingsUser>,
+pub(crate) struct Inner {
+    pub(crate) broker: Broker,
+    pub(crate) settings: Vec<SettingsUser>,
     /// Whether there is a virtual host of this name.
     virtual_host_exists: Box<dyn Fn(&str) -> bool + Send + Sync>,
-    accounts: RwLock<BTreeMap<Arc<str>, Arc<Account>>>,
+    pub(crate) accounts: RwLock<BTreeMap<Arc<str>, Arc<Account>>>,
     /// What is looked at instead where there is no such user.
     nobody: Arc<Secret>,
     /// Each check of a password holds 19 MiB and a core for its time.
     checks: Semaphore,
+    pub(crate) proofs: Proofs,
+    pub(crate) failures: Failures,
     /// Tells sessions that a user changed.
-    changed: watch::Sender<()>,
+    pub(crate) changed: watch::Sender<()>,
     /// What changed in documents.
-    documents: Mutex<DocumentWatch>,
+    pub(crate) documents: Mutex<DocumentWatch>,
+    super_users: OnceLock<Vec<String>>,
+    pub(crate) rules: RwLock<Arc<Vec<Rule>>>,
+    /// Another one after each change of a user or a rule.
+    stamp: AtomicU64,
 }
 
 impl fmt::Debug for Inner {
@@ -82,14 +99,20 @@ pub struct ListedUser {
 
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum UserError {
-    #[error("a user has a name of 1 to {USER_NAME_BYTES_MAX} bytes")]
+    #[error("a user has a name of 1 to {USER_NAME_BYTES_MAX} bytes, other than {OPERATOR}")]
     Name,
     #[error("user {0} is there already")]
     Exists(String),
     #[error("there is no user {0}")]
     NotFound(String),
-    #[error("user {0} is one of the node's settings (amqp-user), and is changed there")]
+    #[error(
+        "user {0} is one of the node's settings (amqp-user or admin-user), and is changed there"
+    )]
     OfSettings(String),
+    #[error("user {user} has no credential for {}", .hash.mechanism())]
+    NoCredential { user: String, hash: Hash },
+    #[error("there would be more than {ACCESS_RULES_MAX} rules")]
+    TooManyRules,
     #[error("there are {AMQP_USERS_MAX} users already")]
     TooMany,
     #[error("there is no vhost {0}")]
@@ -123,8 +146,8 @@ impl Users {
     ) -> Result<Self, OpenError> {
         let guest = Account::guest()
             .map_err(|error| store::inconsistent(documents::join(&[GUEST]), &error.into()))?;
-        let documents = Mutex::new(broker.watch_documents(&[store::SPACE]));
-        let more = broker.watch_documents(&[store::SPACE]);
+        let documents = Mutex::new(broker.watch_documents(&SPACES));
+        let more = broker.watch_documents(&SPACES);
         let users = Self(Arc::new(Inner {
             broker,
             settings,
@@ -132,15 +155,21 @@ impl Users {
             accounts: RwLock::default(),
             nobody: guest.secret,
             checks: Semaphore::new(AMQP_PASSWORD_CHECKS_AT_ONCE_MAX),
+            proofs: Proofs::default(),
+            failures: Failures::default(),
             changed: watch::Sender::new(()),
             documents,
+            super_users: OnceLock::new(),
+            rules: RwLock::default(),
+            stamp: AtomicU64::new(1),
         }));
         users.0.documents.lock().take();
         users.read_anew()?;
+        users.read_rules()?;
         for name in users.with_missing_virtual_hosts() {
             users.forget_missing_virtual_hosts(&name).await?;
         }
-        let following = follow(Arc::downgrade(&users.0), more);
+        let following = following::follow(Arc::downgrade(&users.0), more);
         users.0.broker.vital(Task::AmqpUsers, following);
         Ok(users)
     }
@@ -173,6 +202,12 @@ impl Users {
 
     // ---------------------------------------------------------------------------- asking
 
+    /// Whether there is anybody who logs in from elsewhere: the default user does not.
+    pub fn has_any(&self) -> bool {
+        let is_made = |account: &Arc<Account>| &*account.name != GUEST;
+        !self.0.settings.is_empty() || self.0.accounts.read().values().any(is_made)
+    }
+
     pub fn exists(&self, name: &str) -> bool {
         self.of_settings(name).is_some() || self.0.accounts.read().contains_key(name)
     }
@@ -198,6 +233,17 @@ impl Users {
 
     pub(crate) fn of_settings(&self, name: &str) -> Option<&SettingsUser> {
         self.0.settings.iter().find(|user| user.name == name)
+    }
+
+    /// Names further users who may do everything by Kafka; once, before anybody logs in.
+    pub fn name_super_users(&self, names: Vec<String>) {
+        let named = self.0.super_users.set(names);
+        debug_assert!(named.is_ok(), "they were named before");
+    }
+
+    pub(crate) fn is_super(&self, name: &str) -> bool {
+        let named = self.0.super_users.get().is_some_and(|all| all.iter().any(|it| it == name));
+        named || self.of_settings(name).is_some()
     }
 
     pub(crate) fn is_loopback_only(&self, name: &str) -> bool {
@@ -242,13 +288,13 @@ impl Users {
 
     // -------------------------------------------------------------------------- changing
 
-    /// Makes a user, who may do nothing yet. The hash is [`crate::hash_password`]'s.
-    pub async fn add(&self, name: &str, password_hash: String) -> Result<(), UserError> {
-        if name.is_empty() || name.len() > USER_NAME_BYTES_MAX {
+    /// Makes a user, who may do nothing yet.
+    pub async fn add(&self, name: &str, verifiers: impl Into<Verifiers>) -> Result<(), UserError> {
+        if name.is_empty() || name.len() > USER_NAME_BYTES_MAX || name == OPERATOR {
             return Err(UserError::Name);
         }
         self.refuse_settings(name)?;
-        let secret = Arc::new(Secret::new(password_hash)?);
+        let secret = Arc::new(Secret::new(&verifiers.into())?);
         loop {
             let version = match store::one(&self.0.broker, name)? {
                 None if self.account_by_default(name).is_none() => 0,
@@ -269,8 +315,12 @@ impl Users {
     }
 
     /// Connections that are open stay so.
-    pub async fn set_password(&self, name: &str, password_hash: String) -> Result<(), UserError> {
-        let secret = Arc::new(Secret::new(password_hash)?);
+    pub async fn set_password(
+        &self,
+        name: &str,
+        verifiers: impl Into<Verifiers>,
+    ) -> Result<(), UserError> {
+        let secret = Arc::new(Secret::new(&verifiers.into())?);
         self.change(name, |account| {
             account.secret = Arc::clone(&secret);
             Ok(())
@@ -350,7 +400,7 @@ impl Users {
         }
     }
 
-    async fn change(
+    pub(crate) async fn change(
         &self,
         name: &str,
         change: impl Fn(&mut Account) -> Result<(), UserError>,
@@ -373,99 +423,19 @@ impl Users {
             written => written?,
         }
         self.refresh(name)?;
-        self.0.changed.send_replace(());
+        self.told_of_change();
         Ok(true)
     }
 
-    // ------------------------------------------------------------------- following documents
-
-    /// A user as its document has it, or as it is by default.
-    fn current(&self, name: &str) -> Result<Option<Account>, OpenError> {
-        Ok(match store::one(&self.0.broker, name)? {
-            Some(Known::User(account)) => Some(account),
-            Some(Known::Gone(_)) => None,
-            None => self.account_by_default(name),
-        })
-    }
-
-    /// Who is there without a document.
-    fn account_by_default(&self, name: &str) -> Option<Account> {
-        let is_there = name == GUEST && self.0.settings.is_empty();
-        is_there.then(Account::guest)?.ok()
-    }
-
-    fn take_changes(&self) {
-        // Held until memory has them: whoever comes next finds them there.
-        let documents = self.0.documents.lock();
-        let read = match documents.take() {
-            DocumentChanges::Named(names) if names.is_empty() => return,
-            DocumentChanges::All => vec![self.read_anew()],
-            DocumentChanges::Named(names) => {
-                let names = names.iter().map(|(_, name)| documents::split(name).concat());
-                names.map(|name| self.refresh(&name)).collect()
-            }
-        };
-        for error in read.into_iter().filter_map(Result::err) {
-            // A later version may have written it: what was known of the user goes on.
-            tracing::error!(%error, "a user cannot be read");
-        }
+    /// Sessions look at what they hold.
+    pub(crate) fn told_of_change(&self) {
+        self.0.stamp.fetch_add(1, Ordering::AcqRel);
         self.0.changed.send_replace(());
     }
 
-    /// Reads all users into memory.
-    fn read_anew(&self) -> Result<(), OpenError> {
-        let mut names: BTreeSet<Arc<str>> = self.0.accounts.read().keys().cloned().collect();
-        names.insert(Arc::from(GUEST));
-        names.extend(store::names(&self.0.broker));
-        names.iter().try_for_each(|name| self.refresh(name))
-    }
-
-    /// Memory has what all nodes have changed before the call, when this returns. What this node does not know may
-    /// be there all the same, since another node made it a moment ago.
-    pub async fn catch_up(&self) -> Result<(), UserError> {
-        if self.0.broker.is_alone() {
-            return Ok(());
-        }
-        let current = self.0.broker.catalog_is_current().await;
-        current.map_err(|error| UserError::Storage(ExecuteError::from(error).into()))?;
-        self.take_changes();
-        Ok(())
-    }
-
-    /// A user, also one that another node made a moment ago.
-    async fn known(&self, name: &str) -> Result<Option<Account>, UserError> {
-        if let Some(account) = self.current(name)? {
-            return Ok(Some(account));
-        }
-        self.catch_up().await?;
-        Ok(self.current(name)?)
-    }
-
-    /// Reads a user into memory. The document is read under the lock, so that what is older never
-    /// takes the place of what is newer.
-    fn refresh(&self, name: &str) -> Result<(), OpenError> {
-        let mut accounts = self.0.accounts.write();
-        match self.current(name)? {
-            Some(mut account) => {
-                if let Some(known) = accounts.get(name) {
-                    account.learn_from(known);
-                }
-                accounts.insert(Arc::clone(&account.name), Arc::new(account));
-            }
-            None => {
-                accounts.remove(name);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Takes over what any node changes, until the users are gone.
-async fn follow(users: Weak<Inner>, documents: DocumentWatch) {
-    while documents.changed().await {
-        documents.take();
-        let Some(users) = users.upgrade().map(Users) else { return };
-        users.take_changes();
+    /// The same for as long as no user and no rule changes.
+    pub(crate) fn stamp(&self) -> u64 {
+        self.0.stamp.load(Ordering::Acquire)
     }
 }
 

@@ -324,6 +324,14 @@ pub const FETCH_WAIT_WITHOUT_ROOM: Duration = Duration::from_secs(2);
 pub const CONNECTION_TEXT_BYTES_MAX: usize = 256;
 /// Sessions on a node (`--max-connections`).
 pub const SESSIONS_MAX_DEFAULT: usize = 10_000;
+
+/// A client finishes its TLS handshake within this time, from connecting on.
+pub const TLS_HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
+/// Handshakes under way at a time, on all encrypted ports of a node; the others wait. Each holds 64 KiB of what its
+/// client sends, at most, and asks for a signature.
+pub const TLS_HANDSHAKES_AT_ONCE_MAX: usize = 256;
+/// Bytes that are encrypted before the socket has taken them.
+pub const TLS_WRITTEN_AT_ONCE_BYTES_MAX: usize = 32 << 10;
 /// A started request must arrive whole within this time: half a frame holds memory.
 pub const REQUEST_ARRIVES_WITHIN: Duration = Duration::from_secs(30);
 /// A client that does not take its response for so long is cut off.
@@ -469,6 +477,14 @@ pub const AMQP_POSTED_MAX: usize = 1_024;
 /// Users that were made by commands.
 pub const AMQP_USERS_MAX: usize = 10_000;
 pub const AMQP_PASSWORD_BYTES_MAX: usize = 1_024;
+/// Rules about who may do what: all are one document.
+pub const ACCESS_RULES_MAX: usize = 4_000;
+/// Addresses and names of which it is known that their log-ins failed.
+pub const LOGIN_FAILURES_KEPT_MAX: usize = 10_000;
+/// A client of Kafka that must log in does so within this time.
+pub const LOGIN_WITHIN: Duration = Duration::from_secs(10);
+/// A frame of a client that has not logged in.
+pub const LOGIN_FRAME_BYTES_MAX: usize = 64 << 10;
 /// Checks of passwords at a time: each takes a core, and as much memory as its hash says.
 pub const AMQP_PASSWORD_CHECKS_AT_ONCE_MAX: usize = 2;
 /// What the hash of a password may ask for.

@@ -14,9 +14,10 @@ use kafka_protocol::protocol::{Request, StrBytes};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
-use crate::connect::{Connect, connect};
+use crate::connect::{Connect, Stream, connect};
 use crate::connection::Connection;
 use crate::error::{ClientError, Refused, accepted};
+use crate::login::Login;
 use crate::requests;
 
 /// How long something that may pass (an election, a restart) is waited for.
@@ -48,6 +49,7 @@ pub struct Client {
     connector: Box<dyn Connect>,
     bootstrap: Vec<String>,
     pub(crate) token: Option<String>,
+    login: Option<Login>,
     /// The broker that answered first, and another one should it go away.
     home: Mutex<Arc<Connection>>,
     connections: Mutex<HashMap<String, Arc<Connection>>>,
@@ -85,13 +87,23 @@ impl Client {
         bootstrap: &str,
         token: Option<String>,
     ) -> Result<Client, ClientError> {
+        Self::connect_as(connector, bootstrap, token, None).await
+    }
+
+    /// The same, and every connection is logged in.
+    pub async fn connect_as(
+        connector: impl Connect,
+        bootstrap: &str,
+        token: Option<String>,
+        login: Option<Login>,
+    ) -> Result<Client, ClientError> {
         let bootstrap: Vec<String> =
             bootstrap.split(',').map(with_port).collect::<Result<_, _>>()?;
         let connector: Box<dyn Connect> = Box::new(connector);
-        let home = Arc::new(first_reachable(&*connector, &bootstrap).await?);
+        let home = Arc::new(first_reachable(&*connector, &bootstrap, login.as_ref()).await?);
         let connections = HashMap::from_iter([(home.address().to_owned(), home.clone())]);
         let (home, connections) = (Mutex::new(home), Mutex::new(connections));
-        Ok(Client { connector, bootstrap, token, home, connections })
+        Ok(Client { connector, bootstrap, token, login, home, connections })
     }
 
     /// The connection to a broker of the cluster; which one does not matter.
@@ -112,7 +124,8 @@ impl Client {
                 source,
             }
         })?;
-        let connection = Arc::new(Connection::over(stream, address).await?);
+        let connection = opened(stream, address, self.login.as_ref()).await?;
+        let connection = Arc::new(connection);
         connections.insert(address.to_owned(), connection.clone());
         Ok(connection)
     }
@@ -159,7 +172,9 @@ impl Client {
     ) -> Result<R::Response, ClientError> {
         match self.any().await.call(request, versions.clone()).await {
             Err(ClientError::Closed { .. } | ClientError::TimedOut { .. }) => {
-                let home = Arc::new(first_reachable(&*self.connector, &self.bootstrap).await?);
+                let home =
+                    first_reachable(&*self.connector, &self.bootstrap, self.login.as_ref()).await?;
+                let home = Arc::new(home);
                 *self.home.lock().await = home.clone();
                 home.call(request, versions).await
             }
@@ -329,24 +344,37 @@ fn is_settling(code: ResponseError) -> bool {
 async fn first_reachable(
     connector: &dyn Connect,
     bootstrap: &[String],
+    login: Option<&Login>,
 ) -> Result<Connection, ClientError> {
     let mut failed = None;
     for address in bootstrap {
-        let opened = match connect(connector, address).await {
-            Ok(stream) => Connection::over(stream, address.as_str()).await,
+        let connection = match connect(connector, address).await {
+            Ok(stream) => opened(stream, address, login).await,
             Err(source) => Err(ClientError::Unreachable { address: address.clone(), source }),
         };
-        match opened {
+        match connection {
             // A process that is about to end takes connections and says nothing.
             Err(
                 error @ (ClientError::Unreachable { .. }
                 | ClientError::Closed { .. }
                 | ClientError::TimedOut { .. }),
             ) => failed = Some(error),
-            opened => return opened,
+            connection => return connection,
         }
     }
     Err(failed.unwrap_or_else(|| ClientError::BadAddress(String::new())))
+}
+
+async fn opened(
+    stream: impl Stream,
+    address: &str,
+    login: Option<&Login>,
+) -> Result<Connection, ClientError> {
+    let mut connection = Connection::over(stream, address).await?;
+    if let Some(login) = login {
+        connection.log_in(login).await?;
+    }
+    Ok(connection)
 }
 
 fn host_port(host: &str, port: i32) -> String {

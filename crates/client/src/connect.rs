@@ -13,11 +13,18 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
 /// How long connecting may take, whatever connects.
 pub const CONNECT_WITHIN: Duration = Duration::from_secs(5);
@@ -44,6 +51,56 @@ impl Connect for Tcp {
         Box::pin(async move {
             let stream = TcpStream::connect(address).await?;
             stream.set_nodelay(true)?;
+            Ok(Box::new(stream) as Box<dyn Stream>)
+        })
+    }
+}
+
+/// The network of this machine, over TLS.
+#[derive(Clone, Debug)]
+pub struct TlsTcp {
+    config: Arc<ClientConfig>,
+}
+
+/// Why no broker could be believed.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthoritiesError {
+    #[error("it is no PEM: {0}")]
+    Pem(rustls::pki_types::pem::Error),
+    #[error("there is no certificate in it")]
+    NoCertificate,
+    #[error(transparent)]
+    Certificate(#[from] rustls::Error),
+}
+
+impl TlsTcp {
+    /// Believes brokers whose certificates are these, or follow from them, in PEM.
+    pub fn new(authorities: &[u8]) -> Result<Self, AuthoritiesError> {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(authorities) {
+            roots.add(certificate.map_err(AuthoritiesError::Pem)?)?;
+        }
+        if roots.is_empty() {
+            return Err(AuthoritiesError::NoCertificate);
+        }
+        let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_protocol_versions(&[&TLS13, &TLS12])?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Self { config: Arc::new(config) })
+    }
+}
+
+impl Connect for TlsTcp {
+    fn connect<'a>(&'a self, address: &'a str) -> Connecting<'a> {
+        Box::pin(async move {
+            let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+            let stream = TcpStream::connect(address).await?;
+            stream.set_nodelay(true)?;
+            let connector = TlsConnector::from(Arc::clone(&self.config));
+            let stream = connector.connect(name, stream).await?;
             Ok(Box::new(stream) as Box<dyn Stream>)
         })
     }

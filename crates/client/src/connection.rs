@@ -92,8 +92,18 @@ impl Connection {
             next_correlation: AtomicI32::new(0),
             versions: HashMap::default(),
         };
-        connection.versions = connection.negotiate().await?;
+        connection.ask_for_versions().await?;
         Ok(connection)
+    }
+
+    pub(crate) async fn ask_for_versions(&mut self) -> Result<(), ClientError> {
+        self.versions = self.negotiate().await?;
+        Ok(())
+    }
+
+    /// Whether the broker takes Postroad's own request from this client.
+    pub(crate) fn is_operated(&self) -> bool {
+        self.versions.contains_key(&operations::API_KEY)
     }
 
     /// As it was given to [`Connection::open`] or [`Connection::over`].

@@ -24,6 +24,7 @@
 //! * [`producer`]: sending batches, idempotently
 //! * [`fetcher`]: reading partitions
 //! * [`requests`], [`records`]: requests and batches for callers that send them themselves
+//! * [`login`]: saying who one is
 //! * [`connect`], `frame`, `codec`: streams, frames, and answers in order
 //! * `consumer_protocol`: what members of a group tell each other
 //! * [`error`]: what can go wrong
@@ -42,6 +43,7 @@ pub mod error;
 pub mod fetcher;
 mod frame;
 pub mod groups;
+pub mod login;
 pub mod member;
 pub mod offsets;
 pub mod operate;
@@ -55,9 +57,10 @@ use kafka_protocol::protocol::StrBytes;
 
 pub use cluster::{Client, TopicPartition};
 pub use codec::Sent;
-pub use connect::{Connect, Stream, Tcp};
+pub use connect::{Connect, Stream, Tcp, TlsTcp};
 pub use connection::{Connection, Pending};
 pub use error::{CallError, ClientError, Refused};
+pub use login::{Login, Mechanism};
 pub use pipeline::Pipeline;
 
 /// What requests and ApiVersions call this client. Also what tells Postroad that it may offer its own

@@ -4,6 +4,7 @@
 //! how bytes reach a client that may be slow, is here, once.
 //!
 //! * [`listener`]: accepts connections within limits, and drains them at shutdown
+//! * [`tls`], [`socket`]: encryption, and one type of connection with and without it
 //! * [`connections`]: the live ones, which operators list and close
 //! * [`unsent`]: what a session has to say and the socket has not taken
 //! * [`slow_reader`]: when a client is too slow to take it
@@ -15,9 +16,13 @@ pub mod connections;
 pub mod input;
 pub mod listener;
 pub mod slow_reader;
+pub mod socket;
+pub mod tls;
 pub mod unsent;
 
 pub use connections::{Connection, Connections, Registered};
-pub use listener::{ListenerOptions, serve};
+pub use listener::{ListenerOptions, Ports, serve, serve_ports};
 pub use slow_reader::{SlowReader, WriteError};
+pub use socket::Socket;
+pub use tls::Tls;
 pub use unsent::Unsent;

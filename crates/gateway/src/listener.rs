@@ -4,8 +4,10 @@
 //! session has ended or was cut off.
 
 use std::io::{self, ErrorKind};
+use std::pin::Pin;
 use std::time::Duration;
 
+use futures_util::future::OptionFuture;
 use tasks::Task;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -13,6 +15,8 @@ use tracing::{debug, error, info, warn};
 use world::net::{Listener, Stream};
 
 use crate::connections::{Connection, Connections};
+use crate::socket::Socket;
+use crate::tls::Tls;
 
 /// When the process has no file descriptors left, accepting fails at once, again and again.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
@@ -30,6 +34,68 @@ pub struct ListenerOptions {
     pub drain_within: Duration,
     /// Where its connections are listed, beside those of other listeners.
     pub connections: Connections,
+}
+
+/// Where clients of a protocol connect.
+#[derive(Debug, Default)]
+pub struct Ports {
+    pub plain: Option<Listener>,
+    /// Where connections are encrypted.
+    pub tls: Option<(Listener, Tls)>,
+}
+
+impl From<Listener> for Ports {
+    fn from(plain: Listener) -> Self {
+        Self { plain: Some(plain), tls: None }
+    }
+}
+
+/// Serves the connections of both ports with the same sessions, as [`serve`] does. Each port has so many sessions
+/// at a time.
+pub async fn serve_ports<F>(
+    ports: Ports,
+    options: ListenerOptions,
+    shutdown: watch::Receiver<bool>,
+    session: impl Fn(Socket, Connection) -> F + Clone + Send + 'static,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let plain = ports.plain.map(|listener| {
+        let session = |stream, connection| session(Socket::Plain(stream), connection);
+        serve(listener, options.clone(), shutdown.clone(), session)
+    });
+    let encrypted = ports.tls.map(|(listener, tls)| {
+        let session = encrypted(options.protocol, tls, session.clone());
+        serve(listener, options.clone(), shutdown.clone(), session)
+    });
+    tokio::join!(OptionFuture::from(plain), OptionFuture::from(encrypted));
+}
+
+/// Sessions whose connections are encrypted before they begin.
+fn encrypted<F>(
+    protocol: &'static str,
+    tls: Tls,
+    session: impl Fn(Socket, Connection) -> F + Clone + Send + 'static,
+) -> impl FnMut(Stream, Connection) -> Pin<Box<dyn Future<Output = ()> + Send>>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    move |stream, connection: Connection| {
+        let (tls, session) = (tls.clone(), session.clone());
+        Box::pin(async move {
+            let accepted = tls.accept(stream).await;
+            drop(tls);
+            match accepted {
+                Ok(socket) => session(socket, connection).await,
+                Err(error) if error.is_of_tls() => {
+                    info!(protocol, peer = %connection.peer(), %error, "no encrypted connection");
+                }
+                Err(error) => {
+                    debug!(protocol, peer = %connection.peer(), %error, "no encrypted connection");
+                }
+            }
+        })
+    }
 }
 
 /// Serves each connection with a session of its own until `shutdown` becomes true, then lets the sessions

@@ -29,9 +29,17 @@ pub struct Endpoints {
     /// `None`: not offered.
     #[serde(default)]
     pub amqp: Option<Endpoint>,
+    /// For clients of Kafka that encrypt. `None`: not offered.
+    #[serde(default)]
+    pub kafka_tls: Option<Endpoint>,
 }
 
 impl Endpoints {
+    /// Where clients of Kafka connect, encrypted or not.
+    pub fn kafka_at(&self, encrypted: bool) -> Option<&Endpoint> {
+        if encrypted { self.kafka_tls.as_ref() } else { Some(&self.kafka) }
+    }
+
     pub(crate) fn to_bytes(&self) -> Bytes {
         serde_json::to_vec(self).expect("endpoints can be written").into()
     }
@@ -48,11 +56,21 @@ mod tests {
     #[test]
     fn endpoints_are_read_as_they_were_told_also_with_what_a_later_version_adds() {
         let kafka = Endpoint { host: "one".into(), port: 9092 };
-        let endpoints = Endpoints { kafka, amqp: None };
+        let endpoints = Endpoints { kafka, amqp: None, kafka_tls: None };
         assert_eq!(Endpoints::of_bytes(&endpoints.to_bytes()), Some(endpoints.clone()));
         let later = br#"{"kafka":{"host":"one","port":9092,"tls":true},"mqtt":{}}"#;
         assert_eq!(Endpoints::of_bytes(later), Some(endpoints));
         assert_eq!(Endpoints::of_bytes(b"{}"), None);
+    }
+
+    #[test]
+    fn a_node_that_does_not_encrypt_is_not_told_to_clients_that_do() {
+        let [plain, tls] = [9092, 9093].map(|port| Endpoint { host: "one".into(), port });
+        let mut endpoints = Endpoints { kafka: plain.clone(), amqp: None, kafka_tls: None };
+        assert_eq!((endpoints.kafka_at(false), endpoints.kafka_at(true)), (Some(&plain), None));
+        endpoints.kafka_tls = Some(tls.clone());
+        assert_eq!(endpoints.kafka_at(true), Some(&tls));
+        assert_eq!(Endpoints::of_bytes(&endpoints.to_bytes()), Some(endpoints));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::commands::acl::{AccessArguments, AclArguments};
 use crate::commands::cluster::ClusterArguments;
 use crate::commands::connection::ConnectionArguments;
 use crate::commands::consume::ConsumeArguments;
@@ -16,6 +17,7 @@ use crate::commands::produce::ProduceArguments;
 use crate::commands::queue::QueueArguments;
 use crate::commands::schedule::ScheduleArguments;
 use crate::commands::shard::ShardArguments;
+use crate::commands::tls::TlsArguments;
 use crate::commands::topic::TopicArguments;
 use crate::commands::user::UserArguments;
 use crate::commands::vhost::VhostArguments;
@@ -60,8 +62,14 @@ pub(crate) enum Command {
     Vhost(VhostArguments),
     /// AMQP's policies: settings for all queues or exchanges whose names fit a pattern
     Policy(PolicyArguments),
-    /// AMQP's users: add, list and delete them, set passwords and permissions
+    /// Users: add, list and delete them, set passwords and permissions
     User(UserArguments),
+    /// Rules about who may do what by Kafka's protocol: add, list and remove them
+    Acl(AclArguments),
+    /// Say why somebody may do something, or not
+    Access(AccessArguments),
+    /// Certificates to try encryption with
+    Tls(TlsArguments),
     /// Run a cluster on this machine, to try it out
     Demo(DemoArguments),
     /// Look into a journal on disk, without a broker

@@ -2,7 +2,10 @@
 //!
 //! * `arguments`: the command line
 //! * `settings`, `cluster_settings`: what `serve` runs with: flags, environment, file, defaults
+//! * `security_settings`: who must log in where
+//! * `tls_settings`, `tls_files`: which ports encrypt, and the files with the certificate
 //! * `serve`: the broker and its gateways, wired together
+//! * `listeners`: the ports that clients connect to
 //! * `logging`: where the log goes, and in which form
 //! * `commands`: everything but `serve`, one file each
 //! * `output`, `progress`, `record_line`, `time`, `position`: what is printed and typed
@@ -10,15 +13,19 @@
 mod arguments;
 mod cluster_settings;
 mod commands;
+mod listeners;
 mod logging;
 mod operator_token;
 mod output;
 mod position;
 mod progress;
 mod record_line;
+mod security_settings;
 mod serve;
 mod settings;
 mod time;
+mod tls_files;
+mod tls_settings;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -27,8 +34,8 @@ use clap::{CommandFactory, Parser};
 
 use crate::arguments::{Arguments, Command, Completion};
 use crate::commands::{
-    CommandError, cluster, connection, consume, dead_letter, demo, group, journal, node, policy,
-    produce, queue, schedule, shard, topic, user, vhost,
+    CommandError, acl, cluster, connection, consume, dead_letter, demo, group, journal, node,
+    policy, produce, queue, schedule, shard, tls, topic, user, vhost,
 };
 
 #[global_allocator]
@@ -55,6 +62,9 @@ fn main() -> ExitCode {
         Command::Vhost(arguments) => commands::run(vhost::run(arguments)),
         Command::Policy(arguments) => commands::run(policy::run(arguments)),
         Command::User(arguments) => commands::run(user::run(arguments)),
+        Command::Acl(arguments) => commands::run(acl::run(arguments)),
+        Command::Access(arguments) => commands::run(acl::run_access(arguments)),
+        Command::Tls(arguments) => tls::run(arguments),
         Command::Demo(arguments) => commands::run(demo::run(arguments)),
         Command::Journal(arguments) => journal::run(&arguments),
         Command::Completion(completion) => complete(&completion),

@@ -6,15 +6,20 @@
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use world::Entropy;
 
 const FILE: &str = "operator.token";
 
+/// Where it is in a data directory.
+pub(crate) fn path(data: &Path) -> PathBuf {
+    data.join(FILE)
+}
+
 /// The token of this data directory, which is there.
 pub(crate) fn of(data: &Path, entropy: &dyn Entropy) -> io::Result<String> {
-    let path = data.join(FILE);
+    let path = path(data);
     match read(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => make(data, &path, entropy),
         found => found,

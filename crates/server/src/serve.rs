@@ -12,18 +12,20 @@ use gateway::Connections;
 use gateway_amqp::operations::Administration;
 use gateway_kafka::GatewayOptions;
 use links::{Security, Tls};
-use nodes::{Endpoint, Endpoints, Nodes};
+use nodes::Nodes;
 use tasks::{Failure, Task};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use topology::Topology;
-use world::net::{Listener, Net};
 use world::{Instant, World};
 
 use crate::cluster_settings::ClusterSettings;
+use crate::listeners::{Bound, Listeners};
 use crate::logging;
 use crate::operator_token;
+use crate::security_settings::Unprotected;
 use crate::settings::{ServeFlags, Settings, SettingsError};
+use crate::tls_files::{TlsFiles, TlsFilesError};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeError {
@@ -44,6 +46,8 @@ pub(crate) enum ServeError {
          --{setting}"
     )]
     Listen { address: SocketAddr, setting: &'static str, source: std::io::Error },
+    #[error("the certificate for TLS cannot be used: {0}")]
+    Certificate(#[from] TlsFilesError),
     #[error("cannot wait for signals: {0}")]
     Signals(std::io::Error),
     #[error("what --kafka-config says cannot be set: {0}")]
@@ -54,6 +58,8 @@ pub(crate) enum ServeError {
     Topology(#[from] topology::OpenError),
     #[error("what is kept of users cannot be read: {0}")]
     Users(#[from] access::OpenError),
+    #[error(transparent)]
+    Unprotected(#[from] Unprotected),
     #[error("{0}")]
     Injection(String),
     #[error("the thread that ends the process when a part of it fails could not start: {0}")]
@@ -116,14 +122,10 @@ fn use_small_pages() {
 async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     let world = World::real();
     // The ports first: a second instance should fail on them, not on the data directory's lock.
-    let kafka = bind(world.net, "kafka", settings.kafka).await?;
-    let amqp = match settings.amqp {
-        Some(address) => Some(bind(world.net, "amqp", address).await?),
-        None => None,
-    };
-    let bound = kafka.local_addr().map_err(ServeError::Runtime)?;
-    let amqp_bound = amqp.as_ref().map(Listener::local_addr).transpose();
-    let amqp_bound = amqp_bound.map_err(ServeError::Runtime)?;
+    let listeners = Listeners::bind(world.net, &settings).await?;
+    let certificate = settings.tls.as_ref();
+    let certificate =
+        certificate.map(|tls| TlsFiles::open(tls, Arc::clone(&world.clock))).transpose()?;
     let mut signals = Signals::new()?;
     let (failure, connections) = (Failure::new(), Connections::default());
     let (cluster, broker) = {
@@ -159,7 +161,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
             reason = failure.reported() => return Err(ServeError::Failed(reason)),
         }
     };
-    let endpoints = endpoints(&settings, bound, amqp_bound);
+    let endpoints = listeners.bound.endpoints(&settings);
     let nodes = match &cluster {
         Some(cluster) => Nodes::join(&broker, cluster, endpoints),
         None => Nodes::alone(broker.node(), endpoints),
@@ -167,6 +169,11 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     configure(&broker, &settings.kafka_configs).await?;
     let (topology, users) = declared(&broker, &settings).await?;
     let mut options = gateway_options(&settings, nodes.clone());
+    options.login =
+        settings.security.logins(&listeners.bound, users.has_any(), cluster.is_some())?;
+    tell_of_logins(&settings, &options);
+    users.name_super_users(settings.security.super_users.clone());
+    options.users = Some(users.clone());
     let token =
         operator_token::of(&settings.data, broker.entropy()).map_err(ServeError::OperatorToken)?;
     options.operator_token = Some(token.into());
@@ -175,16 +182,23 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     options.families.push((gateway_amqp::operations::FAMILY, Arc::new(administration)));
     let cluster_operations = Arc::new(nodes.administration(&broker));
     options.families.push((operations::cluster::FAMILY, cluster_operations));
-    announce(&settings, bound, amqp_bound, &options, &broker, started);
+    announce(&settings, &listeners.bound, &options, &broker, started);
 
     let (stop, stopping) = watch::channel(false);
     options.connections = connections.clone();
+    let (kafka, amqp) = listeners.into_ports(certificate.as_ref().map(TlsFiles::tls));
     let serving = gateway_kafka::serve(kafka, broker.clone(), options, stopping.clone());
     let mut gateways = vec![broker.vital(Task::KafkaListener, serving)];
-    if let Some(listener) = amqp {
+    if let Some(ports) = amqp {
         let (options, served) = (amqp_options(&settings, connections), broker.clone());
-        let serving = gateway_amqp::serve(listener, served, topology, users, options, stopping);
+        let serving =
+            gateway_amqp::serve(ports, served, topology, users, options, stopping.clone());
         gateways.push(broker.vital(Task::AmqpListener, serving));
+    }
+    if let Some(files) = certificate {
+        let hangup = signal(SignalKind::hangup()).map_err(ServeError::Signals)?;
+        let following = files.follow(hangup, world.workers.clone(), stopping);
+        gateways.push(broker.vital(Task::Certificates, following));
     }
     let serving = async {
         // A member of a cluster serves what it can meanwhile.
@@ -223,7 +237,7 @@ async fn declared(broker: &Broker, settings: &Settings) -> Result<(Topology, Use
     broker.set_dead_letter_router(gateway_amqp::dead_letter::SCHEME, Arc::new(router));
     let known = topology.clone();
     let known = move |name: &str| known.has_vhost(name);
-    let users = Users::open(broker.clone(), settings.amqp_users.clone(), known).await?;
+    let users = Users::open(broker.clone(), settings.users(), known).await?;
     Ok((topology, users))
 }
 
@@ -237,15 +251,6 @@ async fn configure(broker: &Broker, configs: &[(String, String)]) -> Result<(), 
         return Ok(());
     }
     broker.set_node_config(config).await.map_err(ServeError::Config)
-}
-
-async fn bind(
-    net: Net,
-    setting: &'static str,
-    address: SocketAddr,
-) -> Result<Listener, ServeError> {
-    let bound = net.listen(address).await;
-    bound.map_err(|source| ServeError::Listen { address, setting, source })
 }
 
 /// A line on standard output. Whoever started the broker may have stopped reading it, which is no
@@ -314,16 +319,6 @@ fn security(member: &ClusterSettings) -> Result<Security, ServeError> {
     Ok(Security::Tls(tls))
 }
 
-/// Where clients are told to connect.
-fn endpoints(settings: &Settings, kafka: SocketAddr, amqp: Option<SocketAddr>) -> Endpoints {
-    let bound = |at: SocketAddr| Endpoint { host: reachable_host(at), port: at.port() };
-    let advertised = settings.advertise_kafka.clone();
-    let kafka = advertised.map_or_else(|| bound(kafka), |(host, port)| Endpoint { host, port });
-    // Clients of AMQP are told of no other node; operators are.
-    let amqp = amqp.map(|at| Endpoint { host: kafka.host.clone(), port: at.port() });
-    Endpoints { kafka, amqp }
-}
-
 /// Shards of a new data directory. A shard has a journal's thread, a sequencer and a driver, each of which may keep
 /// a core busy, beside the threads for clients: with fewer cores they would take them from one another. On two
 /// cores one shard is the fastest; machines with more have not been measured
@@ -371,25 +366,27 @@ fn amqp_options(settings: &Settings, connections: Connections) -> gateway_amqp::
         connections,
         sessions_max: settings.connections_max,
         anonymous_user: settings.amqp_anonymous.clone(),
+        plaintext_passwords: settings.security.plaintext,
         ..gateway_amqp::GatewayOptions::default()
     }
 }
 
-/// Nobody can connect to "all addresses": a client on this machine is told loopback.
-fn reachable_host(bound: SocketAddr) -> String {
-    if bound.ip().is_unspecified() {
-        tracing::warn!(
-            "listening on all addresses; clients elsewhere need --advertise-kafka HOST:PORT"
-        );
-        return "127.0.0.1".into();
+/// What whoever runs the node should know at each start.
+fn tell_of_logins(settings: &Settings, options: &GatewayOptions) {
+    let (plain, tls) = (options.login.plain, options.login.tls);
+    let tls = settings.tls.as_ref().and_then(|tls| tls.kafka).map(|_| tls);
+    tracing::info!(?plain, ?tls, "whether Kafka clients log in");
+    if settings.security.insecure {
+        tracing::warn!("--insecure: where no log-in is asked for, everybody may do everything");
     }
-    bound.ip().to_string()
+    if settings.security.plaintext {
+        tracing::warn!("--allow-plaintext-auth: passwords may be read on their way to this node");
+    }
 }
 
 fn announce(
     settings: &Settings,
-    bound: SocketAddr,
-    amqp: Option<SocketAddr>,
+    bound: &Bound,
     options: &GatewayOptions,
     broker: &Broker,
     started: Instant,
@@ -398,13 +395,12 @@ fn announce(
         let catalog = broker.catalog();
         (catalog.topic_count(), catalog.partition_count())
     };
-    let amqp = amqp.map_or_else(|| "off".into(), |address| address.to_string());
     say(format_args!(
-        "postroad {}: data {}, kafka {bound} (advertised {}), amqp {amqp}, durability fsync, \
-         {topics} topics with {partitions} partitions, started in {} ms",
+        "postroad {}: data {}, {}, durability fsync, {topics} topics with {partitions} partitions, \
+         started in {} ms",
         env!("CARGO_PKG_VERSION"),
         settings.data.display(),
-        options.nodes.own().endpoints.kafka,
+        bound.told(&options.nodes.own().endpoints.kafka),
         started.elapsed().as_millis(),
     ));
 }

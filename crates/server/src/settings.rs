@@ -12,6 +12,8 @@ use serde::{Deserialize, Deserializer};
 
 use crate::cluster_settings::ClusterSettings;
 use crate::logging::LogFormat;
+use crate::security_settings::{Auth, SaidOfSecurity, SecuritySettings};
+use crate::tls_settings::{ClientAuth, SaidOfTls, TlsSettings};
 
 /// The consensus engine tells of every vote and term; that is for whoever asks for it.
 const DEFAULT_LOG: &str = "info,openraft=error";
@@ -42,6 +44,50 @@ pub(crate) struct Said {
     /// Address to listen on for AMQP 0-9-1 clients, or "off" [default: 127.0.0.1:5672]
     #[arg(long, value_name = "ADDR", env = "POSTROAD_AMQP")]
     amqp: Option<String>,
+    /// Address to listen on for Kafka clients over TLS [default: none]
+    #[arg(long, value_name = "ADDR", env = "POSTROAD_KAFKA_TLS")]
+    kafka_tls: Option<String>,
+    /// Address that Kafka clients over TLS are told to connect to [default: the one listened on]
+    #[arg(long, value_name = "HOST:PORT", env = "POSTROAD_ADVERTISE_KAFKA_TLS")]
+    advertise_kafka_tls: Option<String>,
+    /// Address to listen on for AMQP 0-9-1 clients over TLS [default: none]
+    #[arg(long, value_name = "ADDR", env = "POSTROAD_AMQP_TLS")]
+    amqp_tls: Option<String>,
+    /// File with the certificate for TLS, and those that it follows from, in PEM. Read again when it
+    /// changes, and on SIGHUP
+    #[arg(long, value_name = "FILE", env = "POSTROAD_TLS_CERT")]
+    tls_cert: Option<PathBuf>,
+    /// File with the certificate's key, in PEM, which others may not read
+    #[arg(long, value_name = "FILE", env = "POSTROAD_TLS_KEY")]
+    tls_key: Option<PathBuf>,
+    /// File with the certificates of those who sign clients' certificates, in PEM
+    #[arg(long, value_name = "FILE", env = "POSTROAD_TLS_CLIENT_CA")]
+    tls_client_ca: Option<PathBuf>,
+    /// Whether clients show certificates of their own [default: required with --tls-client-ca, else none]
+    #[arg(long, value_enum, value_name = "WHETHER", env = "POSTROAD_TLS_CLIENT_AUTH")]
+    tls_client_auth: Option<ClientAuth>,
+    /// Whether Kafka clients must log in: on ports that other machines reach always with "auto", on those of this
+    /// machine only if there are users when the node starts [default: auto]
+    #[arg(long, value_enum, value_name = "WHETHER", env = "POSTROAD_AUTH")]
+    auth: Option<Auth>,
+    /// Let Kafka clients of other machines do everything without a log-in, where there are no users or --auth is off
+    #[arg(long, value_name = "BOOL", env = "POSTROAD_INSECURE", num_args = 0..=1, default_missing_value = "true")]
+    insecure: Option<bool>,
+    /// A user who may log in by every protocol and do everything
+    #[arg(long, value_name = "NAME", env = "POSTROAD_ADMIN_USER")]
+    admin_user: Option<String>,
+    /// File with that user's password in its first line
+    #[arg(long, value_name = "FILE", env = "POSTROAD_ADMIN_PASSWORD_FILE")]
+    admin_password_file: Option<PathBuf>,
+    /// A user who may do everything by Kafka, whom commands made; may be given several times
+    #[arg(long, value_name = "NAME", env = "POSTROAD_SUPER_USER", value_delimiter = ' ')]
+    super_user: Option<Vec<String>>,
+    /// Take passwords from other machines on ports that do not encrypt, where anybody on the way reads them
+    #[arg(long, value_name = "BOOL", env = "POSTROAD_ALLOW_PLAINTEXT_AUTH", num_args = 0..=1, default_missing_value = "true")]
+    allow_plaintext_auth: Option<bool>,
+    /// Kafka clients that are logged in must do so anew after this time, such as 1h [default: never]
+    #[arg(long, value_name = "TIME", env = "POSTROAD_SESSION_MAX")]
+    session_max: Option<String>,
     /// Who may log in by AMQP and do everything, as NAME:PASSWORD; may be given several times.
     /// Others are made with 'postroad user'. Without any there is guest:guest, from this machine only
     #[arg(long, value_name = "USER", env = "POSTROAD_AMQP_USER", value_delimiter = ' ')]
@@ -119,6 +165,9 @@ pub(crate) struct Settings {
     pub(crate) advertise_kafka: Option<(String, u16)>,
     /// `None`: AMQP is off.
     pub(crate) amqp: Option<SocketAddr>,
+    /// `None`: no port encrypts.
+    pub(crate) tls: Option<TlsSettings>,
+    pub(crate) security: SecuritySettings,
     pub(crate) amqp_users: Vec<SettingsUser>,
     /// `None`: whoever logs in says who it is.
     pub(crate) amqp_anonymous: Option<String>,
@@ -171,6 +220,24 @@ impl Settings {
                 .map(|address| host_port("advertise-kafka", &address))
                 .transpose()?,
             amqp: amqp(said.amqp.as_deref())?,
+            tls: TlsSettings::of(SaidOfTls {
+                kafka: said.kafka_tls,
+                advertise_kafka: said.advertise_kafka_tls,
+                amqp: said.amqp_tls,
+                cert: said.tls_cert,
+                key: said.tls_key,
+                client_ca: said.tls_client_ca,
+                client_auth: said.tls_client_auth,
+            })?,
+            security: SecuritySettings::of(SaidOfSecurity {
+                auth: said.auth,
+                insecure: said.insecure,
+                admin_user: said.admin_user,
+                admin_password_file: said.admin_password_file,
+                super_users: said.super_user,
+                allow_plaintext_auth: said.allow_plaintext_auth,
+                session_max: said.session_max,
+            })?,
             amqp_users: match said.amqp_user {
                 Some(users) => {
                     users.iter().map(|user| amqp_user(user)).collect::<Result<_, _>>()?
@@ -207,6 +274,13 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// Who may log in and do everything.
+    pub(crate) fn users(&self) -> Vec<SettingsUser> {
+        self.amqp_users.iter().chain(&self.security.admin).cloned().collect()
+    }
+}
+
 impl Said {
     /// What is not said here is taken from `other`.
     fn or(self, other: Said) -> Said {
@@ -215,6 +289,20 @@ impl Said {
             kafka: self.kafka.or(other.kafka),
             advertise_kafka: self.advertise_kafka.or(other.advertise_kafka),
             amqp: self.amqp.or(other.amqp),
+            kafka_tls: self.kafka_tls.or(other.kafka_tls),
+            advertise_kafka_tls: self.advertise_kafka_tls.or(other.advertise_kafka_tls),
+            amqp_tls: self.amqp_tls.or(other.amqp_tls),
+            tls_cert: self.tls_cert.or(other.tls_cert),
+            tls_key: self.tls_key.or(other.tls_key),
+            tls_client_ca: self.tls_client_ca.or(other.tls_client_ca),
+            tls_client_auth: self.tls_client_auth.or(other.tls_client_auth),
+            auth: self.auth.or(other.auth),
+            insecure: self.insecure.or(other.insecure),
+            admin_user: self.admin_user.or(other.admin_user),
+            admin_password_file: self.admin_password_file.or(other.admin_password_file),
+            super_user: self.super_user.or(other.super_user),
+            allow_plaintext_auth: self.allow_plaintext_auth.or(other.allow_plaintext_auth),
+            session_max: self.session_max.or(other.session_max),
             amqp_user: self.amqp_user.or(other.amqp_user),
             amqp_anonymous: self.amqp_anonymous.or(other.amqp_anonymous),
             node: self.node.or(other.node),
@@ -361,103 +449,4 @@ pub(crate) fn size_in_bytes(text: &str) -> Result<u64, &'static str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn said(toml: &str) -> Said {
-        toml::from_str(toml).expect("well-formed")
-    }
-
-    #[test]
-    fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
-        let flags = Said { node: Some(7), ..Said::default() };
-        let file = said("node = 3\nkafka = \"127.0.0.1:1234\"\nsegment-bytes = \"64MiB\"");
-        let settings = Settings::from_said(flags.or(file)).expect("valid");
-        assert_eq!(settings.node, 7);
-        assert_eq!(settings.kafka.port(), 1234);
-        assert_eq!(settings.segment_bytes, 64 << 20);
-        assert_eq!(settings.data, PathBuf::from("postroad-data"));
-    }
-
-    #[test]
-    fn listeners_bind_loopback_unless_told_otherwise() {
-        let settings = Settings::from_said(Said::default()).expect("valid");
-        assert!(settings.kafka.ip().is_loopback());
-    }
-
-    #[test]
-    fn amqp_has_its_address_and_its_users_or_is_off() {
-        let settings = Settings::from_said(Said::default()).expect("valid");
-        assert_eq!(settings.amqp.map(|address| address.port()), Some(5672));
-        assert_eq!(settings.amqp_users, []);
-        let toml = "amqp = \"off\"\namqp-user = [\"app:se:cret\", \"other:x\"]";
-        let settings = Settings::from_said(said(toml)).expect("valid");
-        assert_eq!(settings.amqp, None);
-        let known: Vec<_> =
-            settings.amqp_users.iter().map(|user| (&*user.name, &*user.password)).collect();
-        assert_eq!(known, [("app", "se:cret"), ("other", "x")]);
-        let error = Settings::from_said(said("amqp-user = [\"secret\"]")).expect_err("refused");
-        assert!(error.to_string().contains("is not a name and a password"), "{error}");
-    }
-
-    #[test]
-    fn node_configurations_are_named_as_in_kafka_and_checked() {
-        let toml = "kafka-config = [\"log.retention.ms=1000\", \"offsets.retention.minutes = 5\"]";
-        let settings = Settings::from_said(said(toml)).expect("valid");
-        let expected = [("log.retention.ms", "1000"), ("offsets.retention.minutes", "5")]
-            .map(|(name, value)| (name.to_owned(), value.to_owned()));
-        assert_eq!(settings.kafka_configs, expected);
-        for wrong in ["log.retention.ms", "=1", "no.such.config=1", "log.retention.ms=soon"] {
-            let error = Settings::from_said(said(&format!("kafka-config = [\"{wrong}\"]")));
-            let error = error.expect_err("refused").to_string();
-            assert!(error.contains("--kafka-config") && error.contains(wrong), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_key_that_is_not_known_is_refused_by_name() {
-        let error = toml::from_str::<Said>("kafak = \"127.0.0.1:9092\"").expect_err("refused");
-        assert!(error.to_string().contains("kafak"), "{error}");
-    }
-
-    #[test]
-    fn sizes_have_units_and_bad_ones_are_named() {
-        let parsed = |text: &str| bytes("disk-reserve", Some(text.into()), 0).ok();
-        assert_eq!(parsed("17"), Some(17));
-        assert_eq!(parsed("1_024k"), Some(1 << 20));
-        assert_eq!(parsed("2GiB"), Some(2 << 30));
-        for wrong in ["", "x", "1 parsec", "-1", "99999999999999T"] {
-            assert_eq!(parsed(wrong), None, "{wrong}");
-        }
-        let error = bytes("disk-reserve", Some("much".into()), 0).expect_err("refused");
-        assert_eq!(
-            error.to_string(),
-            "--disk-reserve \"much\" is not a size, such as 134217728 or 128MiB"
-        );
-    }
-
-    #[test]
-    fn in_a_file_a_size_may_be_a_number() {
-        let settings = Settings::from_said(said("segment-bytes = 67108864")).expect("valid");
-        assert_eq!(settings.segment_bytes, 64 << 20);
-        let error = toml::from_str::<Said>("disk-reserve = true").expect_err("refused");
-        assert!(error.to_string().contains("a size is a number of bytes"), "{error}");
-    }
-
-    #[test]
-    fn nothing_can_be_done_with_none_of_it() {
-        for none in ["threads = 0", "max-connections = 0", "default-partitions = 0"] {
-            let error = Settings::from_said(said(none)).expect_err("refused").to_string();
-            assert!(error.ends_with("must be at least 1"), "{error}");
-        }
-    }
-
-    #[test]
-    fn an_advertised_address_may_be_a_name_or_ipv6() {
-        assert_eq!(host_port("a", "broker:9092").ok(), Some(("broker".into(), 9092)));
-        assert_eq!(host_port("a", "[::1]:9092").ok(), Some(("::1".into(), 9092)));
-        for wrong in ["broker", ":9092", "broker:x", "broker:70000"] {
-            assert!(host_port("a", wrong).is_err(), "{wrong}");
-        }
-    }
-}
+mod tests;

@@ -88,6 +88,8 @@ table! {
     Forwarding: "peer-forwarding", Process;
     SlowDisk: "peer-slow-disk", Process;
     LeaseRelay: "peer-lease-relay", Process;
+    Certificates: "certificates", Process;
+    CertificateFiles: "certificate-files", Request;
     KafkaListener: "kafka-listener", Process;
     KafkaLeaders: "peer-kafka-leaders", Process;
     KafkaGroupTimers: "kafka-group-timers", Process;

@@ -15,10 +15,9 @@ use base::limits::{
 };
 use broker::{Pace, Permit};
 use futures_util::{FutureExt, StreamExt};
-use gateway::SlowReader;
+use gateway::{SlowReader, Socket};
 use tasks::Task;
 use tokio::time::{Instant, Sleep, sleep_until};
-use world::net::Stream;
 
 use crate::input::{Input, Read};
 use crate::session::{Phase, Session};
@@ -35,7 +34,7 @@ const SILENT_TICKS_MAX: u32 = 4;
 
 /// What a connection waits for and does not decide itself.
 struct Connection {
-    stream: Stream,
+    socket: Socket,
     session: Session,
     input: Input,
     pace: Pace,
@@ -68,11 +67,11 @@ enum Wake {
 }
 
 /// Serves one connection until it ends. Returns why, and who it was.
-pub(crate) async fn run(stream: Stream, session: Session) -> (SessionEnd, String) {
+pub(crate) async fn run(socket: Socket, session: Session) -> (SessionEnd, String) {
     let turns = session.gateway.broker.turns();
     let taken_within = session.gateway.options.replies_taken_within;
     let mut connection = Connection {
-        stream,
+        socket,
         pace: Pace::new(turns, WRITTEN_AT_ONCE_BYTES_MAX as u32),
         reader: SlowReader::new(taken_within, TAKEN_BYTES_MIN),
         session,
@@ -178,7 +177,7 @@ impl Connection {
         any |= self.poll_admission(context);
         any |= self.session.poll_appended(context).is_ready();
         any |= self.poll_events(context);
-        if self.listens() && self.stream.poll_read_ready(context).is_ready() {
+        if self.listens() && self.socket.poll_read_ready(context).is_ready() {
             return Poll::Ready(self.read(context).map_or(Wake::Go, Wake::End));
         }
         if any {
@@ -197,7 +196,7 @@ impl Connection {
         if output.is_empty() {
             return Ok(0);
         }
-        let taken = match output.poll_write(context, &mut self.stream) {
+        let taken = match output.poll_write(context, &mut self.socket) {
             Poll::Ready(taken) => taken?,
             Poll::Pending => 0,
         };
@@ -248,7 +247,7 @@ impl Connection {
         }
         let bytes_max =
             if self.read_permit.is_some() { AMQP_READ_BYTES_MAX } else { AMQP_READ_BYTES_MIN };
-        let read = self.input.read_from(&mut self.stream, context, bytes_max);
+        let read = self.input.read_from(&mut self.socket, context, bytes_max);
         let end = match read {
             Ok(Read::Bytes(_)) => {
                 self.heartbeat.received = true;

@@ -147,8 +147,15 @@ impl Session {
             }
         };
         let mechanism = start_ok.mechanism;
+        let is_private = self.encrypted || peer.to_canonical().is_loopback();
+        if !is_private && !self.gateway.options.plaintext_passwords {
+            let reason = "a password was said where others may hear it";
+            users.note_refused(peer, reason);
+            self.refuse_login(mechanism, reason.to_owned());
+            return Ok(());
+        }
         match users.log_in_at_once(&credentials, peer) {
-            Some(login) => self.logged_in(mechanism, login),
+            Some(principal) => self.logged_in(mechanism, Ok(principal)),
             None => {
                 let (users, mechanism) = (users.clone(), mechanism.to_owned());
                 let checked = async move {

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use base::limits::AMQP_READ_BYTES_MIN;
 use bytes::{Bytes, BytesMut};
-use world::net::Stream;
+use gateway::Socket;
 
 use crate::codec::frame::{self, FrameError, FrameKind, Front, HEAD_BYTES};
 use crate::codec::methods::MethodId;
@@ -42,7 +42,7 @@ impl Input {
     /// Reads what is there, at most `bytes_max` or what the front needs.
     pub(crate) fn read_from(
         &mut self,
-        stream: &mut Stream,
+        socket: &mut Socket,
         context: &mut Context<'_>,
         bytes_max: usize,
     ) -> std::io::Result<Read> {
@@ -53,7 +53,7 @@ impl Input {
             self.buffer.reserve(room);
         }
         let room = self.buffer.capacity() - self.buffer.len();
-        match gateway::input::poll_read(stream, context, &mut self.buffer) {
+        match gateway::input::poll_read(socket, context, &mut self.buffer) {
             Poll::Ready(Ok(0)) => Ok(Read::Closed),
             Poll::Ready(Ok(bytes)) => {
                 self.filled = bytes == room;

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use access::Users;
 use broker::Broker;
-use gateway::ListenerOptions;
+use gateway::{Connection, ListenerOptions, Ports, Socket};
 use tasks::Task;
 use tokio::sync::watch;
 use topology::Topology;
 use tracing::{debug, error, warn};
-use world::net::{Listener, Stream};
 
 use crate::connection;
 use crate::gateway::Gateway;
@@ -23,7 +22,7 @@ const PROTOCOL: &str = "amqp";
 /// Serves AMQP clients until `shutdown` becomes true, then lets every session finish what it has
 /// begun (at most `options.drain_within`) and returns.
 pub async fn serve(
-    listener: Listener,
+    ports: impl Into<Ports>,
     broker: Broker,
     topology: Topology,
     users: Users,
@@ -38,17 +37,17 @@ pub async fn serve(
         connections: options.connections.clone(),
     };
     let gateway = Arc::new(Gateway::new(broker, topology, users, options, shutdown.clone()));
-    let serving = move |stream, connection| {
-        let session = Session::new(connection, Arc::clone(&gateway));
-        serve_session(stream, session)
+    let serving = move |socket: Socket, connection: Connection| {
+        let session = Session::new(connection, socket.is_encrypted(), Arc::clone(&gateway));
+        serve_session(socket, session)
     };
-    gateway::serve(listener, accepting, shutdown, serving).await;
+    gateway::serve_ports(ports.into(), accepting, shutdown, serving).await;
 }
 
-async fn serve_session(stream: Stream, session: Session) {
+async fn serve_session(socket: Socket, session: Session) {
     let (peer, id) = (session.peer, session.id);
-    debug!(%peer, session = id.0, "connected");
-    let (end, client) = connection::run(stream, session).await;
+    debug!(%peer, session = id.0, encrypted = session.encrypted, "connected");
+    let (end, client) = connection::run(socket, session).await;
     if matches!(end, SessionEnd::Panicked) {
         error!(%peer, session = id.0, client, reason = %end, "connection closed");
     } else if end.is_ordinary() {

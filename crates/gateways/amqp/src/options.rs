@@ -16,6 +16,8 @@ pub struct GatewayOptions {
     pub heartbeat: Duration,
     /// Who a client is that logs in without a name (SASL ANONYMOUS); `None`: none may.
     pub anonymous_user: Option<String>,
+    /// Passwords may be said where others may hear them.
+    pub plaintext_passwords: bool,
     /// Largest message body.
     pub message_bytes_max: u64,
     /// From connecting to an open connection.
@@ -37,6 +39,7 @@ impl Default for GatewayOptions {
             channel_max: limits::AMQP_CHANNELS_PER_SESSION_MAX,
             heartbeat: limits::AMQP_HEARTBEAT,
             anonymous_user: None,
+            plaintext_passwords: false,
             message_bytes_max: limits::AMQP_MESSAGE_BYTES_MAX,
             handshake_within: limits::AMQP_HANDSHAKE_WITHIN,
             message_arrives_within: limits::REQUEST_ARRIVES_WITHIN,

@@ -96,6 +96,7 @@ pub(crate) struct Session {
     pub(crate) id: OwnerId,
     pub(crate) peer: SocketAddr,
     pub(crate) connection: Connection,
+    pub(crate) encrypted: bool,
     pub(crate) phase: Phase,
     pub(crate) negotiated: Negotiated,
     pub(crate) capabilities: Capabilities,
@@ -145,7 +146,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(connection: Connection, gateway: Arc<Gateway>) -> Self {
+    pub(crate) fn new(connection: Connection, encrypted: bool, gateway: Arc<Gateway>) -> Self {
         let id = OwnerId(connection.id());
         gateway.topology.open_owner(id);
         let (posts, posted) = mpsc::channel(AMQP_POSTED_MAX);
@@ -161,6 +162,7 @@ impl Session {
             id,
             peer: connection.peer(),
             connection,
+            encrypted,
             gateway,
             phase: Phase::Connecting,
             negotiated,

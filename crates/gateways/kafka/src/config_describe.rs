@@ -19,6 +19,7 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::StrBytes;
 use tracing::level_filters::LevelFilter;
 
+use crate::authorization::Asker;
 use crate::configs::{Resource, resource_types};
 use crate::errors::{Fault, code_of};
 use crate::gateway::Gateway;
@@ -84,7 +85,7 @@ pub(crate) async fn describe(
                 Err(fault) => result.with_error_message(fault.message_bytes()),
             }
         };
-        let describe = || result(describe_resource(gateway, &resource, detail));
+        let describe = || result(describe_resource(gateway, &request.asker, &resource, detail));
         results.push(describe, |fault| result(Err(fault))).await?;
     }
     Ok(results.finish().with_permit(permit))
@@ -98,10 +99,11 @@ struct Detail {
 
 fn describe_resource(
     gateway: &Gateway,
+    asker: &Asker,
     wanted: &DescribeConfigsResource,
     detail: Detail,
 ) -> Result<Vec<DescribeConfigsResourceResult>, Fault> {
-    let resource = Resource::find(gateway, wanted.resource_type, &wanted.resource_name)?;
+    let resource = Resource::find(gateway, asker, wanted.resource_type, &wanted.resource_name)?;
     let is_wanted = |name: &str| match &wanted.configuration_keys {
         Some(keys) => keys.iter().any(|key| **key == *name),
         None => true,
@@ -281,6 +283,10 @@ pub(crate) async fn list_resources(
         resource_types::CLIENT_METRICS,
         resource_types::GROUP,
     ];
+    if let Err(fault) = request.asker.cluster() {
+        let refused = ListConfigResourcesResponse::default().with_error_code(fault.code());
+        return Response::encode(&request.head, &refused);
+    }
     let wanted: BTreeSet<i8> = match (request.head.version, message.resource_types.is_empty()) {
         (0, _) => [resource_types::CLIENT_METRICS].into(),
         (_, true) => all.into(),

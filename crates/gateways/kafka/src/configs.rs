@@ -20,6 +20,7 @@ use kafka_protocol::messages::{
     IncrementalAlterConfigsResponse,
 };
 
+use crate::authorization::Asker;
 use crate::errors::{Fault, code_of};
 use crate::gateway::Gateway;
 use crate::request::{Request, RequestError};
@@ -57,7 +58,18 @@ pub(crate) enum Resource {
 }
 
 impl Resource {
-    pub(crate) fn find(gateway: &Gateway, kind: i8, name: &str) -> Result<Self, Fault> {
+    /// The resource, for somebody who may do to it what it asks for.
+    pub(crate) fn find(
+        gateway: &Gateway,
+        asker: &Asker,
+        kind: i8,
+        name: &str,
+    ) -> Result<Self, Fault> {
+        match kind {
+            resource_types::TOPIC => asker.topic(name)?,
+            resource_types::GROUP => asker.group(name).map_err(Fault::plain)?,
+            _ => asker.cluster()?,
+        }
         let invalid = |message: String| Err(Fault::new(ResponseError::InvalidRequest, message));
         match kind {
             resource_types::TOPIC => {
@@ -244,7 +256,8 @@ pub(crate) async fn alter(
                 .configs
                 .into_iter()
                 .map(|config| (config.name.to_string(), config.value.map(|v| v.to_string())));
-            replace(gateway, kind, &resource.resource_name, values, message.validate_only).await
+            let (asker, name) = (&request.asker, &resource.resource_name);
+            replace(gateway, asker, kind, name, values, message.validate_only).await
         } else {
             Err(named_twice())
         };
@@ -267,12 +280,13 @@ fn named_twice() -> Fault {
 /// The values given become all of the resource's own values.
 async fn replace(
     gateway: &Gateway,
+    asker: &Asker,
     kind: i8,
     name: &str,
     values: impl Iterator<Item = (String, Option<String>)>,
     validate_only: bool,
 ) -> Result<(), Fault> {
-    let resource = Resource::find(gateway, kind, name)?;
+    let resource = Resource::find(gateway, asker, kind, name)?;
     // A null value means the default: nothing of its own.
     let config = values.filter_map(|(name, value)| Some((name, value?))).collect();
     resource.put(gateway, config, validate_only).await
@@ -289,7 +303,8 @@ pub(crate) async fn alter_incrementally(
     for resource in message.resources {
         let (kind, name) = (resource.resource_type, resource.resource_name);
         let altered = if seen.insert((kind, name.clone())) {
-            change(gateway, kind, &name, &resource.configs, message.validate_only).await
+            let (asker, configs) = (&request.asker, &resource.configs);
+            change(gateway, asker, kind, &name, configs, message.validate_only).await
         } else {
             Err(named_twice())
         };
@@ -308,12 +323,13 @@ pub(crate) async fn alter_incrementally(
 
 async fn change(
     gateway: &Gateway,
+    asker: &Asker,
     kind: i8,
     name: &str,
     changes: &[AlterableConfig],
     validate_only: bool,
 ) -> Result<(), Fault> {
-    let resource = Resource::find(gateway, kind, name)?;
+    let resource = Resource::find(gateway, asker, kind, name)?;
     let mut config = resource.overrides(gateway);
     let mut changed = HashSet::default();
     for change in changes {

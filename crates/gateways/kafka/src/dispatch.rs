@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use kafka_protocol::messages::ApiKey;
 
+use crate::authorization::Asker;
 use crate::frames::Frame;
 use crate::gateway::{Gateway, Session};
 use crate::groups::streams_requests;
@@ -15,8 +16,8 @@ use crate::request::{Preamble, Request, RequestError};
 use crate::response::Response;
 use crate::session::SessionEnd;
 use crate::{
-    config_describe, configs, fetch, groups, log_dirs, metadata, offsets, operations, producers,
-    quorum, refused, share, topics, versions,
+    acls, config_describe, configs, fetch, groups, log_dirs, login, metadata, offsets, operations,
+    producers, quorum, refused, scram_credentials, share, topics, versions,
 };
 
 /// A request that was taken in. Resolves to its response, or to `None` when it wants none.
@@ -61,6 +62,7 @@ pub(crate) async fn start(
     frame: Frame,
 ) -> Result<Started, RequestError> {
     let preamble = Preamble::parse(&frame.bytes)?;
+    login::check(gateway, session, preamble.api_key)?;
     if preamble.api_key == ::operations::API_KEY {
         return Ok(operations::start(gateway, session, &preamble, frame));
     }
@@ -80,10 +82,16 @@ pub(crate) async fn start(
         let (min, max) = (*range.start(), *range.end());
         return Err(RequestError::UnsupportedVersion { api, version: preamble.version, min, max });
     }
-    let request = Request::parse(api, &preamble, frame)?;
+    let asker = Asker::of(gateway, session, api).ok_or(RequestError::UnknownApi(api as i16))?;
+    let request = Request::parse(api, &preamble, frame, Arc::clone(session), asker)?;
     match api {
         ApiKey::Produce => crate::produce::start(gateway, session, request).await,
         ApiKey::ApiVersions => versions::answer(session, request).map(Started::Answered),
+        // Whoever logs in is somebody from the next request on.
+        ApiKey::SaslHandshake => login::handshake(gateway, request).map(Started::Answered),
+        ApiKey::SaslAuthenticate => {
+            Box::pin(login::authenticate(gateway, request)).await.map(Started::Answered)
+        }
         // What changes the catalog is done before the next request is looked at, because that one
         // may be started at once and may depend on it.
         ApiKey::CreateTopics | ApiKey::DeleteTopics | ApiKey::CreatePartitions => {
@@ -125,12 +133,13 @@ async fn handle(
         ApiKey::DescribeQuorum => quorum::describe(&gateway, request),
         ApiKey::UpdateFeatures => quorum::update_features(request),
         ApiKey::DescribeLogDirs => log_dirs::describe(&gateway, request).await,
-        ApiKey::DescribeAcls
-        | ApiKey::CreateAcls
-        | ApiKey::DeleteAcls
-        | ApiKey::DescribeClientQuotas
+        ApiKey::DescribeUserScramCredentials => scram_credentials::describe(&gateway, request),
+        ApiKey::AlterUserScramCredentials => scram_credentials::alter(&gateway, request).await,
+        ApiKey::DescribeAcls => acls::describe(&gateway, request),
+        ApiKey::CreateAcls => acls::create(&gateway, request).await,
+        ApiKey::DeleteAcls => acls::delete(&gateway, request).await,
+        ApiKey::DescribeClientQuotas
         | ApiKey::AlterClientQuotas
-        | ApiKey::DescribeUserScramCredentials
         | ApiKey::DescribeTransactions
         | ApiKey::ListTransactions
         | ApiKey::ElectLeaders

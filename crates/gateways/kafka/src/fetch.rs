@@ -7,16 +7,17 @@ use std::time::Duration;
 use base::limits::{FETCH_BYTES_MAX, FETCH_WAIT_MAX, FETCH_WAIT_WITHOUT_ROOM};
 use broker::{Pace, Permit, Watch};
 use kafka_protocol::messages::FetchRequest;
-use nodes::LiveNode;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use crate::authorization::{Asker, topic_refused};
 use crate::fetch_collector::Collector;
 use crate::fetch_context::{Context, begin};
 use crate::fetch_response::{self, Fetched, FetchedPartition, FetchedTopic};
 use crate::fetch_sessions::{FetchState, PARTITIONS_AT_ONCE};
 use crate::gateway::{Gateway, Session};
 use crate::leader_watch::Changes;
+use crate::leaders::Reached;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::topic_ref::TopicRef;
@@ -134,7 +135,13 @@ impl Asked<'_> {
         // What a session remembers is bounded by the cache of sessions.
         let is_once = matches!(context, Context::Once(_));
         let state = context.state();
-        let mut collector = Collector::new(gateway, limits.bytes_max, is_full);
+        let mut collector = Collector::new(
+            gateway,
+            session.is_encrypted(),
+            &request.asker,
+            limits.bytes_max,
+            is_full,
+        );
         let mut room = None;
         if !look(&mut collector, state, limits, pace).await && Instant::now() < deadline {
             if is_once && state.partitions() > WAITING_DECODED_MAX {
@@ -255,7 +262,7 @@ async fn answer(
     mut collector: Collector<'_>,
     is_full: bool,
     pace: &mut Pace,
-) -> (Vec<FetchedTopic>, (Option<OwnedSemaphorePermit>, Vec<LiveNode>)) {
+) -> (Vec<FetchedTopic>, (Option<OwnedSemaphorePermit>, Vec<Reached>)) {
     let mut topics = Topics::default();
     if is_full {
         for (topic, index) in std::mem::take(&mut state.named) {
@@ -264,7 +271,7 @@ async fn answer(
                 Some(partition) if state.wanted.contains_key(&partition) => {
                     collector.take(state, partition).unwrap_or_default()
                 }
-                _ => missing_partition(state, &topic, index),
+                _ => missing_partition(state, collector.asker(), &topic, index),
             };
             topics.push(&topic, FetchedPartition { index, ..partition });
         }
@@ -276,18 +283,27 @@ async fn answer(
         }
         let missing: Vec<_> = state.missing.keys().cloned().collect();
         for (topic, index) in missing {
-            let partition = missing_partition(state, &topic, index);
+            let partition = missing_partition(state, collector.asker(), &topic, index);
             topics.push(&topic, partition);
         }
     }
     (topics.0, collector.finish())
 }
 
-fn missing_partition(state: &mut FetchState, topic: &TopicRef, index: i32) -> FetchedPartition {
+fn missing_partition(
+    state: &mut FetchState,
+    asker: &Asker,
+    topic: &TopicRef,
+    index: i32,
+) -> FetchedPartition {
     if let Some(missing) = state.missing.get_mut(&(topic.clone(), index)) {
         missing.told = true;
     }
-    FetchedPartition::failed(index, topic.unknown().code())
+    let code = match topic {
+        TopicRef::Name(name) if !asker.may_topic(name) => topic_refused().code(),
+        topic => topic.unknown().code(),
+    };
+    FetchedPartition::failed(index, code)
 }
 
 /// Groups partitions that follow one another by their topic.
@@ -376,7 +392,8 @@ mod tests {
         assert_eq!(watch.partitions(), PARTITIONS as usize);
         assert!(pauses >= STEPS - 1, "watching: {pauses}");
 
-        let mut collector = Collector::new(&gateway, 1 << 20, true);
+        let asker = Asker::anybody(kafka_protocol::messages::ApiKey::Fetch);
+        let mut collector = Collector::new(&gateway, false, &asker, 1 << 20, true);
         let ((), pauses) = counting_pauses(collector.look(&mut state, pace)).await;
         assert!(pauses >= STEPS - 1, "looking at them: {pauses}");
 

@@ -7,18 +7,18 @@
 
 use std::sync::Arc;
 
-use base::{HashMap, Offset, PartitionId};
+use base::{HashMap, Offset, PartitionId, TopicId};
 use broker::{Bounds, Pace, Stored, batches_in};
 use bytes::Bytes;
 use kafka_protocol::error::ResponseError;
-use nodes::LiveNode;
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::authorization::{Asker, topic_refused};
 use crate::errors::Fault;
 use crate::fetch_response::FetchedPartition;
 use crate::fetch_sessions::{FetchState, Wanted};
 use crate::gateway::{FETCH_BUDGET_UNIT, Gateway};
-use crate::leaders::{Referrals, is_about_leader, not_leader};
+use crate::leaders::{Reached, Referrals, is_about_leader, not_leader};
 
 /// What a fetch may read when the node's budget for fetched bytes is used up: consumers that do
 /// not take their responses must not stop the others.
@@ -35,6 +35,9 @@ pub(crate) struct Collector<'a> {
     full: bool,
     found: HashMap<PartitionId, Found>,
     referrals: Referrals,
+    asker: &'a Asker,
+    /// Of the topics that were looked at.
+    may_read: HashMap<TopicId, bool>,
     room: Option<OwnedSemaphorePermit>,
 }
 
@@ -60,16 +63,24 @@ enum Look {
 }
 
 impl<'a> Collector<'a> {
-    pub(crate) fn new(gateway: &'a Gateway, bytes_max: usize, is_full: bool) -> Self {
+    pub(crate) fn new(
+        gateway: &'a Gateway,
+        encrypted: bool,
+        asker: &'a Asker,
+        bytes_max: usize,
+        is_full: bool,
+    ) -> Self {
         Self {
             gateway,
+            asker,
+            may_read: HashMap::default(),
             bytes_max,
             is_full,
             bytes: 0,
             failed: false,
             full: false,
             found: HashMap::default(),
-            referrals: Referrals::default(),
+            referrals: Referrals::new(encrypted),
             room: None,
         }
     }
@@ -116,7 +127,26 @@ impl<'a> Collector<'a> {
         }
     }
 
+    pub(crate) fn asker(&self) -> &'a Asker {
+        self.asker
+    }
+
+    /// A topic that is gone may be read: that there is nothing is found out then.
+    fn may_read(&mut self, topic: TopicId) -> bool {
+        if self.asker.may_everything() {
+            return true;
+        }
+        let (gateway, asker) = (self.gateway, self.asker);
+        *self.may_read.entry(topic).or_insert_with(|| {
+            let catalog = gateway.broker.catalog();
+            catalog.topic(topic).is_none_or(|topic| asker.may_topic(topic.name()))
+        })
+    }
+
     async fn look_at(&mut self, partition: PartitionId, wanted: &Wanted) -> Look {
+        if !self.may_read(partition.topic) {
+            return self.fail(partition, NOWHERE, topic_refused());
+        }
         if !self.gateway.broker.leads(partition) && self.exists(partition) {
             return self.fail(partition, NOWHERE, not_leader());
         }
@@ -274,7 +304,7 @@ impl<'a> Collector<'a> {
     }
 
     /// The room of what was read, and the nodes that partitions name as their leaders.
-    pub(crate) fn finish(self) -> (Option<OwnedSemaphorePermit>, Vec<LiveNode>) {
+    pub(crate) fn finish(self) -> (Option<OwnedSemaphorePermit>, Vec<Reached>) {
         (self.room, self.referrals.into_endpoints())
     }
 }

@@ -2,10 +2,9 @@
 //! ours for the fields and the journal's for the batches.
 
 use bytes::{BufMut, Bytes};
-use nodes::LiveNode;
 
 use crate::leader_fields::{put_tagged_endpoints, put_tagged_leader};
-use crate::leaders::CurrentLeader;
+use crate::leaders::{CurrentLeader, Reached};
 use crate::request::RequestHead;
 use crate::response::{Response, Slices};
 use crate::topic_ref::TopicRef;
@@ -44,7 +43,7 @@ pub(crate) struct Fetched {
     pub(crate) committed_only: bool,
     pub(crate) topics: Vec<FetchedTopic>,
     /// The nodes that partitions name as their leaders.
-    pub(crate) leaders: Vec<LiveNode>,
+    pub(crate) leaders: Vec<Reached>,
 }
 
 const FLEXIBLE_SINCE: i16 = 12;

@@ -11,6 +11,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -19,12 +20,12 @@ use base::limits::{REQUEST_BACKLOG_PER_SESSION_BYTES_MAX, REQUEST_UNCOUNTED_BYTE
 use broker::{Budget, Permit};
 use bytes::{Buf, BufMut, BytesMut};
 use gateway::input;
+use gateway::socket::ReadHalf;
 use kafka_protocol::messages::ApiKey;
 use thiserror::Error;
 use tokio::io::AsyncReadExt;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
-use world::net::ReadHalf;
 
 /// Holds a small request, or the first part of a large one.
 const STAGING_BYTES: usize = 16 << 10;
@@ -39,7 +40,6 @@ const KEY_LEN: usize = LENGTH_LEN + 2;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FrameLimits {
-    pub(crate) frame_bytes_max: usize,
     pub(crate) arrives_within: Duration,
     pub(crate) idle_max: Duration,
 }
@@ -104,8 +104,8 @@ pub(crate) enum FrameError {
     Closed,
     #[error("the client closed the connection within a request")]
     ClosedWithin,
-    #[error("a frame of {length} bytes is not within 8 to {max}")]
-    Length { length: i32, max: usize },
+    #[error("a frame of {length} bytes is not within {min} to {max}")]
+    Length { length: i32, min: usize, max: usize },
     #[error("a request did not arrive within {0:?}")]
     Slow(Duration),
     #[error("nothing was heard for {0:?}")]
@@ -131,6 +131,7 @@ impl<'a> FrameReader<'a> {
         &mut self,
         budgets: FrameBudgets<'_>,
         backlog: &Backlog,
+        bytes_max: usize,
     ) -> Result<Frame, FrameError> {
         if self.staging.is_empty() {
             self.wait_for_client().await?;
@@ -142,7 +143,8 @@ impl<'a> FrameReader<'a> {
                 Err(_) => return Err(FrameError::Slow(self.limits.arrives_within)),
             }
         }
-        let len = self.frame_len()?;
+        // A request header has eight bytes at least.
+        let len = self.frame_len(8..=bytes_max)?;
         let api_key = i16::from_be_bytes([self.staging[LENGTH_LEN], self.staging[LENGTH_LEN + 1]]);
         let is_produce = api_key == ApiKey::Produce as i16;
         let budget = match is_produce {
@@ -226,14 +228,31 @@ impl<'a> FrameReader<'a> {
         Ok(())
     }
 
-    fn frame_len(&self) -> Result<usize, FrameError> {
+    fn frame_len(&self, bytes: RangeInclusive<usize>) -> Result<usize, FrameError> {
         let length = self.staging.first_chunk().map_or(-1, |bytes| i32::from_be_bytes(*bytes));
-        let max = self.limits.frame_bytes_max;
         match usize::try_from(length) {
-            // A request header has eight bytes at least.
-            Ok(len) if (8..=max).contains(&len) => Ok(len),
-            _ => Err(FrameError::Length { length, max }),
+            Ok(len) if bytes.contains(&len) => Ok(len),
+            _ => Err(FrameError::Length { length, min: *bytes.start(), max: *bytes.end() }),
         }
+    }
+
+    /// A frame that is no request, and small: it is counted nowhere.
+    pub(crate) async fn next_bare(&mut self, bytes_max: usize) -> Result<Frame, FrameError> {
+        let deadline = Instant::now() + self.limits.arrives_within;
+        let mut wanted = LENGTH_LEN;
+        while self.staging.len() < wanted {
+            match timeout_at(deadline, self.fill()).await {
+                Ok(filled) => filled?,
+                Err(_) => return Err(FrameError::Slow(self.limits.arrives_within)),
+            }
+            if self.staging.len() >= LENGTH_LEN {
+                wanted = LENGTH_LEN + self.frame_len(0..=bytes_max)?;
+            }
+        }
+        let len = self.frame_len(0..=bytes_max)?;
+        let mut whole = self.staging.split_to(LENGTH_LEN + len);
+        whole.advance(LENGTH_LEN);
+        Ok(Frame { bytes: whole, permit: None, queued: 0 })
     }
 
     /// Between requests: no memory is held and no deadline runs but the idle one.

@@ -15,9 +15,11 @@ use base::limits::{
     PACKED_BYTES_IN_FLIGHT_MAX, REQUEST_BYTES_IN_FLIGHT_MAX,
 };
 
+use crate::authorization::HeldRights;
 use crate::fetch_sessions::{FetchSessions, OwnSessions};
 use crate::groups::Groups;
 use crate::leader_watch::{Changes, LeaderWatch};
+use crate::login::Login;
 use crate::options::GatewayOptions;
 use crate::share::{
     DEAD_LETTER_SCHEME, OwnShareSessions, ShareDeadLetters, ShareKey, ShareSessions,
@@ -123,17 +125,37 @@ pub(crate) struct Session {
     pub(crate) connection: Connection,
     pub(crate) fetch_sessions: OwnSessions,
     pub(crate) share_sessions: OwnShareSessions,
+    pub(crate) login: Login,
+    pub(crate) rights: HeldRights,
+    encrypted: bool,
     slow_checks: AtomicBool,
 }
 
 impl Session {
-    pub(crate) fn new(connection: Connection) -> Self {
+    /// `login_is_required`: nothing is done for the client before it has logged in.
+    pub(crate) fn new(connection: Connection, encrypted: bool, login_is_required: bool) -> Self {
         Self {
             connection,
+            login: Login::new(login_is_required),
+            rights: HeldRights::default(),
+            encrypted,
             fetch_sessions: OwnSessions::default(),
             share_sessions: OwnShareSessions::default(),
             slow_checks: AtomicBool::new(false),
         }
+    }
+
+    /// A session without a client.
+    #[cfg(test)]
+    pub(crate) fn of_nobody() -> Arc<Self> {
+        let peer = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+        let registered = gateway::Connections::default().register("kafka", peer);
+        Arc::new(Self::new(registered.connection().clone(), false, false))
+    }
+
+    /// Whether the connection is: its client is sent to such ports only.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.encrypted
     }
 
     /// Whether a produce request of this session took long to check.

@@ -2,9 +2,8 @@
 //! names. Both are tagged fields of produce and fetch responses, and plain ones of those of share groups.
 
 use bytes::{BufMut, BytesMut};
-use nodes::LiveNode;
 
-use crate::leaders::CurrentLeader;
+use crate::leaders::{CurrentLeader, Reached};
 use crate::wire::primitives::Put;
 
 /// A leader is not known, or not told.
@@ -19,10 +18,10 @@ pub(crate) fn put_leader(out: &mut BytesMut, leader: Option<CurrentLeader>) {
     out.put_no_tagged_fields(true);
 }
 
-pub(crate) fn put_endpoints(out: &mut BytesMut, nodes: &[LiveNode]) {
+pub(crate) fn put_endpoints(out: &mut BytesMut, nodes: &[Reached]) {
     out.put_count(nodes.len(), true);
     for node in nodes {
-        let endpoint = &node.endpoints.kafka;
+        let endpoint = &node.at;
         out.put_i32(node.id as i32);
         out.put_nullable_text(Some(&endpoint.host), true);
         out.put_i32(i32::from(endpoint.port));
@@ -44,7 +43,7 @@ pub(crate) fn put_tagged_leader(out: &mut BytesMut, tag: u32, leader: Option<Cur
 }
 
 /// The tagged fields of a response that has no other.
-pub(crate) fn put_tagged_endpoints(out: &mut BytesMut, tag: u32, nodes: &[LiveNode]) {
+pub(crate) fn put_tagged_endpoints(out: &mut BytesMut, tag: u32, nodes: &[Reached]) {
     if nodes.is_empty() {
         return out.put_no_tagged_fields(true);
     }

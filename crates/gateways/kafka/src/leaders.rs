@@ -7,7 +7,7 @@ use broker::{Leader, Leaders, ShardLeaders};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::BrokerId;
 use kafka_protocol::protocol::StrBytes;
-use nodes::LiveNode;
+use nodes::{Endpoint, LiveNode};
 use tokio::time::{Instant, timeout_at};
 
 use crate::errors::Fault;
@@ -23,35 +23,67 @@ const BROKER_LISTED_FOR: Duration = Duration::from_secs(10);
 /// The number that stands for no node.
 pub(crate) const NO_NODE: BrokerId = BrokerId(-1);
 
+/// A node that clients may be sent to, and where: by the kind of port that was asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Reached {
+    pub(crate) id: u32,
+    pub(crate) at: Endpoint,
+}
+
+/// The nodes that live and offer such a port, ascending by id. A client that encrypts is not told of one that does
+/// not, and the other way round.
+pub(crate) fn reached(gateway: &Gateway, encrypted: bool) -> Vec<Reached> {
+    offering(gateway.options.nodes.live(), encrypted)
+}
+
+/// Those of the nodes that offer such a port.
+fn offering(nodes: Vec<LiveNode>, encrypted: bool) -> Vec<Reached> {
+    let reached = nodes.into_iter().filter_map(|node| {
+        let at = node.endpoints.kafka_at(encrypted)?.clone();
+        Some(Reached { id: node.id, at })
+    });
+    reached.collect()
+}
+
+/// One of these nodes.
+pub(crate) fn reached_node(gateway: &Gateway, id: u32, encrypted: bool) -> Option<Reached> {
+    let node = gateway.options.nodes.get(id)?;
+    Some(Reached { id, at: node.endpoints.kafka_at(encrypted)?.clone() })
+}
+
 /// Who leads, and which nodes live, as it is for one answer.
 #[derive(Debug)]
 pub(crate) struct KnownLeaders {
     shards: ShardLeaders,
     /// Ascending by id.
-    live: Vec<LiveNode>,
+    live: Vec<Reached>,
     /// Those, and others that have just left.
-    listed: Vec<LiveNode>,
+    listed: Vec<Reached>,
 }
 
 impl KnownLeaders {
-    pub(crate) fn now(gateway: &Gateway) -> Self {
-        let nodes = &gateway.options.nodes;
-        let (live, listed) = (nodes.live(), nodes.live_lately(BROKER_LISTED_FOR));
-        Self { shards: gateway.broker.shard_leaders(), live, listed }
+    /// For a client whose connection is encrypted or not.
+    pub(crate) fn now(gateway: &Gateway, encrypted: bool) -> Self {
+        let listed = gateway.options.nodes.live_lately(BROKER_LISTED_FOR);
+        Self {
+            shards: gateway.broker.shard_leaders(),
+            live: reached(gateway, encrypted),
+            listed: offering(listed, encrypted),
+        }
     }
 
     /// For an answer that sends clients to leaders. A client that is sent to a process which has just ended, or is told
     /// that nobody leads, looks again after its back-off, which is longer than most elections. So the other nodes
     /// are asked for a sign of life first, and a shard without a leader is waited for.
-    pub(crate) async fn once_led(gateway: &Gateway) -> Self {
+    pub(crate) async fn once_led(gateway: &Gateway, encrypted: bool) -> Self {
         if gateway.broker.is_alone() {
-            return Self::now(gateway);
+            return Self::now(gateway, encrypted);
         }
         gateway.options.nodes.look(LOOKS_FOR).await;
         let deadline = Instant::now() + LED_WITHIN;
         let mut changes = gateway.leader_changes();
         loop {
-            let known = Self::now(gateway);
+            let known = Self::now(gateway, encrypted);
             if known.all_are_led() || timeout_at(deadline, changes.next()).await.is_err() {
                 return known;
             }
@@ -66,7 +98,7 @@ impl KnownLeaders {
     /// The nodes that clients are told of. One that has just died is among them, as Kafka lists a broker until its
     /// session has expired (`broker.session.timeout.ms`): librdkafka takes its partitions away from a broker that is
     /// no longer listed, those too that it has just given to the next leader, and looks again after a second.
-    pub(crate) fn listed(&self) -> &[LiveNode] {
+    pub(crate) fn listed(&self) -> &[Reached] {
         &self.listed
     }
 
@@ -87,7 +119,7 @@ impl KnownLeaders {
     }
 }
 
-fn lives(live: &[LiveNode], id: u32) -> bool {
+fn lives(live: &[Reached], id: u32) -> bool {
     live.iter().any(|node| node.id == id)
 }
 
@@ -95,12 +127,12 @@ pub(crate) fn broker_id(node: u32) -> BrokerId {
     BrokerId(node as i32)
 }
 
-pub(crate) fn host_of(node: &LiveNode) -> StrBytes {
-    StrBytes::from_string(node.endpoints.kafka.host.clone())
+pub(crate) fn host_of(node: &Reached) -> StrBytes {
+    StrBytes::from_string(node.at.host.clone())
 }
 
-pub(crate) fn port_of(node: &LiveNode) -> i32 {
-    i32::from(node.endpoints.kafka.port)
+pub(crate) fn port_of(node: &Reached) -> i32 {
+    i32::from(node.at.port)
 }
 
 /// Whether a client names these nodes, each once, in any order: the first one would be preferred as a leader, and shards
@@ -125,7 +157,7 @@ pub(crate) struct PartitionState {
 impl PartitionState {
     /// A leader that clients are not told of is none to them. What is committed is on a majority, whoever lags
     /// behind: a replica that lives counts as in sync.
-    pub(crate) fn of(leader: Leader, replicas: &[u32], live: &[LiveNode]) -> Self {
+    pub(crate) fn of(leader: Leader, replicas: &[u32], live: &[Reached]) -> Self {
         let led = leader.node.filter(|node| lives(live, *node));
         let error = led.map_or(ResponseError::LeaderNotAvailable.code(), |_| 0);
         let (in_sync, offline): (Vec<u32>, Vec<u32>) =
@@ -163,14 +195,20 @@ pub(crate) fn not_leader() -> Fault {
 
 /// Collects what an answer tells about other leaders. A client goes astray that is told of a leader and not where it
 /// is, so every leader that is named has its endpoint here.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Referrals {
+    encrypted: bool,
     known: Option<KnownLeaders>,
     /// Of the leaders that were named, each once.
-    named: Vec<LiveNode>,
+    named: Vec<Reached>,
 }
 
 impl Referrals {
+    /// For a client whose connection is encrypted or not.
+    pub(crate) fn new(encrypted: bool) -> Self {
+        Self { encrypted, known: None, named: Vec::new() }
+    }
+
     /// The leader of the partition, if it is known and can be reached. It is this node where the client knows of an
     /// older term of it.
     pub(crate) fn refer(
@@ -181,7 +219,7 @@ impl Referrals {
         if gateway.broker.is_alone() {
             return None;
         }
-        let known = self.known.get_or_insert_with(|| KnownLeaders::now(gateway));
+        let known = self.known.get_or_insert_with(|| KnownLeaders::now(gateway, self.encrypted));
         let leader = known.of_topic(gateway, partition.topic).of(partition.index);
         let node = leader.node?;
         let reached = known.live.iter().find(|live| live.id == node)?;
@@ -191,21 +229,21 @@ impl Referrals {
         Some(CurrentLeader { node: node as i32, epoch: leader.epoch })
     }
 
-    pub(crate) fn into_endpoints(self) -> Vec<LiveNode> {
+    pub(crate) fn into_endpoints(self) -> Vec<Reached> {
         self.named
     }
 }
 
 #[cfg(test)]
-pub(crate) fn live_node(id: u32) -> LiveNode {
-    let kafka = nodes::Endpoint { host: format!("node-{id}"), port: 9000 + id as u16 };
-    LiveNode { id, endpoints: nodes::Endpoints { kafka, amqp: None } }
+pub(crate) fn live_node(id: u32) -> Reached {
+    Reached { id, at: Endpoint { host: format!("node-{id}"), port: 9000 + id as u16 } }
 }
 
 /// A node that is alone, for tests.
 #[cfg(test)]
 pub(crate) fn alone() -> nodes::Nodes {
-    nodes::Nodes::alone(1, live_node(1).endpoints)
+    let endpoints = nodes::Endpoints { kafka: live_node(1).at, amqp: None, kafka_tls: None };
+    nodes::Nodes::alone(1, endpoints)
 }
 
 #[cfg(test)]

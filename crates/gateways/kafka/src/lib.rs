@@ -4,6 +4,8 @@
 //!
 //! * `listener`: accepts connections, bounds their number, sees them out
 //! * `session`, `frames`: one connection: requests in, responses out in order
+//! * `authorization`: what it may do; `acls`: the rules about that, listed and changed
+//! * `login`: who a client is; `scram_credentials`: what is kept for that, listed and changed
 //! * `request`, `response`, `wire`: frames as messages, and back
 //! * `dispatch`, `versions`: who handles what, and in which versions
 //! * `produce`, `produce_request`, `produce_replicas`, `produce_response`: the hot path in
@@ -20,6 +22,8 @@
 //! * `topic_ref`: how requests name topics
 //! * `errors`: from what went wrong to Kafka's error codes
 
+mod acls;
+mod authorization;
 mod config_describe;
 mod configs;
 mod dispatch;
@@ -38,6 +42,7 @@ mod leaders;
 mod list_response;
 mod listener;
 mod log_dirs;
+mod login;
 mod metadata;
 mod metadata_response;
 mod no_transactions;
@@ -55,6 +60,7 @@ mod refused;
 mod refused_share_state;
 mod request;
 mod response;
+mod scram_credentials;
 mod session;
 mod share;
 mod static_configs;
@@ -64,4 +70,4 @@ mod versions;
 mod wire;
 
 pub use listener::serve;
-pub use options::GatewayOptions;
+pub use options::{Admission, GatewayOptions, LoginOptions};

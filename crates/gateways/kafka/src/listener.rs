@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use broker::Broker;
-use gateway::ListenerOptions;
+use gateway::{Connection, ListenerOptions, Ports, Socket};
 use tasks::Task;
 use tokio::sync::watch;
 use tracing::{debug, warn};
-use world::net::{Listener, Stream};
 
 use crate::gateway::{Gateway, Session};
 use crate::options::GatewayOptions;
@@ -19,7 +18,7 @@ const PROTOCOL: &str = "kafka";
 /// Serves Kafka clients until `shutdown` becomes true, then lets every session finish what it has
 /// begun (at most `options.drain_within`) and returns.
 pub async fn serve(
-    listener: Listener,
+    ports: impl Into<Ports>,
     broker: Broker,
     options: GatewayOptions,
     shutdown: watch::Receiver<bool>,
@@ -32,18 +31,20 @@ pub async fn serve(
         connections: options.connections.clone(),
     };
     let gateway = Arc::new(Gateway::new(broker, options, shutdown.clone()));
-    let serving = move |stream, connection| {
-        let session = Arc::new(Session::new(connection));
-        serve_session(stream, session, Arc::clone(&gateway))
+    let serving = move |socket: Socket, connection: Connection| {
+        let encrypted = socket.is_encrypted();
+        let must_log_in = gateway.options.login_is_required(encrypted);
+        let session = Arc::new(Session::new(connection, encrypted, must_log_in));
+        serve_session(socket, session, Arc::clone(&gateway))
     };
-    gateway::serve(listener, accepting, shutdown, serving).await;
+    gateway::serve_ports(ports.into(), accepting, shutdown, serving).await;
 }
 
-async fn serve_session(stream: Stream, session: Arc<Session>, gateway: Arc<Gateway>) {
+async fn serve_session(socket: Socket, session: Arc<Session>, gateway: Arc<Gateway>) {
     let (id, peer) = (session.connection.id(), session.connection.peer());
     debug!(%peer, session = id, "connected");
     let releasing = Releasing(Arc::clone(&session), Arc::clone(&gateway));
-    let end = session::run(stream, Arc::clone(&session), gateway).await;
+    let end = session::run(socket, Arc::clone(&session), gateway).await;
     drop(releasing);
     let client = session.connection.client();
     if end.is_ordinary() {
@@ -89,8 +90,8 @@ mod tests {
         let address = listener.local_addr().expect("is bound").to_string();
         let stream = Net::Kernel.connect(&address).await.expect("connects");
 
-        let session = Arc::new(Session::new(registered.connection().clone()));
-        let serving = serve_session(stream, session, Arc::new(gateway));
+        let session = Arc::new(Session::new(registered.connection().clone(), false, false));
+        let serving = serve_session(stream.into(), session, Arc::new(gateway));
         let bytes = size_of_val(&serving);
         assert!(bytes <= IDLE_SESSION_BYTES_MAX, "{bytes} bytes");
     }

@@ -25,6 +25,11 @@ pub(crate) async fn describe(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: DescribeLogDirsRequest = request.decode()?;
+    if let Err(fault) = request.asker.cluster() {
+        // Before version 3 the answer has no code of its own: there is nothing in it.
+        let refused = DescribeLogDirsResponse::default().with_error_code(fault.code());
+        return Response::encode(&request.head, &refused);
+    }
     let asked = match &message.topics {
         Some(topics) => topics.iter().map(|topic| topic.partitions.len()).sum(),
         None => gateway.broker.catalog().partition_count() as usize,

@@ -21,6 +21,7 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
+use crate::authorization::Asker;
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::leaders::{KnownLeaders, PartitionState, broker_id, host_of, port_of};
@@ -28,30 +29,8 @@ use crate::metadata_response::MetadataWriter;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
-/// Bits of what one may do (the numbers of Kafka's `AclOperation`). Without users, everybody may do
-/// all that there is to do.
-mod operations {
-    const fn bits(operations: &[u8]) -> i32 {
-        let mut bits = 0;
-        let mut at = 0;
-        while at < operations.len() {
-            bits |= 1 << operations[at];
-            at += 1;
-        }
-        bits
-    }
-
-    /// Read, write, create, delete, alter, describe, describe configs, alter configs.
-    pub(super) const TOPIC: i32 = bits(&[3, 4, 5, 6, 7, 8, 10, 11]);
-    /// Create, alter, describe, cluster action, describe configs, alter configs, idempotent write.
-    pub(super) const CLUSTER: i32 = bits(&[5, 7, 8, 9, 10, 11, 12]);
-    /// Not asked for.
-    pub(super) const OMITTED: i32 = i32::MIN;
-
-    pub(super) const fn if_asked(asked: bool, operations: i32) -> i32 {
-        if asked { operations } else { OMITTED }
-    }
-}
+/// Bits of what one may do, where they are not asked for.
+const OPERATIONS_OMITTED: i32 = i32::MIN;
 
 /// What these requests need of a topic, so that the catalog is held only to copy it.
 #[derive(Clone, Debug)]
@@ -112,30 +91,34 @@ pub(crate) async fn metadata(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: MetadataRequest = request.decode()?;
-    let head = request.head;
+    let Request { head, session, asker, .. } = request;
     // Before version 1 an empty list meant all topics; since then null does.
     let wanted = message.topics.filter(|topics| head.version > 0 || !topics.is_empty());
-    let topic_operations =
-        operations::if_asked(message.include_topic_authorized_operations, operations::TOPIC);
-    let cluster_operations =
-        operations::if_asked(message.include_cluster_authorized_operations, operations::CLUSTER);
+    let tells_operations = message.include_topic_authorized_operations;
+    let cluster_operations = match message.include_cluster_authorized_operations {
+        true => asker.cluster_bits(),
+        false => OPERATIONS_OMITTED,
+    };
     // What is copied of all topics is small beside what is written of them.
     let (topics, partitions) = match &wanted {
         None => {
             let catalog = gateway.broker.catalog();
             (catalog.topic_count(), catalog.partition_count())
         }
-        Some(wanted) => (wanted.len(), find_partitions(gateway, wanted)),
+        Some(wanted) => (wanted.len(), find_partitions(gateway, &asker, wanted)),
     };
     let permit = gateway.answer_room(MetadataWriter::estimate(topics, partitions)).await;
     let rows: Vec<Row> = match wanted {
-        None => all_topics(gateway).await.into_iter().map(Row::Found).collect(),
+        None => {
+            let all = all_topics(gateway).await.into_iter();
+            all.filter(|topic| asker.may_topic(&topic.name)).map(Row::Found).collect()
+        }
         Some(wanted) => {
             let create = message.allow_auto_topic_creation && gateway.options.auto_create_topics;
-            rows(gateway, wanted, create).await
+            rows(gateway, &asker, wanted, create).await
         }
     };
-    let known = KnownLeaders::once_led(gateway).await;
+    let known = KnownLeaders::once_led(gateway, session.is_encrypted()).await;
     let brokers = known.listed().iter().map(|node| {
         MetadataResponseBroker::default()
             .with_node_id(broker_id(node.id))
@@ -151,7 +134,11 @@ pub(crate) async fn metadata(
         MetadataWriter::new(&head, &response, rows.len(), &known.states(), gateway.broker.turns())?;
     for row in rows {
         let leaders = row.leaders(gateway, &known);
-        let (topic, partitions) = row.describe(head.version, topic_operations);
+        let operations = match &row {
+            Row::Found(topic) if tells_operations => asker.topic_bits(&topic.name),
+            _ => OPERATIONS_OMITTED,
+        };
+        let (topic, partitions) = row.describe(head.version, operations);
         writer.push(&topic, partitions, &leaders).await?;
     }
     let mut response = writer.finish();
@@ -160,8 +147,8 @@ pub(crate) async fn metadata(
 }
 
 /// How many partitions those of the topics have that exist.
-fn find_partitions(gateway: &Gateway, wanted: &[MetadataRequestTopic]) -> u64 {
-    let counts = find(gateway, wanted).into_iter().flatten();
+fn find_partitions(gateway: &Gateway, asker: &Asker, wanted: &[MetadataRequestTopic]) -> u64 {
+    let counts = find(gateway, asker, wanted).into_iter().flatten();
     counts.map(|topic| u64::from(topic.partitions)).sum()
 }
 
@@ -175,10 +162,15 @@ enum Row {
     Missing(MetadataRequestTopic, Fault),
 }
 
-async fn rows(gateway: &Gateway, wanted: Vec<MetadataRequestTopic>, create: bool) -> Vec<Row> {
-    let mut found = find(gateway, &wanted);
+async fn rows(
+    gateway: &Gateway,
+    asker: &Asker,
+    wanted: Vec<MetadataRequestTopic>,
+    create: bool,
+) -> Vec<Row> {
+    let mut found = find(gateway, asker, &wanted);
     if create {
-        create_missing(gateway, &wanted, &mut found).await;
+        create_missing(gateway, asker, &wanted, &mut found).await;
     }
     let rows = wanted.into_iter().zip(found).map(|(wanted, found)| match found {
         Ok(topic) => Row::Found(topic),
@@ -217,22 +209,29 @@ impl Row {
                     .with_error_code(fault.code())
                     .with_name(name)
                     .with_topic_id(wanted.topic_id)
-                    .with_topic_authorized_operations(self::operations::OMITTED);
+                    .with_topic_authorized_operations(OPERATIONS_OMITTED);
                 (described, 0)
             }
         }
     }
 }
 
-fn find(gateway: &Gateway, wanted: &[MetadataRequestTopic]) -> Vec<Result<Summary, Fault>> {
+fn find(
+    gateway: &Gateway,
+    asker: &Asker,
+    wanted: &[MetadataRequestTopic],
+) -> Vec<Result<Summary, Fault>> {
     let catalog = gateway.broker.catalog();
     let find = |topic: &MetadataRequestTopic| match &topic.name {
         // Java clients that look for an id leave the name empty, not null.
         Some(name) if topic.topic_id.is_nil() => {
+            asker.topic(name)?;
             catalog.topic_named(name).map(Summary::of).ok_or_else(|| unknown_name(name))
         }
         _ => catalog
             .topic_with_uuid(&topic.topic_id)
+            // Whose name may not be known is not there.
+            .filter(|topic| asker.may_topic(topic.name()))
             .map(Summary::of)
             .ok_or_else(Fault::unknown_topic_id),
     };
@@ -250,15 +249,20 @@ fn unknown_name(name: &str) -> Fault {
 /// Makes the topics that are asked for by name and do not exist.
 async fn create_missing(
     gateway: &Gateway,
+    asker: &Asker,
     wanted: &[MetadataRequestTopic],
     found: &mut [Result<Summary, Fault>],
 ) {
     let mut places = Vec::new();
     let mut topics = Vec::new();
-    for (place, (wanted, found)) in wanted.iter().zip(found.iter()).enumerate() {
-        if let (Some(name), Err(fault)) = (&wanted.name, found)
+    for (place, wanted) in wanted.iter().enumerate() {
+        if let (Some(name), Err(fault)) = (&wanted.name, &found[place])
             && fault.error == ResponseError::UnknownTopicOrPartition
         {
+            if let Err(fault) = asker.creates_topic(name) {
+                found[place] = Err(fault);
+                continue;
+            }
             places.push(place);
             topics.push(NewTopic {
                 name: name.to_string(),
@@ -279,7 +283,7 @@ async fn create_missing(
             return;
         }
     };
-    let again = find(gateway, wanted);
+    let again = find(gateway, asker, wanted);
     for (place, outcome) in places.into_iter().zip(outcomes) {
         found[place] = match (&again[place], outcome) {
             // Made now, or by somebody else meanwhile.
@@ -298,16 +302,17 @@ pub(crate) fn describe_cluster(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: DescribeClusterRequest = request.decode()?;
-    let head = request.head;
-    let known = KnownLeaders::now(gateway);
+    let Request { head, session, asker, .. } = request;
+    let cluster_operations = match message.include_cluster_authorized_operations {
+        true => asker.cluster_bits(),
+        false => OPERATIONS_OMITTED,
+    };
+    let known = KnownLeaders::now(gateway, session.is_encrypted());
     let mut response = DescribeClusterResponse::default()
         .with_cluster_id(gateway.cluster_id())
         .with_controller_id(known.told(gateway.broker.catalog_leader()))
         .with_endpoint_type(ENDPOINT_BROKERS)
-        .with_cluster_authorized_operations(operations::if_asked(
-            message.include_cluster_authorized_operations,
-            operations::CLUSTER,
-        ));
+        .with_cluster_authorized_operations(cluster_operations);
     if head.version >= 1 && message.endpoint_type != ENDPOINT_BROKERS {
         let fault = Fault::new(
             ResponseError::MismatchedEndpointType,
@@ -337,12 +342,14 @@ pub(crate) fn describe_topic_partitions(
 ) -> Result<Response, RequestError> {
     let message: DescribeTopicPartitionsRequest = request.decode()?;
     let limit = message.response_partition_limit.clamp(1, DESCRIBED_PARTITIONS_MAX) as u32;
+    let asker = &request.asker;
     let mut wanted: Vec<(String, Option<Summary>)> = if message.topics.is_empty() {
         let named = |topic: Topic<'_>| (topic.name().to_string(), Some(Summary::of(topic)));
         // A topic has a partition at least: no more of them are on a page.
         let first = message.cursor.as_ref().map_or("", |cursor| &cursor.topic_name);
         let catalog = gateway.broker.catalog();
         let topics = catalog.topics_from(Bound::Included(first));
+        let topics = topics.filter(|topic| asker.may_topic(topic.name()));
         topics.take(limit as usize + 1).map(named).collect()
     } else {
         let catalog = gateway.broker.catalog();
@@ -357,7 +364,7 @@ pub(crate) fn describe_topic_partitions(
         Some(cursor) => (cursor.topic_name.to_string(), cursor.partition_index.max(0) as u32),
         None => (String::new(), 0),
     };
-    let mut page = Page::new(gateway, limit);
+    let mut page = Page::new(gateway, asker, request.session.is_encrypted(), limit);
     for (name, topic) in wanted.iter().filter(|(name, _)| *name >= first) {
         // The cursor's partition is that of the cursor's topic.
         let start = if *name == first { std::mem::take(&mut from) } else { 0 };
@@ -373,6 +380,7 @@ pub(crate) fn describe_topic_partitions(
 
 struct Page<'a> {
     gateway: &'a Gateway,
+    asker: &'a Asker,
     known: KnownLeaders,
     states: Vec<PartitionState>,
     /// Partitions that still fit.
@@ -382,23 +390,24 @@ struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    fn new(gateway: &'a Gateway, limit: u32) -> Self {
-        let known = KnownLeaders::now(gateway);
+    fn new(gateway: &'a Gateway, asker: &'a Asker, encrypted: bool, limit: u32) -> Self {
+        let known = KnownLeaders::now(gateway, encrypted);
         let states = known.states();
-        Self { gateway, known, states, left: limit, topics: Vec::new(), next: None }
+        Self { gateway, asker, known, states, left: limit, topics: Vec::new(), next: None }
     }
 
     /// False when the page is full.
     fn push(&mut self, name: &str, topic: Option<&Summary>, start: u32) -> bool {
         let described = DescribeTopicPartitionsResponseTopic::default()
             .with_name(Some(message_name(name)))
-            .with_topic_authorized_operations(operations::TOPIC);
-        let Some(topic) = topic else {
-            let code = Fault::unknown_partition().code();
+            .with_topic_authorized_operations(self.asker.topic_bits(name));
+        let refused = self.asker.topic(name).err();
+        let Some(topic) = topic.filter(|_| refused.is_none()) else {
+            let code = refused.unwrap_or_else(Fault::unknown_partition).code();
             self.topics.push(
                 described
                     .with_error_code(code)
-                    .with_topic_authorized_operations(operations::OMITTED),
+                    .with_topic_authorized_operations(OPERATIONS_OMITTED),
             );
             return true;
         };

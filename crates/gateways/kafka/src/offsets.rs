@@ -20,6 +20,7 @@ use kafka_protocol::messages::{
     OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse,
 };
 
+use crate::authorization::Asker;
 use crate::errors::{Fault, code_of};
 use crate::fetch_collector::check_leader_epoch;
 use crate::gateway::Gateway;
@@ -50,7 +51,7 @@ pub(crate) async fn list_offsets(
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for wanted in topic.partitions.chunks(PARTITIONS_AT_ONCE) {
             pace.step(wanted.len() as u32).await;
-            let listed = list(gateway, version, &topic.name, wanted).await;
+            let listed = list(gateway, &request.asker, version, &topic.name, wanted).await;
             partitions.extend(wanted.iter().zip(listed).map(|(wanted, listed)| {
                 let response = ListOffsetsPartitionResponse::default()
                     .with_partition_index(wanted.partition_index)
@@ -127,11 +128,13 @@ impl Sought {
 /// One answer for each of some partitions of a topic.
 async fn list(
     gateway: &Gateway,
+    asker: &Asker,
     version: i16,
     topic: &str,
     wanted: &[ListOffsetsPartition],
 ) -> Vec<Result<Option<Listed>, Fault>> {
-    let found = find_led_partitions(gateway, topic, wanted.iter().map(|it| it.partition_index));
+    let found =
+        find_led_partitions(gateway, asker, topic, wanted.iter().map(|it| it.partition_index));
     let sought = found.into_iter().zip(wanted).map(|(found, wanted)| {
         let id = found?;
         check_leader_epoch(gateway, id, wanted.current_leader_epoch)?;
@@ -183,7 +186,7 @@ pub(crate) async fn offset_for_leader_epoch(
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for wanted in topic.partitions.chunks(PARTITIONS_AT_ONCE) {
             pace.step(wanted.len() as u32).await;
-            partitions.extend(epoch_ends(gateway, &topic.topic, wanted).await);
+            partitions.extend(epoch_ends(gateway, &request.asker, &topic.topic, wanted).await);
         }
         topics.push(
             OffsetForLeaderTopicResult::default()
@@ -196,10 +199,11 @@ pub(crate) async fn offset_for_leader_epoch(
 
 async fn epoch_ends(
     gateway: &Gateway,
+    asker: &Asker,
     topic: &str,
     wanted: &[OffsetForLeaderPartition],
 ) -> Vec<EpochEndOffset> {
-    let found = find_led_partitions(gateway, topic, wanted.iter().map(|it| it.partition));
+    let found = find_led_partitions(gateway, asker, topic, wanted.iter().map(|it| it.partition));
     let asked = found.into_iter().zip(wanted).map(|(found, wanted)| {
         let id = found?;
         check_leader_epoch(gateway, id, wanted.current_leader_epoch)?;
@@ -237,7 +241,7 @@ pub(crate) async fn delete_records(
     for topic in &message.topics {
         for wanted in topic.partitions.chunks(PARTITIONS_AT_ONCE) {
             pace.step(wanted.len() as u32).await;
-            starts.extend(new_starts(gateway, &topic.name, wanted).await);
+            starts.extend(new_starts(gateway, &request.asker, &topic.name, wanted).await);
         }
     }
     let moved = advance(gateway, starts.iter().flatten().copied().collect()).await;
@@ -260,10 +264,11 @@ pub(crate) async fn delete_records(
 /// Where partitions of a topic are to begin.
 async fn new_starts(
     gateway: &Gateway,
+    asker: &Asker,
     topic: &str,
     wanted: &[DeleteRecordsPartition],
 ) -> Vec<Result<(PartitionId, Offset), Fault>> {
-    let mut found = deletable(gateway, topic, wanted);
+    let mut found = deletable(gateway, asker, topic, wanted);
     refuse_led_elsewhere(gateway, &mut found, |(id, _)| *id);
     let ids: Vec<PartitionId> = found.iter().flatten().map(|(id, _)| *id).collect();
     let bounds = gateway.broker.shards().bounds(&ids).await;
@@ -278,12 +283,17 @@ async fn new_starts(
 /// The partitions whose records may be deleted, each with the offset that is wanted.
 fn deletable(
     gateway: &Gateway,
+    asker: &Asker,
     topic: &str,
     wanted: &[DeleteRecordsPartition],
 ) -> Vec<Result<(PartitionId, i64), Fault>> {
+    let refused = asker.topic(topic).err();
     let catalog = gateway.broker.catalog();
     let topic = catalog.topic_named(topic);
     let check = |wanted: &DeleteRecordsPartition| {
+        if let Some(fault) = &refused {
+            return Err(fault.clone());
+        }
         let found = topic.and_then(|topic| Some((topic, topic.partition(wanted.partition_index)?)));
         let (topic, id) = found.ok_or_else(Fault::unknown_partition)?;
         if !topic.config().cleanup_policy.delete {

@@ -3,10 +3,35 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::Users;
 use base::limits;
 use broker::operations::OperationFamily;
 use gateway::Connections;
 use nodes::Nodes;
+
+/// Whether clients of a port must log in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Admission {
+    /// They may, and need not.
+    #[default]
+    Open,
+    Required,
+    /// They must as soon as there is a user.
+    OpenWithoutUsers,
+}
+
+/// How clients log in.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LoginOptions {
+    /// On the port that does not encrypt.
+    pub plain: Admission,
+    /// On the port that does.
+    pub tls: Admission,
+    /// Passwords may be said where others may hear them.
+    pub plaintext: bool,
+    /// A client must log in anew after so long (KIP-368); `None`: never.
+    pub session_max: Option<Duration>,
+}
 
 #[derive(Clone, Debug)]
 pub struct GatewayOptions {
@@ -34,11 +59,23 @@ pub struct GatewayOptions {
     /// What an operator who is on another machine must know ([`crate::operations`]); without one, none
     /// of these may operate.
     pub operator_token: Option<Arc<str>>,
+    /// Who may log in; `None`: nobody can.
+    pub users: Option<Users>,
+    pub login: LoginOptions,
     /// Operations of other gateways, which operators ask for here, by the family's name.
     pub families: Vec<(&'static str, Arc<dyn OperationFamily>)>,
 }
 
 impl GatewayOptions {
+    /// Whether a client that connects now must log in.
+    pub(crate) fn login_is_required(&self, encrypted: bool) -> bool {
+        match if encrypted { self.login.tls } else { self.login.plain } {
+            Admission::Open => false,
+            Admission::Required => true,
+            Admission::OpenWithoutUsers => self.users.as_ref().is_some_and(Users::has_any),
+        }
+    }
+
     pub fn new(nodes: Nodes) -> Self {
         Self {
             nodes,
@@ -54,6 +91,8 @@ impl GatewayOptions {
             fetch_sessions_max: limits::FETCH_SESSIONS_MAX,
             waiting_bytes_max: limits::WAITING_BYTES_MAX,
             operator_token: None,
+            users: None,
+            login: LoginOptions::default(),
             families: Vec::new(),
         }
     }

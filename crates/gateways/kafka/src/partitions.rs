@@ -3,6 +3,7 @@
 use base::PartitionId;
 use kafka_protocol::error::ResponseError;
 
+use crate::authorization::Asker;
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::leaders::not_leader;
@@ -10,7 +11,7 @@ use crate::leaders::not_leader;
 /// Partitions that are asked about without a pause: an append waits meanwhile.
 pub(crate) const PARTITIONS_AT_ONCE: usize = 512;
 
-/// The partition of this name and number.
+/// The partition of this name and number, for somebody who may do to the whole cluster what it asks for.
 pub(crate) fn find_partition(
     gateway: &Gateway,
     topic: &str,
@@ -21,12 +22,17 @@ pub(crate) fn find_partition(
     found.ok_or_else(Fault::unknown_partition)
 }
 
-/// The partitions of a topic that have these numbers, each in its place.
+/// The partitions of a topic that have these numbers, each in its place; all are refused to somebody who may not do
+/// to the topic what it asks for.
 pub(crate) fn find_partitions(
     gateway: &Gateway,
+    asker: &Asker,
     topic: &str,
     indexes: impl Iterator<Item = i32>,
 ) -> Vec<Result<PartitionId, Fault>> {
+    if let Err(fault) = asker.topic(topic) {
+        return indexes.map(|_| Err(fault.clone())).collect();
+    }
     let catalog = gateway.broker.catalog();
     let topic = catalog.topic_named(topic);
     let find = |index| topic.and_then(|topic| topic.partition(index));
@@ -36,10 +42,11 @@ pub(crate) fn find_partitions(
 /// As [`find_partitions`]; those that another node leads are refused.
 pub(crate) fn find_led_partitions(
     gateway: &Gateway,
+    asker: &Asker,
     topic: &str,
     indexes: impl Iterator<Item = i32>,
 ) -> Vec<Result<PartitionId, Fault>> {
-    let mut found = find_partitions(gateway, topic, indexes);
+    let mut found = find_partitions(gateway, asker, topic, indexes);
     refuse_led_elsewhere(gateway, &mut found, |id| *id);
     found
 }

@@ -24,6 +24,7 @@ use base::limits::{
 };
 use base::{PartitionId, TopicId};
 
+use crate::authorization::Asker;
 use crate::dispatch::Started;
 use crate::errors::{Fault, refused_records};
 use crate::gateway::{Gateway, Session};
@@ -46,8 +47,8 @@ pub(crate) struct PendingProduce {
     topics: Vec<ProduceTopic>,
     slots: Vec<(i32, Slot)>,
     reply: AppendReply,
-    /// Knows other leaders; `None` where there are no other nodes.
-    referring: Option<Arc<Gateway>>,
+    /// Knows other leaders, and whether the client is told of encrypted ports; `None` where there are no other nodes.
+    referring: Option<(Arc<Gateway>, bool)>,
     /// Room in the producers' budget, until it is answered.
     _permit: Option<Permit>,
 }
@@ -75,12 +76,12 @@ pub(crate) async fn start(
     session: &Session,
     request: Request,
 ) -> Result<Started, RequestError> {
-    let Request { head, body, permit } = request;
+    let Request { head, body, permit, asker, .. } = request;
     let (api, version) = (head.api, head.version);
     let produce = ProduceRequest::parse(version, body)
         .map_err(|malformed| RequestError::Malformed { api, version, malformed })?;
     let wants_answer = produce.acks != 0;
-    let topics = resolve(gateway, &produce.topics);
+    let topics = resolve(gateway, &asker, &produce.topics);
     let configs = topics.iter().filter_map(|(_, topic)| Some(&*topic.as_ref().ok()?.config));
     let replicas = produce_replicas::asked(gateway, configs);
     let mut checks = Checks {
@@ -111,7 +112,8 @@ pub(crate) async fn start(
     let Checks { slots, batches, .. } = checks;
     let reply = gateway.broker.append(batches);
     let topics = produce.topics;
-    let referring = (!gateway.broker.is_alone()).then(|| Arc::clone(gateway));
+    let referring =
+        (!gateway.broker.is_alone()).then(|| (Arc::clone(gateway), session.is_encrypted()));
     let pending =
         PendingProduce { head, wants_answer, topics, slots, reply, referring, _permit: permit };
     Ok(Started::Produce(Box::new(pending)))
@@ -256,10 +258,14 @@ struct Resolved {
 }
 
 /// All of a request's topics under one lock, each with the number of its partitions.
-fn resolve(gateway: &Gateway, topics: &[ProduceTopic]) -> Vec<(usize, Result<Resolved, Fault>)> {
+fn resolve(
+    gateway: &Gateway,
+    asker: &Asker,
+    topics: &[ProduceTopic],
+) -> Vec<(usize, Result<Resolved, Fault>)> {
     let catalog = gateway.broker.catalog();
     let find = |topic: &ProduceTopic| {
-        let found = topic.topic.find(&catalog).ok_or_else(|| topic.topic.unknown());
+        let found = topic.topic.find_for(asker, &catalog);
         let resolved = found.map(|found| Resolved {
             id: found.id(),
             partitions: found.partition_count(),
@@ -444,7 +450,9 @@ impl PendingProduce {
     ) -> Result<Option<Response>, SessionEnd> {
         if self.wants_answer {
             let leaders = match &self.referring {
-                Some(gateway) => produce_response::refer(gateway, &self.topics, &mut results),
+                Some((gateway, encrypted)) => {
+                    produce_response::refer(gateway, *encrypted, &self.topics, &mut results)
+                }
                 None => Vec::new(),
             };
             let response = produce_response::encode(&self.head, &self.topics, &results, &leaders);

@@ -2,13 +2,12 @@
 
 use base::limits::REFUSED_RECORDS_EXPLAINED_MAX;
 use bytes::BufMut;
-use nodes::LiveNode;
 use record::RefusedRecord;
 
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::leader_fields::{put_tagged_endpoints, put_tagged_leader};
-use crate::leaders::{CurrentLeader, Referrals, is_about_leader};
+use crate::leaders::{CurrentLeader, Reached, Referrals, is_about_leader};
 use crate::produce_request::ProduceTopic;
 use crate::request::RequestHead;
 use crate::response::Response;
@@ -48,10 +47,11 @@ const ENDPOINTS_TAG: u32 = 0;
 /// Says of each partition that was refused because another node leads it which one that is. Answers these nodes.
 pub(crate) fn refer(
     gateway: &Gateway,
+    encrypted: bool,
     topics: &[ProduceTopic],
     results: &mut [(i32, PartitionResult)],
-) -> Vec<LiveNode> {
-    let mut referrals = Referrals::default();
+) -> Vec<Reached> {
+    let mut referrals = Referrals::new(encrypted);
     let mut left = results;
     for topic in topics {
         let (of_topic, others) = left.split_at_mut(topic.partitions);
@@ -79,7 +79,7 @@ pub(crate) fn encode(
     head: &RequestHead,
     topics: &[ProduceTopic],
     results: &[(i32, PartitionResult)],
-    leaders: &[LiveNode],
+    leaders: &[Reached],
 ) -> Response {
     let version = head.version;
     let flexible = version >= 9;

@@ -11,6 +11,7 @@ use kafka_protocol::messages::{
 };
 use tracing::warn;
 
+use crate::authorization::Asker;
 use crate::errors::{Fault, code_of};
 use crate::gateway::{Gateway, Session};
 use crate::no_transactions::no_transactions_for;
@@ -34,7 +35,10 @@ pub(crate) async fn init_producer_id(
             );
             Err(no_transactions_for(session))
         }
-        None => allocate(gateway).await,
+        None => match request.asker.cluster() {
+            Err(fault) if !request.asker.writes_somewhere() => Err(fault),
+            _ => allocate(gateway).await,
+        },
     };
     let response = InitProducerIdResponse::default().with_error_code(code_of(&allocated));
     let ProducerIdentity { id, epoch } =
@@ -60,7 +64,8 @@ pub(crate) async fn describe_producers(
         let mut partitions = Vec::with_capacity(topic.partition_indexes.len());
         for indexes in topic.partition_indexes.chunks(PARTITIONS_AT_ONCE) {
             pace.step(indexes.len() as u32).await;
-            partitions.extend(describe_partitions(gateway, &topic.name, indexes).await);
+            partitions
+                .extend(describe_partitions(gateway, &request.asker, &topic.name, indexes).await);
         }
         topics.push(TopicResponse::default().with_name(topic.name).with_partitions(partitions));
     }
@@ -69,10 +74,11 @@ pub(crate) async fn describe_producers(
 
 async fn describe_partitions(
     gateway: &Gateway,
+    asker: &Asker,
     topic: &str,
     indexes: &[i32],
 ) -> Vec<PartitionResponse> {
-    let found = find_led_partitions(gateway, topic, indexes.iter().copied());
+    let found = find_led_partitions(gateway, asker, topic, indexes.iter().copied());
     let ids: Vec<PartitionId> = found.iter().flatten().copied().collect();
     let producers = gateway.broker.shards().producers(&ids).await;
     let partitions = indexes.iter().zip(with_answers(found, producers)).map(|(index, found)| {

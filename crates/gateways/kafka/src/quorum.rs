@@ -11,11 +11,10 @@ use kafka_protocol::messages::{
     DescribeQuorumRequest, DescribeQuorumResponse, UpdateFeaturesRequest, UpdateFeaturesResponse,
 };
 use kafka_protocol::protocol::StrBytes;
-use nodes::LiveNode;
 
 use crate::errors::{Fault, code_of};
 use crate::gateway::Gateway;
-use crate::leaders::{NO_NODE, broker_id, host_of};
+use crate::leaders::{NO_NODE, Reached, broker_id, host_of, reached};
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::versions::FEATURES;
@@ -26,6 +25,10 @@ const METADATA_TOPIC: &str = "__cluster_metadata";
 pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
     let message: DescribeQuorumRequest = request.decode()?;
     let version = request.head.version;
+    if let Err(fault) = request.asker.cluster() {
+        let refused = DescribeQuorumResponse::default().with_error_code(fault.code());
+        return Response::encode(&request.head, &refused.with_error_message(None));
+    }
     let topics = message.topics.into_iter().map(|topic| {
         let of_metadata = topic.topic_name.as_str() == METADATA_TOPIC;
         let partitions = topic.partitions.iter().map(|partition| {
@@ -48,7 +51,7 @@ pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Respon
     });
     let response =
         DescribeQuorumResponse::default().with_error_message(None).with_topics(topics.collect());
-    let nodes = gateway.options.nodes.live();
+    let nodes = reached(gateway, request.session.is_encrypted());
     let response = match version {
         ..2 => response,
         2.. => response.with_nodes(nodes.iter().map(node).collect()),
@@ -76,11 +79,11 @@ fn with_quorum(gateway: &Gateway, described: PartitionData) -> PartitionData {
         .with_current_voters(voters)
 }
 
-fn node(node: &LiveNode) -> Node {
+fn node(node: &Reached) -> Node {
     let listener = Listener::default()
         .with_name(StrBytes::from_static_str("PLAINTEXT"))
         .with_host(host_of(node))
-        .with_port(node.endpoints.kafka.port);
+        .with_port(node.at.port);
     Node::default().with_node_id(broker_id(node.id)).with_listeners(vec![listener])
 }
 
@@ -88,7 +91,9 @@ fn node(node: &LiveNode) -> Node {
 pub(crate) fn update_features(mut request: Request) -> Result<Response, RequestError> {
     let message: UpdateFeaturesRequest = request.decode()?;
     let version = request.head.version;
-    let refused = message.feature_updates.iter().find_map(|update| check(update).err());
+    let refused = request.asker.cluster().err();
+    let refused =
+        refused.or_else(|| message.feature_updates.iter().find_map(|update| check(update).err()));
     let mut response = UpdateFeaturesResponse::default().with_error_message(None);
     if let Some(fault) = &refused {
         response = response.with_error_code(fault.code()).with_error_message(fault.message_bytes());

@@ -1,4 +1,4 @@
-//! What clients ask for that a broker without users, quotas and reassignments does not have. Each gets
+//! What clients ask for that a broker without quotas, transactions and reassignments does not have. Each gets
 //! the answer that Kafka gives in that case, so that tools say something sensible.
 
 use base::PartitionId;
@@ -6,19 +6,14 @@ use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::alter_partition_reassignments_response::{
     ReassignablePartitionResponse, ReassignableTopicResponse,
 };
-use kafka_protocol::messages::create_acls_response::AclCreationResult;
-use kafka_protocol::messages::delete_acls_response::DeleteAclsFilterResult;
-use kafka_protocol::messages::describe_user_scram_credentials_response::DescribeUserScramCredentialsResult;
 use kafka_protocol::messages::elect_leaders_response::{PartitionResult, ReplicaElectionResult};
 use kafka_protocol::messages::{
     AlterClientQuotasRequest, AlterClientQuotasResponse, AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse, ApiKey, CreateAclsRequest, CreateAclsResponse,
-    DeleteAclsRequest, DeleteAclsResponse, DescribeAclsRequest, DescribeAclsResponse,
-    DescribeClientQuotasRequest, DescribeClientQuotasResponse, DescribeTransactionsRequest,
-    DescribeTransactionsResponse, DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse, ElectLeadersRequest, ElectLeadersResponse,
-    ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse, ListTransactionsRequest,
-    ListTransactionsResponse, alter_client_quotas_response, describe_transactions_response,
+    AlterPartitionReassignmentsResponse, ApiKey, DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse, DescribeTransactionsRequest, DescribeTransactionsResponse,
+    ElectLeadersRequest, ElectLeadersResponse, ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse, ListTransactionsRequest, ListTransactionsResponse,
+    alter_client_quotas_response, describe_transactions_response,
 };
 
 use crate::errors::Fault;
@@ -32,12 +27,8 @@ use crate::response::Response;
 
 pub(crate) fn handle(gateway: &Gateway, request: Request) -> Result<Response, RequestError> {
     match request.head.api {
-        ApiKey::DescribeAcls => describe_acls(request),
-        ApiKey::CreateAcls => create_acls(request),
-        ApiKey::DeleteAcls => delete_acls(request),
         ApiKey::DescribeClientQuotas => describe_client_quotas(request),
         ApiKey::AlterClientQuotas => alter_client_quotas(request),
-        ApiKey::DescribeUserScramCredentials => describe_credentials(request),
         ApiKey::DescribeTransactions => describe_transactions(request),
         ApiKey::ListTransactions => list_transactions(request),
         ApiKey::ElectLeaders => elect_leaders(gateway, request),
@@ -47,48 +38,26 @@ pub(crate) fn handle(gateway: &Gateway, request: Request) -> Result<Response, Re
     }
 }
 
-fn no_users() -> Fault {
-    Fault::new(ResponseError::SecurityDisabled, "this broker has no users and no access lists")
-}
-
-fn describe_acls(mut request: Request) -> Result<Response, RequestError> {
-    request.decode::<DescribeAclsRequest>()?;
-    let response = DescribeAclsResponse::default()
-        .with_error_code(no_users().code())
-        .with_error_message(no_users().message_bytes());
-    Response::encode(&request.head, &response)
-}
-
-fn create_acls(mut request: Request) -> Result<Response, RequestError> {
-    let message: CreateAclsRequest = request.decode()?;
-    let refused = AclCreationResult::default()
-        .with_error_code(no_users().code())
-        .with_error_message(no_users().message_bytes());
-    let results = vec![refused; message.creations.len()];
-    Response::encode(&request.head, &CreateAclsResponse::default().with_results(results))
-}
-
-fn delete_acls(mut request: Request) -> Result<Response, RequestError> {
-    let message: DeleteAclsRequest = request.decode()?;
-    let refused = DeleteAclsFilterResult::default()
-        .with_error_code(no_users().code())
-        .with_error_message(no_users().message_bytes());
-    let results = vec![refused; message.filters.len()];
-    Response::encode(&request.head, &DeleteAclsResponse::default().with_filter_results(results))
-}
-
 /// There are none, whatever the filter.
 fn describe_client_quotas(mut request: Request) -> Result<Response, RequestError> {
     request.decode::<DescribeClientQuotasRequest>()?;
-    let response = DescribeClientQuotasResponse::default().with_entries(Some(Vec::new()));
+    let response = DescribeClientQuotasResponse::default();
+    let response = match request.asker.cluster() {
+        Ok(()) => response.with_entries(Some(Vec::new())),
+        Err(fault) => response
+            .with_error_code(fault.code())
+            .with_error_message(fault.message_bytes())
+            .with_entries(None),
+    };
     Response::encode(&request.head, &response)
 }
 
 /// Nothing would be throttled by them, so none is taken.
 fn alter_client_quotas(mut request: Request) -> Result<Response, RequestError> {
     let message: AlterClientQuotasRequest = request.decode()?;
-    let fault =
-        Fault::new(ResponseError::UnsupportedVersion, "quotas are not offered by this broker");
+    let fault = request.asker.cluster().err().unwrap_or_else(|| {
+        Fault::new(ResponseError::UnsupportedVersion, "quotas are not offered by this broker")
+    });
     let entries = message.entries.into_iter().map(|entry| {
         let entity = entry.entity.into_iter().map(|entity| {
             alter_client_quotas_response::EntityData::default()
@@ -101,25 +70,6 @@ fn alter_client_quotas(mut request: Request) -> Result<Response, RequestError> {
             .with_entity(entity.collect())
     });
     let response = AlterClientQuotasResponse::default().with_entries(entries.collect());
-    Response::encode(&request.head, &response)
-}
-
-/// There are no users with credentials.
-fn describe_credentials(mut request: Request) -> Result<Response, RequestError> {
-    let message: DescribeUserScramCredentialsRequest = request.decode()?;
-    let results = message.users.unwrap_or_default().into_iter().map(|user| {
-        let fault = Fault::new(
-            ResponseError::ResourceNotFound,
-            format!("there is no user {:?} with credentials", user.name.as_str()),
-        );
-        DescribeUserScramCredentialsResult::default()
-            .with_user(user.name)
-            .with_error_code(fault.code())
-            .with_error_message(fault.message_bytes())
-    });
-    let response = DescribeUserScramCredentialsResponse::default()
-        .with_error_message(None)
-        .with_results(results.collect());
     Response::encode(&request.head, &response)
 }
 
@@ -160,10 +110,12 @@ fn list_transactions(mut request: Request) -> Result<Response, RequestError> {
 /// Shards elect their leaders by themselves, and every partition of a shard goes with it: nobody else says who leads.
 fn elect_leaders(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
     let message: ElectLeadersRequest = request.decode()?;
+    let refused = request.asker.cluster().err();
     // For all partitions (null) Kafka names only those whose election was tried: none.
     let topics = message.topic_partitions.unwrap_or_default().into_iter().map(|topic| {
         let partitions = topic.partitions.iter().map(|index| {
             let fault = match find_partition(gateway, &topic.topic, *index) {
+                _ if refused.is_some() => refused.clone().unwrap_or_else(Fault::unknown_partition),
                 Ok(partition) => no_election(gateway, partition),
                 Err(unknown) => unknown,
             };
@@ -175,7 +127,9 @@ fn elect_leaders(gateway: &Gateway, mut request: Request) -> Result<Response, Re
         let partitions = partitions.collect();
         ReplicaElectionResult::default().with_topic(topic.topic).with_partition_result(partitions)
     });
-    let response = ElectLeadersResponse::default().with_replica_election_results(topics.collect());
+    let response = ElectLeadersResponse::default()
+        .with_error_code(refused.as_ref().map_or(0, Fault::code))
+        .with_replica_election_results(topics.collect());
     Response::encode(&request.head, &response)
 }
 
@@ -195,6 +149,12 @@ fn no_election(gateway: &Gateway, partition: PartitionId) -> Fault {
 
 fn alter_reassignments(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
     let message: AlterPartitionReassignmentsRequest = request.decode()?;
+    if let Err(fault) = request.asker.cluster() {
+        let refused = AlterPartitionReassignmentsResponse::default()
+            .with_error_code(fault.code())
+            .with_error_message(fault.message_bytes());
+        return Response::encode(&request.head, &refused);
+    }
     let here = gateway.broker.replicas();
     let topics = message.topics.into_iter().map(|topic| {
         let partitions = topic.partitions.into_iter().map(|partition| {
@@ -227,5 +187,12 @@ fn alter_reassignments(gateway: &Gateway, mut request: Request) -> Result<Respon
 /// Nothing is under way.
 fn list_reassignments(mut request: Request) -> Result<Response, RequestError> {
     request.decode::<ListPartitionReassignmentsRequest>()?;
-    Response::encode(&request.head, &ListPartitionReassignmentsResponse::default())
+    let response = ListPartitionReassignmentsResponse::default();
+    let response = match request.asker.cluster() {
+        Ok(()) => response,
+        Err(fault) => {
+            response.with_error_code(fault.code()).with_error_message(fault.message_bytes())
+        }
+    };
+    Response::encode(&request.head, &response)
 }

@@ -1,12 +1,16 @@
 //! One request: its header, and a body that is decoded when its turn comes.
 
+use std::sync::Arc;
+
 use broker::Permit;
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::ApiKey;
 use kafka_protocol::protocol::{Request as RequestMessage, StrBytes};
 use thiserror::Error;
 
+use crate::authorization::Asker;
 use crate::frames::Frame;
+use crate::gateway::Session;
 use crate::groups::streams_requests::StreamsError;
 use crate::wire::primitives::{Cursor, Malformed};
 use crate::wire::shape::{self, ShapeError};
@@ -27,6 +31,10 @@ pub(crate) struct Request {
     /// Room in one of the node's budgets for what the request holds; dropped with it, or when it
     /// begins to wait.
     pub(crate) permit: Option<Permit>,
+    /// Who asks.
+    pub(crate) session: Arc<Session>,
+    /// What it may do, and what this takes.
+    pub(crate) asker: Asker,
 }
 
 /// Why a request cannot be answered. The protocol has no response for it: the connection closes,
@@ -35,6 +43,12 @@ pub(crate) struct Request {
 pub(crate) enum RequestError {
     #[error("request header: {0}")]
     Header(Malformed),
+    #[error("it asks for api key {0} before it logs in")]
+    NotLoggedIn(i16),
+    #[error("its log-in has ended, and it did not log in anew")]
+    LoginEnded,
+    #[error("its log-in was refused")]
+    LoginRefused,
     #[error("unknown api key {0}")]
     UnknownApi(i16),
     #[error("{api:?} version {version} is not supported (supported: {min} to {max})")]
@@ -77,6 +91,8 @@ impl Request {
         api: ApiKey,
         preamble: &Preamble,
         frame: Frame,
+        session: Arc<Session>,
+        asker: Asker,
     ) -> Result<Self, RequestError> {
         let Frame { mut bytes, permit, .. } = frame;
         let (client_id, header_len) =
@@ -88,7 +104,7 @@ impl Request {
             client_id,
         };
         let body = bytes.split_off(header_len);
-        Ok(Self { head, body, permit })
+        Ok(Self { head, body, permit, session, asker })
     }
 
     fn rest_of_header(

@@ -15,19 +15,22 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use base::limits::{
-    REQUESTS_IN_FLIGHT_PER_SESSION_MAX, RESPONSE_TAKEN_BYTES_MIN, WRITTEN_AT_ONCE_BYTES_MAX,
+    LOGIN_FRAME_BYTES_MAX, LOGIN_WITHIN, REQUESTS_IN_FLIGHT_PER_SESSION_MAX,
+    RESPONSE_TAKEN_BYTES_MIN, WRITTEN_AT_ONCE_BYTES_MAX,
 };
 use broker::{Pace, Permit, Turns};
+use gateway::socket::{Socket, WriteHalf};
 use gateway::{SlowReader, Unsent, WriteError};
 use tasks::Task;
 use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use world::net::{Stream, WriteHalf};
+use tokio::time::sleep_until;
 
 use crate::dispatch::{self, Started};
 use crate::errors::Fault;
 use crate::frames::{Backlog, FrameBudgets, FrameError, FrameLimits, FrameReader};
 use crate::gateway::{Gateway, Session};
+use crate::login;
 use crate::request::RequestError;
 use crate::response::Response;
 
@@ -47,6 +50,10 @@ pub(crate) enum SessionEnd {
     Write(std::io::Error),
     #[error("a produce request with acks=0 was refused: {0}")]
     RefusedUnacknowledged(Fault),
+    #[error("the client did not log in within {LOGIN_WITHIN:?}")]
+    SlowLogin,
+    #[error("its log-in was refused")]
+    LoginRefused,
     #[error("an operator closed the connection")]
     ClosedByOperator,
     #[error("the node shuts down")]
@@ -67,6 +74,9 @@ impl SessionEnd {
     pub(crate) fn is_ordinary(&self) -> bool {
         match self {
             Self::Frame(FrameError::Closed | FrameError::Idle(_))
+            | Self::Request(RequestError::NotLoggedIn(_) | RequestError::LoginRefused)
+            | Self::SlowLogin
+            | Self::LoginRefused
             | Self::ClosedByOperator
             | Self::Drained => true,
             Self::Frame(FrameError::Io(error)) | Self::Write(error) => matches!(
@@ -87,12 +97,11 @@ struct InFlight {
 
 /// Serves one connection until it ends. Its state is what an idle connection costs.
 pub(crate) async fn run(
-    mut socket: Stream,
+    mut socket: Socket,
     session: Arc<Session>,
     gateway: Arc<Gateway>,
 ) -> SessionEnd {
     let limits = FrameLimits {
-        frame_bytes_max: gateway.options.request_bytes_max,
         arrives_within: gateway.options.request_arrives_within,
         idle_max: gateway.options.session_idle_max,
     };
@@ -110,10 +119,9 @@ pub(crate) async fn run(
         () = session.connection.closing() => SessionEnd::ClosedByOperator,
         end = &mut reading => match end {
             // What was begun is answered before the connection goes.
-            SessionEnd::Drained => match writing.await {
-                Ok(()) => SessionEnd::Drained,
-                Err(end) => end,
-            },
+            end @ (SessionEnd::Drained | SessionEnd::LoginRefused) => {
+                writing.await.err().unwrap_or(end)
+            }
             end => end,
         },
         written = &mut writing => written.err().unwrap_or(SessionEnd::Drained),
@@ -138,11 +146,26 @@ async fn read(
             requests: &gateway.request_budget,
             arriving: &gateway.arriving_budget,
         };
+        let login = &session.login;
+        let is_open = login.is_open();
+        let bytes_max = match is_open {
+            true => gateway.options.request_bytes_max,
+            false => LOGIN_FRAME_BYTES_MAX.min(gateway.options.request_bytes_max),
+        };
+        let next = async {
+            match login.takes_bare_messages() {
+                true => frames.next_bare(bytes_max).await,
+                false => frames.next(budgets, backlog, bytes_max).await,
+            }
+        };
         let frame = tokio::select! {
             // A client that always has a request ready must not hold a shutdown up.
             biased;
             () = &mut draining => return SessionEnd::Drained,
-            frame = frames.next(budgets, backlog) => frame,
+            frame = next => frame,
+            () = sleep_until(login.due()), if !is_open && login.principal().is_none() => {
+                return SessionEnd::SlowLogin;
+            }
         };
         let frame = match frame {
             Ok(frame) => frame,
@@ -150,13 +173,22 @@ async fn read(
         };
         tasks::inject::point(Task::KafkaSession);
         let queued = frame.queued;
-        let started = match dispatch::start(gateway, session, frame).await {
+        let started = match login.takes_bare_messages() {
+            true => {
+                Box::pin(login::bare(gateway, session, &frame.bytes)).await.map(Started::Answered)
+            }
+            false => dispatch::start(gateway, session, frame).await,
+        };
+        let started = match started {
             Ok(started) => started,
             Err(end) => return end.into(),
         };
         if queue.send(InFlight { started, queued }).await.is_err() {
             // The writing side has ended and says why.
             return SessionEnd::Drained;
+        }
+        if login.has_failed() {
+            return SessionEnd::LoginRefused;
         }
     }
 }

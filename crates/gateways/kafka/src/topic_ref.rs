@@ -6,6 +6,7 @@ use broker::CatalogView;
 use broker::catalog::Topic;
 use uuid::Uuid;
 
+use crate::authorization::Asker;
 use crate::errors::Fault;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -21,6 +22,20 @@ impl TopicRef {
             Self::Name(name) => catalog.topic_named(name),
             Self::Id(id) => catalog.topic_with_uuid(id),
         }
+    }
+
+    /// The topic, for somebody who may do to it what it asks for. Who names one that it may not learns nothing of it.
+    pub(crate) fn find_for<'a>(
+        &self,
+        asker: &Asker,
+        catalog: &'a CatalogView<'_>,
+    ) -> Result<Topic<'a>, Fault> {
+        if let Self::Name(name) = self {
+            asker.topic(name)?;
+        }
+        let found = self.find(catalog).ok_or_else(|| self.unknown())?;
+        asker.topic(found.name())?;
+        Ok(found)
     }
 
     /// What to answer about a topic that is not there.

@@ -19,6 +19,7 @@ use kafka_protocol::messages::{
 };
 use uuid::Uuid;
 
+use crate::authorization::Asker;
 use crate::config_describe::creatable_configs;
 use crate::errors::{Fault, code_of};
 use crate::gateway::Gateway;
@@ -33,7 +34,7 @@ pub(crate) async fn create(
 ) -> Result<Response, RequestError> {
     let message: CreateTopicsRequest = request.decode()?;
     let mut wanted: Vec<Result<NewTopic, Fault>> =
-        message.topics.iter().map(|topic| new_topic(gateway, topic)).collect();
+        message.topics.iter().map(|topic| new_topic(gateway, &request.asker, topic)).collect();
     refuse_duplicates(&message.topics, &mut wanted);
     if !message.validate_only {
         wanted = make(gateway, wanted).await;
@@ -67,7 +68,8 @@ pub(crate) async fn create(
 }
 
 /// What a request asks for, as the broker makes it.
-fn new_topic(gateway: &Gateway, topic: &CreatableTopic) -> Result<NewTopic, Fault> {
+fn new_topic(gateway: &Gateway, asker: &Asker, topic: &CreatableTopic) -> Result<NewTopic, Fault> {
+    asker.creates_topic(&topic.name)?;
     validate_topic_name(&topic.name)
         .map_err(|error| Fault::new(ResponseError::InvalidTopicException, error.to_string()))?;
     let partitions = if topic.assignments.is_empty() {
@@ -211,14 +213,18 @@ pub(crate) async fn delete(
         .map(|name| DeleteTopicState::default().with_name(Some(name)));
     // All at once, so that they share a sync.
     let deleting = message.topics.into_iter().chain(by_name);
-    let results = join_all(deleting.map(|topic| delete_one(gateway, topic))).await;
+    let results = join_all(deleting.map(|topic| delete_one(gateway, &request.asker, topic))).await;
     let response = DeleteTopicsResponse::default().with_responses(results);
     Response::encode(&request.head, &response)
 }
 
-async fn delete_one(gateway: &Gateway, topic: DeleteTopicState) -> DeletableTopicResult {
+async fn delete_one(
+    gateway: &Gateway,
+    asker: &Asker,
+    topic: DeleteTopicState,
+) -> DeletableTopicResult {
     let result = DeletableTopicResult::default();
-    let found = find_deleted(gateway, &topic);
+    let found = find_deleted(gateway, asker, &topic);
     let deleted = match found {
         Ok((id, name, uuid)) => match gateway.broker.delete_topic(id).await {
             Ok(()) => Ok((name, uuid)),
@@ -239,11 +245,13 @@ async fn delete_one(gateway: &Gateway, topic: DeleteTopicState) -> DeletableTopi
 /// The topic that is to be deleted, with its name and UUID.
 fn find_deleted(
     gateway: &Gateway,
+    asker: &Asker,
     topic: &DeleteTopicState,
 ) -> Result<(TopicId, Arc<str>, Uuid), Fault> {
     let catalog = gateway.broker.catalog();
     let found = match &topic.name {
         Some(name) if topic.topic_id.is_nil() => {
+            asker.topic(name)?;
             catalog.topic_named(name).ok_or_else(Fault::unknown_partition)?
         }
         Some(_) => {
@@ -254,6 +262,7 @@ fn find_deleted(
         }
         None => catalog.topic_with_uuid(&topic.topic_id).ok_or_else(Fault::unknown_topic_id)?,
     };
+    asker.topic(found.name())?;
     Ok((found.id(), Arc::clone(found.name()), found.uuid()))
 }
 
@@ -262,7 +271,8 @@ pub(crate) async fn create_partitions(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: CreatePartitionsRequest = request.decode()?;
-    let growing = message.topics.iter().map(|topic| grow(gateway, topic, message.validate_only));
+    let growing = message.topics.iter();
+    let growing = growing.map(|topic| grow(gateway, &request.asker, topic, message.validate_only));
     let grown = join_all(growing).await;
     let results = message.topics.into_iter().zip(grown).map(|(topic, grown)| {
         let result = CreatePartitionsTopicResult::default()
@@ -279,9 +289,11 @@ pub(crate) async fn create_partitions(
 
 async fn grow(
     gateway: &Gateway,
+    asker: &Asker,
     wanted: &CreatePartitionsTopic,
     validate_only: bool,
 ) -> Result<(), Fault> {
+    asker.topic(&wanted.name)?;
     let (topic, present) = {
         let catalog = gateway.broker.catalog();
         let found = catalog.topic_named(&wanted.name).ok_or_else(Fault::unknown_partition)?;

@@ -19,8 +19,8 @@ use crate::groups::streams_requests;
 use crate::request::{Request, RequestError, RequestHead};
 use crate::response::Response;
 
-/// Transactions (AddPartitionsToTxn and on), SASL and delegation tokens are missing because they are
-/// not offered. Telemetry is, as on a Kafka node without a plugin that takes it.
+/// Transactions (AddPartitionsToTxn and on) and delegation tokens are missing because they are not
+/// offered. Telemetry is, as on a Kafka node without a plugin that takes it.
 const HANDLED: &[(ApiKey, RangeInclusive<i16>)] = &[
     (ApiKey::Produce, 3..=13),
     (ApiKey::Fetch, 4..=18),
@@ -35,6 +35,7 @@ const HANDLED: &[(ApiKey, RangeInclusive<i16>)] = &[
     (ApiKey::SyncGroup, 0..=5),
     (ApiKey::DescribeGroups, 0..=6),
     (ApiKey::ListGroups, 0..=5),
+    (ApiKey::SaslHandshake, 0..=1),
     (ApiKey::ApiVersions, 0..=4),
     (ApiKey::CreateTopics, 2..=7),
     (ApiKey::DeleteTopics, 1..=6),
@@ -47,6 +48,7 @@ const HANDLED: &[(ApiKey, RangeInclusive<i16>)] = &[
     (ApiKey::DescribeConfigs, 1..=4),
     (ApiKey::AlterConfigs, 0..=2),
     (ApiKey::DescribeLogDirs, 1..=4),
+    (ApiKey::SaslAuthenticate, 0..=2),
     (ApiKey::CreatePartitions, 0..=3),
     (ApiKey::DeleteGroups, 0..=2),
     (ApiKey::ElectLeaders, 0..=2),
@@ -57,6 +59,7 @@ const HANDLED: &[(ApiKey, RangeInclusive<i16>)] = &[
     (ApiKey::DescribeClientQuotas, 0..=1),
     (ApiKey::AlterClientQuotas, 0..=1),
     (ApiKey::DescribeUserScramCredentials, 0..=0),
+    (ApiKey::AlterUserScramCredentials, 0..=0),
     (ApiKey::DescribeQuorum, 0..=2),
     (ApiKey::UpdateFeatures, 0..=2),
     (ApiKey::DescribeCluster, 0..=2),
@@ -122,7 +125,8 @@ pub(crate) fn answer(session: &Session, mut request: Request) -> Result<Response
         session.connection.set_client(&format!("{name} {version}"));
     }
     let mut supported = supported(head.version);
-    if knows_operate {
+    // To the command line it says that there is nothing for it before it logs in, too.
+    if knows_operate && session.login.is_open() {
         let operate = ApiVersion::default()
             .with_api_key(operations::API_KEY)
             .with_min_version(operations::VERSION)

@@ -36,7 +36,8 @@ pub(crate) struct Cluster {
 
 fn follow(node: TestNode) -> Member {
     let kafka = Endpoint { host: "localhost".to_owned(), port: node.broker.node() as u16 };
-    let nodes = Nodes::join(&node.broker, &node.member, Endpoints { kafka, amqp: None });
+    let nodes =
+        Nodes::join(&node.broker, &node.member, Endpoints { kafka, amqp: None, kafka_tls: None });
     Member { node, nodes }
 }
 

@@ -49,7 +49,7 @@ impl fmt::Display for InWords {
             ClientError::Closed { address, api } => write!(
                 f,
                 "{address} closed the connection before it answered {api:?}; its log says why, \
-                 unless it was stopped"
+                 unless it was stopped. If it wants a log-in: --login and --password-file"
             ),
             ClientError::Unreadable { address, api, reason } => write!(
                 f,
@@ -88,6 +88,12 @@ fn remedy(code: ResponseError) -> Option<&'static str> {
     match code {
         UnknownTopicOrPartition => Some("there is no such topic; 'postroad topic list' names them"),
         GroupIdNotFound => Some("there is no such group; 'postroad group list' names them"),
+        TopicAuthorizationFailed => {
+            Some("this user may not do that to the topic; 'postroad access explain' says why")
+        }
+        GroupAuthorizationFailed => {
+            Some("this user may not do that to the group; 'postroad access explain' says why")
+        }
         NonEmptyGroup => Some("the group has members; stop its consumers first"),
         MessageTooLarge | RecordListTooLarge => {
             Some("it is larger than the topic takes; raise its max.message.bytes")
@@ -125,6 +131,10 @@ fn is_a_users(code: ResponseError) -> bool {
             | InvalidTimestamp
             | PolicyViolation
             | ClusterAuthorizationFailed
+            | TopicAuthorizationFailed
+            | GroupAuthorizationFailed
+            | SaslAuthenticationFailed
+            | UnsupportedSaslMechanism
             | GroupIdNotFound
             | NonEmptyGroup
             | GroupSubscribedToTopic

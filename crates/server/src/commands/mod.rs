@@ -4,7 +4,9 @@
 //! ends with 0 when that went well, with 1 when the user can put it right, and with 2 when
 //! the server cannot be reached or fails.
 
+pub(crate) mod acl;
 mod amqp;
+mod broker;
 pub(crate) mod cluster;
 pub(crate) mod connection;
 pub(crate) mod consume;
@@ -21,73 +23,30 @@ pub(crate) mod queue;
 mod records;
 pub(crate) mod schedule;
 pub(crate) mod shard;
+pub(crate) mod tls;
 pub(crate) mod topic;
 pub(crate) mod user;
 pub(crate) mod vhost;
 
 use std::error::Error;
 use std::io;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use client::{Client, ClientError, Tcp};
+use client::ClientError;
 
+pub(crate) use self::broker::ClientOptions;
 use self::failure::InWords;
-use crate::operator_token;
 use crate::output::OutputFormat;
 use crate::serve::ServeError;
 use crate::time::human_duration;
-
-/// Where the broker is, and how to print what it says.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct ClientOptions {
-    /// Broker to connect to; several, separated by commas, are tried in turn
-    #[arg(
-        short,
-        long,
-        global = true,
-        value_name = "HOST:PORT",
-        env = "POSTROAD_BOOTSTRAP",
-        default_value = "127.0.0.1:9092"
-    )]
-    pub(crate) bootstrap: String,
-    /// File with the operators' token: a copy of `operator.token` in the data directory of a server
-    /// that is on another machine
-    #[arg(long, global = true, value_name = "FILE", env = "POSTROAD_TOKEN_FILE")]
-    pub(crate) token_file: Option<PathBuf>,
-    /// The token itself: not for the command line, where others see it
-    #[arg(skip = std::env::var("POSTROAD_TOKEN").ok().filter(|token| !token.is_empty()))]
-    pub(crate) token: Option<String>,
-    #[command(flatten)]
-    pub(crate) output: OutputOption,
-}
 
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct OutputOption {
     /// Form of what is printed
     #[arg(short, long, global = true, value_enum, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputFormat,
-}
-
-impl ClientOptions {
-    pub(crate) async fn connect(&self) -> Result<Client, CommandError> {
-        let token = match (&self.token_file, &self.token) {
-            (Some(path), _) => {
-                let path = path.clone();
-                let read = operator_token::read(&path);
-                let unreadable = |source| CommandError::user(failure::TokenFile { path, source });
-                Some(read.map_err(unreadable)?)
-            }
-            (None, token) => token.clone(),
-        };
-        Ok(Client::connect(Tcp, &self.bootstrap, token).await?)
-    }
-
-    pub(crate) fn output(&self) -> OutputFormat {
-        self.output.output
-    }
 }
 
 /// Why a command did not do what was asked, and with which code it ends.
@@ -134,7 +93,10 @@ impl From<ClientError> for CommandError {
 impl From<ServeError> for CommandError {
     fn from(error: ServeError) -> Self {
         match error {
-            ServeError::Settings(_) | ServeError::Logging(_) => CommandError::user(error),
+            ServeError::Settings(_)
+            | ServeError::Unprotected(_)
+            | ServeError::Certificate(_)
+            | ServeError::Logging(_) => CommandError::user(error),
             _ => CommandError::server(error),
         }
     }

@@ -2,19 +2,29 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use access::hash_password;
+use access::{Verifiers, hash_password};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use super::CommandError;
 
-/// The hash of the password that was given, or of the line that standard input has.
-pub(super) fn hashed(user: &str, given: Option<String>) -> Result<String, CommandError> {
+/// What is kept of the password that was given, or of the line that standard input has: its hash, and verifiers of
+/// SCRAM unless it says `without_scram`.
+pub(super) fn hashed(
+    user: &str,
+    given: Option<String>,
+    without_scram: bool,
+) -> Result<(String, Vec<String>), CommandError> {
     let password = match given {
         Some(password) => password,
         None => read(user)
             .map_err(|error| CommandError::user(format!("the password cannot be read: {error}")))?,
     };
-    hash_password(&password).map_err(CommandError::user)
+    if without_scram {
+        return Ok((hash_password(&password).map_err(CommandError::user)?, Vec::new()));
+    }
+    let Verifiers { password_hash, scram } =
+        Verifiers::of_password(&password).map_err(CommandError::user)?;
+    Ok((password_hash.unwrap_or_default(), scram))
 }
 
 fn read(user: &str) -> io::Result<String> {

@@ -1,4 +1,4 @@
-//! `postroad user`: who may log in by AMQP, and what each may do in which vhost.
+//! `postroad user`: who may log in, and what each may do in which vhost.
 
 use access::Permissions;
 use clap::{Args, Subcommand};
@@ -49,6 +49,10 @@ struct WithPassword {
     /// The password, which others on this machine may see while the command runs [default: a line
     /// of standard input]
     password: Option<String>,
+    /// Keep nothing to log in with by SCRAM, only by saying the password: whoever steals what is kept has to work
+    /// harder for it, and clients of Kafka need encryption
+    #[arg(long)]
+    no_scram: bool,
 }
 
 pub(crate) async fn run(arguments: UserArguments) -> Result<(), CommandError> {
@@ -75,8 +79,8 @@ async fn add(
     output: OutputFormat,
     user: WithPassword,
 ) -> Result<(), CommandError> {
-    let password_hash = password::hashed(&user.name, user.password)?;
-    let operation = Operation::AddUser { name: user.name.clone(), password_hash };
+    let (password_hash, scram) = password::hashed(&user.name, user.password, user.no_scram)?;
+    let operation = Operation::AddUser { name: user.name.clone(), password_hash, scram };
     let _: Done = amqp::operate(client, &operation).await?;
     output.show(&Changed { user: user.name }, |added| format!("created user {}\n", added.user))?;
     Ok(())
@@ -87,8 +91,8 @@ async fn set_password(
     output: OutputFormat,
     user: WithPassword,
 ) -> Result<(), CommandError> {
-    let password_hash = password::hashed(&user.name, user.password)?;
-    let operation = Operation::SetPassword { name: user.name.clone(), password_hash };
+    let (password_hash, scram) = password::hashed(&user.name, user.password, user.no_scram)?;
+    let operation = Operation::SetPassword { name: user.name.clone(), password_hash, scram };
     let _: Done = amqp::operate(client, &operation).await?;
     output.show(&Changed { user: user.name }, |changed| {
         format!("changed the password of user {}\n", changed.user)
@@ -122,7 +126,7 @@ fn users_table(users: &[UserSummary]) -> String {
         };
         table.row([
             user.name.clone(),
-            if user.of_settings { "amqp-user" } else { "commands" }.to_owned(),
+            if user.of_settings { "settings" } else { "commands" }.to_owned(),
             if user.loopback_only { "this machine" } else { "anywhere" }.to_owned(),
             vhosts,
         ]);
@@ -232,7 +236,7 @@ impl ListPermissions {
         }
         granted.retain(|one| self.vhost.as_ref().is_none_or(|vhost| *vhost == one.vhost));
         output.show(&granted, |granted| match granted.is_empty() {
-            true => "no permissions; those whom amqp-user names may do everything\n".into(),
+            true => "no permissions; those whom the settings name may do everything\n".into(),
             false => permissions_table(granted),
         })?;
         Ok(())

@@ -150,13 +150,13 @@ fn those_whom_the_settings_name_are_listed_and_left_alone() {
     let mut command = serve(&data);
     command.args(["--amqp-user", "root:toor"]);
     let broker = Broker::start_with(command, &data);
-    let expected = "USER  SET BY     CONNECTS FROM  VHOSTS\n\
-                    root  amqp-user  anywhere       all\n";
+    let expected = "USER  SET BY    CONNECTS FROM  VHOSTS\n\
+                    root  settings  anywhere       all\n";
     assert_eq!(broker.run(&["user", "list"]).ok(), expected);
     for command in ["delete", "password", "deny"] {
         let more = if command == "password" { &["x"][..] } else { &[] };
         let said = broker.run(&[&["user", command, "root"], more].concat());
-        said.fails(1, &["user root is one of the node's settings (amqp-user)"]);
+        said.fails(1, &["user root is one of the node's settings (amqp-user or admin-user)"]);
     }
 }
 

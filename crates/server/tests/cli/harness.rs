@@ -17,7 +17,17 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) fn postroad() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_postroad"));
     // What the one who runs the tests has set is not what is tested.
-    for name in ["BOOTSTRAP", "DATA", "KAFKA", "CONFIG", "TOKEN", "TOKEN_FILE"] {
+    for name in [
+        "BOOTSTRAP",
+        "DATA",
+        "KAFKA",
+        "CONFIG",
+        "TOKEN",
+        "TOKEN_FILE",
+        "LOGIN",
+        "PASSWORD",
+        "TLS_CA",
+    ] {
         command.env_remove(format!("POSTROAD_{name}"));
     }
     // Tests run beside each other, and beside whoever has the default port.
@@ -117,6 +127,8 @@ impl Broker {
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = postroad();
         command.args(arguments).env("POSTROAD_BOOTSTRAP", &self.address);
+        // Where a log-in is wanted it finds the operators' token there.
+        command.env("POSTROAD_DATA", &self.data);
         command
     }
 

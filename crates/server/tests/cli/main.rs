@@ -5,6 +5,7 @@
 mod administration;
 mod connections;
 mod demo;
+mod documentation;
 mod failure;
 mod full_disk;
 mod groups;
@@ -15,5 +16,6 @@ mod mistakes;
 mod operators;
 mod queues;
 mod records;
+mod security;
 mod shards;
 mod topics;

@@ -20,7 +20,9 @@ fn from_elsewhere_a_command_needs_the_operators_token() {
     };
     let folder = tempfile::tempdir().expect("a temporary folder");
     let data = folder.path().join("data");
-    let broker = Broker::start_with(serve_at(&data, &format!("{outer}:0")), &data);
+    let mut command = serve_at(&data, &format!("{outer}:0"));
+    command.arg("--insecure");
+    let broker = Broker::start_with(command, &data);
     let add = ["user", "add", "intruder", "secret"];
 
     run(broker.command(&add), b"").fails(1, &["operator.token", "--token-file", "POSTROAD_TOKEN"]);

@@ -104,7 +104,7 @@ async fn live(
         Err(error) => return format!("it does not open: {error}"),
     };
     let kafka = Endpoint { host: name(place).to_owned(), port: 9092 };
-    let _nodes = Nodes::join(&broker, &node, Endpoints { kafka, amqp: None });
+    let _nodes = Nodes::join(&broker, &node, Endpoints { kafka, amqp: None, kafka_tls: None });
     {
         let mut state = shared.lock();
         state.trace.note(format_args!("{} is open", name(place)));

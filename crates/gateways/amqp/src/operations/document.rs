@@ -4,7 +4,10 @@
 //! Unknown fields of a request are refused, those of an answer are passed over, so that an answer
 //! may gain some.
 
+use std::net::IpAddr;
+
 use access::Permissions;
+use access::acl::{Action, Resource};
 use serde::{Deserialize, Serialize};
 use topology::PolicyDefinition;
 
@@ -33,9 +36,17 @@ pub enum Operation {
         name: String,
         /// By [`access::hash_password`]: the password itself stays where it is.
         password_hash: String,
+        /// As [`access::Verifiers`] has them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        scram: Vec<String>,
     },
     /// Answers [`Done`].
-    SetPassword { name: String, password_hash: String },
+    SetPassword {
+        name: String,
+        password_hash: String,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        scram: Vec<String>,
+    },
     /// By name, after the given one. Answers [`UserPage`].
     ListUsers { after: Option<String> },
     /// Its connections are closed. Answers [`Done`].
@@ -44,12 +55,28 @@ pub enum Operation {
     Allow { user: String, vhost: String, permissions: Permissions },
     /// Answers [`Done`].
     Deny { user: String, vhost: String },
+    /// Whether a user may do something by Kafka's protocol, and why. Answers [`Explained`].
+    Explain {
+        user: String,
+        /// Where it comes from.
+        host: IpAddr,
+        action: Action,
+        resource: Resource,
+        name: String,
+    },
 }
 
 // --------------------------------------------------------------------------------------- answers
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Done {}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Explained {
+    pub allowed: bool,
+    /// In words.
+    pub why: String,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Made {

@@ -9,7 +9,7 @@
 
 pub mod document;
 
-use access::{UserError, Users};
+use access::{UserError, Users, Verifiers};
 use base::limits::{OPERATION_PAGE_BYTES_MAX, OPERATION_RECORDS_MAX};
 use broker::operations::{OperationAnswer, OperationError, OperationFamily};
 use documents::StoreError;
@@ -19,7 +19,7 @@ use topology::{
 };
 
 use document::{
-    Done, Made, NamedPolicy, Operation, PolicyPage, UserPage, UserSummary, VhostPage,
+    Done, Explained, Made, NamedPolicy, Operation, PolicyPage, UserPage, UserSummary, VhostPage,
     VhostPermissions, VhostSummary,
 };
 
@@ -63,7 +63,7 @@ impl Administration {
     async fn answer(&self, operation: Operation) -> Answer {
         match operation {
             Operation::AddVhost { name } => document(self.add_vhost(&name).await?),
-            Operation::ListVhosts { after } => document(self.list_vhosts(after.as_deref())),
+            Operation::ListVhosts { after } => document(self.list_vhosts(after.as_deref())?),
             Operation::DeleteVhost { name } => document(self.delete_vhost(&name).await?),
             Operation::SetPolicy { vhost, name, policy } => {
                 document(self.set_policy(&vhost, &name, policy).await?)
@@ -74,16 +74,24 @@ impl Administration {
             Operation::ClearPolicy { vhost, name } => {
                 document(self.clear_policy(&vhost, &name).await?)
             }
-            Operation::AddUser { name, password_hash } => {
-                done(self.users.add(&name, password_hash).await)
+            Operation::AddUser { name, password_hash, scram } => {
+                let verifiers = Verifiers { password_hash: Some(password_hash), scram };
+                done(self.users.add(&name, verifiers).await)
             }
-            Operation::SetPassword { name, password_hash } => {
-                done(self.users.set_password(&name, password_hash).await)
+            Operation::SetPassword { name, password_hash, scram } => {
+                let verifiers = Verifiers { password_hash: Some(password_hash), scram };
+                done(self.users.set_password(&name, verifiers).await)
             }
             Operation::ListUsers { after } => document(self.list_users(after.as_deref())),
             Operation::DeleteUser { name } => done(self.users.delete(&name).await),
             Operation::Allow { user, vhost, permissions } => {
                 done(self.users.allow(&user, &vhost, permissions).await)
+            }
+            Operation::Explain { user, host, action, resource, name } => {
+                let explained = self.users.explain(&user, host, action, resource, &name);
+                let (allowed, why) = explained
+                    .ok_or_else(|| OperationError::NotFound(format!("there is no user {user}")))?;
+                document(Explained { allowed, why })
             }
             Operation::Deny { user, vhost } => done(self.users.deny(&user, &vhost).await),
         }
@@ -109,7 +117,7 @@ impl Administration {
         Ok(Done {})
     }
 
-    fn list_vhosts(&self, after: Option<&str>) -> VhostPage {
+    fn list_vhosts(&self, after: Option<&str>) -> Result<VhostPage, OperationError> {
         let vhosts = self.topology.vhosts();
         let rest = vhosts.iter().filter(|vhost| after.is_none_or(|after| vhost.name() > after));
         let (vhosts, more) = page(rest.map(|vhost| VhostSummary {
@@ -118,7 +126,7 @@ impl Administration {
             exchanges: vhost.exchanges().len() as u64,
             policies: vhost.policies(PolicyScope::User).len() as u64,
         }));
-        VhostPage { vhosts, more }
+        Ok(VhostPage { vhosts, more })
     }
 
     async fn vhost(&self, name: &str) -> Result<VirtualHost, OperationError> {
@@ -231,7 +239,8 @@ fn in_words(operation: &Operation) -> Option<String> {
         }
         Operation::ListVhosts { .. }
         | Operation::ListPolicies { .. }
-        | Operation::ListUsers { .. } => return None,
+        | Operation::ListUsers { .. }
+        | Operation::Explain { .. } => return None,
     })
 }
 

@@ -27,7 +27,7 @@ pub(crate) async fn add_vhost(node: &Node, name: &str) {
 
 pub(crate) async fn add_user(node: &Node, name: &str, password: &str) {
     let password_hash = hash_password(password).expect("a hash");
-    let operation = Operation::AddUser { name: name.to_owned(), password_hash };
+    let operation = Operation::AddUser { name: name.to_owned(), password_hash, scram: Vec::new() };
     operate(node, operation).await.expect("is made");
 }
 
@@ -137,7 +137,9 @@ async fn a_user_that_is_deleted_is_cut_off_and_one_whose_password_changes_is_not
     allow(&node, "app", "/", [".*", ".*", ".*"]).await;
     let mut app = node.client_of("app", "one", "/").await;
     let (name, password_hash) = ("app".to_owned(), hash_password("two").expect("a hash"));
-    operate(&node, Operation::SetPassword { name, password_hash }).await.expect("is set");
+    operate(&node, Operation::SetPassword { name, password_hash, scram: Vec::new() })
+        .await
+        .expect("is set");
     app.declare("q").await;
     is_refused(&node, "app", "one").await;
     node.client_of("app", "two", "/").await.close().await;
@@ -157,7 +159,9 @@ async fn the_default_user_can_be_changed_and_deleted_for_good() {
     });
     assert_eq!(listed, json!({"users": [guest], "more": false}));
     let (name, password_hash) = ("guest".to_owned(), hash_password("better").expect("a hash"));
-    operate(&node, Operation::SetPassword { name, password_hash }).await.expect("is set");
+    operate(&node, Operation::SetPassword { name, password_hash, scram: Vec::new() })
+        .await
+        .expect("is set");
     is_refused(&node, "guest", "guest").await;
     node.client_of("guest", "better", "/").await.close().await;
     node.shutdown().await;
@@ -241,6 +245,7 @@ async fn what_makes_no_sense_is_refused_in_words() {
     let hash = |name: &str, hash: &str| Operation::AddUser {
         name: name.into(),
         password_hash: hash.into(),
+        scram: Vec::new(),
     };
     let allow = |user: &str, vhost: &str, read: &str| Operation::Allow {
         user: user.into(),

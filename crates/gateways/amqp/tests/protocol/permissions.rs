@@ -191,6 +191,7 @@ async fn whoever_the_settings_name_may_do_everything_everywhere() {
                 details see the broker logfile.";
     guest.connection_closes(403, text).await;
     let error = operate(&node, Operation::DeleteUser { name: "root".into() }).await;
-    let text = "user root is one of the node's settings (amqp-user), and is changed there";
+    let text =
+        "user root is one of the node's settings (amqp-user or admin-user), and is changed there";
     assert_eq!(error.expect_err("is refused").to_string(), text);
 }

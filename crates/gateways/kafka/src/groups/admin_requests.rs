@@ -20,11 +20,11 @@ use kafka_protocol::messages::{
     ListGroupsResponse,
 };
 use kafka_protocol::protocol::StrBytes;
-use nodes::LiveNode;
 
+use crate::authorization::Asker;
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
-use crate::groups::classic_requests::check_group_name;
+use crate::groups::classic_requests::check_group;
 use crate::groups::code_of;
 use crate::groups::committed::{
     GROUPS_PER_LOOK, WithOffsets, coordinator_error, coordinator_unavailable, has_offsets,
@@ -32,16 +32,12 @@ use crate::groups::committed::{
 use crate::groups::share_offset_requests::delete_part;
 use crate::groups::share_requests::group_not_found;
 use crate::groups::text::own;
-use crate::leaders::{NO_NODE, broker_id, host_of, port_of};
+use crate::leaders::{NO_NODE, Reached, broker_id, host_of, port_of, reached_node};
 use crate::list_response::ListWriter;
 use crate::no_transactions::no_transactions_for;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::share::lease_groups;
-
-/// What one may do with a group, as bits by Kafka's codes of operations: READ, DELETE, DESCRIBE,
-/// DESCRIBE_CONFIGS, ALTER_CONFIGS. There are no users yet, so everybody may do all of it.
-pub(crate) const GROUP_OPERATIONS: i32 = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11;
 
 // ---------------------------------------------------------------------------------- coordinators
 
@@ -60,9 +56,10 @@ pub(crate) fn find_coordinator(
 ) -> Result<Response, RequestError> {
     let message: FindCoordinatorRequest = request.decode()?;
     let version = request.head.version;
+    let asker = &request.asker;
     let response = if version >= 4 {
         let coordinators = message.coordinator_keys.into_iter().map(|key| {
-            let found = find_one(gateway, session, message.key_type, &key, version);
+            let found = find_one(gateway, session, asker, message.key_type, &key, version);
             let coordinator = Coordinator::default().with_key(key);
             match &found {
                 Ok(node) => coordinator
@@ -79,7 +76,7 @@ pub(crate) fn find_coordinator(
         });
         FindCoordinatorResponse::default().with_coordinators(coordinators.collect())
     } else {
-        match &find_one(gateway, session, message.key_type, &message.key, version) {
+        match &find_one(gateway, session, asker, message.key_type, &message.key, version) {
             Ok(node) => FindCoordinatorResponse::default()
                 .with_node_id(broker_id(node.id))
                 .with_host(host_of(node))
@@ -99,13 +96,15 @@ pub(crate) fn find_coordinator(
 fn find_one(
     gateway: &Gateway,
     session: &Session,
+    asker: &Asker,
     key_type: i8,
     key: &str,
     version: i16,
-) -> Result<LiveNode, Fault> {
+) -> Result<Reached, Fault> {
     let group = check_key(session, key_type, key, version)?;
+    asker.group(group).map_err(Fault::plain)?;
     let leader = gateway.broker.coordinator(group);
-    let found = leader.and_then(|leader| gateway.options.nodes.get(leader));
+    let found = leader.and_then(|leader| reached_node(gateway, leader, session.is_encrypted()));
     found.ok_or_else(|| {
         let reason = match leader {
             Some(leader) => format!("broker {leader} coordinates the group and is not connected"),
@@ -176,8 +175,11 @@ pub(crate) async fn list(
         let row = listed_group(group.protocol_type(), group.state_name(), group.type_name());
         listed.insert(name.to_string(), row);
     });
+    let asker = &request.asker;
+    let sees_all = asker.sees_the_cluster();
     let groups = listed
         .into_iter()
+        .filter(|(name, _)| sees_all || asker.group(name).is_ok())
         .filter(|(_, group)| {
             states.is_empty() || states.contains(&group.group_state.to_lowercase())
         })
@@ -245,12 +247,13 @@ pub(crate) async fn describe(
     let response = DescribeGroupsResponse::default();
     let mut groups = ListWriter::new(gateway, &request.head, &response, count)?;
     let mut have_some = WithOffsets::default();
+    let asker = &request.asker;
     for (place, name) in message.groups.iter().enumerate() {
         let has_offsets = have_some.at(gateway, &message.groups, place).await;
         let describe = || {
-            let described = describe_one(gateway, name, version, has_offsets);
+            let described = describe_one(gateway, asker, name, version, has_offsets);
             if message.include_authorized_operations && described.error_code == 0 {
-                described.with_authorized_operations(GROUP_OPERATIONS)
+                described.with_authorized_operations(asker.group_bits(name))
             } else {
                 described
             }
@@ -267,12 +270,13 @@ pub(crate) async fn describe(
 
 fn describe_one(
     gateway: &Gateway,
+    asker: &Asker,
     name: &GroupId,
     version: i16,
     has_offsets: Result<bool, ResponseError>,
 ) -> DescribedGroup {
     let described = DescribedGroup::default().with_group_id(name.clone());
-    let has_offsets = match check_group_name(name).and(has_offsets) {
+    let has_offsets = match check_group(asker, name).and(has_offsets) {
         Ok(has_offsets) => has_offsets,
         Err(error) => return described.with_error_code(error.code()),
     };
@@ -339,15 +343,15 @@ pub(crate) async fn delete(
     let message: DeleteGroupsRequest = request.decode()?;
     let mut results = Vec::with_capacity(message.groups_names.len());
     for name in message.groups_names {
-        let code = code_of(delete_one(gateway, &name).await);
+        let code = code_of(delete_one(gateway, &request.asker, &name).await);
         results.push(DeletableGroupResult::default().with_group_id(name).with_error_code(code));
     }
     let response = DeleteGroupsResponse::default().with_results(results);
     Response::encode(&request.head, &response)
 }
 
-async fn delete_one(gateway: &Gateway, name: &GroupId) -> Result<(), ResponseError> {
-    check_group_name(name)?;
+async fn delete_one(gateway: &Gateway, asker: &Asker, name: &GroupId) -> Result<(), ResponseError> {
+    check_group(asker, name)?;
     let was_known = gateway.groups.of(name)?.visit(name, |visit| match visit.group {
         Some(group) if !group.is_empty() => Err(ResponseError::NonEmptyGroup),
         known => Ok(known.take().is_some()),

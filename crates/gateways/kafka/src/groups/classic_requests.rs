@@ -18,6 +18,7 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::StrBytes;
 use tokio::sync::oneshot;
 
+use crate::authorization::Asker;
 use crate::errors::group_code;
 use crate::gateway::{Gateway, Session};
 use crate::groups::code_of;
@@ -26,8 +27,14 @@ use crate::groups::text::{own, own_bytes};
 use crate::request::{Request, RequestError, RequestHead};
 use crate::response::Response;
 
+/// Whether somebody may do what it asks for to a group, and a group can have this name.
+pub(crate) fn check_group(asker: &Asker, name: &str) -> Result<(), ResponseError> {
+    asker.group(name)?;
+    check_group_name(name)
+}
+
 /// Whether a group can have this name.
-pub(crate) fn check_group_name(name: &str) -> Result<(), ResponseError> {
+fn check_group_name(name: &str) -> Result<(), ResponseError> {
     if (1..=GROUP_NAME_BYTES_MAX).contains(&name.len()) {
         Ok(())
     } else {
@@ -43,8 +50,11 @@ pub(crate) async fn join(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: JoinGroupRequest = request.decode()?;
-    let Request { head, permit, .. } = request;
-    let mut response = join_response(gateway, session, &head, message, permit).await;
+    let Request { head, permit, asker, .. } = request;
+    let mut response = match asker.group(&message.group_id) {
+        Ok(()) => join_response(gateway, session, &head, message, permit).await,
+        Err(error) => join_refused(&message.member_id, error),
+    };
     if head.version < 7 && response.protocol_name.is_none() {
         // Not nullable yet.
         response.protocol_name = Some(StrBytes::new());
@@ -206,8 +216,11 @@ pub(crate) async fn sync(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: SyncGroupRequest = request.decode()?;
-    let Request { head, permit, .. } = request;
-    let response = sync_response(gateway, message, permit).await;
+    let Request { head, permit, asker, .. } = request;
+    let response = match asker.group(&message.group_id) {
+        Ok(()) => sync_response(gateway, message, permit).await,
+        Err(error) => SyncGroupResponse::default().with_error_code(error.code()),
+    };
     Response::encode(&head, &response)
 }
 
@@ -278,7 +291,7 @@ pub(crate) fn heartbeat(gateway: &Gateway, mut request: Request) -> Result<Respo
     let message: HeartbeatRequest = request.decode()?;
     let (member, generation) = (&message.member_id, message.generation_id);
     let instance = message.group_instance_id.as_deref();
-    let result = check_group_name(&message.group_id).and_then(|()| {
+    let result = check_group(&request.asker, &message.group_id).and_then(|()| {
         let beat = gateway.groups.of(&message.group_id)?.visit(&message.group_id, |visit| {
             match visit.group {
                 Some(Group::Classic(group)) => {
@@ -303,7 +316,7 @@ pub(crate) fn leave(gateway: &Gateway, mut request: Request) -> Result<Response,
         message.members = vec![MemberIdentity::default().with_member_id(member)];
     }
     let mut response = LeaveGroupResponse::default();
-    if let Err(error) = check_group_name(&message.group_id) {
+    if let Err(error) = check_group(&request.asker, &message.group_id) {
         response.error_code = error.code();
         return Response::encode(&request.head, &response);
     }

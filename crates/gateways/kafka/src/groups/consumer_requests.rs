@@ -23,10 +23,11 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::StrBytes;
 
+use crate::authorization::Asker;
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
-use crate::groups::admin_requests::{DESCRIBED_GROUP_BYTES, GROUP_OPERATIONS};
-use crate::groups::classic_requests::{check_group_name, client_of};
+use crate::groups::admin_requests::DESCRIBED_GROUP_BYTES;
+use crate::groups::classic_requests::{check_group, client_of};
 use crate::groups::committed::WithOffsets;
 use crate::groups::node::millis;
 use crate::groups::share_requests::group_not_found;
@@ -48,14 +49,14 @@ pub(crate) fn heartbeat(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let mut message: ConsumerGroupHeartbeatRequest = request.decode()?;
-    let head = request.head;
+    let Request { head, asker, .. } = request;
     if message.member_id.is_empty()
         && message.member_epoch == JOINING
         && head.version < NAMED_BY_CLIENT_SINCE
     {
         message.member_id = StrBytes::from_string(gateway.broker.entropy().uuid().to_string());
     }
-    let result = check_heartbeat(gateway, &message).and_then(|assignor| {
+    let result = check_heartbeat(gateway, &asker, &message).and_then(|assignor| {
         if message.member_epoch < JOINING {
             leave(gateway, &message)
         } else {
@@ -74,12 +75,17 @@ pub(crate) fn heartbeat(
 /// What can be said without the group. Answers the assignor that is asked for.
 fn check_heartbeat(
     gateway: &Gateway,
+    asker: &Asker,
     message: &ConsumerGroupHeartbeatRequest,
 ) -> Result<Option<Assignor>, Fault> {
     let invalid = |reason: &'static str| Err(Fault::new(ResponseError::InvalidRequest, reason));
     let is_blank =
         |text: &Option<StrBytes>| text.as_ref().is_some_and(|text| text.trim().is_empty());
-    check_group_name(&message.group_id).map_err(Fault::plain)?;
+    check_group(asker, &message.group_id).map_err(Fault::plain)?;
+    // What a pattern finds is not known to the member before it is assigned, and is checked when it is read.
+    for topic in message.subscribed_topic_names.iter().flatten() {
+        asker.topic(topic)?;
+    }
     if is_blank(&message.instance_id) {
         return invalid("InstanceId can't be empty.");
     }
@@ -262,6 +268,7 @@ pub(crate) async fn describe(
     let response = ConsumerGroupDescribeResponse::default();
     let mut groups = ListWriter::new(gateway, &request.head, &response, count)?;
     let mut have_some = WithOffsets::default();
+    let asker = &request.asker;
     for (place, name) in message.group_ids.iter().enumerate() {
         let has_offsets = have_some.at(gateway, &message.group_ids, place).await;
         let refuse = |fault: Fault| {
@@ -270,9 +277,9 @@ pub(crate) async fn describe(
                 .with_error_code(fault.code())
                 .with_error_message(fault.message_bytes())
         };
-        let describe = || match describe_one(gateway, name, version, has_offsets) {
+        let describe = || match describe_one(gateway, asker, name, version, has_offsets) {
             Ok(described) if message.include_authorized_operations => {
-                described.with_authorized_operations(GROUP_OPERATIONS)
+                described.with_authorized_operations(asker.group_bits(name))
             }
             Ok(described) => described,
             Err(fault) => refuse(fault),
@@ -284,11 +291,12 @@ pub(crate) async fn describe(
 
 fn describe_one(
     gateway: &Gateway,
+    asker: &Asker,
     name: &GroupId,
     version: i16,
     has_offsets: Result<bool, ResponseError>,
 ) -> Result<DescribedGroup, Fault> {
-    let has_offsets = check_group_name(name).and(has_offsets).map_err(Fault::plain)?;
+    let has_offsets = check_group(asker, name).and(has_offsets).map_err(Fault::plain)?;
     let is_durable = has_offsets || lease_groups::exists(&gateway.broker, name);
     let mut described =
         gateway.groups.of(name).map_err(Fault::plain)?.visit(name, |visit| match visit.group {

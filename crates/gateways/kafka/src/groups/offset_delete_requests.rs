@@ -8,6 +8,7 @@ use kafka_protocol::messages::offset_delete_response::{
 };
 use kafka_protocol::messages::{OffsetDeleteRequest, OffsetDeleteResponse, TopicName};
 
+use crate::authorization::Asker;
 use crate::gateway::Gateway;
 use crate::groups::committed::has_offsets;
 use crate::groups::offset_requests::forget_offsets;
@@ -19,7 +20,11 @@ pub(crate) async fn delete(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: OffsetDeleteRequest = request.decode()?;
-    let response = match delete_offsets(gateway, &message).await {
+    let deleted = match request.asker.group(&message.group_id) {
+        Ok(()) => delete_offsets(gateway, &request.asker, &message).await,
+        Err(error) => Err(error),
+    };
+    let response = match deleted {
         Ok(topics) => OffsetDeleteResponse::default().with_topics(topics),
         Err(error) => OffsetDeleteResponse::default().with_error_code(error.code()),
     };
@@ -28,6 +33,7 @@ pub(crate) async fn delete(
 
 async fn delete_offsets(
     gateway: &Gateway,
+    asker: &Asker,
     message: &OffsetDeleteRequest,
 ) -> Result<Vec<OffsetDeleteResponseTopic>, ResponseError> {
     let subscribed = subscribed_topics(gateway, message).await?;
@@ -36,9 +42,12 @@ async fn delete_offsets(
         let catalog = gateway.broker.catalog();
         let topics = message.topics.iter().map(|topic| {
             let known = catalog.topic_named(&topic.name);
+            let refused = asker.topic(&topic.name).err();
             let is_subscribed = subscribed.contains(&topic.name);
             let results = topic.partitions.iter().map(|partition| {
-                let code = match known.and_then(|it| it.partition(partition.partition_index)) {
+                let found = known.and_then(|it| it.partition(partition.partition_index));
+                let code = match found {
+                    _ if refused.is_some() => ResponseError::TopicAuthorizationFailed.code(),
                     None => ResponseError::UnknownTopicOrPartition.code(),
                     Some(_) if is_subscribed => ResponseError::GroupSubscribedToTopic.code(),
                     Some(id) => {

@@ -27,9 +27,10 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
+use crate::authorization::Asker;
 use crate::errors::{Fault, group_code};
 use crate::gateway::Gateway;
-use crate::groups::classic_requests::check_group_name;
+use crate::groups::classic_requests::check_group;
 use crate::groups::committed::{coordinator_error, coordinator_unavailable};
 use crate::request::{Request, RequestError};
 use crate::response::Response;
@@ -65,9 +66,10 @@ pub(crate) async fn commit(
         -1 => None,
         retention_ms => Some(gateway.broker.clock().now_ms().saturating_add(retention_ms)),
     };
-    let mut plans = plan_commit(gateway, &message, expire_ms);
+    let asker = &request.asker;
+    let mut plans = plan_commit(gateway, asker, &message, expire_ms);
     if plans.iter().any(Result::is_ok) {
-        let permitted = check_group_name(&message.group_id)
+        let permitted = check_group(asker, &message.group_id)
             .and_then(|()| may_commit(gateway, &message, &plans, request.head.version));
         match permitted {
             Ok(()) => execute_commit(gateway, &message.group_id, &mut plans).await,
@@ -80,12 +82,21 @@ pub(crate) async fn commit(
 /// One plan for each partition of the request, in its order.
 fn plan_commit(
     gateway: &Gateway,
+    asker: &Asker,
     message: &OffsetCommitRequest,
     expire_ms: Option<i64>,
 ) -> Vec<CommitPlan> {
     let catalog = gateway.broker.catalog();
     let mut plans = Vec::new();
+    if let Err(error) = asker.group(&message.group_id) {
+        let named = message.topics.iter().flat_map(|topic| &topic.partitions);
+        return named.map(|_| Err(error)).collect();
+    }
     for topic in &message.topics {
+        if let Err(fault) = asker.topic(&topic.name) {
+            plans.extend(topic.partitions.iter().map(|_| Err(fault.error)));
+            continue;
+        }
         let known = catalog.topic_named(&topic.name);
         plans.extend(topic.partitions.iter().map(|partition| {
             let id = known.and_then(|known| known.partition(partition.partition_index));
@@ -243,11 +254,11 @@ pub(crate) async fn fetch(
     let response = if request.head.version >= 8 {
         let mut groups = Vec::with_capacity(message.groups.len());
         for group in &message.groups {
-            groups.push(fetch_group(gateway, group).await);
+            groups.push(fetch_group(gateway, &request.asker, group).await);
         }
         OffsetFetchResponse::default().with_groups(groups)
     } else {
-        fetch_one(gateway, message, request.head.version).await
+        fetch_one(gateway, &request.asker, message, request.head.version).await
     };
     let mut response = Response::encode(&request.head, &response)?;
     response.permit = permit;
@@ -275,13 +286,15 @@ async fn offsets_asked(gateway: &Gateway, message: &OffsetFetchRequest) -> usize
 
 async fn fetch_group(
     gateway: &Gateway,
+    asker: &Asker,
     wanted: &OffsetFetchRequestGroup,
 ) -> OffsetFetchResponseGroup {
     let response = OffsetFetchResponseGroup::default().with_group_id(wanted.group_id.clone());
-    if let Err(error) = may_fetch(gateway, wanted) {
+    let permitted = asker.group(&wanted.group_id).and_then(|()| may_fetch(gateway, wanted));
+    if let Err(error) = permitted {
         return response.with_error_code(error.code());
     }
-    match fetch_topics(gateway, wanted).await {
+    match fetch_topics(gateway, asker, wanted).await {
         Ok(topics) => response.with_topics(topics),
         Err(why) => response.with_error_code(coordinator_unavailable(why).code()),
     }
@@ -304,10 +317,13 @@ fn may_fetch(gateway: &Gateway, wanted: &OffsetFetchRequestGroup) -> Result<(), 
 
 async fn fetch_topics(
     gateway: &Gateway,
+    asker: &Asker,
     wanted: &OffsetFetchRequestGroup,
 ) -> Result<Vec<OffsetFetchResponseTopics>, Unavailable> {
     let Some(topics) = &wanted.topics else {
-        return fetch_all(gateway, &wanted.group_id).await;
+        let mut all = fetch_all(gateway, &wanted.group_id).await?;
+        all.retain(|topic| asker.may_topic(&topic.name));
+        return Ok(all);
     };
     let mut pace = Pace::new(gateway.broker.turns(), OFFSETS_PER_LOOK as u32);
     let mut found: Vec<Option<PartitionId>> = Vec::new();
@@ -315,7 +331,7 @@ async fn fetch_topics(
         for indexes in topic.partition_indexes.chunks(OFFSETS_PER_LOOK) {
             pace.step(indexes.len() as u32).await;
             let catalog = gateway.broker.catalog();
-            let topic = catalog.topic_named(&topic.name);
+            let topic = catalog.topic_named(&topic.name).filter(|_| asker.may_topic(&topic.name));
             found.extend(indexes.iter().map(|index| topic.and_then(|it| it.partition(*index))));
         }
     }
@@ -330,7 +346,9 @@ async fn fetch_topics(
     let mut fetched_topics = Vec::with_capacity(topics.len());
     for topic in topics {
         pace.step(topic.partition_indexes.len() as u32).await;
+        let code = asker.topic(&topic.name).err().map_or(0, |fault| fault.code());
         let partitions = topic.partition_indexes.iter().zip(committed.by_ref());
+        let fetched = |index, it| fetched(index, it).with_error_code(code);
         fetched_topics.push(
             OffsetFetchResponseTopics::default()
                 .with_name(topic.name.clone())
@@ -411,6 +429,7 @@ fn failed_topics(
 /// Before version 8: one group, not in a list.
 async fn fetch_one(
     gateway: &Gateway,
+    asker: &Asker,
     message: OffsetFetchRequest,
     version: i16,
 ) -> OffsetFetchResponse {
@@ -425,7 +444,7 @@ async fn fetch_one(
     });
     let wanted =
         OffsetFetchRequestGroup::default().with_group_id(message.group_id).with_topics(topics);
-    let mut group = fetch_group(gateway, &wanted).await;
+    let mut group = fetch_group(gateway, asker, &wanted).await;
     if version < GROUP_CODE_SINCE && group.error_code != 0 {
         group.topics = failed_topics(wanted.topics.unwrap_or_default(), group.error_code);
     }

@@ -27,9 +27,10 @@ use kafka_protocol::messages::{
 };
 use uuid::Uuid;
 
+use crate::authorization::Asker;
 use crate::errors::Fault;
 use crate::gateway::Gateway;
-use crate::groups::classic_requests::check_group_name;
+use crate::groups::classic_requests::check_group;
 use crate::groups::committed::{coordinator_unavailable, has_offsets};
 use crate::groups::share_requests::{group_not_found, not_a_share_group};
 use crate::groups::text::own;
@@ -79,7 +80,7 @@ pub(crate) async fn describe(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: DescribeShareGroupOffsetsRequest = request.decode_as(0)?;
-    let head = request.head;
+    let Request { head, asker, .. } = request;
     let permit = gateway.described_room(named(&message), PARTITION_BYTES).await;
     let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
     let mut chunks = Chunks::new(Response::begin(head.correlation, true, 1024));
@@ -90,7 +91,7 @@ pub(crate) async fn describe(
         let left = DESCRIBED_BYTES_MAX.saturating_sub(chunks.bytes());
         let name = group.group_id;
         pace.step(1).await;
-        let described = described_topics(gateway, &name, group.topics, left);
+        let described = described_topics(gateway, &asker, &name, group.topics, left);
         chunks.buffer.put_nullable_text(Some(&name), true);
         let topics = described.as_deref().unwrap_or_default();
         chunks.buffer.put_count(topics.len(), true);
@@ -110,11 +111,12 @@ pub(crate) async fn describe(
 /// `left` bytes of the answer.
 fn described_topics(
     gateway: &Gateway,
+    asker: &Asker,
     name: &GroupId,
     topics: Option<Vec<DescribeShareGroupOffsetsRequestTopic>>,
     left: usize,
 ) -> Result<Vec<DescribedTopic>, Fault> {
-    check_group_name(name).map_err(Fault::plain)?;
+    check_group(asker, name).map_err(Fault::plain)?;
     let has_members = share_group_has_members(gateway, name)?;
     let asked_of_all = topics.is_none();
     let described: Vec<DescribedTopic> = {
@@ -123,6 +125,7 @@ fn described_topics(
             None => {
                 let groups = catalog.lease_groups_with_name(name);
                 let topics = groups.filter_map(|group| catalog.topic(group.topic()));
+                let topics = topics.filter(|topic| asker.may_topic(topic.name()));
                 let mut described: Vec<_> =
                     topics.map(|topic| DescribedTopic::of(&catalog, topic, name, None)).collect();
                 described.sort_by(|one, other| one.name.cmp(&other.name));
@@ -131,7 +134,12 @@ fn described_topics(
             Some(topics) => {
                 let described = topics.into_iter().map(|wanted| {
                     let named = Some(wanted.partitions);
-                    match catalog.topic_named(&wanted.topic_name) {
+                    let known = catalog.topic_named(&wanted.topic_name);
+                    match known {
+                        _ if !asker.may_topic(&wanted.topic_name) => {
+                            let unknown = DescribedTopic::unknown(&wanted.topic_name, named);
+                            DescribedTopic { refused: true, ..unknown }
+                        }
                         Some(topic) => DescribedTopic::of(&catalog, topic, name, named),
                         None => DescribedTopic::unknown(&wanted.topic_name, named),
                     }
@@ -169,6 +177,8 @@ struct DescribedTopic {
     lease_group: Option<LeaseGroupId>,
     /// `None`: all.
     named: Option<Vec<i32>>,
+    /// Whoever asks may not look at it.
+    refused: bool,
 }
 
 impl DescribedTopic {
@@ -186,12 +196,14 @@ impl DescribedTopic {
             partition_count: topic.partition_count(),
             lease_group: lease_group.map(|group| group.id()),
             named,
+            refused: false,
         }
     }
 
     fn unknown(name: &str, named: Option<Vec<i32>>) -> Self {
         let (uuid, partition_count, lease_group) = (Uuid::nil(), 0, None);
-        Self { id: None, name: name.into(), uuid, partition_count, lease_group, named }
+        let (id, name, refused) = (None, name.into(), false);
+        Self { id, name, uuid, partition_count, lease_group, named, refused }
     }
 
     fn partitions(&self) -> usize {
@@ -211,7 +223,9 @@ impl DescribedTopic {
     /// The offsets of the partitions that have these places in the answer.
     async fn offsets(&self, gateway: &Gateway, places: Range<usize>) -> Vec<PartitionOffset> {
         let Some(group) = self.lease_group else {
-            return vec![PartitionOffset::NONE; places.len()];
+            let refused = ResponseError::TopicAuthorizationFailed.code();
+            let code = if self.refused { refused } else { 0 };
+            return vec![PartitionOffset { code, ..PartitionOffset::NONE }; places.len()];
         };
         let exists = |index: &u32| *index < self.partition_count;
         let found = places.map(|place| u32::try_from(self.index(place)).ok().filter(exists));
@@ -279,8 +293,8 @@ fn share_group_has_members(gateway: &Gateway, name: &GroupId) -> Result<bool, Fa
     })
 }
 
-fn check_empty(gateway: &Gateway, name: &GroupId) -> Result<(), Fault> {
-    check_group_name(name).map_err(Fault::plain)?;
+fn check_empty(gateway: &Gateway, asker: &Asker, name: &GroupId) -> Result<(), Fault> {
+    check_group(asker, name).map_err(Fault::plain)?;
     if share_group_has_members(gateway, name)? {
         return Err(Fault::new(ResponseError::NonEmptyGroup, "The group is not empty."));
     }
@@ -294,11 +308,12 @@ pub(crate) async fn alter(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: AlterShareGroupOffsetsRequest = request.decode()?;
-    let response = match check_alter(gateway, &message.group_id).await {
+    let response = match check_alter(gateway, &request.asker, &message.group_id).await {
         Ok(()) => {
             let mut responses = Vec::with_capacity(message.topics.len());
             for topic in &message.topics {
-                responses.push(alter_topic(gateway, &message.group_id, topic).await);
+                responses
+                    .push(alter_topic(gateway, &request.asker, &message.group_id, topic).await);
             }
             AlterShareGroupOffsetsResponse::default().with_responses(responses)
         }
@@ -311,21 +326,23 @@ pub(crate) async fn alter(
 
 /// A group that does not exist is made, as in Kafka: who moves a group before it begins says where
 /// it begins.
-async fn check_alter(gateway: &Gateway, name: &GroupId) -> Result<(), Fault> {
-    check_empty(gateway, name)?;
+async fn check_alter(gateway: &Gateway, asker: &Asker, name: &GroupId) -> Result<(), Fault> {
+    check_empty(gateway, asker, name)?;
     let has_offsets = has_offsets(gateway, name).await.map_err(Fault::plain)?;
     if has_offsets { Err(not_a_share_group(name)) } else { Ok(()) }
 }
 
 async fn alter_topic(
     gateway: &Gateway,
+    asker: &Asker,
     group: &GroupId,
     wanted: &AlterShareGroupOffsetsRequestTopic,
 ) -> AlterShareGroupOffsetsResponseTopic {
     let name = &wanted.topic_name;
+    let refused = asker.topic(name).err();
     let found = {
         let catalog = gateway.broker.catalog();
-        let topic = catalog.topic_named(name);
+        let topic = catalog.topic_named(name).filter(|_| refused.is_none());
         topic.map(|topic| (topic.id(), topic.uuid(), topic.partition_count()))
     };
     let mut moves = Vec::new();
@@ -340,7 +357,7 @@ async fn alter_topic(
                 moves.push((index, start));
                 Ok(())
             }
-            None => Err(Fault::unknown_partition()),
+            None => Err(refused.clone().unwrap_or_else(Fault::unknown_partition)),
         });
     }
     if let Some((topic, ..)) = found
@@ -394,7 +411,7 @@ pub(crate) async fn delete(
 ) -> Result<Response, RequestError> {
     let message: DeleteShareGroupOffsetsRequest = request.decode()?;
     let group = &message.group_id;
-    let parts = check_empty(gateway, group).and_then(|()| {
+    let parts = check_empty(gateway, &request.asker, group).and_then(|()| {
         let parts = lease_groups::parts(&gateway.broker, group);
         if parts.is_empty() { Err(group_not_found(group)) } else { Ok(parts) }
     });
@@ -402,7 +419,8 @@ pub(crate) async fn delete(
         Ok(parts) => {
             let mut responses = Vec::with_capacity(message.topics.len());
             for topic in message.topics {
-                responses.push(delete_topic(gateway, &parts, topic.topic_name).await);
+                responses
+                    .push(delete_topic(gateway, &request.asker, &parts, topic.topic_name).await);
             }
             DeleteShareGroupOffsetsResponse::default().with_responses(responses)
         }
@@ -415,11 +433,15 @@ pub(crate) async fn delete(
 
 async fn delete_topic(
     gateway: &Gateway,
+    asker: &Asker,
     parts: &BTreeMap<std::sync::Arc<str>, Part>,
     name: TopicName,
 ) -> DeleteShareGroupOffsetsResponseTopic {
+    let refused = asker.topic(&name).err();
     let known = gateway.broker.catalog().topic_named(&name).map(|topic| topic.uuid());
+    let known = known.filter(|_| refused.is_none());
     let result = match (parts.get(&**name), known) {
+        _ if refused.is_some() => Err(refused.unwrap_or_else(Fault::unknown_partition)),
         (Some(part), _) => delete_part(gateway, part).await,
         // The group has not read it: there is nothing to delete.
         (None, Some(_)) => Ok(()),

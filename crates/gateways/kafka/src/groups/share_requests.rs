@@ -24,10 +24,11 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
+use crate::authorization::Asker;
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
-use crate::groups::admin_requests::{DESCRIBED_GROUP_BYTES, GROUP_OPERATIONS};
-use crate::groups::classic_requests::{check_group_name, client_of};
+use crate::groups::admin_requests::DESCRIBED_GROUP_BYTES;
+use crate::groups::classic_requests::{check_group, client_of};
 use crate::groups::committed::has_offsets;
 use crate::groups::node::millis;
 use crate::groups::text::own;
@@ -45,8 +46,8 @@ pub(crate) async fn heartbeat(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: ShareGroupHeartbeatRequest = request.decode()?;
-    let head = request.head;
-    let result = match check_heartbeat(gateway, &message) {
+    let Request { head, asker, .. } = request;
+    let result = match check_heartbeat(gateway, &asker, &message) {
         Ok(()) if message.member_epoch == LEAVING => leave(gateway, &message),
         Ok(()) => report(gateway, client_of(session, &head), &message).await,
         Err(fault) => Err(fault),
@@ -61,9 +62,16 @@ pub(crate) async fn heartbeat(
 }
 
 /// What can be said without the group.
-fn check_heartbeat(gateway: &Gateway, message: &ShareGroupHeartbeatRequest) -> Result<(), Fault> {
+fn check_heartbeat(
+    gateway: &Gateway,
+    asker: &Asker,
+    message: &ShareGroupHeartbeatRequest,
+) -> Result<(), Fault> {
     let invalid = |reason: &'static str| Err(Fault::new(ResponseError::InvalidRequest, reason));
-    check_group_name(&message.group_id).map_err(Fault::plain)?;
+    check_group(asker, &message.group_id).map_err(Fault::plain)?;
+    for topic in message.subscribed_topic_names.iter().flatten() {
+        asker.topic(topic)?;
+    }
     if message.member_id.trim().is_empty() {
         return invalid("MemberId can't be empty.");
     }
@@ -197,6 +205,7 @@ pub(crate) async fn describe(
     let permit = gateway.described_room(count, DESCRIBED_GROUP_BYTES).await;
     let response = ShareGroupDescribeResponse::default();
     let mut groups = ListWriter::new(gateway, &request.head, &response, count)?;
+    let asker = &request.asker;
     for name in &message.group_ids {
         let refuse = |fault: Fault| {
             DescribedGroup::default()
@@ -204,9 +213,9 @@ pub(crate) async fn describe(
                 .with_error_code(fault.code())
                 .with_error_message(fault.message_bytes())
         };
-        let describe = || match describe_one(gateway, name) {
+        let describe = || match describe_one(gateway, asker, name) {
             Ok(described) if message.include_authorized_operations => {
-                described.with_authorized_operations(GROUP_OPERATIONS)
+                described.with_authorized_operations(asker.group_bits(name))
             }
             Ok(described) => described,
             Err(fault) => refuse(fault),
@@ -216,8 +225,8 @@ pub(crate) async fn describe(
     Ok(groups.finish().with_permit(permit))
 }
 
-fn describe_one(gateway: &Gateway, name: &GroupId) -> Result<DescribedGroup, Fault> {
-    check_group_name(name).map_err(Fault::plain)?;
+fn describe_one(gateway: &Gateway, asker: &Asker, name: &GroupId) -> Result<DescribedGroup, Fault> {
+    check_group(asker, name).map_err(Fault::plain)?;
     let described =
         gateway.groups.of(name).map_err(Fault::plain)?.visit(name, |visit| match visit.group {
             Some(Group::Share(group)) => Ok(Some(describe_group(group))),

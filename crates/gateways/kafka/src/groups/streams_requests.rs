@@ -16,12 +16,13 @@ use kafka_protocol::ResponseError;
 use kafka_protocol::messages::api_versions_response::ApiVersion;
 use thiserror::Error;
 
+use crate::authorization::{Asker, STREAMS_DESCRIBE, STREAMS_HEARTBEAT};
 use crate::dispatch::Started;
 use crate::errors::Fault;
 use crate::frames::Frame;
 use crate::gateway::{Gateway, Session};
-use crate::groups::admin_requests::{DESCRIBED_GROUP_BYTES, GROUP_OPERATIONS};
-use crate::groups::classic_requests::check_group_name;
+use crate::groups::admin_requests::DESCRIBED_GROUP_BYTES;
+use crate::groups::classic_requests::check_group;
 use crate::groups::committed::has_offsets;
 use crate::groups::node::millis;
 use crate::groups::share_requests::group_not_found;
@@ -93,19 +94,21 @@ pub(crate) fn start(
     }
     if api_key == DESCRIBE {
         let request = DescribeRequest::parse(&body).map_err(malformed)?;
+        let asker = Asker::with_needs(gateway, session, STREAMS_DESCRIBE);
         let gateway = Arc::clone(gateway);
         return Ok(Started::Later(Box::pin(async move {
             let _permit = permit;
-            Ok(describe(&gateway, &request, correlation).await)
+            Ok(describe(&gateway, &asker, &request, correlation).await)
         })));
     }
     let request = HeartbeatRequest::parse(&body).map_err(malformed)?;
     let client = Client { id: client_id, host: session.client_host() };
+    let asker = Asker::with_needs(gateway, session, STREAMS_HEARTBEAT);
     let gateway = Arc::clone(gateway);
     Ok(Started::Later(Box::pin(async move {
         // Room for what the request holds, until it is answered.
         let _permit = permit;
-        let response = heartbeat(&gateway, request, client).await;
+        let response = heartbeat(&gateway, &asker, request, client).await;
         Ok(respond(correlation, |frame| response.write(frame)))
     })))
 }
@@ -139,10 +142,11 @@ fn refused(fault: &Fault) -> HeartbeatResponse {
 
 async fn heartbeat(
     gateway: &Gateway,
+    asker: &Asker,
     request: HeartbeatRequest,
     client: Client,
 ) -> HeartbeatResponse {
-    let reported = match check(gateway, &request) {
+    let reported = match check(gateway, asker, &request) {
         Ok(()) if request.epoch < JOINING => leave(gateway, &request),
         Ok(()) => report(gateway, request, client).await,
         Err(fault) => Err(fault),
@@ -155,7 +159,7 @@ fn invalid<T>(reason: &'static str) -> Result<T, Fault> {
 }
 
 /// What can be said without the group.
-fn check(gateway: &Gateway, request: &HeartbeatRequest) -> Result<(), Fault> {
+fn check(gateway: &Gateway, asker: &Asker, request: &HeartbeatRequest) -> Result<(), Fault> {
     let is_blank = |text: &Option<Text>| text.as_ref().is_some_and(|text| text.trim().is_empty());
     if request.instance_id.is_some() {
         return invalid("Static membership is not yet supported.");
@@ -166,7 +170,7 @@ fn check(gateway: &Gateway, request: &HeartbeatRequest) -> Result<(), Fault> {
     if request.warmup.as_ref().is_some_and(|tasks| !tasks.is_empty()) {
         return invalid("WarmupTasks are not supported yet.");
     }
-    check_group_name(&request.group).map_err(Fault::plain)?;
+    check_group(asker, &request.group).map_err(Fault::plain)?;
     if request.member_id.trim().is_empty() {
         return invalid("MemberId can't be empty.");
     }
@@ -394,8 +398,12 @@ fn explain(report: &mut Report, reason: &str) {
 
 // -------------------------------------------------------------------------------------- describe
 
-async fn describe(gateway: &Gateway, request: &DescribeRequest, correlation: i32) -> Response {
-    let operations = if request.include_operations { GROUP_OPERATIONS } else { i32::MIN };
+async fn describe(
+    gateway: &Gateway,
+    asker: &Asker,
+    request: &DescribeRequest,
+    correlation: i32,
+) -> Response {
     // Each once: a name takes a few bytes, and a description many.
     let mut seen = HashSet::default();
     let names: Vec<&Text> = request.groups.iter().filter(|name| seen.insert(*name)).collect();
@@ -406,7 +414,9 @@ async fn describe(gateway: &Gateway, request: &DescribeRequest, correlation: i32
     for name in names {
         pace.step(1).await;
         let has_room = chunks.bytes() < DESCRIBED_BYTES_MAX;
-        let described = if has_room { describe_one(gateway, name).await } else { Err(too_much()) };
+        let described =
+            if has_room { describe_one(gateway, asker, name).await } else { Err(too_much()) };
+        let operations = if request.include_operations { asker.group_bits(name) } else { i32::MIN };
         let group = match described {
             Ok(described) => DescribedGroup { operations, ..described },
             Err(fault) => DescribedGroup {
@@ -424,8 +434,12 @@ async fn describe(gateway: &Gateway, request: &DescribeRequest, correlation: i32
     chunks.finish().with_permit(permit)
 }
 
-async fn describe_one(gateway: &Gateway, name: &Text) -> Result<DescribedGroup, Fault> {
-    check_group_name(name).map_err(Fault::plain)?;
+async fn describe_one(
+    gateway: &Gateway,
+    asker: &Asker,
+    name: &Text,
+) -> Result<DescribedGroup, Fault> {
+    check_group(asker, name).map_err(Fault::plain)?;
     let has_offsets = has_offsets(gateway, name).await.map_err(Fault::plain)?;
     let is_durable = has_offsets || lease_groups::exists(&gateway.broker, name);
     gateway.groups.of(name).map_err(Fault::plain)?.visit(name, |visit| match visit.group {

@@ -1,17 +1,32 @@
-//! Who may ask for operations, until the Kafka port has logins.
+//! Who may ask for operations.
 //!
-//! On loopback everybody may, as RabbitMQ's guest: who has a shell on the machine has its files too.
-//! From elsewhere an operator must know a token, which the server keeps in a file that only its own
+//! Somebody who is logged in may if it may alter the cluster. Where nobody has to log in, everybody on loopback may, as
+//! RabbitMQ's guest: who has a shell on the machine has its files too. From elsewhere an operator must know a token, which the server keeps in a file that only its own
 //! user reads.
 
 use std::net::IpAddr;
 
+use ::access::is_same;
 use kafka_protocol::error::ResponseError;
 
+use crate::authorization::may_operate;
 use crate::errors::Fault;
+use crate::gateway::{Gateway, Session};
 
-pub(super) fn check(
+/// Whether somebody may ask for operations who gives this token, if any, where this one is expected, if any.
+pub(crate) fn check(
+    gateway: &Gateway,
+    session: &Session,
+    given: Option<&str>,
+    expected: Option<&str>,
+) -> Result<(), Fault> {
+    let may = session.login.principal().map(|_| may_operate(gateway, session));
+    check_of(session.connection.peer().ip(), may, given, expected)
+}
+
+fn check_of(
     peer: IpAddr,
+    may: Option<bool>,
     given: Option<&str>,
     expected: Option<&str>,
 ) -> Result<(), Fault> {
@@ -19,6 +34,10 @@ pub(super) fn check(
     match (given, expected) {
         (Some(given), Some(expected)) if is_same(given, expected) => Ok(()),
         (Some(_), _) => Err(refused("the operators' token is not this server's")),
+        (None, _) if may == Some(true) => Ok(()),
+        (None, _) if may.is_some() => {
+            Err(refused("operations need a user who may alter the cluster"))
+        }
         (None, _) if peer.to_canonical().is_loopback() => Ok(()),
         (None, _) => Err(refused("from another machine, operations need the operators' token")),
     }
@@ -35,12 +54,6 @@ fn refused(why: &str) -> Fault {
     )
 }
 
-/// Takes as long whatever the place of the first difference is.
-fn is_same(given: &str, expected: &str) -> bool {
-    let differences = given.bytes().zip(expected.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
-    given.len() == expected.len() && std::hint::black_box(differences) == 0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,7 +62,7 @@ mod tests {
     const HERE: [&str; 4] = ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"];
 
     fn may(peer: &str, given: Option<&str>, expected: Option<&str>) -> bool {
-        check(peer.parse().expect("an address"), given, expected).is_ok()
+        check_of(peer.parse().expect("an address"), None, given, expected).is_ok()
     }
 
     #[test]
@@ -75,8 +88,8 @@ mod tests {
 
     #[test]
     fn the_refusal_says_what_to_do() {
-        let fault =
-            check("10.0.0.7".parse().expect("an address"), None, None).expect_err("refused");
+        let fault = check_of("10.0.0.7".parse().expect("an address"), None, None, None)
+            .expect_err("refused");
         assert_eq!(fault.error, ResponseError::ClusterAuthorizationFailed);
         let message = fault.message().expect("it says why");
         assert!(message.contains("operator.token") && message.contains("--token-file"));

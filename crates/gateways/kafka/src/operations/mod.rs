@@ -50,18 +50,19 @@ const PREAMBLE_LEN: usize = 8;
 /// Takes a request in, whose preamble was read.
 pub(crate) fn start(
     gateway: &Arc<Gateway>,
-    session: &Session,
+    session: &Arc<Session>,
     preamble: &Preamble,
     frame: Frame,
 ) -> Started {
     let (gateway, preamble) = (Arc::clone(gateway), preamble.clone());
-    let peer = session.connection.peer().ip();
+    let session = Arc::clone(session);
     Started::Later(Box::pin(async move {
         let answer = match parse(preamble.version, &frame.bytes) {
             Ok(asked) => {
                 drop(frame);
                 let expected = gateway.options.operator_token.as_deref();
-                match access::check(peer, asked.token.as_deref(), expected) {
+                let peer = session.connection.peer().ip();
+                match access::check(&gateway, &session, asked.token.as_deref(), expected) {
                     Ok(()) => carry_out(&gateway, asked.operation).await,
                     Err(fault) => {
                         tracing::warn!(%peer, %fault, "an operation was refused");

@@ -15,6 +15,7 @@ use kafka_protocol::error::ResponseError;
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
+use crate::authorization::Asker;
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
 use crate::leaders::{Referrals, is_about_leader, not_leader};
@@ -34,7 +35,7 @@ pub(crate) async fn handle(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message = ShareAcknowledgeRequest::parse(&mut request)?;
-    let done = match acknowledge(gateway, session, message).await {
+    let done = match acknowledge(gateway, session, &request.asker, message).await {
         Ok(done) => done,
         Err(fault) => ShareAcknowledged { fault: Some(fault), ..ShareAcknowledged::default() },
     };
@@ -44,22 +45,25 @@ pub(crate) async fn handle(
 async fn acknowledge(
     gateway: &Gateway,
     session: &Session,
+    asker: &Asker,
     message: ShareAcknowledgeRequest,
 ) -> Result<ShareAcknowledged, Fault> {
     let key = key_of(&message.head)?;
+    asker.group(&key.group).map_err(Fault::plain)?;
     let epoch = message.head.epoch;
     if epoch == INITIAL_EPOCH {
         // A session begins with a fetch.
         return Err(Fault::plain(ResponseError::InvalidShareSessionEpoch));
     }
     let share = gateway.share_sessions.go_on(&key, epoch)?;
-    let outcomes = settle(&gateway.broker, &share.leases, &key.group, &message.partitions).await;
+    let (broker, leases) = (&gateway.broker, &share.leases);
+    let outcomes = settle(broker, asker, leases, &key.group, &message.partitions).await;
     drop(share);
     if epoch == FINAL_EPOCH {
         session.end_share_session(gateway, &key);
     }
     let mut topics: BTreeMap<Uuid, Vec<PartitionOutcome>> = BTreeMap::new();
-    let mut referrals = Referrals::default();
+    let mut referrals = Referrals::new(session.is_encrypted());
     for (partition, fault) in message.partitions.iter().zip(outcomes) {
         let (topic, index) = (partition.topic, partition.index);
         let elsewhere = fault.as_ref().is_some_and(|fault| is_about_leader(fault.code()));
@@ -82,6 +86,7 @@ enum Planned {
 /// called; the future resolves when they are durable, to one outcome for each partition.
 pub(super) fn settle(
     broker: &Broker,
+    asker: &Asker,
     leases: &LeaseSession,
     group: &StrBytes,
     partitions: &[SharePartition],
@@ -89,7 +94,7 @@ pub(super) fn settle(
     let mut settles = Vec::new();
     let plans: Vec<_> = {
         let catalog = broker.catalog();
-        partitions.iter().map(|partition| plan(&catalog, group, partition)).collect()
+        partitions.iter().map(|partition| plan(&catalog, asker, group, partition)).collect()
     };
     let ids: Vec<PartitionId> =
         plans.iter().filter_map(|plan| plan.as_ref().ok().map(|(id, _)| *id)).collect();
@@ -128,6 +133,7 @@ pub(super) fn settle(
 
 fn plan(
     catalog: &CatalogView<'_>,
+    asker: &Asker,
     group: &str,
     partition: &SharePartition,
 ) -> Result<(PartitionId, Vec<Settle>), Fault> {
@@ -136,6 +142,7 @@ fn plan(
         Err(invalid) => return Err(Fault::new(ResponseError::InvalidRequest, invalid.0)),
     };
     let topic = catalog.topic_with_uuid(&partition.topic).ok_or_else(Fault::unknown_topic_id)?;
+    asker.topic(topic.name())?;
     let found = topic.partition(partition.index);
     let index = found.ok_or_else(Fault::unknown_partition)?.index;
     let lease_group = catalog.lease_group_named(topic.id(), group);

@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nodes::LiveNode;
 use uuid::Uuid;
 
 use crate::errors::Fault;
 use crate::gateway::Gateway;
-use crate::leaders::{CurrentLeader, Referrals, is_about_leader};
+use crate::leaders::{CurrentLeader, Reached, Referrals, is_about_leader};
 use crate::share::response::SharedPartition;
 
 #[derive(Debug, Default)]
@@ -29,8 +28,8 @@ impl Answers {
     }
 
     /// Says of each partition that another node leads which one that is. Answers these nodes.
-    pub(crate) fn refer(&mut self, gateway: &Gateway) -> Vec<LiveNode> {
-        let mut referrals = Referrals::default();
+    pub(crate) fn refer(&mut self, gateway: &Gateway, encrypted: bool) -> Vec<Reached> {
+        let mut referrals = Referrals::new(encrypted);
         for (topic, partitions) in &mut self.0 {
             for partition in partitions.values_mut() {
                 let faults = [&partition.fault, &partition.acknowledge_fault];

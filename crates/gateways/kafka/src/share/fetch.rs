@@ -20,6 +20,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::warn;
 use uuid::Uuid;
 
+use crate::authorization::Asker;
 use crate::errors::Fault;
 use crate::frames::DECODED_FACTOR;
 use crate::gateway::{FETCH_BUDGET_UNIT, Gateway, Session};
@@ -49,7 +50,7 @@ pub(crate) async fn handle(
     let _room = request.permit.take().map(|permit| {
         gateway.waiting_budget.try_admit(frame_bytes * DECODED_FACTOR).unwrap_or(permit)
     });
-    let (fetched, room) = match fetch(gateway, session, message).await {
+    let (fetched, room) = match fetch(gateway, session, &request.asker, message).await {
         Ok(done) => done,
         Err(fault) => (ShareFetched { fault: Some(fault), ..ShareFetched::default() }, None),
     };
@@ -61,9 +62,11 @@ pub(crate) async fn handle(
 async fn fetch(
     gateway: &Gateway,
     session: &Session,
+    asker: &Asker,
     message: ShareFetchRequest,
 ) -> Result<(ShareFetched, Option<OwnedSemaphorePermit>), Fault> {
     let key = key_of(&message.head)?;
+    asker.group(&key.group).map_err(Fault::plain)?;
     let limits = Limits::of(&message)?;
     let mut share = begin(gateway, session, &key, &message, &limits).await?;
     let is_final = message.head.epoch == FINAL_EPOCH;
@@ -71,12 +74,13 @@ async fn fetch(
     // taken at once.
     let acknowledged: Vec<SharePartition> =
         message.partitions.into_iter().filter(SharePartition::acknowledges).collect();
-    let settled = acknowledge::settle(&gateway.broker, &share.leases, &key.group, &acknowledged);
+    let (broker, leases) = (&gateway.broker, &share.leases);
+    let settled = acknowledge::settle(broker, asker, leases, &key.group, &acknowledged);
     let (lock_ms, locks_max) = {
         let (catalog, group) = (gateway.broker.catalog(), &key.group);
         (lease_groups::lock_ms(&catalog, group), lease_groups::locks_max(&catalog, group))
     };
-    let mut fetching = Fetching { gateway, group: &key.group, lock_ms, locks_max, limits };
+    let mut fetching = Fetching { gateway, asker, group: &key.group, lock_ms, locks_max, limits };
     let (faults, (mut answers, room)) = if is_final || limits.fetches_nothing() {
         (settled.await, Default::default())
     } else {
@@ -89,7 +93,7 @@ async fn fetch(
     for (partition, fault) in acknowledged.iter().zip(faults) {
         answers.partition(partition.topic, partition.index).acknowledge_fault = fault;
     }
-    let leaders = answers.refer(gateway);
+    let leaders = answers.refer(gateway, session.is_encrypted());
     Ok((ShareFetched { fault: None, lock_ms, topics: answers.into_topics(), leaders }, room))
 }
 
@@ -156,6 +160,7 @@ struct Taken {
 
 struct Fetching<'a> {
     gateway: &'a Gateway,
+    asker: &'a Asker,
     group: &'a StrBytes,
     lock_ms: i32,
     /// Records of one partition that the whole group may hold.
@@ -206,7 +211,9 @@ impl Fetching<'_> {
         for (uuid, known) in &mut share.topics {
             let topic = catalog.topic_with_uuid(uuid);
             let group = topic.and_then(|topic| catalog.lease_group_named(topic.id(), self.group));
+            let refused = topic.and_then(|topic| self.asker.topic(topic.name()).err());
             let wrong = match (topic, group) {
+                _ if refused.is_some() => refused,
                 (Some(topic), Some(group)) => {
                     let found = |index: &i32| Some(topic.partition(*index)?.index);
                     sources.push(Source {

@@ -291,12 +291,15 @@ mod tests {
     use kafka_protocol::protocol::Encodable;
 
     use super::*;
+    use crate::authorization::Asker;
+    use crate::gateway::Session;
     use crate::request::RequestHead;
     use crate::wire::primitives::Put;
 
     fn request(api: ApiKey, version: i16, body: BytesMut) -> Request {
         let head = RequestHead { api, version, correlation: 1, client_id: None };
-        Request { head, body, permit: None }
+        let (session, asker) = (Session::of_nobody(), Asker::anybody(api));
+        Request { head, body, permit: None, session, asker }
     }
 
     #[test]

@@ -2,12 +2,11 @@
 //! the response is a list of slices, ours for the fields and the journal's for the batches.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use nodes::LiveNode;
 use uuid::Uuid;
 
 use crate::errors::Fault;
 use crate::leader_fields::{put_endpoints, put_leader};
-use crate::leaders::CurrentLeader;
+use crate::leaders::{CurrentLeader, Reached};
 use crate::request::RequestHead;
 use crate::response::{Response, Slices};
 use crate::wire::primitives::Put;
@@ -42,7 +41,7 @@ pub(crate) struct ShareFetched {
     pub(crate) lock_ms: i32,
     pub(crate) topics: Vec<(Uuid, Vec<SharedPartition>)>,
     /// The nodes that partitions name as their leaders.
-    pub(crate) leaders: Vec<LiveNode>,
+    pub(crate) leaders: Vec<Reached>,
 }
 
 /// One partition's part of a share acknowledge response.
@@ -61,7 +60,7 @@ pub(crate) struct ShareAcknowledged {
     pub(crate) lock_ms: i32,
     pub(crate) topics: Vec<(Uuid, Vec<PartitionOutcome>)>,
     /// The nodes that partitions name as their leaders.
-    pub(crate) leaders: Vec<LiveNode>,
+    pub(crate) leaders: Vec<Reached>,
 }
 
 /// From this version on the answer to an acknowledge says how long a renewed lease lives.
@@ -138,7 +137,7 @@ fn put_fault(out: &mut BytesMut, fault: Option<&Fault>) {
 }
 
 /// Where the other leaders are, and nothing else.
-fn put_end(out: &mut BytesMut, leaders: &[LiveNode]) {
+fn put_end(out: &mut BytesMut, leaders: &[Reached]) {
     put_endpoints(out, leaders);
     out.put_no_tagged_fields(true);
 }

@@ -6,7 +6,9 @@ use kafka_protocol::protocol::{Decodable, Encodable, Message};
 use proptest::prelude::*;
 
 use super::{DECODED_BYTES_MAX, Fields, Kind, Shape, ShapeError, examine};
+use crate::authorization::Asker;
 use crate::frames::Frame;
+use crate::gateway::Session;
 use crate::produce_request::ProduceRequest;
 use crate::request::{Preamble, Request};
 use crate::wire::primitives::Put;
@@ -46,6 +48,9 @@ macro_rules! requests {
 fn requests() -> Vec<Known> {
     requests![
         Fetch: FetchRequest,
+        SaslHandshake: SaslHandshakeRequest,
+        SaslAuthenticate: SaslAuthenticateRequest,
+        AlterUserScramCredentials: AlterUserScramCredentialsRequest,
         ListOffsets: ListOffsetsRequest,
         Metadata: MetadataRequest,
         OffsetCommit: OffsetCommitRequest,
@@ -337,7 +342,14 @@ fn what_stock_clients_send_is_decoded_and_any_part_of_it_does_no_harm() {
         let api = ApiKey::try_from(key).unwrap();
         let range = crate::versions::handled(api).expect("clients ask only for what is advertised");
         assert!(range.contains(&version), "{api:?} {version}");
-        let whole = Request::parse(api, &preamble, whole_frame(frame.clone())).unwrap();
+        let whole = Request::parse(
+            api,
+            &preamble,
+            whole_frame(frame.clone()),
+            Session::of_nobody(),
+            Asker::anybody(api),
+        )
+        .unwrap();
         let body = whole.body;
         assert!(decodes(api, version, body.clone()), "{api:?} {version}");
         for cut in 0..body.len() {

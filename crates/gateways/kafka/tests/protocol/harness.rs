@@ -6,13 +6,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::{SettingsUser, Users};
 use base::{LeaseGroupId, MAIN_LEASE_GROUP};
 use broker::{Broker, BrokerOptions};
 use bytes::{Bytes, BytesMut};
 pub(crate) use client::requests::topic_name as name;
 use client::requests::{self, FetchLimits};
 use client::{Pipeline, Sent};
-use gateway_kafka::GatewayOptions;
+use gateway_kafka::{Admission, GatewayOptions};
 use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use kafka_protocol::messages::produce_response::PartitionProduceResponse;
 use kafka_protocol::messages::{
@@ -35,6 +36,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(20);
 pub(crate) struct Node {
     pub(crate) broker: Broker,
     pub(crate) address: SocketAddr,
+    /// Where clients must log in.
+    pub(crate) users: Option<Users>,
     pub(crate) stop: watch::Sender<bool>,
     pub(crate) serving: JoinHandle<()>,
 }
@@ -75,13 +78,20 @@ impl Node {
         let listener = Net::Kernel.listen(any_port).await.expect("binds");
         let address = listener.local_addr().expect("is bound");
         let kafka = Endpoint { host: "127.0.0.1".to_owned(), port: address.port() };
-        let nodes = Nodes::alone(broker.node(), Endpoints { kafka, amqp: None });
+        let nodes = Nodes::alone(broker.node(), Endpoints { kafka, amqp: None, kafka_tls: None });
         let mut options = GatewayOptions::new(nodes);
         change(&mut options);
+        if options.login.plain == Admission::Required {
+            // Whoever must log in may do so as this one, who may do everything.
+            let root = SettingsUser { name: "root".to_owned(), password: "toor".to_owned() };
+            let users = Users::open(broker.clone(), vec![root], |_| true).await;
+            options.users = Some(users.expect("users are read"));
+        }
+        let users = options.users.clone();
         let (stop, stopping) = watch::channel(false);
         let serving =
             tokio::spawn(gateway_kafka::serve(listener, broker.clone(), options, stopping));
-        Self { broker, address, stop, serving }
+        Self { broker, address, users, stop, serving }
     }
 
     /// Shuts down as a server does.

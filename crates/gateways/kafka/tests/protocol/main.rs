@@ -2,6 +2,8 @@
 
 #![expect(clippy::disallowed_types, reason = "clients of a node in the kernel's network")]
 
+mod acls;
+mod authorization;
 mod bad_input;
 mod cluster;
 mod configs;
@@ -10,6 +12,7 @@ mod groups;
 mod harness;
 mod large_answers;
 mod log_offsets;
+mod login;
 mod operations;
 mod packed;
 mod produce;

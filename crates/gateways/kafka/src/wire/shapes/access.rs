@@ -1,7 +1,7 @@
 //! Requests about users and what they may do.
 
-use crate::wire::shape::Kind::{Fixed, Rows, Text};
-use crate::wire::shape::{Shape, field, plain};
+use crate::wire::shape::Kind::{Blob, Fixed, Rows, Text};
+use crate::wire::shape::{NEVER, Shape, field, plain};
 
 pub(super) static DESCRIBE_ACLS: Shape = Shape {
     flexible_since: 2,
@@ -52,3 +52,26 @@ pub(super) static DESCRIBE_USER_SCRAM_CREDENTIALS: Shape = Shape {
     flexible_since: 0,
     fields: plain(&[field("users", Rows(&plain(&[field("name", Text)])))]),
 };
+
+pub(super) static ALTER_USER_SCRAM_CREDENTIALS: Shape = Shape {
+    flexible_since: 0,
+    fields: plain(&[
+        field("deletions", Rows(&plain(&[field("name", Text), field("mechanism", Fixed(1))]))),
+        field(
+            "upsertions",
+            Rows(&plain(&[
+                field("name", Text),
+                field("mechanism", Fixed(1)),
+                field("iterations", Fixed(4)),
+                field("salt", Blob),
+                field("salted_password", Blob),
+            ])),
+        ),
+    ]),
+};
+
+pub(super) static SASL_HANDSHAKE: Shape =
+    Shape { flexible_since: NEVER, fields: plain(&[field("mechanism", Text)]) };
+
+pub(super) static SASL_AUTHENTICATE: Shape =
+    Shape { flexible_since: 2, fields: plain(&[field("auth_bytes", Blob)]) };

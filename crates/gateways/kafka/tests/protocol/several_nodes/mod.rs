@@ -74,7 +74,7 @@ async fn serve(node: TestNode) -> Node {
     let listener = Net::Kernel.listen(any_port).await.expect("binds");
     let address = listener.local_addr().expect("is bound");
     let kafka = Endpoint { host: "127.0.0.1".to_owned(), port: address.port() };
-    let nodes = Nodes::join(&broker, &member, Endpoints { kafka, amqp: None });
+    let nodes = Nodes::join(&broker, &member, Endpoints { kafka, amqp: None, kafka_tls: None });
     let (stop, stopping) = watch::channel(false);
     let options = GatewayOptions::new(nodes);
     let serving = gateway_kafka::serve(listener, broker.clone(), options, stopping);

@@ -1,0 +1,307 @@
+//! Kafka's access lists: rules, who they are about, and filters of them. Pure.
+//!
+//! A rule is kept exactly as it was sent. What its numbers mean is Kafka's (`AclBinding`, KIP-11, KIP-290).
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// The name of the one resource of its kind.
+pub const CLUSTER: &str = "kafka-cluster";
+/// Fits every name of a literal rule.
+const WILDCARD: &str = "*";
+const PRINCIPAL_KIND: &str = "User:";
+
+/// Codes of Kafka's, and words for people.
+macro_rules! codes {
+    ($(#[$doc:meta])* $name:ident { $($variant:ident = $code:literal, $word:literal;)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum $name {
+            $($variant,)*
+        }
+
+        impl $name {
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            pub const fn code(self) -> i8 {
+                match self { $(Self::$variant => $code,)* }
+            }
+
+            pub fn of_code(code: i8) -> Option<Self> {
+                Self::ALL.iter().copied().find(|it| it.code() == code)
+            }
+
+            pub const fn word(self) -> &'static str {
+                match self { $(Self::$variant => $word,)* }
+            }
+
+            pub fn of_word(word: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|it| it.word() == word)
+            }
+        }
+    };
+}
+
+codes! {
+    /// What a rule is about.
+    Resource {
+        Topic = 2, "topic";
+        Group = 3, "group";
+        Cluster = 4, "cluster";
+        TransactionalId = 5, "transactional-id";
+        DelegationToken = 6, "delegation-token";
+        User = 7, "user";
+    }
+}
+
+codes! {
+    /// What is done to a resource.
+    Action {
+        Any = 2, "all";
+        Read = 3, "read";
+        Write = 4, "write";
+        Create = 5, "create";
+        Delete = 6, "delete";
+        Alter = 7, "alter";
+        Describe = 8, "describe";
+        ClusterAction = 9, "cluster-action";
+        DescribeConfigs = 10, "describe-configs";
+        AlterConfigs = 11, "alter-configs";
+        IdempotentWrite = 12, "idempotent-write";
+        CreateTokens = 13, "create-tokens";
+        DescribeTokens = 14, "describe-tokens";
+        TwoPhaseCommit = 15, "two-phase-commit";
+    }
+}
+
+codes! {
+    /// How a rule's name is compared.
+    Pattern {
+        Literal = 3, "literal";
+        Prefixed = 4, "prefixed";
+    }
+}
+
+codes! {
+    Verdict {
+        Deny = 2, "deny";
+        Allow = 3, "allow";
+    }
+}
+
+impl Action {
+    /// Whether somebody who may do this may do the other, too.
+    fn implies(self, other: Self) -> bool {
+        match other {
+            Self::Describe => {
+                matches!(self, Self::Read | Self::Write | Self::Delete | Self::Alter)
+            }
+            Self::DescribeConfigs => self == Self::AlterConfigs,
+            _ => false,
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    pub resource: Resource,
+    pub pattern: Pattern,
+    pub name: String,
+    /// `User:NAME`, or `User:*` for everybody.
+    pub principal: String,
+    /// An address, or `*`.
+    pub host: String,
+    pub action: Action,
+    pub verdict: Verdict,
+}
+
+/// Why a rule is none.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RuleError {
+    #[error("a principal is User:NAME, or User:* for everybody")]
+    Principal,
+    #[error("a host is an address, or * for all")]
+    Host,
+    #[error("a rule has a name of 1 to {NAME_BYTES_MAX} bytes")]
+    Name,
+    #[error("the one cluster is called {CLUSTER}")]
+    Cluster,
+}
+
+const NAME_BYTES_MAX: usize = 255;
+
+impl Rule {
+    pub fn check(&self) -> Result<(), RuleError> {
+        let user = self.principal.strip_prefix(PRINCIPAL_KIND).unwrap_or_default();
+        if !(1..=NAME_BYTES_MAX).contains(&user.len()) {
+            return Err(RuleError::Principal);
+        }
+        if self.host != WILDCARD && self.host.parse::<IpAddr>().is_err() {
+            return Err(RuleError::Host);
+        }
+        if !(1..=NAME_BYTES_MAX).contains(&self.name.len()) {
+            return Err(RuleError::Name);
+        }
+        if self.resource == Resource::Cluster && self.name != CLUSTER {
+            return Err(RuleError::Cluster);
+        }
+        Ok(())
+    }
+
+    /// Whether it is about somebody who comes from there.
+    pub(crate) fn is_about(&self, user: &str, host: IpAddr) -> bool {
+        let named = self.principal.strip_prefix(PRINCIPAL_KIND);
+        let is_named = named.is_some_and(|named| named == user || named == WILDCARD);
+        let host = host.to_canonical();
+        let is_host = |text: &str| text.parse::<IpAddr>().is_ok_and(|it| it.to_canonical() == host);
+        is_named && (self.host == WILDCARD || is_host(&self.host))
+    }
+
+    /// Whether it is about a resource of this name.
+    pub(crate) fn covers(&self, resource: Resource, name: &str) -> bool {
+        self.resource == resource
+            && match self.pattern {
+                Pattern::Literal => self.name == name || self.name == WILDCARD,
+                Pattern::Prefixed => name.starts_with(&*self.name),
+            }
+    }
+
+    /// Whether it lets somebody do this, or keeps somebody from it.
+    pub(crate) fn decides(&self, action: Action) -> bool {
+        let is_it = self.action == action || self.action == Action::Any;
+        is_it || self.verdict == Verdict::Allow && self.action.implies(action)
+    }
+}
+
+/// Which names a filter asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PatternFilter {
+    Any,
+    /// Of rules that are about a resource of the name.
+    Match,
+    Is(Pattern),
+}
+
+/// Which rules are meant: all that fit everything that is given.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RuleFilter {
+    pub resource: Option<Resource>,
+    pub pattern: PatternFilter,
+    pub name: Option<String>,
+    pub principal: Option<String>,
+    pub host: Option<String>,
+    pub action: Option<Action>,
+    pub verdict: Option<Verdict>,
+}
+
+impl RuleFilter {
+    pub fn fits(&self, rule: &Rule) -> bool {
+        fn is<T: PartialEq>(wanted: &Option<T>, found: &T) -> bool {
+            wanted.as_ref().is_none_or(|wanted| wanted == found)
+        }
+        let name = match (&self.pattern, &self.name) {
+            (PatternFilter::Is(pattern), _) if *pattern != rule.pattern => false,
+            (_, None) => true,
+            (PatternFilter::Match, Some(name)) => rule.covers(rule.resource, name),
+            (_, Some(name)) => *name == rule.name,
+        };
+        name && is(&self.resource, &rule.resource)
+            && is(&self.principal, &rule.principal)
+            && is(&self.host, &rule.host)
+            && is(&self.action, &rule.action)
+            && is(&self.verdict, &rule.verdict)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(name: &str, pattern: Pattern) -> Rule {
+        Rule {
+            resource: Resource::Topic,
+            pattern,
+            name: name.into(),
+            principal: "User:app".into(),
+            host: "*".into(),
+            action: Action::Read,
+            verdict: Verdict::Allow,
+        }
+    }
+
+    #[test]
+    fn a_name_is_literal_or_a_prefix_and_a_star_is_all() {
+        let covers = |rule: &Rule, name| rule.covers(Resource::Topic, name);
+        let literal = rule("orders", Pattern::Literal);
+        assert!(covers(&literal, "orders") && !covers(&literal, "orders.eu"));
+        let prefixed = rule("orders", Pattern::Prefixed);
+        assert!(covers(&prefixed, "orders.eu") && !covers(&prefixed, "order"));
+        assert!(covers(&rule("*", Pattern::Literal), "x"));
+        assert!(!covers(&rule("*", Pattern::Prefixed), "x"));
+        assert!(!literal.covers(Resource::Group, "orders"));
+    }
+
+    #[test]
+    fn who_may_change_may_look_but_who_may_not_look_may_change() {
+        let mut rule = rule("x", Pattern::Literal);
+        assert!(rule.decides(Action::Describe) && !rule.decides(Action::Write));
+        rule.action = Action::AlterConfigs;
+        assert!(rule.decides(Action::DescribeConfigs) && !rule.decides(Action::Describe));
+        rule.action = Action::Any;
+        assert!(Action::ALL.iter().all(|action| rule.decides(*action)));
+        (rule.action, rule.verdict) = (Action::Read, Verdict::Deny);
+        assert!(rule.decides(Action::Read) && !rule.decides(Action::Describe));
+    }
+
+    #[test]
+    fn a_rule_is_about_a_user_or_everybody_from_an_address_or_everywhere() {
+        let (here, there) = ("10.0.0.1".parse().expect("ip"), "10.0.0.2".parse().expect("ip"));
+        let mut rule = rule("x", Pattern::Literal);
+        assert!(rule.is_about("app", here) && !rule.is_about("other", here));
+        rule.host = "10.0.0.1".into();
+        assert!(rule.is_about("app", here) && !rule.is_about("app", there));
+        assert!(rule.is_about("app", "::ffff:10.0.0.1".parse().expect("ip")));
+        rule.principal = "User:*".into();
+        assert!(rule.is_about("other", here));
+        for (principal, host) in
+            [("app", "*"), ("Group:app", "*"), ("User:", "*"), ("User:a", "host")]
+        {
+            let wrong = Rule { principal: principal.into(), host: host.into(), ..rule.clone() };
+            assert!(wrong.check().is_err(), "{principal} {host}");
+        }
+        let cluster = Rule { resource: Resource::Cluster, ..rule };
+        assert_eq!(cluster.check(), Err(RuleError::Cluster));
+    }
+
+    #[test]
+    fn filters_find_what_is_written_or_what_matches() {
+        let filter = |pattern, name: Option<&str>| RuleFilter {
+            resource: None,
+            pattern,
+            name: name.map(str::to_owned),
+            principal: None,
+            host: None,
+            action: None,
+            verdict: None,
+        };
+        let all = [
+            rule("a", Pattern::Literal),
+            rule("a", Pattern::Prefixed),
+            rule("*", Pattern::Literal),
+        ];
+        let found = |pattern, name| {
+            let filter = filter(pattern, name);
+            all.iter().map(|rule| filter.fits(rule)).collect::<Vec<_>>()
+        };
+        assert_eq!(found(PatternFilter::Any, None), [true; 3]);
+        assert_eq!(found(PatternFilter::Any, Some("a")), [true, true, false]);
+        assert_eq!(found(PatternFilter::Match, Some("ab")), [false, true, true]);
+        assert_eq!(found(PatternFilter::Is(Pattern::Literal), Some("a")), [true, false, false]);
+        let other =
+            RuleFilter { principal: Some("User:x".into()), ..filter(PatternFilter::Any, None) };
+        assert!(!all.iter().any(|rule| other.fits(rule)));
+    }
+}

@@ -1,0 +1,66 @@
+//! SCRAM's verifiers of users, as Kafka's requests list and change them: one mechanism at a time.
+
+use std::sync::Arc;
+
+use scram::{Hash, Verifier};
+
+use crate::secret::Verifiers;
+use crate::users::{UserError, Users};
+
+/// A mechanism that a user may log in by, and what its verifier costs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ScramCredential {
+    pub hash: Hash,
+    pub iterations: u32,
+}
+
+impl Users {
+    /// `None`: there is no such user, or none with a document.
+    pub fn scram_credentials(&self, name: &str) -> Option<Vec<ScramCredential>> {
+        let account = self.account(name)?;
+        let of = |it: &Verifier| ScramCredential { hash: it.hash(), iterations: it.iterations() };
+        let mut credentials: Vec<_> = account.secret.scram().iter().map(of).collect();
+        credentials.sort_by_key(|credential| credential.hash);
+        Some(credentials)
+    }
+
+    /// Sets the verifier of a mechanism; makes the user, who may do nothing yet, if there is none.
+    pub async fn set_scram_credential(
+        &self,
+        name: &str,
+        verifier: Verifier,
+    ) -> Result<(), UserError> {
+        loop {
+            let changed = self
+                .change(name, |account| {
+                    account.secret = Arc::new(account.secret.with(verifier.clone()));
+                    Ok(())
+                })
+                .await;
+            if !matches!(changed, Err(UserError::NotFound(_))) {
+                return changed;
+            }
+            let scram = vec![verifier.to_string()];
+            let added = self.add(name, Verifiers { password_hash: None, scram }).await;
+            // Somebody else may have made it meanwhile.
+            if !matches!(added, Err(UserError::Exists(_))) {
+                return added;
+            }
+        }
+    }
+
+    /// Takes the verifier of a mechanism away; a user who has nothing else to log in by is deleted.
+    pub async fn delete_scram_credential(&self, name: &str, hash: Hash) -> Result<(), UserError> {
+        let missing = || UserError::NoCredential { user: name.to_owned(), hash };
+        let account = self.account(name).ok_or_else(missing)?;
+        account.secret.verifier(hash).ok_or_else(missing)?;
+        if account.secret.without(hash).is_none() {
+            return self.delete(name).await;
+        }
+        self.change(name, |account| {
+            account.secret = Arc::new(account.secret.without(hash).ok_or_else(missing)?);
+            Ok(())
+        })
+        .await
+    }
+}

@@ -1,0 +1,105 @@
+//! Memory follows the documents: what this node changes, and what others do.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
+
+use broker::{DocumentChanges, DocumentWatch, ExecuteError};
+
+use crate::account::{Account, GUEST};
+use crate::rules;
+use crate::store::{self, Known, OpenError};
+use crate::users::{Inner, UserError, Users};
+
+impl Users {
+    /// A user as its document has it, or as it is by default.
+    pub(crate) fn current(&self, name: &str) -> Result<Option<Account>, OpenError> {
+        Ok(match store::one(&self.0.broker, name)? {
+            Some(Known::User(account)) => Some(account),
+            Some(Known::Gone(_)) => None,
+            None => self.account_by_default(name),
+        })
+    }
+
+    /// Who is there without a document.
+    pub(crate) fn account_by_default(&self, name: &str) -> Option<Account> {
+        let is_there = name == GUEST && self.0.settings.is_empty();
+        is_there.then(Account::guest)?.ok()
+    }
+
+    fn take_changes(&self) {
+        // Held until memory has them: whoever comes next finds them there.
+        let documents = self.0.documents.lock();
+        let read = match documents.take() {
+            DocumentChanges::Named(names) if names.is_empty() => return,
+            DocumentChanges::All => vec![self.read_anew(), self.read_rules()],
+            DocumentChanges::Named(names) => {
+                let read = names.iter().map(|(space, name)| match **space == *rules::SPACE {
+                    true => self.read_rules(),
+                    false => self.refresh(&documents::split(name).concat()),
+                });
+                read.collect()
+            }
+        };
+        for error in read.into_iter().filter_map(Result::err) {
+            // A later version may have written it: what was known of the user goes on.
+            tracing::error!(%error, "a user or the rules cannot be read");
+        }
+        self.told_of_change();
+    }
+
+    /// Reads all users into memory.
+    pub(crate) fn read_anew(&self) -> Result<(), OpenError> {
+        let mut names: BTreeSet<Arc<str>> = self.0.accounts.read().keys().cloned().collect();
+        names.insert(Arc::from(GUEST));
+        names.extend(store::names(&self.0.broker));
+        names.iter().try_for_each(|name| self.refresh(name))
+    }
+
+    /// Memory has what all nodes have changed before the call, when this returns. What this node does not know may
+    /// be there all the same, since another node made it a moment ago.
+    pub async fn catch_up(&self) -> Result<(), UserError> {
+        if self.0.broker.is_alone() {
+            return Ok(());
+        }
+        let current = self.0.broker.catalog_is_current().await;
+        current.map_err(|error| UserError::Storage(ExecuteError::from(error).into()))?;
+        self.take_changes();
+        Ok(())
+    }
+
+    /// A user, also one that another node made a moment ago.
+    pub(crate) async fn known(&self, name: &str) -> Result<Option<Account>, UserError> {
+        if let Some(account) = self.current(name)? {
+            return Ok(Some(account));
+        }
+        self.catch_up().await?;
+        Ok(self.current(name)?)
+    }
+
+    /// Reads a user into memory. The document is read under the lock, so that what is older never
+    /// takes the place of what is newer.
+    pub(crate) fn refresh(&self, name: &str) -> Result<(), OpenError> {
+        let mut accounts = self.0.accounts.write();
+        match self.current(name)? {
+            Some(mut account) => {
+                if let Some(known) = accounts.get(name) {
+                    account.learn_from(known);
+                }
+                accounts.insert(Arc::clone(&account.name), Arc::new(account));
+            }
+            None => {
+                accounts.remove(name);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes over what any node changes, until the users are gone.
+pub(crate) async fn follow(users: Weak<Inner>, documents: DocumentWatch) {
+    while documents.changed().await {
+        documents.take();
+        let Some(users) = users.upgrade().map(Users) else { return };
+        users.take_changes();
+    }
+}

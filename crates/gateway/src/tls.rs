@@ -1,0 +1,174 @@
+//! Certificates of the node's own, and who of its clients must show one.
+//!
+//! What is here works on the contents of files; the files are whoever's who runs the node. New contents become
+//! a configuration of their own, with a store of its own for sessions that clients may resume: one that was begun
+//! under the old one is not resumed, so that nobody gets in whom the new one would not let in.
+
+use std::io;
+use std::sync::Arc;
+
+use base::limits::{TLS_HANDSHAKE_WITHIN, TLS_HANDSHAKES_AT_ONCE_MAX};
+use parking_lot::RwLock;
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls::version::{TLS12, TLS13};
+use rustls::{RootCertStore, ServerConfig};
+use thiserror::Error;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use world::net::Stream;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::socket::Socket;
+
+/// Whether clients show certificates of their own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ClientCertificates {
+    /// They are not asked for one.
+    #[default]
+    None,
+    /// They may; one that is shown must be good.
+    Optional,
+    Required,
+}
+
+/// The contents of files in PEM.
+#[derive(Clone, Copy, Debug)]
+pub struct Pem<'a> {
+    /// The node's certificate, then those that it follows from.
+    pub chain: &'a [u8],
+    pub key: &'a [u8],
+    /// Certificates of those who sign clients'.
+    pub client_authorities: Option<&'a [u8]>,
+}
+
+/// Why certificates cannot be used.
+#[derive(Debug, Error)]
+pub enum TlsError {
+    #[error("{what} cannot be read: {source}")]
+    Pem { what: &'static str, source: pem::Error },
+    #[error("there is no certificate in {0}")]
+    NoCertificate(&'static str),
+    #[error("the certificate is none of X.509")]
+    Certificate,
+    #[error("the certificate has ended; ask for a new one")]
+    Ended,
+    #[error("the certificate and the key cannot be used: {0}")]
+    Pair(rustls::Error),
+    #[error("an authority of clients cannot be used: {0}")]
+    Authority(rustls::Error),
+    #[error("the authorities of clients cannot be used: {0}")]
+    Authorities(#[from] VerifierBuilderError),
+    #[error("clients' certificates are asked for, and no authority of theirs is named")]
+    NoAuthority,
+}
+
+/// What encrypts the connections of a node's listeners. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Tls(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    clients: ClientCertificates,
+    current: RwLock<Arc<ServerConfig>>,
+    handshakes: Semaphore,
+}
+
+/// Why a connection did not come to be.
+#[derive(Debug, Error)]
+pub(crate) enum HandshakeError {
+    #[error("the client did not finish its handshake within {TLS_HANDSHAKE_WITHIN:?}")]
+    Slow,
+    #[error("{0}")]
+    Failed(#[from] io::Error),
+}
+
+impl HandshakeError {
+    /// Rather than of a client that went away, or looked whether somebody listens.
+    pub(crate) fn is_of_tls(&self) -> bool {
+        match self {
+            Self::Slow => false,
+            Self::Failed(error) => error.kind() == io::ErrorKind::InvalidData,
+        }
+    }
+}
+
+impl Tls {
+    /// `now_secs` is the wall clock's, since the epoch.
+    pub fn new(pem: Pem<'_>, clients: ClientCertificates, now_secs: i64) -> Result<Self, TlsError> {
+        let current = RwLock::new(configuration(pem, clients, now_secs)?);
+        let handshakes = Semaphore::new(TLS_HANDSHAKES_AT_ONCE_MAX);
+        Ok(Self(Arc::new(Inner { clients, current, handshakes })))
+    }
+
+    /// Takes other contents for connections that come from now on. What cannot be used changes nothing.
+    pub fn replace(&self, pem: Pem<'_>, now_secs: i64) -> Result<(), TlsError> {
+        let new = configuration(pem, self.0.clients, now_secs)?;
+        *self.0.current.write() = new;
+        Ok(())
+    }
+
+    /// The side that accepts. Bounded in time, and in how many are under way at once.
+    pub(crate) async fn accept(&self, stream: Stream) -> Result<Socket, HandshakeError> {
+        let handshake = async {
+            let _permit = self.0.handshakes.acquire().await.map_err(io::Error::other)?;
+            let current = Arc::clone(&self.0.current.read());
+            TlsAcceptor::from(current).accept(stream).await
+        };
+        // Boxed: a session that is encrypted must not carry the room for its handshake for ever.
+        match timeout(TLS_HANDSHAKE_WITHIN, Box::pin(handshake)).await {
+            Ok(stream) => Ok(Socket::from(stream?)),
+            Err(_) => Err(HandshakeError::Slow),
+        }
+    }
+}
+
+fn configuration(
+    pem: Pem<'_>,
+    clients: ClientCertificates,
+    now_secs: i64,
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let chain = certificates("the node's certificate", pem.chain)?;
+    refuse_ended(&chain[0], now_secs)?;
+    let what = "the node's key";
+    let key =
+        PrivateKeyDer::from_pem_slice(pem.key).map_err(|source| TlsError::Pem { what, source })?;
+    let provider = Arc::new(default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&[&TLS13, &TLS12])
+        .map_err(TlsError::Pair)?;
+    let builder = match clients {
+        ClientCertificates::None => builder.with_no_client_auth(),
+        asked => {
+            let authorities = pem.client_authorities.ok_or(TlsError::NoAuthority)?;
+            let mut roots = RootCertStore::empty();
+            for authority in certificates("the authorities of clients", authorities)? {
+                roots.add(authority).map_err(TlsError::Authority)?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            let verifier = match asked {
+                ClientCertificates::Required => verifier,
+                _ => verifier.allow_unauthenticated(),
+            };
+            builder.with_client_cert_verifier(verifier.build()?)
+        }
+    };
+    builder.with_single_cert(chain, key).map(Arc::new).map_err(TlsError::Pair)
+}
+
+fn certificates(what: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let all = all.map_err(|source| TlsError::Pem { what, source })?;
+    if all.is_empty() { Err(TlsError::NoCertificate(what)) } else { Ok(all) }
+}
+
+fn refuse_ended(certificate: &CertificateDer<'_>, now_secs: i64) -> Result<(), TlsError> {
+    let (_, read) = X509Certificate::from_der(certificate).map_err(|_| TlsError::Certificate)?;
+    match read.validity().not_after.timestamp() < now_secs {
+        true => Err(TlsError::Ended),
+        false => Ok(()),
+    }
+}

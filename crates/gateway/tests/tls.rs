@@ -1,0 +1,296 @@
+//! Listeners whose connections are encrypted: certificates that change, handshakes that do not end, and bytes that
+//! arrive whole.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::limits::TLS_HANDSHAKE_WITHIN;
+use bytes::Bytes;
+use gateway::tls::{ClientCertificates, Pem, TlsError};
+use gateway::{Connections, ListenerOptions, Ports, SlowReader, Socket, Tls, Unsent};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tasks::Task;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use world::net::{Net, Stream};
+
+const SOON: Duration = Duration::from_secs(20);
+/// Within the time of all certificates here but those that have ended.
+const NOW: i64 = 1_800_000_000;
+
+/// An authority.
+struct Authority {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// A certificate with its key, in PEM.
+struct Pair {
+    chain: String,
+    key: String,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let pem = params.self_signed(&key).expect("a certificate").pem();
+        Self { pem, issuer: Issuer::new(params, key) }
+    }
+
+    fn pair(&self, change: impl FnOnce(&mut CertificateParams)) -> Pair {
+        let mut params = CertificateParams::new(vec!["localhost".into()]).expect("parameters");
+        change(&mut params);
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
+        Pair { chain: certificate.pem(), key: key.serialize_pem() }
+    }
+
+    /// A client that believes this authority, and shows a certificate if it has one.
+    fn client(&self, own: Option<&Pair>) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        let root = CertificateDer::from_pem_slice(self.pem.as_bytes()).expect("PEM");
+        roots.add(root).expect("an authority");
+        let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(roots);
+        let config = match own {
+            None => builder.with_no_client_auth(),
+            Some(pair) => {
+                let chain = CertificateDer::from_pem_slice(pair.chain.as_bytes()).expect("PEM");
+                let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).expect("PEM");
+                builder.with_client_auth_cert(vec![chain], key).expect("a pair")
+            }
+        };
+        Arc::new(config)
+    }
+}
+
+impl Pair {
+    fn pem(&self) -> Pem<'_> {
+        self.with_authority(None)
+    }
+
+    fn with_authority<'a>(&'a self, authority: Option<&'a Authority>) -> Pem<'a> {
+        Pem {
+            chain: self.chain.as_bytes(),
+            key: self.key.as_bytes(),
+            client_authorities: authority.map(|authority| authority.pem.as_bytes()),
+        }
+    }
+}
+
+/// A listener of both kinds, whose sessions send back what they receive.
+struct Echo {
+    plain: String,
+    encrypted: String,
+    tls: Tls,
+    /// Whether sessions ended well, one after the other.
+    ends: tokio::sync::Mutex<mpsc::UnboundedReceiver<bool>>,
+    _stop: watch::Sender<bool>,
+}
+
+impl Echo {
+    async fn start(pem: Pem<'_>, clients: ClientCertificates) -> Self {
+        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+        let [plain, encrypted] =
+            [Net::Kernel.listen(any_port).await, Net::Kernel.listen(any_port).await];
+        let (plain, encrypted) = (plain.expect("binds"), encrypted.expect("binds"));
+        let at = |it: &world::net::Listener| it.local_addr().expect("is bound").to_string();
+        let addresses = (at(&plain), at(&encrypted));
+        let tls = Tls::new(pem, clients, NOW).expect("a good pair");
+        let options = ListenerOptions {
+            protocol: "echo",
+            session: Task::KafkaSession,
+            sessions_max: 10,
+            drain_within: SOON,
+            connections: Connections::default(),
+        };
+        let (stop, stopping) = watch::channel(false);
+        let ports = Ports { plain: Some(plain), tls: Some((encrypted, tls.clone())) };
+        let (told, ends) = mpsc::unbounded_channel();
+        let session = move |socket, _| {
+            let told = told.clone();
+            async move {
+                let _ = told.send(echo(socket).await.is_ok());
+            }
+        };
+        tokio::spawn(gateway::serve_ports(ports, options, stopping, session));
+        let ends = tokio::sync::Mutex::new(ends);
+        Self { plain: addresses.0, encrypted: addresses.1, tls, ends, _stop: stop }
+    }
+
+    /// Whether all sessions that have ended ended well, once one more has.
+    async fn ended(&self) -> bool {
+        let mut ends = self.ends.lock().await;
+        let mut well = ends.recv().await.expect("a session ends");
+        while let Ok(next) = ends.try_recv() {
+            well &= next;
+        }
+        well
+    }
+
+    async fn connect(&self, config: &Arc<ClientConfig>) -> std::io::Result<TlsStream<Stream>> {
+        let stream = Net::Kernel.connect(&self.encrypted).await?;
+        let name = ServerName::try_from("localhost").expect("a name");
+        let mut stream = TlsConnector::from(Arc::clone(config)).connect(name, stream).await?;
+        // A client that is refused hears of it with the first byte.
+        stream.write_all(b"x").await?;
+        stream.read_u8().await?;
+        Ok(stream)
+    }
+}
+
+/// Both sides at once, as a session of Kafka has them.
+async fn echo(mut socket: Socket) -> std::io::Result<()> {
+    let (mut read, mut write) = socket.split();
+    let (chunks, mut to_send) = mpsc::channel::<Bytes>(4);
+    let reading = async move {
+        loop {
+            std::future::poll_fn(|context| read.poll_read_ready(context)).await?;
+            let mut chunk = bytes::BytesMut::with_capacity(100_000);
+            if read.read_buf(&mut chunk).await? == 0 {
+                return Ok::<_, std::io::Error>(());
+            }
+            if chunks.send(chunk.freeze()).await.is_err() {
+                return Ok(());
+            }
+        }
+    };
+    let writing = async move {
+        let mut unsent = Unsent::default();
+        while let Some(chunk) = to_send.recv().await {
+            // In pieces, some of which are small: copied, shared, copied.
+            let half = chunk.len() / 2;
+            unsent.write(|out| out.extend_from_slice(&chunk[..half]));
+            unsent.push(chunk.slice(half..));
+            while !unsent.is_empty() {
+                SlowReader::new(SOON, 1).wait(&mut unsent, &mut write).await.expect("is taken");
+            }
+        }
+    };
+    tokio::join!(reading, writing).0
+}
+
+/// The key of the server's certificate, as a client sees it.
+fn shown(stream: &TlsStream<Stream>) -> Vec<u8> {
+    let certificates = stream.get_ref().1.peer_certificates().expect("was shown");
+    certificates[0].to_vec()
+}
+
+#[tokio::test]
+async fn bytes_arrive_whole_however_slowly_they_are_taken_with_and_without_encryption() {
+    let authority = Authority::new();
+    let pair = authority.pair(|_| ());
+    let echo = Echo::start(pair.pem(), ClientCertificates::None).await;
+    let sent: Vec<u8> =
+        (0..20_000_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+
+    let encrypted = echo.connect(&authority.client(None)).await.expect("connects");
+    let (mut read, mut write) = tokio::io::split(encrypted);
+    let to_send = sent.clone();
+    let writing = tokio::spawn(async move { write.write_all(&to_send).await.map(|()| write) });
+    // The socket fills up before anything is taken.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let mut received = vec![0; sent.len()];
+    timeout(SOON, read.read_exact(&mut received)).await.expect("in time").expect("is read");
+    assert!(received == sent, "other bytes came back");
+    let mut write = writing.await.expect("no panic").expect("is written");
+    write.shutdown().await.expect("says goodbye");
+    // And so does the other side: the end is no error.
+    assert_eq!(timeout(SOON, read.read(&mut [0; 1])).await.expect("in time").expect("the end"), 0);
+
+    // A client that goes without a word of TLS has closed the connection, and that is no error.
+    let silent = echo.connect(&authority.client(None)).await.expect("connects");
+    drop(silent.into_inner().0);
+    assert!(timeout(SOON, echo.ended()).await.expect("in time"), "the end was an error");
+
+    let mut plain = Net::Kernel.connect(&echo.plain).await.expect("connects");
+    plain.write_all(b"as it is").await.expect("is written");
+    let mut received = [0; 8];
+    plain.read_exact(&mut received).await.expect("is read");
+    assert_eq!(&received, b"as it is");
+}
+
+#[tokio::test]
+async fn a_new_certificate_is_shown_to_new_connections_and_a_bad_one_to_nobody() {
+    let authority = Authority::new();
+    let [one, two] = [(); 2].map(|()| authority.pair(|_| ()));
+    let echo = Echo::start(one.pem(), ClientCertificates::None).await;
+    let client = authority.client(None);
+    let mut before = echo.connect(&client).await.expect("connects");
+
+    let mixed = Pair { chain: two.chain.clone(), key: one.key.clone() };
+    let ended = authority.pair(|params| params.not_after = date_time_ymd(2020, 1, 1));
+    for (pem, is_so) in [
+        (mixed.pem(), (|error| matches!(error, TlsError::Pair(_))) as fn(&TlsError) -> bool),
+        (ended.pem(), |error| matches!(error, TlsError::Ended)),
+        (Pem { chain: b"", ..one.pem() }, |error| matches!(error, TlsError::NoCertificate(_))),
+        (Pem { key: b"no key", ..one.pem() }, |error| matches!(error, TlsError::Pem { .. })),
+    ] {
+        let error = echo.tls.replace(pem, NOW).expect_err("is refused");
+        assert!(is_so(&error), "{error}");
+    }
+    let still = echo.connect(&client).await.expect("connects");
+    assert_eq!(shown(&still), shown(&before));
+
+    echo.tls.replace(two.pem(), NOW).expect("is taken");
+    let after = echo.connect(&client).await.expect("connects");
+    assert_ne!(shown(&after), shown(&before));
+    // What is open stays so.
+    before.write_all(b"y").await.expect("is written");
+    assert_eq!(before.read_u8().await.expect("is read"), b'y');
+}
+
+#[tokio::test]
+async fn clients_show_certificates_where_they_must_and_none_resumes_what_a_new_authority_refuses() {
+    let (servers, ours, others) = (Authority::new(), Authority::new(), Authority::new());
+    let pair = servers.pair(|_| ());
+    let (good, bad) = (ours.pair(|_| ()), others.pair(|_| ()));
+    let echo = Echo::start(pair.with_authority(Some(&ours)), ClientCertificates::Required).await;
+    let client = servers.client(Some(&good));
+    echo.connect(&client).await.expect("its certificate is good");
+    assert!(echo.connect(&servers.client(None)).await.is_err(), "it shows none");
+    assert!(echo.connect(&servers.client(Some(&bad))).await.is_err(), "it shows another's");
+
+    // The same client comes again, with what it may resume.
+    echo.tls.replace(pair.with_authority(Some(&others)), NOW).expect("is taken");
+    assert!(echo.connect(&client).await.is_err(), "its authority has gone");
+
+    let optional =
+        Echo::start(pair.with_authority(Some(&ours)), ClientCertificates::Optional).await;
+    optional.connect(&servers.client(None)).await.expect("none is needed");
+    assert!(optional.connect(&servers.client(Some(&bad))).await.is_err(), "a bad one is refused");
+    let none = Tls::new(pair.pem(), ClientCertificates::Optional, NOW);
+    assert!(matches!(none, Err(TlsError::NoAuthority)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handshake_that_never_ends_is_cut_off_and_so_is_what_is_none() {
+    let authority = Authority::new();
+    let pair = authority.pair(|_| ());
+    let echo = Echo::start(pair.pem(), ClientCertificates::None).await;
+    let began = Instant::now();
+    let mut silent = Net::Kernel.connect(&echo.encrypted).await.expect("connects");
+    // The head of a record that announces a handshake message, which does not come.
+    silent.write_all(&[22, 3, 1, 1, 0, 1, 0, 0, 252, 3, 3]).await.expect("is written");
+    let ended = silent.read(&mut [0; 1]).await;
+    assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+    assert!(began.elapsed() >= TLS_HANDSHAKE_WITHIN, "{:?}", began.elapsed());
+
+    let mut plain = Net::Kernel.connect(&echo.encrypted).await.expect("connects");
+    plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.expect("is written");
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer).await;
+    assert!(answer.len() < 100, "an alert at most");
+}

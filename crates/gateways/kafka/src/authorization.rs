@@ -1,0 +1,303 @@
+//! Whether a client may do what it asks for: what each request needs, and the error of each refusal.
+//!
+//! The decision is the crate `access`'s. Here is what Kafka's requests ask of it: an action on each topic and group
+//! that they name, and one on the cluster for what is about all of it. What a session may do is held with it until a
+//! user or a rule changes; where nobody has to log in, all is allowed to whoever has not.
+
+use std::sync::Arc;
+
+use access::Rights;
+use access::acl::{Action, CLUSTER, Resource};
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::ApiKey;
+use parking_lot::Mutex;
+
+use crate::errors::Fault;
+use crate::gateway::{Gateway, Session};
+
+/// What a request needs. `None`: it is about nothing of the kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Needs {
+    topic: Option<Action>,
+    group: Option<Action>,
+    cluster: Option<Action>,
+}
+
+const NOTHING: Needs = Needs { topic: None, group: None, cluster: None };
+
+const fn topic(action: Action) -> Needs {
+    Needs { topic: Some(action), ..NOTHING }
+}
+
+const fn group(action: Action) -> Needs {
+    Needs { group: Some(action), ..NOTHING }
+}
+
+const fn cluster(action: Action) -> Needs {
+    Needs { cluster: Some(action), ..NOTHING }
+}
+
+const fn group_and_topic(group: Action, topic: Action) -> Needs {
+    Needs { topic: Some(topic), group: Some(group), cluster: None }
+}
+
+const fn each(action: Action) -> Needs {
+    Needs { topic: Some(action), group: Some(action), cluster: Some(action) }
+}
+
+/// Every request that is handled. A test fails for one that is not here.
+const NEEDS: &[(ApiKey, Needs)] = &[
+    // Before anybody is somebody.
+    (ApiKey::ApiVersions, NOTHING),
+    (ApiKey::SaslHandshake, NOTHING),
+    (ApiKey::SaslAuthenticate, NOTHING),
+    (ApiKey::Produce, topic(Action::Write)),
+    (ApiKey::Fetch, topic(Action::Read)),
+    (ApiKey::ListOffsets, topic(Action::Describe)),
+    (ApiKey::Metadata, topic(Action::Describe)),
+    (ApiKey::DescribeTopicPartitions, topic(Action::Describe)),
+    (ApiKey::OffsetForLeaderEpoch, topic(Action::Describe)),
+    (ApiKey::DescribeProducers, topic(Action::Read)),
+    (ApiKey::DeleteRecords, topic(Action::Delete)),
+    // Or the same on the cluster.
+    (ApiKey::CreateTopics, topic(Action::Create)),
+    (ApiKey::DeleteTopics, topic(Action::Delete)),
+    (ApiKey::CreatePartitions, topic(Action::Alter)),
+    // Or to write to some topic.
+    (ApiKey::InitProducerId, cluster(Action::IdempotentWrite)),
+    (ApiKey::FindCoordinator, group(Action::Describe)),
+    (ApiKey::JoinGroup, group(Action::Read)),
+    (ApiKey::SyncGroup, group(Action::Read)),
+    (ApiKey::Heartbeat, group(Action::Read)),
+    (ApiKey::LeaveGroup, group(Action::Read)),
+    (ApiKey::ListGroups, group(Action::Describe)),
+    (ApiKey::DescribeGroups, group(Action::Describe)),
+    (ApiKey::DeleteGroups, group(Action::Delete)),
+    (ApiKey::OffsetCommit, group_and_topic(Action::Read, Action::Read)),
+    (ApiKey::OffsetFetch, group_and_topic(Action::Describe, Action::Describe)),
+    (ApiKey::OffsetDelete, group_and_topic(Action::Delete, Action::Read)),
+    (ApiKey::ConsumerGroupHeartbeat, group_and_topic(Action::Read, Action::Describe)),
+    (ApiKey::ConsumerGroupDescribe, group(Action::Describe)),
+    (ApiKey::ShareGroupHeartbeat, group_and_topic(Action::Read, Action::Describe)),
+    (ApiKey::ShareGroupDescribe, group(Action::Describe)),
+    (ApiKey::ShareFetch, group_and_topic(Action::Read, Action::Read)),
+    (ApiKey::ShareAcknowledge, group_and_topic(Action::Read, Action::Read)),
+    (ApiKey::DescribeShareGroupOffsets, group_and_topic(Action::Describe, Action::Describe)),
+    (ApiKey::AlterShareGroupOffsets, group_and_topic(Action::Read, Action::Read)),
+    (ApiKey::DeleteShareGroupOffsets, group_and_topic(Action::Delete, Action::Read)),
+    (ApiKey::DescribeConfigs, each(Action::DescribeConfigs)),
+    (ApiKey::AlterConfigs, each(Action::AlterConfigs)),
+    (ApiKey::IncrementalAlterConfigs, each(Action::AlterConfigs)),
+    (ApiKey::ListConfigResources, cluster(Action::DescribeConfigs)),
+    (ApiKey::DescribeAcls, cluster(Action::Describe)),
+    (ApiKey::CreateAcls, cluster(Action::Alter)),
+    (ApiKey::DeleteAcls, cluster(Action::Alter)),
+    (ApiKey::DescribeUserScramCredentials, cluster(Action::Describe)),
+    (ApiKey::AlterUserScramCredentials, cluster(Action::Alter)),
+    (ApiKey::DescribeClientQuotas, cluster(Action::DescribeConfigs)),
+    (ApiKey::AlterClientQuotas, cluster(Action::AlterConfigs)),
+    (ApiKey::DescribeLogDirs, cluster(Action::Describe)),
+    (ApiKey::DescribeQuorum, cluster(Action::Describe)),
+    (ApiKey::UpdateFeatures, cluster(Action::Alter)),
+    (ApiKey::ElectLeaders, cluster(Action::Alter)),
+    (ApiKey::AlterPartitionReassignments, cluster(Action::Alter)),
+    (ApiKey::ListPartitionReassignments, cluster(Action::Describe)),
+    // Everybody may know which brokers there are, as in Kafka.
+    (ApiKey::DescribeCluster, NOTHING),
+    // There are none, whoever asks.
+    (ApiKey::DescribeTransactions, NOTHING),
+    (ApiKey::ListTransactions, NOTHING),
+    // Refused, whoever asks: nodes have other words for it.
+    (ApiKey::InitializeShareGroupState, NOTHING),
+    (ApiKey::ReadShareGroupState, NOTHING),
+    (ApiKey::WriteShareGroupState, NOTHING),
+    (ApiKey::DeleteShareGroupState, NOTHING),
+    (ApiKey::ReadShareGroupStateSummary, NOTHING),
+];
+
+/// Of the streams group requests, which the message crate does not have.
+pub(crate) const STREAMS_HEARTBEAT: Needs = group_and_topic(Action::Read, Action::Describe);
+pub(crate) const STREAMS_DESCRIBE: Needs = group(Action::Describe);
+
+pub(crate) const TOPIC_ACTIONS: &[Action] = &[
+    Action::Read,
+    Action::Write,
+    Action::Create,
+    Action::Delete,
+    Action::Alter,
+    Action::Describe,
+    Action::DescribeConfigs,
+    Action::AlterConfigs,
+];
+pub(crate) const GROUP_ACTIONS: &[Action] = &[
+    Action::Read,
+    Action::Delete,
+    Action::Describe,
+    Action::DescribeConfigs,
+    Action::AlterConfigs,
+];
+pub(crate) const CLUSTER_ACTIONS: &[Action] = &[
+    Action::Create,
+    Action::Alter,
+    Action::Describe,
+    Action::ClusterAction,
+    Action::DescribeConfigs,
+    Action::AlterConfigs,
+    Action::IdempotentWrite,
+];
+
+fn needs(api: ApiKey) -> Option<Needs> {
+    NEEDS.iter().find(|(known, _)| *known == api).map(|(_, needs)| *needs)
+}
+
+/// What a session may do, as it held last.
+#[derive(Debug, Default)]
+pub(crate) struct HeldRights(Mutex<Option<Arc<Rights>>>);
+
+impl HeldRights {
+    fn get(&self, gateway: &Gateway, session: &Session) -> Arc<Rights> {
+        let mut held = self.0.lock();
+        let principal = session.login.principal();
+        let users = gateway.options.users.as_ref();
+        let is_current = |rights: &Arc<Rights>| match (principal, users) {
+            (Some(_), Some(users)) => rights.is_current(users),
+            _ => rights.is_everything(),
+        };
+        if let Some(rights) = held.as_ref().filter(|rights| is_current(rights)) {
+            return Arc::clone(rights);
+        }
+        let rights = match (principal, users) {
+            (Some(principal), Some(users)) => {
+                users.rights(principal, session.connection.peer().ip())
+            }
+            // Only a port where nobody has to log in lets somebody come so far.
+            _ => Rights::everything(),
+        };
+        Arc::clone(held.insert(Arc::new(rights)))
+    }
+}
+
+/// A request's asker: what it may do, and what the request needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Asker {
+    rights: Arc<Rights>,
+    needs: Needs,
+}
+
+impl Asker {
+    /// A request that is not in the table is one that nobody may make.
+    pub(crate) fn of(gateway: &Gateway, session: &Session, api: ApiKey) -> Option<Self> {
+        Some(Self::with_needs(gateway, session, needs(api)?))
+    }
+
+    pub(crate) fn with_needs(gateway: &Gateway, session: &Session, needs: Needs) -> Self {
+        Self { rights: session.rights.get(gateway, session), needs }
+    }
+
+    /// One who may do everything.
+    #[cfg(test)]
+    pub(crate) fn anybody(api: ApiKey) -> Self {
+        let needs = needs(api).expect("it is in the table");
+        Self { rights: Arc::new(Rights::everything()), needs }
+    }
+
+    /// Whether nothing needs to be looked at.
+    pub(crate) fn may_everything(&self) -> bool {
+        self.rights.is_everything()
+    }
+
+    fn may(&self, action: Option<Action>, resource: Resource, name: &str) -> bool {
+        action.is_some_and(|action| self.rights.allows(action, resource, name))
+    }
+
+    pub(crate) fn may_topic(&self, name: &str) -> bool {
+        self.may_everything() || self.may(self.needs.topic, Resource::Topic, name)
+    }
+
+    /// Whether the request may do to this topic what it is for.
+    pub(crate) fn topic(&self, name: &str) -> Result<(), Fault> {
+        if self.may_topic(name) { Ok(()) } else { Err(topic_refused()) }
+    }
+
+    /// Whether the topic may be made by whoever names it.
+    pub(crate) fn creates_topic(&self, name: &str) -> Result<(), Fault> {
+        let may = self.rights.allows(Action::Create, Resource::Cluster, CLUSTER)
+            || self.rights.allows(Action::Create, Resource::Topic, name);
+        if may { Ok(()) } else { Err(topic_refused()) }
+    }
+
+    /// Whether there is a topic that it may write to.
+    pub(crate) fn writes_somewhere(&self) -> bool {
+        self.rights.allows_some(Action::Write, Resource::Topic)
+    }
+
+    /// Whether the request may do to this group what it is for.
+    pub(crate) fn group(&self, name: &str) -> Result<(), ResponseError> {
+        match self.may_everything() || self.may(self.needs.group, Resource::Group, name) {
+            true => Ok(()),
+            false => Err(ResponseError::GroupAuthorizationFailed),
+        }
+    }
+
+    /// Whether the request may do to the cluster what it is for.
+    pub(crate) fn cluster(&self) -> Result<(), Fault> {
+        match self.may_everything() || self.may(self.needs.cluster, Resource::Cluster, CLUSTER) {
+            true => Ok(()),
+            false => Err(Fault::new(
+                ResponseError::ClusterAuthorizationFailed,
+                "this user may not do that to the cluster",
+            )),
+        }
+    }
+
+    /// Whether it may see all groups, not only those that it may look at.
+    pub(crate) fn sees_the_cluster(&self) -> bool {
+        self.rights.allows(Action::Describe, Resource::Cluster, CLUSTER)
+    }
+
+    pub(crate) fn topic_bits(&self, name: &str) -> i32 {
+        self.rights.bits(TOPIC_ACTIONS, Resource::Topic, name)
+    }
+
+    pub(crate) fn group_bits(&self, name: &str) -> i32 {
+        self.rights.bits(GROUP_ACTIONS, Resource::Group, name)
+    }
+
+    pub(crate) fn cluster_bits(&self) -> i32 {
+        self.rights.bits(CLUSTER_ACTIONS, Resource::Cluster, CLUSTER)
+    }
+}
+
+/// Whether somebody who is logged in may ask for operations of our own: they are about all that a node has.
+pub(crate) fn may_operate(gateway: &Gateway, session: &Session) -> bool {
+    let rights = session.rights.get(gateway, session);
+    rights.allows(Action::Alter, Resource::Cluster, CLUSTER)
+}
+
+pub(crate) fn topic_refused() -> Fault {
+    Fault::new(ResponseError::TopicAuthorizationFailed, "this user may not do that to the topic")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_request_that_is_handled_says_what_it_needs() {
+        for api in ApiKey::iter() {
+            let handled = crate::versions::handled(api).is_some();
+            assert_eq!(handled, needs(api).is_some(), "{api:?}");
+        }
+        let mut keys: Vec<_> = NEEDS.iter().map(|(api, _)| *api as i16).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), NEEDS.len(), "one is there twice");
+    }
+
+    #[test]
+    fn everybody_sees_all_bits_where_nobody_logs_in() {
+        let asker = Asker::anybody(ApiKey::Metadata);
+        assert_eq!(asker.topic_bits("t"), 0b1101_1111_1000);
+        assert_eq!(asker.group_bits("g"), 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11);
+    }
+}

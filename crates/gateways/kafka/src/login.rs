@@ -1,0 +1,338 @@
+//! Who a client is: SASL, as Kafka's clients speak it.
+//!
+//! ```text
+//! SaslHandshake v1     which mechanism          SaslHandshake v0   which mechanism
+//! SaslAuthenticate     its messages, in turn    its messages, each with only its length in front
+//! ```
+//!
+//! Where clients must log in, nothing else is listened to before but ApiVersions, frames are small, and there is little
+//! time. A log-in runs to its end before the next frame is read, so that what a client sends behind it is judged as
+//! what it was when it was sent. A client may log in anew as the same user, and must where a session lasts for so long
+//! only (KIP-368).
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use access::{LoginError, OPERATOR, Principal, Proof, Users, sasl};
+use base::limits::LOGIN_WITHIN;
+use bytes::{BufMut, BytesMut};
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::{
+    ApiKey, SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest,
+    SaslHandshakeResponse,
+};
+use kafka_protocol::protocol::StrBytes;
+use parking_lot::Mutex;
+use scram::Hash;
+use tokio::time::Instant;
+
+use crate::errors::Fault;
+use crate::gateway::{Gateway, Session};
+use crate::request::{Request, RequestError};
+use crate::response::Response;
+
+const PLAIN: &str = "PLAIN";
+/// The first version in which messages come in requests of their own.
+const WRAPPED_SINCE: i16 = 1;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mechanism {
+    Plain,
+    Scram(Hash),
+}
+
+impl Mechanism {
+    fn of_name(name: &str) -> Option<Self> {
+        match name {
+            PLAIN => Some(Self::Plain),
+            name => Hash::of_mechanism(name).map(Self::Scram),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Plain => PLAIN,
+            Self::Scram(hash) => hash.mechanism(),
+        }
+    }
+}
+
+/// How far a session has come with its log-in.
+#[derive(Debug)]
+pub(crate) struct Login {
+    /// Whether other requests than those of a log-in are listened to.
+    open: AtomicBool,
+    /// Whether messages come without requests around them.
+    bare: AtomicBool,
+    principal: OnceLock<Principal>,
+    /// The connection is closed once this was answered.
+    failed: AtomicBool,
+    progress: Mutex<Progress>,
+    began: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    step: Step,
+    /// When the client must have logged in anew.
+    ends: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+enum Step {
+    /// No mechanism is chosen.
+    #[default]
+    Idle,
+    Chosen(Mechanism),
+    /// The client's proof is waited for.
+    Challenged(Hash, Box<Proof>),
+}
+
+impl Login {
+    pub(crate) fn new(required: bool) -> Self {
+        Self {
+            open: AtomicBool::new(!required),
+            bare: AtomicBool::new(false),
+            principal: OnceLock::new(),
+            failed: AtomicBool::new(false),
+            progress: Mutex::default(),
+            began: Instant::now(),
+        }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.load(Ordering::Acquire)
+    }
+
+    /// Whether the next frame is a message of SASL and nothing else.
+    pub(crate) fn takes_bare_messages(&self) -> bool {
+        self.bare.load(Ordering::Acquire)
+    }
+
+    /// Until when a client that must log in may take its time.
+    pub(crate) fn due(&self) -> Instant {
+        self.began + LOGIN_WITHIN
+    }
+
+    /// Who is logged in.
+    pub(crate) fn principal(&self) -> Option<&Principal> {
+        self.principal.get()
+    }
+
+    fn begin(&self, mechanism: Mechanism, bare: bool) {
+        self.progress.lock().step = Step::Chosen(mechanism);
+        self.open.store(false, Ordering::Release);
+        self.bare.store(bare, Ordering::Release);
+    }
+
+    fn next(&self) -> Step {
+        std::mem::take(&mut self.progress.lock().step)
+    }
+
+    fn challenged(&self, hash: Hash, proof: Proof) {
+        self.progress.lock().step = Step::Challenged(hash, Box::new(proof));
+    }
+
+    /// Somebody has proved who it is. False: it was somebody else before, which may not be.
+    fn done(&self, principal: Principal, lasts: Option<Duration>) -> bool {
+        if self.principal.get_or_init(|| principal.clone()).name() != principal.name() {
+            return false;
+        }
+        self.progress.lock().ends = lasts.map(|lasts| Instant::now() + lasts);
+        self.bare.store(false, Ordering::Release);
+        self.open.store(true, Ordering::Release);
+        true
+    }
+
+    /// Whether a log-in failed: a client that tries again does so with another connection.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    fn fail(&self) {
+        self.failed.store(true, Ordering::Release);
+    }
+
+    /// Whether the client should have logged in anew before it sent this.
+    fn is_over(&self) -> bool {
+        self.progress.lock().ends.is_some_and(|ends| Instant::now() >= ends)
+    }
+}
+
+/// Whether a request is listened to now.
+pub(crate) fn check(gateway: &Gateway, session: &Session, key: i16) -> Result<(), RequestError> {
+    let login = &session.login;
+    // This is asked of every request of every client: most have logged in once, for good.
+    if login.is_open() && gateway.options.login.session_max.is_none() {
+        return Ok(());
+    }
+    if [ApiKey::SaslHandshake, ApiKey::SaslAuthenticate].iter().any(|api| *api as i16 == key) {
+        return Ok(());
+    }
+    if !login.is_open() {
+        // What versions there are may be asked first, and once a mechanism is chosen no more.
+        let may_ask =
+            key == ApiKey::ApiVersions as i16 && matches!(login.progress.lock().step, Step::Idle);
+        if may_ask {
+            return Ok(());
+        }
+        if let Some(users) = &gateway.options.users {
+            users.note_refused(session.connection.peer().ip(), "it asks before it logs in");
+        }
+        return Err(RequestError::NotLoggedIn(key));
+    }
+    if login.is_over() { Err(RequestError::LoginEnded) } else { Ok(()) }
+}
+
+/// What somebody who connects in this way may log in by. To say a password takes a connection that nobody else hears.
+fn offered(gateway: &Gateway, session: &Session) -> Vec<Mechanism> {
+    if gateway.options.users.is_none() {
+        return Vec::new();
+    }
+    let mut offered: Vec<_> = Hash::ALL.into_iter().map(Mechanism::Scram).collect();
+    let is_private =
+        session.is_encrypted() || session.connection.peer().ip().to_canonical().is_loopback();
+    if is_private || gateway.options.login.plaintext {
+        offered.push(Mechanism::Plain);
+    }
+    offered
+}
+
+pub(crate) fn handshake(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
+    let message: SaslHandshakeRequest = request.decode()?;
+    let Request { head, session, .. } = request;
+    let offered = offered(gateway, &session);
+    let mechanisms = offered.iter().map(|it| StrBytes::from_static_str(it.name())).collect();
+    let response = SaslHandshakeResponse::default().with_mechanisms(mechanisms);
+    let chosen = Mechanism::of_name(&message.mechanism).filter(|it| offered.contains(it));
+    let Some(mechanism) = chosen else {
+        session.login.fail();
+        let code = ResponseError::UnsupportedSaslMechanism.code();
+        return Response::encode(&head, &response.with_error_code(code));
+    };
+    session.login.begin(mechanism, head.version < WRAPPED_SINCE);
+    Response::encode(&head, &response)
+}
+
+/// What is to be said to a client that goes on with its log-in.
+enum Answer {
+    Message(Vec<u8>),
+    /// It is done.
+    LoggedIn(Vec<u8>),
+}
+
+pub(crate) async fn authenticate(
+    gateway: &Gateway,
+    mut request: Request,
+) -> Result<Response, RequestError> {
+    let message: SaslAuthenticateRequest = request.decode()?;
+    let Request { head, session, .. } = request;
+    let response = SaslAuthenticateResponse::default().with_error_message(None);
+    let response = match step(gateway, &session, &message.auth_bytes).await {
+        Ok(Answer::Message(bytes)) => response.with_auth_bytes(bytes.into()),
+        Ok(Answer::LoggedIn(bytes)) => {
+            let lasts = gateway.options.login.session_max;
+            let lifetime = lasts.map_or(0, |lasts| lasts.as_millis() as i64);
+            response.with_auth_bytes(bytes.into()).with_session_lifetime_ms(lifetime)
+        }
+        Err(fault) => {
+            session.login.fail();
+            response.with_error_code(fault.code()).with_error_message(fault.message_bytes())
+        }
+    };
+    Response::encode(&head, &response)
+}
+
+/// A message of SASL without a request around it. An error closes the connection: there is no word for it.
+pub(crate) async fn bare(
+    gateway: &Gateway,
+    session: &Session,
+    message: &[u8],
+) -> Result<Response, RequestError> {
+    let answer = step(gateway, session, message).await.map_err(|_| RequestError::LoginRefused)?;
+    let (Answer::Message(bytes) | Answer::LoggedIn(bytes)) = answer;
+    let mut frame = BytesMut::with_capacity(4 + bytes.len());
+    frame.put_i32(bytes.len() as i32);
+    frame.put_slice(&bytes);
+    Ok(Response::from_chunks(vec![frame.freeze()]))
+}
+
+async fn step(gateway: &Gateway, session: &Session, message: &[u8]) -> Result<Answer, Fault> {
+    let peer = session.connection.peer().ip();
+    let Some(users) = &gateway.options.users else { return Err(out_of_turn()) };
+    match session.login.next() {
+        Step::Idle => Err(out_of_turn()),
+        Step::Chosen(Mechanism::Plain) => {
+            let principal = plain(gateway, users, session, message).await;
+            let principal = principal.map_err(|_| refused(Mechanism::Plain))?;
+            logged_in(gateway, session, principal, Vec::new())
+        }
+        Step::Chosen(Mechanism::Scram(hash)) => {
+            let challenged = users.challenge(hash, message, peer).await;
+            let (proof, answer) = challenged.map_err(|_| refused(Mechanism::Scram(hash)))?;
+            session.login.challenged(hash, proof);
+            Ok(Answer::Message(answer.into_bytes()))
+        }
+        Step::Challenged(hash, proof) => {
+            let proved = users.proved(*proof, message, peer).await;
+            let (principal, answer) = proved.map_err(|_| refused(Mechanism::Scram(hash)))?;
+            logged_in(gateway, session, principal, answer.into_bytes())
+        }
+    }
+}
+
+async fn plain(
+    gateway: &Gateway,
+    users: &Users,
+    session: &Session,
+    message: &[u8],
+) -> Result<Principal, LoginError> {
+    let peer = session.connection.peer().ip();
+    let nobody = || LoginError::InvalidCredentials { user: String::new() };
+    let credentials = match sasl::plain_as_oneself(message) {
+        Ok(credentials) => credentials,
+        Err(_) => return Err(users.refuse("", peer, nobody()).await),
+    };
+    let token = gateway.options.operator_token.as_deref();
+    if credentials.name == OPERATOR
+        && token.is_some_and(|token| access::is_same(token, &credentials.password))
+    {
+        return Ok(Principal::operator(users));
+    }
+    users.log_in(credentials, peer).await
+}
+
+fn logged_in(
+    gateway: &Gateway,
+    session: &Session,
+    principal: Principal,
+    message: Vec<u8>,
+) -> Result<Answer, Fault> {
+    let name = Arc::clone(principal.name());
+    if !session.login.done(principal, gateway.options.login.session_max) {
+        return Err(Fault::new(
+            ResponseError::SaslAuthenticationFailed,
+            "a session goes on as the user that it began as",
+        ));
+    }
+    session.connection.set_user(&name);
+    Ok(Answer::LoggedIn(message))
+}
+
+/// Kafka's words, which tell nobody which users there are.
+fn refused(mechanism: Mechanism) -> Fault {
+    Fault::new(
+        ResponseError::SaslAuthenticationFailed,
+        format!(
+            "Authentication failed during authentication due to invalid credentials with SASL \
+             mechanism {}",
+            mechanism.name()
+        ),
+    )
+}
+
+fn out_of_turn() -> Fault {
+    Fault::new(ResponseError::IllegalSaslState, "a log-in begins with a SaslHandshake request")
+}

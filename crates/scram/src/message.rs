@@ -1,0 +1,68 @@
+//! Attributes of messages: `a=value`, with commas between.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use thiserror::Error;
+
+/// Of a message; what clients send has a few hundred.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 4 << 10;
+
+/// A message that is none of SCRAM.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("{0}")]
+pub struct Malformed(pub(crate) &'static str);
+
+/// A message as text.
+pub(crate) fn text(message: &[u8]) -> Result<&str, Malformed> {
+    if message.len() > MESSAGE_BYTES_MAX {
+        return Err(Malformed("the message is too long"));
+    }
+    std::str::from_utf8(message).map_err(|_| Malformed("the message is no text"))
+}
+
+/// The value of the attribute that comes next, and what follows.
+pub(crate) fn attribute<'a>(
+    message: &'a str,
+    name: &'static str,
+    missing: &'static str,
+) -> Result<(&'a str, &'a str), Malformed> {
+    let rest = message.strip_prefix(name).ok_or(Malformed(missing))?;
+    Ok(rest.split_once(',').unwrap_or((rest, "")))
+}
+
+/// A name, in which a comma and an equals sign are written otherwise.
+pub(crate) fn decode_name(encoded: &str) -> Result<String, Malformed> {
+    let mut name = String::with_capacity(encoded.len());
+    let mut parts = encoded.split('=');
+    name.push_str(parts.next().unwrap_or_default());
+    for part in parts {
+        let (sign, rest) = match (part.strip_prefix("2C"), part.strip_prefix("3D")) {
+            (Some(rest), _) => (',', rest),
+            (_, Some(rest)) => ('=', rest),
+            _ => return Err(Malformed("the name has an equals sign that begins nothing")),
+        };
+        name.push(sign);
+        name.push_str(rest);
+    }
+    Ok(name)
+}
+
+pub(crate) fn encode_name(name: &str) -> String {
+    name.replace('=', "=3D").replace(',', "=2C")
+}
+
+pub(crate) fn is_nonce(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| matches!(byte, 0x21..=0x7e) && byte != b',')
+}
+
+pub(crate) fn decode_bytes(text: &str, what: &'static str) -> Result<Vec<u8>, Malformed> {
+    STANDARD.decode(text).map_err(|_| Malformed(what))
+}
+
+pub(crate) fn encode_bytes(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+
+pub(crate) fn xor(one: &[u8], other: &[u8]) -> Vec<u8> {
+    one.iter().zip(other).map(|(a, b)| a ^ b).collect()
+}

@@ -1,0 +1,99 @@
+//! `postroad tls`: a certificate to try encryption with.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use jiff::{Timestamp, ToSpan};
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, date_time_ymd};
+use serde::Serialize;
+
+use super::{CommandError, OutputOption};
+
+#[derive(Args, Debug)]
+pub(crate) struct TlsArguments {
+    #[command(subcommand)]
+    command: TlsCommand,
+}
+
+#[derive(Subcommand, Debug)]
+enum TlsCommand {
+    SelfSigned(SelfSigned),
+}
+
+/// Make a certificate that nobody vouches for, and its key
+///
+/// To try encryption with: clients are given the certificate itself as the authority that they believe. The files are
+/// cert.pem and key.pem, and none that is there is replaced.
+#[derive(Args, Debug)]
+struct SelfSigned {
+    /// Name or address that clients connect to; may be given several times
+    #[arg(long = "name", value_name = "HOST", default_values = ["localhost", "127.0.0.1", "::1"])]
+    names: Vec<String>,
+    /// Days that it lasts
+    #[arg(long, value_name = "N", default_value_t = 365, value_parser = clap::value_parser!(u16).range(1..=3650))]
+    days: u16,
+    /// Folder for the files
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+    #[command(flatten)]
+    output: OutputOption,
+}
+
+#[derive(Serialize)]
+struct Made {
+    cert: PathBuf,
+    key: PathBuf,
+    names: Vec<String>,
+    days: u16,
+}
+
+pub(crate) fn run(arguments: TlsArguments) -> Result<(), CommandError> {
+    let TlsCommand::SelfSigned(asked) = arguments.command;
+    let failed = |error: &dyn std::fmt::Display| {
+        CommandError::user(format!("the certificate could not be made: {error}"))
+    };
+    let mut params = CertificateParams::new(asked.names.clone()).map_err(|error| failed(&error))?;
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, "Postroad, self-signed");
+    let day = |days: i64| {
+        let date =
+            Timestamp::now().checked_add((days * 24).hours()).map_err(|error| failed(&error))?;
+        let date = date.to_zoned(jiff::tz::TimeZone::UTC).date();
+        Ok::<_, CommandError>(date_time_ymd(
+            date.year().into(),
+            date.month() as u8,
+            date.day() as u8,
+        ))
+    };
+    // Clocks differ.
+    (params.not_before, params.not_after) = (day(-1)?, day(i64::from(asked.days) + 1)?);
+    let key = KeyPair::generate().map_err(|error| failed(&error))?;
+    let certificate = params.self_signed(&key).map_err(|error| failed(&error))?;
+    let made = Made {
+        cert: asked.dir.join("cert.pem"),
+        key: asked.dir.join("key.pem"),
+        names: asked.names,
+        days: asked.days,
+    };
+    write(&made.key, 0o600, &key.serialize_pem())?;
+    write(&made.cert, 0o644, &certificate.pem())?;
+    asked
+        .output
+        .output
+        .show(&made, |made| format!("made {} and {}\n", made.cert.display(), made.key.display()))?;
+    Ok(())
+}
+
+fn write(path: &Path, mode: u32, text: &str) -> Result<(), CommandError> {
+    let written = || -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    };
+    written().map_err(|error| {
+        CommandError::user(format!("{} cannot be written: {error}", path.display()))
+    })
+}

@@ -1,0 +1,122 @@
+//! The ports that clients connect to, and what they are told of them.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+
+use gateway::{Ports, Tls};
+use nodes::{Endpoint, Endpoints};
+use world::net::{Listener, Net};
+
+use crate::serve::ServeError;
+use crate::settings::Settings;
+
+/// All of them, of which nobody is served yet.
+pub(crate) struct Listeners {
+    kafka: Listener,
+    kafka_tls: Option<Listener>,
+    amqp: Option<Listener>,
+    amqp_tls: Option<Listener>,
+    pub(crate) bound: Bound,
+}
+
+/// Where they are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bound {
+    pub(crate) kafka: SocketAddr,
+    pub(crate) kafka_tls: Option<SocketAddr>,
+    pub(crate) amqp: Option<SocketAddr>,
+    pub(crate) amqp_tls: Option<SocketAddr>,
+}
+
+impl Listeners {
+    pub(crate) async fn bind(net: Net, settings: &Settings) -> Result<Self, ServeError> {
+        let tls = settings.tls.as_ref();
+        let (kafka, kafka_bound) = bind(net, "kafka", settings.kafka).await?;
+        let kafka_tls = bind_if(net, "kafka-tls", tls.and_then(|tls| tls.kafka)).await?;
+        let amqp = bind_if(net, "amqp", settings.amqp).await?;
+        let amqp_tls = bind_if(net, "amqp-tls", tls.and_then(|tls| tls.amqp)).await?;
+        let at = |listener: &Option<(Listener, SocketAddr)>| listener.as_ref().map(|(_, at)| *at);
+        let bound = Bound {
+            kafka: kafka_bound,
+            kafka_tls: at(&kafka_tls),
+            amqp: at(&amqp),
+            amqp_tls: at(&amqp_tls),
+        };
+        let listener = |listener: Option<(Listener, SocketAddr)>| listener.map(|(it, _)| it);
+        Ok(Self {
+            kafka,
+            kafka_tls: listener(kafka_tls),
+            amqp: listener(amqp),
+            amqp_tls: listener(amqp_tls),
+            bound,
+        })
+    }
+
+    /// Kafka's, and AMQP's if it is offered.
+    pub(crate) fn into_ports(self, tls: Option<&Tls>) -> (Ports, Option<Ports>) {
+        let encrypted = |listener: Option<Listener>| listener.zip(tls.cloned());
+        let kafka = Ports { plain: Some(self.kafka), tls: encrypted(self.kafka_tls) };
+        let amqp = Ports { plain: self.amqp, tls: encrypted(self.amqp_tls) };
+        let is_offered = amqp.plain.is_some() || amqp.tls.is_some();
+        (kafka, is_offered.then_some(amqp))
+    }
+}
+
+async fn bind(
+    net: Net,
+    setting: &'static str,
+    address: SocketAddr,
+) -> Result<(Listener, SocketAddr), ServeError> {
+    let refused = |source| ServeError::Listen { address, setting, source };
+    let listener = net.listen(address).await.map_err(refused)?;
+    let bound = listener.local_addr().map_err(ServeError::Runtime)?;
+    Ok((listener, bound))
+}
+
+async fn bind_if(
+    net: Net,
+    setting: &'static str,
+    address: Option<SocketAddr>,
+) -> Result<Option<(Listener, SocketAddr)>, ServeError> {
+    match address {
+        Some(address) => bind(net, setting, address).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+impl Bound {
+    /// Where clients are told to connect.
+    pub(crate) fn endpoints(&self, settings: &Settings) -> Endpoints {
+        let of = |bound: SocketAddr, advertised: Option<&(String, u16)>, setting| match advertised {
+            Some((host, port)) => Endpoint { host: host.clone(), port: *port },
+            None => Endpoint { host: reachable_host(bound, setting), port: bound.port() },
+        };
+        let kafka = of(self.kafka, settings.advertise_kafka.as_ref(), "--advertise-kafka");
+        let advertised = settings.tls.as_ref().and_then(|tls| tls.advertise_kafka.as_ref());
+        let kafka_tls = self.kafka_tls.map(|at| of(at, advertised, "--advertise-kafka-tls"));
+        // Clients of AMQP are told of no other node; operators are.
+        let amqp = self.amqp.map(|at| Endpoint { host: kafka.host.clone(), port: at.port() });
+        Endpoints { kafka, amqp, kafka_tls }
+    }
+
+    /// In a line for people. Kafka's clients are told of the address `advertised`.
+    pub(crate) fn told(&self, advertised: &Endpoint) -> String {
+        let amqp = self.amqp.map_or_else(|| "off".into(), |address| address.to_string());
+        let mut told = format!("kafka {} (advertised {advertised}), amqp {amqp}", self.kafka);
+        for (name, address) in [("kafka-tls", self.kafka_tls), ("amqp-tls", self.amqp_tls)] {
+            if let Some(address) = address {
+                let _ = write!(told, ", {name} {address}");
+            }
+        }
+        told
+    }
+}
+
+/// Nobody can connect to "all addresses": a client on this machine is told loopback.
+fn reachable_host(bound: SocketAddr, setting: &str) -> String {
+    if bound.ip().is_unspecified() {
+        tracing::warn!("listening on all addresses; clients elsewhere need {setting} HOST:PORT");
+        return "127.0.0.1".into();
+    }
+    bound.ip().to_string()
+}

@@ -1,0 +1,221 @@
+//! What `serve` is told of log-ins: who must log in where, and what is refused at start because nobody could be kept out.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use access::SettingsUser;
+use clap::ValueEnum;
+use gateway_kafka::{Admission, LoginOptions};
+use serde::Deserialize;
+
+use crate::listeners::Bound;
+use crate::settings::{SettingsError, invalid};
+use crate::time::parse_duration;
+
+/// Whether clients of Kafka log in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Auth {
+    /// Everywhere, but for ports on loopback of a node without users.
+    #[default]
+    Auto,
+    On,
+    Off,
+}
+
+/// The settings as they were said.
+#[derive(Debug, Default)]
+pub(crate) struct SaidOfSecurity {
+    pub(crate) auth: Option<Auth>,
+    pub(crate) insecure: Option<bool>,
+    pub(crate) admin_user: Option<String>,
+    pub(crate) admin_password_file: Option<PathBuf>,
+    pub(crate) super_users: Option<Vec<String>>,
+    pub(crate) allow_plaintext_auth: Option<bool>,
+    pub(crate) session_max: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct SecuritySettings {
+    pub(crate) auth: Auth,
+    /// Ports beyond loopback may be open to everybody.
+    pub(crate) insecure: bool,
+    pub(crate) admin: Option<SettingsUser>,
+    pub(crate) super_users: Vec<String>,
+    pub(crate) plaintext: bool,
+    pub(crate) session_max: Option<Duration>,
+}
+
+/// Everybody could do everything at this port.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "--{setting} {address} can be reached from other machines, and nobody would have to log in there{why}. Do one of \
+     these:\n  \
+     make a first user who may do everything: --admin-user NAME --admin-password-file FILE\n  \
+     listen on this machine only:             --{setting} 127.0.0.1:{port}\n  \
+     let everybody do everything:             --insecure",
+    port = address.port()
+)]
+pub(crate) struct Unprotected {
+    setting: &'static str,
+    address: SocketAddr,
+    why: &'static str,
+}
+
+impl SecuritySettings {
+    pub(crate) fn of(said: SaidOfSecurity) -> Result<Self, SettingsError> {
+        let session_max = said.session_max.map(|text| {
+            let parsed = parse_duration(&text).ok().filter(|max| *max >= Duration::from_secs(1));
+            let problem = "is not a time of a second at least, such as 1h";
+            parsed.ok_or_else(|| invalid("session-max", &text, problem))
+        });
+        Ok(Self {
+            auth: said.auth.unwrap_or_default(),
+            insecure: said.insecure.unwrap_or(false),
+            admin: admin(said.admin_user, said.admin_password_file)?,
+            super_users: said.super_users.unwrap_or_default(),
+            plaintext: said.allow_plaintext_auth.unwrap_or(false),
+            session_max: session_max.transpose()?,
+        })
+    }
+
+    /// How clients of Kafka log in at these ports. `has_users`: somebody could. What a member of a cluster knows of users
+    /// it may learn only later.
+    pub(crate) fn logins(
+        &self,
+        bound: &Bound,
+        has_users: bool,
+        is_member: bool,
+    ) -> Result<LoginOptions, Unprotected> {
+        let at = |setting, address| self.admission(setting, address, has_users, is_member);
+        Ok(LoginOptions {
+            plain: at("kafka", bound.kafka)?,
+            tls: match bound.kafka_tls {
+                Some(address) => at("kafka-tls", address)?,
+                None => Admission::Required,
+            },
+            plaintext: self.plaintext,
+            session_max: self.session_max,
+        })
+    }
+
+    fn admission(
+        &self,
+        setting: &'static str,
+        address: SocketAddr,
+        has_users: bool,
+        is_member: bool,
+    ) -> Result<Admission, Unprotected> {
+        let may_be_open = self.insecure || address.ip().to_canonical().is_loopback();
+        let unprotected = |why| Unprotected { setting, address, why };
+        match self.auth {
+            Auth::On => Ok(Admission::Required),
+            Auth::Off if may_be_open => Ok(Admission::Open),
+            Auth::Off => Err(unprotected(" with --auth off")),
+            Auth::Auto if may_be_open && is_member => Ok(Admission::OpenWithoutUsers),
+            Auth::Auto if has_users || is_member => Ok(Admission::Required),
+            Auth::Auto if may_be_open => Ok(Admission::Open),
+            Auth::Auto => Err(unprotected(", since there are no users")),
+        }
+    }
+}
+
+fn admin(
+    name: Option<String>,
+    password_file: Option<PathBuf>,
+) -> Result<Option<SettingsUser>, SettingsError> {
+    let (name, path) = match (name, password_file) {
+        (None, None) => return Ok(None),
+        (Some(name), Some(path)) if !name.is_empty() && name != access::OPERATOR => (name, path),
+        (Some(name), Some(_)) => return Err(invalid("admin-user", &name, "is no user's name")),
+        (Some(name), None) => {
+            return Err(invalid(
+                "admin-user",
+                &name,
+                "needs a password: --admin-password-file FILE",
+            ));
+        }
+        (None, Some(path)) => {
+            let problem = "needs to know whose it is: --admin-user NAME";
+            return Err(invalid("admin-password-file", &path.display().to_string(), problem));
+        }
+    };
+    let shown = path.display().to_string();
+    let text = std::fs::read_to_string(&path).map_err(|error| {
+        invalid("admin-password-file", &shown, format!("cannot be read: {error}"))
+    })?;
+    let password = text.lines().next().unwrap_or_default().to_owned();
+    match password.is_empty() {
+        true => Err(invalid("admin-password-file", &shown, "has no password in its first line")),
+        false => Ok(Some(SettingsUser { name, password })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bound(kafka: &str) -> Bound {
+        let kafka = kafka.parse().expect("an address");
+        Bound { kafka, kafka_tls: None, amqp: None, amqp_tls: None }
+    }
+
+    #[test]
+    fn who_must_log_in_follows_from_the_port_and_from_who_there_is() {
+        use Admission::{Open, OpenWithoutUsers, Required};
+        let (here, there) = ("127.0.0.1:9092", "0.0.0.0:9092");
+        for (auth, insecure, address, has_users, is_member, expected) in [
+            (Auth::Auto, false, here, false, false, Some(Open)),
+            (Auth::Auto, false, here, true, false, Some(Required)),
+            (Auth::Auto, false, here, false, true, Some(OpenWithoutUsers)),
+            (Auth::Auto, false, there, false, false, None),
+            (Auth::Auto, false, there, true, false, Some(Required)),
+            (Auth::Auto, false, there, false, true, Some(Required)),
+            (Auth::Auto, true, there, false, false, Some(Open)),
+            (Auth::Auto, true, there, true, false, Some(Required)),
+            (Auth::On, false, here, false, false, Some(Required)),
+            (Auth::On, true, there, false, false, Some(Required)),
+            (Auth::Off, false, here, true, false, Some(Open)),
+            (Auth::Off, false, there, true, false, None),
+            (Auth::Off, true, there, true, true, Some(Open)),
+        ] {
+            let settings = SecuritySettings { auth, insecure, ..SecuritySettings::default() };
+            let logins = settings.logins(&bound(address), has_users, is_member);
+            let found = logins.as_ref().ok().map(|logins| logins.plain);
+            assert_eq!(found, expected, "{auth:?} {insecure} {address} {has_users} {is_member}");
+        }
+    }
+
+    #[test]
+    fn a_port_that_everybody_could_use_is_refused_with_the_ways_out() {
+        let refused = SecuritySettings::default().logins(&bound("[::]:9092"), false, false);
+        let text = refused.expect_err("is refused").to_string();
+        for way in
+            ["--admin-user NAME --admin-password-file FILE", "--kafka 127.0.0.1:9092", "--insecure"]
+        {
+            assert!(text.contains(way), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_admin_has_a_name_and_a_file_with_a_password() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("password");
+        std::fs::write(&path, "se cret\nmore\n").expect("is written");
+        let of = |name: Option<&str>, path: Option<PathBuf>| {
+            let said = SaidOfSecurity {
+                admin_user: name.map(str::to_owned),
+                admin_password_file: path,
+                ..SaidOfSecurity::default()
+            };
+            SecuritySettings::of(said).map(|settings| settings.admin)
+        };
+        let admin = of(Some("root"), Some(path.clone())).expect("valid").expect("is there");
+        assert_eq!((&*admin.name, &*admin.password), ("root", "se cret"));
+        assert!(of(Some("root"), None).is_err() && of(None, Some(path.clone())).is_err());
+        assert!(of(Some(access::OPERATOR), Some(path.clone())).is_err());
+        std::fs::write(&path, "\n").expect("is written");
+        assert!(of(Some("root"), Some(path)).is_err());
+    }
+}

@@ -1,0 +1,100 @@
+//! What settings come to.
+
+use super::*;
+
+fn said(toml: &str) -> Said {
+    toml::from_str(toml).expect("well-formed")
+}
+
+#[test]
+fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
+    let flags = Said { node: Some(7), ..Said::default() };
+    let file = said("node = 3\nkafka = \"127.0.0.1:1234\"\nsegment-bytes = \"64MiB\"");
+    let settings = Settings::from_said(flags.or(file)).expect("valid");
+    assert_eq!(settings.node, 7);
+    assert_eq!(settings.kafka.port(), 1234);
+    assert_eq!(settings.segment_bytes, 64 << 20);
+    assert_eq!(settings.data, PathBuf::from("postroad-data"));
+}
+
+#[test]
+fn listeners_bind_loopback_unless_told_otherwise() {
+    let settings = Settings::from_said(Said::default()).expect("valid");
+    assert!(settings.kafka.ip().is_loopback());
+}
+
+#[test]
+fn amqp_has_its_address_and_its_users_or_is_off() {
+    let settings = Settings::from_said(Said::default()).expect("valid");
+    assert_eq!(settings.amqp.map(|address| address.port()), Some(5672));
+    assert_eq!(settings.amqp_users, []);
+    let toml = "amqp = \"off\"\namqp-user = [\"app:se:cret\", \"other:x\"]";
+    let settings = Settings::from_said(said(toml)).expect("valid");
+    assert_eq!(settings.amqp, None);
+    let known: Vec<_> =
+        settings.amqp_users.iter().map(|user| (&*user.name, &*user.password)).collect();
+    assert_eq!(known, [("app", "se:cret"), ("other", "x")]);
+    let error = Settings::from_said(said("amqp-user = [\"secret\"]")).expect_err("refused");
+    assert!(error.to_string().contains("is not a name and a password"), "{error}");
+}
+
+#[test]
+fn node_configurations_are_named_as_in_kafka_and_checked() {
+    let toml = "kafka-config = [\"log.retention.ms=1000\", \"offsets.retention.minutes = 5\"]";
+    let settings = Settings::from_said(said(toml)).expect("valid");
+    let expected = [("log.retention.ms", "1000"), ("offsets.retention.minutes", "5")]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+    assert_eq!(settings.kafka_configs, expected);
+    for wrong in ["log.retention.ms", "=1", "no.such.config=1", "log.retention.ms=soon"] {
+        let error = Settings::from_said(said(&format!("kafka-config = [\"{wrong}\"]")));
+        let error = error.expect_err("refused").to_string();
+        assert!(error.contains("--kafka-config") && error.contains(wrong), "{error}");
+    }
+}
+
+#[test]
+fn a_key_that_is_not_known_is_refused_by_name() {
+    let error = toml::from_str::<Said>("kafak = \"127.0.0.1:9092\"").expect_err("refused");
+    assert!(error.to_string().contains("kafak"), "{error}");
+}
+
+#[test]
+fn sizes_have_units_and_bad_ones_are_named() {
+    let parsed = |text: &str| bytes("disk-reserve", Some(text.into()), 0).ok();
+    assert_eq!(parsed("17"), Some(17));
+    assert_eq!(parsed("1_024k"), Some(1 << 20));
+    assert_eq!(parsed("2GiB"), Some(2 << 30));
+    for wrong in ["", "x", "1 parsec", "-1", "99999999999999T"] {
+        assert_eq!(parsed(wrong), None, "{wrong}");
+    }
+    let error = bytes("disk-reserve", Some("much".into()), 0).expect_err("refused");
+    assert_eq!(
+        error.to_string(),
+        "--disk-reserve \"much\" is not a size, such as 134217728 or 128MiB"
+    );
+}
+
+#[test]
+fn in_a_file_a_size_may_be_a_number() {
+    let settings = Settings::from_said(said("segment-bytes = 67108864")).expect("valid");
+    assert_eq!(settings.segment_bytes, 64 << 20);
+    let error = toml::from_str::<Said>("disk-reserve = true").expect_err("refused");
+    assert!(error.to_string().contains("a size is a number of bytes"), "{error}");
+}
+
+#[test]
+fn nothing_can_be_done_with_none_of_it() {
+    for none in ["threads = 0", "max-connections = 0", "default-partitions = 0"] {
+        let error = Settings::from_said(said(none)).expect_err("refused").to_string();
+        assert!(error.ends_with("must be at least 1"), "{error}");
+    }
+}
+
+#[test]
+fn an_advertised_address_may_be_a_name_or_ipv6() {
+    assert_eq!(host_port("a", "broker:9092").ok(), Some(("broker".into(), 9092)));
+    assert_eq!(host_port("a", "[::1]:9092").ok(), Some(("::1".into(), 9092)));
+    for wrong in ["broker", ":9092", "broker:x", "broker:70000"] {
+        assert!(host_port("a", wrong).is_err(), "{wrong}");
+    }
+}

@@ -1,0 +1,152 @@
+//! What `serve` is told of encryption.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use gateway::tls::ClientCertificates;
+use serde::Deserialize;
+
+use crate::settings::{SettingsError, host_port, invalid, listen};
+
+/// Whether clients show certificates.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ClientAuth {
+    None,
+    Optional,
+    Required,
+}
+
+/// The settings as they were said.
+#[derive(Debug, Default)]
+pub(crate) struct SaidOfTls {
+    pub(crate) kafka: Option<String>,
+    pub(crate) advertise_kafka: Option<String>,
+    pub(crate) amqp: Option<String>,
+    pub(crate) cert: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
+    pub(crate) client_ca: Option<PathBuf>,
+    pub(crate) client_auth: Option<ClientAuth>,
+}
+
+/// Which ports encrypt, and with what.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct TlsSettings {
+    pub(crate) kafka: Option<SocketAddr>,
+    /// `None`: what is listened on.
+    pub(crate) advertise_kafka: Option<(String, u16)>,
+    pub(crate) amqp: Option<SocketAddr>,
+    pub(crate) files: TlsPaths,
+    pub(crate) clients: ClientCertificates,
+}
+
+/// Files in PEM.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct TlsPaths {
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
+    pub(crate) client_ca: Option<PathBuf>,
+}
+
+impl TlsSettings {
+    /// `None`: no port encrypts.
+    pub(crate) fn of(said: SaidOfTls) -> Result<Option<Self>, SettingsError> {
+        let port = |setting, said: Option<String>| {
+            said.map(|address| listen(setting, &address)).transpose()
+        };
+        let (kafka, amqp) = (port("kafka-tls", said.kafka)?, port("amqp-tls", said.amqp)?);
+        if let (Some(address), None) = (&said.advertise_kafka, kafka) {
+            let problem = "is of no use without --kafka-tls";
+            return Err(invalid("advertise-kafka-tls", address, problem));
+        }
+        let advertise_kafka = said
+            .advertise_kafka
+            .map(|address| host_port("advertise-kafka-tls", &address))
+            .transpose()?;
+        let Some(port) = kafka.or(amqp) else {
+            let files =
+                [("tls-cert", said.cert), ("tls-key", said.key), ("tls-client-ca", said.client_ca)];
+            let said = files.into_iter().find_map(|(setting, path)| Some((setting, path?)));
+            return match said {
+                None => Ok(None),
+                Some((setting, path)) => {
+                    let problem = "is of no use without --kafka-tls or --amqp-tls";
+                    Err(invalid(setting, &path.display().to_string(), problem))
+                }
+            };
+        };
+        let (Some(cert), Some(key)) = (said.cert, said.key) else {
+            let setting = if kafka.is_some() { "kafka-tls" } else { "amqp-tls" };
+            let problem = "needs a certificate and its key: --tls-cert and --tls-key \
+                           ('postroad tls self-signed' makes a pair to try it with)";
+            return Err(invalid(setting, &port.to_string(), problem));
+        };
+        let clients = match (said.client_auth, &said.client_ca) {
+            (None | Some(ClientAuth::None), None) => ClientCertificates::None,
+            (Some(ClientAuth::None), Some(path)) => {
+                let problem = "is of no use with --tls-client-auth none";
+                return Err(invalid("tls-client-ca", &path.display().to_string(), problem));
+            }
+            (Some(ClientAuth::Optional), Some(_)) => ClientCertificates::Optional,
+            (Some(ClientAuth::Required) | None, Some(_)) => ClientCertificates::Required,
+            (Some(_), None) => {
+                let problem = "needs to know who signs clients' certificates: --tls-client-ca FILE";
+                return Err(invalid("tls-client-auth", "optional or required", problem));
+            }
+        };
+        let files = TlsPaths { cert, key, client_ca: said.client_ca };
+        Ok(Some(Self { kafka, advertise_kafka, amqp, files, clients }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said() -> SaidOfTls {
+        SaidOfTls {
+            kafka: Some("127.0.0.1:9093".into()),
+            cert: Some("cert.pem".into()),
+            key: Some("key.pem".into()),
+            ..SaidOfTls::default()
+        }
+    }
+
+    fn refused(said: SaidOfTls) -> String {
+        TlsSettings::of(said).expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn no_port_encrypts_unless_it_is_said() {
+        assert_eq!(TlsSettings::of(SaidOfTls::default()).expect("valid"), None);
+        let settings = TlsSettings::of(said()).expect("valid").expect("encrypts");
+        assert_eq!(settings.kafka.map(|address| address.port()), Some(9093));
+        assert_eq!((settings.amqp, settings.clients), (None, ClientCertificates::None));
+    }
+
+    #[test]
+    fn what_belongs_together_is_said_together() {
+        let error = refused(SaidOfTls { key: None, ..said() });
+        assert!(error.contains("--kafka-tls") && error.contains("--tls-key"), "{error}");
+        let error = refused(SaidOfTls { kafka: None, ..said() });
+        assert!(error.contains("--tls-cert") && error.contains("--amqp-tls"), "{error}");
+        let error = refused(SaidOfTls { client_auth: Some(ClientAuth::Required), ..said() });
+        assert!(error.contains("--tls-client-ca"), "{error}");
+        let advertise_kafka = Some("broker:9093".into());
+        let error = refused(SaidOfTls { advertise_kafka, ..SaidOfTls::default() });
+        assert!(error.contains("--advertise-kafka-tls"), "{error}");
+    }
+
+    #[test]
+    fn who_names_an_authority_of_clients_wants_their_certificates() {
+        let client_ca = || Some("ca.pem".into());
+        let of = |client_auth| {
+            let settings =
+                TlsSettings::of(SaidOfTls { client_ca: client_ca(), client_auth, ..said() });
+            settings.expect("valid").expect("encrypts").clients
+        };
+        assert_eq!(of(None), ClientCertificates::Required);
+        assert_eq!(of(Some(ClientAuth::Optional)), ClientCertificates::Optional);
+    }
+}

@@ -1,0 +1,399 @@
+"""Stock clients against a server that encrypts and asks for log-ins.
+
+confluent-kafka (librdkafka) by each mechanism, pika over TLS, and kcat if it is installed. Whoever is refused must
+be refused by its own library's error for that, and soon.
+"""
+
+import os
+import shutil
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import uuid
+
+import pika
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
+
+POSTROAD = os.environ["POSTROAD"]
+SOON_S = 20
+SESSION_S = 3
+MECHANISMS = ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"]
+
+SCENARIOS = []
+
+
+def scenario(function):
+    SCENARIOS.append((function.__name__.replace("_", "-"), function))
+    return function
+
+
+class Server:
+    """With an admin `root`, and a user `app` whose passwords are their names backwards."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.run("tls", "self-signed", "--dir", folder)
+        with open(f"{folder}/password", "w") as file:
+            file.write("toor\n")
+        self.cert = f"{folder}/cert.pem"
+        environment = dict(os.environ, POSTROAD_KAFKA_CONFIG="group.initial.rebalance.delay.ms=0")
+        any_port = "127.0.0.1:0"
+        self.process = subprocess.Popen(
+            [POSTROAD, "serve", "--data", f"{folder}/data", "--kafka", any_port, "--amqp", any_port,
+             "--kafka-tls", any_port, "--amqp-tls", any_port, "--session-max", f"{SESSION_S}s",
+             "--tls-cert", self.cert, "--tls-key", f"{folder}/key.pem",
+             "--admin-user", "root", "--admin-password-file", f"{folder}/password"],
+            stdout=subprocess.PIPE, stderr=open(f"{folder}/log", "w"), env=environment, text=True,
+        )
+        line = self.process.stdout.readline()
+        self.kafka = line.split("kafka ")[1].split()[0]
+        self.kafka_tls = line.split("kafka-tls ")[1].split(",")[0]
+        self.amqp = line.split(", amqp ")[1].split(",")[0]
+        self.amqp_tls = line.split("amqp-tls ")[1].split(",")[0]
+        assert self.process.stdout.readline() == "ready\n"
+        # On this machine the token of the data directory is a log-in.
+        self.run("user", "add", "app", "ppa")
+        self.run("user", "allow", "app", ".*", ".*", ".*")
+
+    def run(self, *words):
+        environment = dict(os.environ, POSTROAD_DATA=f"{self.folder}/data")
+        if hasattr(self, "kafka"):
+            environment["POSTROAD_BOOTSTRAP"] = self.kafka
+        subprocess.run([POSTROAD, *words], check=True, env=environment, stdout=subprocess.DEVNULL)
+
+    def stop(self):
+        self.process.terminate()
+        assert self.process.wait(30) == 0
+
+    def client(self, mechanism="SCRAM-SHA-512", user="app", password="ppa", tls=True, **more):
+        return {
+            "bootstrap.servers": self.kafka_tls if tls else self.kafka,
+            "security.protocol": "SASL_SSL" if tls else "SASL_PLAINTEXT",
+            "ssl.ca.location": self.cert,
+            "sasl.mechanism": mechanism,
+            "sasl.username": user,
+            "sasl.password": password,
+            "log_level": 0,
+            **{name.replace("_", "."): value for name, value in more.items()},
+        }
+
+
+def create_topic(config, topic):
+    # A client that nobody holds ends at once.
+    admin = AdminClient(config)
+    admin.create_topics([NewTopic(topic, 1)])[topic].result(SOON_S)
+
+
+def produce_and_consume(config, records=100):
+    topic = f"t-{uuid.uuid4()}"
+    create_topic(config, topic)
+    values = [os.urandom(1000) for _ in range(records)]
+    producer = Producer(config)
+    failed = []
+    for value in values:
+        producer.produce(topic, value, on_delivery=lambda error, _: error and failed.append(error))
+    assert producer.flush(SOON_S) == 0 and not failed, failed
+    consumer = Consumer({**config, "group.id": f"g-{uuid.uuid4()}", "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    found, until = [], time.monotonic() + SOON_S
+    while len(found) < records:
+        assert time.monotonic() < until, f"{len(found)} of {records}"
+        message = consumer.poll(1)
+        if message is not None:
+            assert message.error() is None, message.error()
+            found.append(message.value())
+    consumer.close()
+    assert found == values
+
+
+def error_of(config):
+    """What a client is told that asks for the list of topics."""
+    errors = []
+    client = AdminClient({**config, "error_cb": errors.append})
+    try:
+        client.list_topics(timeout=5)
+    except KafkaException as error:
+        errors.append(error.args[0])
+    else:
+        raise AssertionError("it was let in")
+    client.poll(1)
+    return errors
+
+
+@scenario
+def each_mechanism_over_tls(server):
+    for mechanism in MECHANISMS:
+        produce_and_consume(server.client(mechanism))
+
+
+@scenario
+def each_mechanism_on_this_machine_without_tls(server):
+    for mechanism in MECHANISMS:
+        produce_and_consume(server.client(mechanism, tls=False), records=5)
+
+
+@scenario
+def large_records_over_tls(server):
+    config = {**server.client(), "compression.type": "none"}
+    topic = f"t-{uuid.uuid4()}"
+    create_topic(config, topic)
+    values = [os.urandom(900_000) for _ in range(20)]
+    producer = Producer(config)
+    for value in values:
+        producer.produce(topic, value)
+    assert producer.flush(SOON_S) == 0
+    consumer = Consumer({**config, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    found, until = [], time.monotonic() + SOON_S
+    while len(found) < len(values) and time.monotonic() < until:
+        message = consumer.poll(1)
+        if message is not None and message.error() is None:
+            found.append(message.value())
+    consumer.close()
+    assert found == values
+
+
+@scenario
+def a_wrong_password_and_an_unknown_user_are_refused_alike(server):
+    for mechanism in MECHANISMS:
+        told = set()
+        for user, password in [("app", "wrong"), ("nobody", "ppa")]:
+            errors = error_of(server.client(mechanism, user=user, password=password))
+            refused = [error for error in errors if error.code() == KafkaError._AUTHENTICATION]
+            assert refused, errors
+            told.add(refused[0].str().split("failed:")[-1].split("(after")[0])
+        assert len(told) == 1 and "invalid credentials" in told.pop(), told
+
+
+@scenario
+def nobody_is_let_in_without_a_log_in(server):
+    for protocol, address in [("SSL", server.kafka_tls), ("PLAINTEXT", server.kafka)]:
+        error_of({"bootstrap.servers": address, "security.protocol": protocol,
+                  "ssl.ca.location": server.cert, "log_level": 0})
+
+
+@scenario
+def a_server_with_another_certificate_is_not_believed(server):
+    with tempfile.TemporaryDirectory() as folder:
+        server.run("tls", "self-signed", "--dir", folder)
+        errors = error_of({**server.client(), "ssl.ca.location": f"{folder}/cert.pem"})
+        assert any(error.code() == KafkaError._SSL for error in errors), errors
+
+
+@scenario
+def clients_are_told_of_the_port_that_they_asked(server):
+    for tls, address in [(True, server.kafka_tls), (False, server.kafka)]:
+        admin = AdminClient(server.client(tls=tls))
+        brokers = admin.list_topics(timeout=SOON_S).brokers
+        assert [f"{it.host}:{it.port}" for it in brokers.values()] == [address], brokers
+
+
+@scenario
+def a_client_logs_in_anew_before_its_session_ends(server):
+    config = server.client("SCRAM-SHA-256")
+    topic = f"t-{uuid.uuid4()}"
+    create_topic(config, topic)
+    errors = []
+    producer = Producer({**config, "error_cb": errors.append, "acks": "all"})
+    until = time.monotonic() + 3 * SESSION_S
+    while time.monotonic() < until:
+        producer.produce(topic, b"x", on_delivery=lambda error, _: error and errors.append(error))
+        producer.poll(0.1)
+    assert producer.flush(SOON_S) == 0 and not errors, errors
+
+
+@scenario
+def scram_credentials_are_made_listed_used_and_deleted(server):
+    admin = AdminClient(server.client(user="root", password="toor"))
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 8192)
+    made = admin.alter_user_scram_credentials(
+        [UserScramCredentialUpsertion("tool", info, b"loot", os.urandom(16))])
+    made["tool"].result(SOON_S)
+    found = admin.describe_user_scram_credentials(["tool"])["tool"].result(SOON_S)
+    told = [(it.mechanism, it.iterations) for it in found.scram_credential_infos]
+    assert told == [(ScramMechanism.SCRAM_SHA_256, 8192)], told
+    server.run("user", "allow", "tool", ".*", ".*", ".*")
+    for mechanism in ["SCRAM-SHA-256", "PLAIN"]:
+        produce_and_consume(server.client(mechanism, user="tool", password="loot"), records=1)
+    error_of(server.client("SCRAM-SHA-512", user="tool", password="loot"))
+    deletion = UserScramCredentialDeletion("tool", ScramMechanism.SCRAM_SHA_256)
+    admin.alter_user_scram_credentials([deletion])["tool"].result(SOON_S)
+    error_of(server.client("SCRAM-SHA-256", user="tool", password="loot"))
+    # Somebody who may not look after users is told so.
+    other = AdminClient(server.client())
+    try:
+        other.alter_user_scram_credentials([deletion])["tool"].result(SOON_S)
+    except KafkaException as error:
+        assert error.args[0].code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED, error
+    else:
+        raise AssertionError("it was done")
+
+
+@scenario
+def without_a_right_nothing_is_done_and_with_it_all_is(server):
+    server.run("user", "add", "poor", "roop")
+    config = server.client(user="poor", password="roop")
+    topic = f"t-{uuid.uuid4()}"
+    create_topic(server.client(), topic)
+    told = []
+    producer = Producer(config)
+    producer.produce(topic, b"x", on_delivery=lambda error, _: told.append(error))
+    assert producer.flush(SOON_S) == 0
+    assert [error.code() for error in told] == [KafkaError.TOPIC_AUTHORIZATION_FAILED], told
+    consumer = Consumer({**config, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    until, refused = time.monotonic() + SOON_S, set()
+    while not refused and time.monotonic() < until:
+        message = consumer.poll(1)
+        if message is not None and message.error() is not None:
+            refused.add(message.error().code())
+    consumer.close()
+    assert refused <= {KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED}
+    assert refused, "nothing was said"
+
+    admin = AdminClient(server.client(user="root", password="toor"))
+    rules = [
+        AclBinding(kind, topic, ResourcePatternType.LITERAL, "User:poor", "*", action,
+                   AclPermissionType.ALLOW)
+        for kind, action in [(ResourceType.TOPIC, AclOperation.WRITE),
+                             (ResourceType.TOPIC, AclOperation.READ),
+                             (ResourceType.GROUP, AclOperation.READ)]
+    ]
+    for made in admin.create_acls(rules).values():
+        made.result(SOON_S)
+    mine = AclBindingFilter(ResourceType.ANY, None, ResourcePatternType.ANY, "User:poor", None,
+                            AclOperation.ANY, AclPermissionType.ANY)
+    assert sorted(admin.describe_acls(mine).result(SOON_S)) == sorted(rules)
+    told.clear()
+    # librdkafka remembers for a while that a topic was refused.
+    producer = Producer(config)
+    producer.produce(topic, b"y", on_delivery=lambda error, _: told.append(error))
+    assert producer.flush(SOON_S) == 0 and told == [None], told
+    consumer = Consumer({**config, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    until, found = time.monotonic() + SOON_S, []
+    while not found and time.monotonic() < until:
+        message = consumer.poll(1)
+        if message is not None and message.error() is None:
+            found.append(message.value())
+    consumer.close()
+    assert found == [b"y"], found
+    seer = AdminClient(config)
+    assert list(seer.list_topics(timeout=SOON_S).topics) == [topic]
+    removed = admin.delete_acls([mine])[mine].result(SOON_S)
+    assert sorted(removed) == sorted(rules)
+    told.clear()
+    producer = Producer(config)
+    producer.produce(topic, b"z", on_delivery=lambda error, _: told.append(error))
+    assert producer.flush(SOON_S) == 0
+    assert [error.code() for error in told] == [KafkaError.TOPIC_AUTHORIZATION_FAILED], told
+
+
+def pika_parameters(server, user="app", password="ppa", tls=True):
+    host, port = (server.amqp_tls if tls else server.amqp).split(":")
+    options = None
+    if tls:
+        options = pika.SSLOptions(ssl.create_default_context(cafile=server.cert), host)
+    credentials = pika.PlainCredentials(user, password)
+    return pika.ConnectionParameters(host, int(port), "/", credentials, ssl_options=options)
+
+
+@scenario
+def pika_over_tls(server):
+    connection = pika.BlockingConnection(pika_parameters(server))
+    channel = connection.channel()
+    channel.confirm_delivery()
+    queue = f"q-{uuid.uuid4()}"
+    channel.queue_declare(queue, durable=True)
+    bodies = [os.urandom(size) for size in [0, 1, 1000, 5_000_000, 17]]
+    for body in bodies:
+        channel.basic_publish("", queue, body)
+    # The same records, by the other protocol.
+    consumer = Consumer({**server.client(), "group.id": queue, "auto.offset.reset": "earliest"})
+    consumer.subscribe([queue])
+    until, seen = time.monotonic() + SOON_S, 0
+    while seen < len(bodies) and time.monotonic() < until:
+        message = consumer.poll(1)
+        seen += message is not None and message.error() is None
+    consumer.close()
+    assert seen == len(bodies), seen
+    found = []
+    for method, _, body in channel.consume(queue, inactivity_timeout=SOON_S):
+        assert method is not None, f"{len(found)} of {len(bodies)}"
+        channel.basic_ack(method.delivery_tag)
+        found.append(body)
+        if len(found) == len(bodies):
+            break
+    assert found == bodies
+    connection.close()
+
+
+@scenario
+def pika_with_a_wrong_password_is_refused(server):
+    for user, password in [("app", "wrong"), ("nobody", "ppa"), ("guest", "guest")]:
+        try:
+            pika.BlockingConnection(pika_parameters(server, user, password))
+        except pika.exceptions.ProbableAuthenticationError:
+            continue
+        raise AssertionError(f"{user} was let in")
+
+
+@scenario
+def kcat_if_it_is_installed(server):
+    kcat = shutil.which("kcat") or shutil.which("kafkacat")
+    if kcat is None:
+        return
+    for mechanism in MECHANISMS:
+        topic = f"t-{uuid.uuid4()}"
+        config = server.client(mechanism)
+        words = [kcat, *(word for name, value in config.items() if name != "log_level"
+                         for word in ("-X", f"{name}={value}"))]
+        create_topic(config, topic)
+        subprocess.run([*words, "-P", "-t", topic], input=b"one\ntwo\n", check=True, timeout=SOON_S)
+        consumed = subprocess.run([*words, "-C", "-t", topic, "-e", "-o", "beginning"], check=True,
+                                  timeout=SOON_S, capture_output=True)
+        assert consumed.stdout == b"one\ntwo\n", consumed
+
+
+def main(parts):
+    passed = failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(folder)
+        for name, function in SCENARIOS:
+            if parts and not any(part in name for part in parts):
+                continue
+            begun = time.monotonic()
+            try:
+                function(server)
+                print(f"ok {name} {time.monotonic() - begun:.1f}", flush=True)
+                passed += 1
+            except Exception as error:  # whatever a client raises is the scenario's failure
+                place = traceback.extract_tb(error.__traceback__)[-1]
+                reason = str(error).replace("\n", " ") or type(error).__name__
+                print(f"FAIL {name} {reason} ({os.path.basename(place.filename)}:{place.lineno})", flush=True)
+                failed += 1
+        server.stop()
+        if failed:
+            sys.stderr.write(open(f"{folder}/log").read()[-4000:])
+    print(f"{passed} passed, {failed} failed")
+    sys.exit(failed > 0)
+
+
+main(sys.argv[1:])
