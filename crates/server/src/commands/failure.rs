@@ -88,12 +88,12 @@ fn remedy(code: ResponseError) -> Option<&'static str> {
     match code {
         UnknownTopicOrPartition => Some("there is no such topic; 'postroad topic list' names them"),
         GroupIdNotFound => Some("there is no such group; 'postroad group list' names them"),
-        TopicAuthorizationFailed => Some(
-            "this user may not do that to the topic; 'postroad access explain' says why",
-        ),
-        GroupAuthorizationFailed => Some(
-            "this user may not do that to the group; 'postroad access explain' says why",
-        ),
+        TopicAuthorizationFailed => {
+            Some("this user may not do that to the topic; 'postroad access explain' says why")
+        }
+        GroupAuthorizationFailed => {
+            Some("this user may not do that to the group; 'postroad access explain' says why")
+        }
         NonEmptyGroup => Some("the group has members; stop its consumers first"),
         MessageTooLarge | RecordListTooLarge => {
             Some("it is larger than the topic takes; raise its max.message.bytes")
