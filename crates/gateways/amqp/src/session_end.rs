@@ -54,6 +54,8 @@ impl SessionEnd {
     /// Connections come and go; what a client did wrong is worth a warning.
     pub(crate) fn is_ordinary(&self) -> bool {
         match self {
+            // Refused log-ins are logged where they are counted, once a minute for each name.
+            Self::LoginRefused { .. } => true,
             Self::Closed | Self::ClosedAbruptly | Self::ClosedByOperator | Self::Drained => true,
             Self::Read(error) | Self::Write(error) => matches!(
                 error.kind(),
