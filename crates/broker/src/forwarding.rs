@@ -156,6 +156,7 @@ impl Line {
                 return forwarded.refuse(&Unavailable::NotLeader);
             }
             tokio::select! {
+                biased;
                 changed = role.changed() => if changed.is_err() {
                     return forwarded.refuse(&Unavailable::Stopping);
                 },

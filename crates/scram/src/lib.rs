@@ -3,7 +3,7 @@
 //!
 //! Both sides are here, apart from sockets, clocks and entropy: messages go in and come out, and whoever carries
 //! them gives the random parts. It is our own because what there is on crates.io panics on short input, tells which users
-//! exist, or refuses clients that are in use (docs/adr/0012-one-store-of-users-and-one-authorizer.md).
+//! exist, or refuses clients that are in use (docs/adr/0013-one-store-of-users-and-one-authorizer.md).
 //!
 //! * [`verifier`]: what is kept of a password
 //! * [`server`], [`client`]: the two sides

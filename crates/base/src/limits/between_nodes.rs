@@ -1,0 +1,83 @@
+//! Connections between nodes, and the relays of lease sessions on them.
+
+use std::time::Duration;
+
+use super::{
+    APPEND_BYTES_IN_FLIGHT_MAX, APPEND_MESSAGE_BYTES_MAX, APPENDS_IN_FLIGHT_MAX,
+    GROUP_MESSAGE_BYTES_MAX,
+};
+
+// --------------------------------------------------------------------------------------- links
+
+/// The longest message of a node to another one on the control lane: votes, gossip.
+pub const LINK_CONTROL_BYTES_MAX: usize = 256 << 10;
+/// The longest on the other lanes: the longest append of a group must fit, or its follower would never have it.
+pub const LINK_MESSAGE_BYTES_MAX: usize =
+    APPEND_MESSAGE_BYTES_MAX + GROUP_MESSAGE_BYTES_MAX + LINK_AROUND_BYTES_MAX;
+/// What a link puts around a message.
+pub const LINK_AROUND_BYTES_MAX: usize = 64;
+/// The longest before the peer has shown who it is.
+pub const LINK_HANDSHAKE_BYTES_MAX: usize = 2 << 10;
+/// What a node tells all others each second.
+pub const LINK_GOSSIP_BYTES_MAX: usize = 64 << 10;
+/// Appends of a stream (a shard, to a follower) that are not answered, and their bytes; a larger one goes
+/// alone. As many as the group has on their way.
+pub const LINK_APPENDS_MAX: usize = APPENDS_IN_FLIGHT_MAX;
+pub const LINK_APPENDS_BYTES_MAX: usize = APPEND_BYTES_IN_FLIGHT_MAX;
+/// Requests of a connection that are not answered, by lane, and their bytes.
+pub const LINK_CONTROL_REQUESTS_MAX: usize = 512;
+pub const LINK_REQUESTS_MAX: usize = 1_024;
+pub const LINK_BULK_REQUESTS_MAX: usize = 16;
+pub const LINK_REQUESTS_BYTES_MAX: usize = 16 << 20;
+/// Bytes of replies that a connection holds and has not given to its socket; a larger one goes alone.
+pub const LINK_REPLIES_BYTES_MAX: usize = 8 << 20;
+/// Connections of peers that a node serves: 64 nodes with four lanes, and as many again that are about to
+/// be replaced.
+pub const LINK_SESSIONS_MAX: usize = 512;
+/// How long connecting may take, and the handshake after it.
+pub const LINK_CONNECTS_WITHIN: Duration = Duration::from_secs(1);
+pub const LINK_HANDSHAKE_WITHIN: Duration = Duration::from_millis(1_600);
+/// A connection says something at least so often, and is closed when it has heard nothing for so long:
+/// twice the longest election timeout.
+pub const LINK_PING_EVERY: Duration = Duration::from_millis(400);
+pub const LINK_SILENT_AFTER: Duration = Duration::from_millis(1_600);
+/// For how long appends of a stream may make no progress while the link is alive, as they do when the
+/// follower's disk hangs; and for how long a peer may take nothing of what is sent to it.
+pub const LINK_PROGRESS_WITHIN: Duration = Duration::from_secs(30);
+/// How often gossip is told again that has not changed.
+pub const LINK_GOSSIP_EVERY: Duration = Duration::from_secs(1);
+/// Pauses between attempts to connect grow from the first to the second of these.
+pub const LINK_RETRY_MIN: Duration = Duration::from_millis(50);
+pub const LINK_RETRY_MAX: Duration = Duration::from_secs(1);
+/// The pause after the peer refused this node: only an operator changes that.
+pub const LINK_REFUSED_RETRY: Duration = Duration::from_secs(2);
+/// A connection closed by the peer is not answered for so long when this node connects again: a sign that
+/// the process is gone.
+pub const LINK_UNANSWERED_AFTER: Duration = Duration::from_millis(150);
+/// How long a link may take to say its last words when the node stops.
+pub const LINK_CLOSES_WITHIN: Duration = Duration::from_secs(1);
+
+// ---------------------------------------------------------------------------------- relays of leases
+
+/// A batch of what a node says to the leader of a shard, or hears from it, holds about so much, unless one thing is
+/// larger; and not more things than this.
+pub const RELAY_BATCH_BYTES: usize = 1 << 20;
+pub const RELAY_BATCH_ITEMS_MAX: usize = 4_096;
+/// What a batch says apart from records: the settles of a large transaction must fit.
+pub const RELAY_HEAD_BYTES_MAX: usize = 16 << 20;
+/// Batches that are not acknowledged, in each direction.
+pub const RELAY_BATCHES_IN_FLIGHT: usize = 2;
+/// The leader acknowledges no more while what it has not answered is larger: about 256 bytes each, and what is to be
+/// appended.
+pub const RELAY_UNANSWERED_BYTES_MAX: usize = 32 << 20;
+/// What one take through a relay is given at most, but for a first record that is larger.
+pub const RELAY_TAKE_BYTES_MAX: u64 = 8 << 20;
+/// Sessions of one node that the leader of a shard has open, as many as it has channels.
+pub const RELAY_SESSIONS_MAX: usize = 1_000_000;
+/// Who has nothing to tell says so this often; a relay that is not asked for so long is over.
+pub const RELAY_SIGN_EVERY: Duration = Duration::from_secs(2);
+pub const RELAY_SILENT_AFTER: Duration = Duration::from_secs(5);
+/// A relay that nobody uses is given up after this.
+pub const RELAY_IDLE_MAX: Duration = Duration::from_secs(10);
+/// The pause between two attempts to begin.
+pub const RELAY_RETRY_EVERY: Duration = Duration::from_millis(50);
