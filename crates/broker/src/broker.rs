@@ -18,7 +18,6 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use world::{Clock, Entropy, Workers, World};
 
-use crate::append::{self, AppendBatch, AppendReply, Appends};
 use crate::barrier::Barriers;
 use crate::budget::{Budget, Permit};
 use crate::cpu::CpuPool;

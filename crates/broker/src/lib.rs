@@ -4,7 +4,7 @@
 //! * [`broker`]: the handle, and how a node opens
 //! * [`catalog`]: which topics, groups and documents there are, and changing them
 //! * [`shard_client`]: questions and changes about partitions, progress and committed offsets
-//! * [`append`]: what a producer hands in and gets back; `request`: what is asked of the log
+//! * [`append`]: what a producer hands in and gets back; `appending`: handing it in; `request`: what is asked of the log
 //! * `sequencer`: gives batches their offsets and makes one proposal of all that waits
 //! * `local_shard`: a shard as this node has it; `layout`: where its files are
 //! * `peers`: how shards reach one another; `outgoing`, `pusher`: what one sends to another
@@ -27,6 +27,7 @@
 
 mod adoption;
 pub mod append;
+mod appending;
 mod barrier;
 pub mod broker;
 pub mod budget;
