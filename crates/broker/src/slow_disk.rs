@@ -113,7 +113,9 @@ pub(crate) async fn run(node: Arc<Node>, health: Arc<DiskHealth>, shards: Vec<We
                 let role = *role.borrow();
                 shard.consensus.set_may_stand(stall.may_stand(health.is_well(now), role, now));
             }
-            let progress = shard.consensus.progress();
+            // Looked at only where it matters: this comes round twenty times a second.
+            let is_slow = busy_for >= Some(DISK_SLOW_AFTER);
+            let progress = is_slow.then(|| shard.consensus.progress()).flatten();
             let candidates = stall.look(busy_for, progress.as_ref());
             let to = candidates.into_iter().find(|to| connected_for(&node, *to).is_some());
             let Some(to) = to.filter(|_| stall.not_before.is_none_or(|at| at <= now)) else {
