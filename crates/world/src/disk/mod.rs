@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 mod real;
 mod simulated;
+mod uncached;
 
 pub use real::RealDisk;
 pub use simulated::SimulatedDisk;
@@ -22,6 +23,11 @@ pub trait Disk: Send + Sync + Debug + 'static {
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
     /// Opens for reading and writing. With `create`, the file must not exist yet.
     fn open(&self, path: &Path, create: bool) -> io::Result<Arc<dyn DiskFile>>;
+    /// To read what the disk holds, past what the kernel remembers of it and without changing what that is. As
+    /// [`Disk::open`] where the file system knows no such thing.
+    fn open_uncached(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        self.open(path, false)
+    }
     /// Replaces `to` if it is there.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     fn remove(&self, path: &Path) -> io::Result<()>;

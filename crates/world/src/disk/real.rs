@@ -12,6 +12,7 @@ use std::sync::Arc;
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
+use super::uncached::Uncached;
 use super::{Disk, DiskFile, Space};
 
 /// What Linux takes in one `pwritev` (`UIO_MAXIOV`).
@@ -21,7 +22,7 @@ const SLICES_PER_WRITE_MAX: usize = 1024;
 pub struct RealDisk;
 
 #[derive(Debug)]
-struct RealFile(File);
+pub(super) struct RealFile(pub(super) File);
 
 impl Disk for RealDisk {
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
@@ -52,6 +53,10 @@ impl Disk for RealDisk {
     fn open(&self, path: &Path, create: bool) -> io::Result<Arc<dyn DiskFile>> {
         let file = File::options().read(true).write(true).create_new(create).open(path)?;
         Ok(Arc::new(RealFile(file)))
+    }
+
+    fn open_uncached(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Uncached::open(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

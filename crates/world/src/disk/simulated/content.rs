@@ -1,5 +1,7 @@
 //! The bytes of a file, and which of them a power loss reverts.
 
+use std::collections::BTreeMap;
+
 use base::HashMap;
 use base::collections::Entry;
 
@@ -18,6 +20,8 @@ pub(super) struct Content {
     undo: HashMap<u64, [u8; SECTOR]>,
     /// The same for sectors whose sync failed: no later sync saves them, unless they are written again.
     lost: HashMap<u64, [u8; SECTOR]>,
+    /// Bytes that changed at rest, and whether something was written over them since the last sync.
+    corrupted: BTreeMap<u64, bool>,
 }
 
 impl Content {
@@ -49,7 +53,27 @@ impl Content {
         }
     }
 
+    /// Changes a byte as it lies there, whether or not it was synced: nobody wrote it.
+    pub(super) fn corrupt(&mut self, position: u64, mask: u8) {
+        let page = self.pages.entry(position / PAGE as u64).or_insert_with(|| Box::new([0; PAGE]));
+        page[(position % PAGE as u64) as usize] ^= mask;
+        let (sector, within) = (position / SECTOR as u64, (position % SECTOR as u64) as usize);
+        for before in [self.undo.get_mut(&sector), self.lost.get_mut(&sector)].into_iter().flatten()
+        {
+            before[within] ^= mask;
+        }
+        self.corrupted.insert(position, false);
+    }
+
+    /// Whether a byte that changed at rest was not written anew, durably, since.
+    pub(super) fn is_corrupted(&self) -> bool {
+        self.corrupted.range(..self.len).next().is_some()
+    }
+
     fn write_in_sector(&mut self, sector: u64, within: usize, bytes: &[u8]) {
+        let from = sector * SECTOR as u64 + within as u64;
+        let written = from..from + bytes.len() as u64;
+        self.corrupted.range_mut(written).for_each(|(_, overwritten)| *overwritten = true);
         let per_page = (PAGE / SECTOR) as u64;
         let start = (sector % per_page) as usize * SECTOR;
         let page = self.pages.entry(sector / per_page);
@@ -84,6 +108,8 @@ impl Content {
 
     pub(super) fn sync(&mut self) {
         self.undo.clear();
+        let lost = &self.lost;
+        self.corrupted.retain(|at, written| !*written || lost.contains_key(&(at / SECTOR as u64)));
         self.durable_len = self.len;
     }
 
@@ -105,6 +131,9 @@ impl Content {
         for (sector, before) in unsynced {
             if !kept(random) {
                 self.write_in_sector(sector, 0, &before);
+                let from = sector * SECTOR as u64;
+                let reverted = self.corrupted.range_mut(from..from + SECTOR as u64);
+                reverted.for_each(|(_, overwritten)| *overwritten = false);
             }
         }
         if self.len != self.durable_len && !kept(random) {

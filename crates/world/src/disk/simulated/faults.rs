@@ -1,6 +1,7 @@
 //! The faults that a test sets, and what it can ask of the disk.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -20,19 +21,27 @@ impl SimulatedDisk {
         self.shared.state.lock().capacity_bytes = bytes;
     }
 
-    /// After `calls_before` more writes to files whose name contains `name_part`, one fails (EIO).
-    pub fn fail_write(&self, name_part: &str, calls_before: u64) {
-        self.fail(Kind::Write, name_part, calls_before);
+    /// After `calls_before` more writes to files whose path contains `path_part`, one fails (EIO).
+    pub fn fail_write(&self, path_part: &str, calls_before: u64) {
+        self.fail(Kind::Write, path_part, calls_before);
     }
 
     /// As [`SimulatedDisk::fail_write`], for syncs.
-    pub fn fail_sync(&self, name_part: &str, calls_before: u64) {
-        self.fail(Kind::Sync, name_part, calls_before);
+    pub fn fail_sync(&self, path_part: &str, calls_before: u64) {
+        self.fail(Kind::Sync, path_part, calls_before);
     }
 
-    fn fail(&self, kind: Kind, name_part: &str, calls_before: u64) {
-        let failing = Failing { kind, name_part: name_part.to_owned(), calls_before };
+    fn fail(&self, kind: Kind, path_part: &str, calls_before: u64) {
+        let failing = Failing { kind, path_part: path_part.to_owned(), calls_before };
         self.shared.state.lock().failing.push(failing);
+    }
+
+    /// Takes back what [`SimulatedDisk::fail_write`], [`SimulatedDisk::fail_sync`] and
+    /// [`SimulatedDisk::set_capacity`] asked for.
+    pub fn fail_no_more(&self) {
+        let mut state = self.shared.state.lock();
+        state.failing.clear();
+        state.capacity_bytes = None;
     }
 
     /// From now on syncs of files do not return, until it is called with `false`.
@@ -41,10 +50,10 @@ impl SimulatedDisk {
         self.shared.released.notify_all();
     }
 
-    /// Whether a sync of a file whose name contains `name_part` hangs at the moment.
-    pub fn sync_hangs(&self, name_part: &str) -> bool {
+    /// Whether a sync of a file whose path contains `path_part` hangs at the moment.
+    pub fn sync_hangs(&self, path_part: &str) -> bool {
         let state = self.shared.state.lock();
-        state.syncs_hang && state.syncing.iter().any(|name| name.contains(name_part))
+        state.syncs_hang && state.syncing.iter().any(|path| path.contains(path_part))
     }
 
     /// From now on reads that have to wait for the disk do not return, until it is called with `false`.
@@ -106,21 +115,47 @@ impl SimulatedDisk {
 
     /// Flips one bit, on the medium.
     pub fn flip_bit(&self, path: &Path, position: u64, bit: u8) {
+        self.corrupt(path, position, &[1 << (bit % 8)]);
+    }
+
+    /// Flips the bits of `mask`, on the medium.
+    pub fn corrupt(&self, path: &Path, position: u64, mask: &[u8]) {
         self.edit(path, |content| {
-            let mut byte = [0];
-            content.read(&mut byte, position);
-            content.write(&[byte[0] ^ (1 << (bit % 8))], position);
+            for (at, mask) in (position..).zip(mask) {
+                content.corrupt(at, *mask);
+            }
         });
+    }
+
+    /// Files with bits that were flipped and not written anew since, in the order of their names.
+    pub fn corrupted_files(&self) -> Vec<PathBuf> {
+        let state = self.shared.state.lock();
+        let is_corrupted = |id: &u64| state.files.get(id).is_some_and(Content::is_corrupted);
+        // A name that is not durably gone may come back.
+        let names = state.durable_names.iter().chain(&state.names);
+        let corrupted = names.filter(|(_, id)| is_corrupted(id)).map(|(path, _)| path.clone());
+        corrupted.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// All files that there are, in the order of their names.
+    pub fn files(&self) -> Vec<PathBuf> {
+        self.shared.state.lock().names.keys().cloned().collect()
     }
 
     /// Overwrites bytes on the medium.
     pub fn damage(&self, path: &Path, position: u64, bytes: &[u8]) {
-        self.edit(path, |content| content.write(bytes, position));
+        self.edit(path, |content| {
+            content.write(bytes, position);
+            content.sync();
+        });
     }
 
     /// Cuts a file short, on the medium.
     pub fn cut_file(&self, path: &Path, len: u64) {
-        self.edit(path, |content| content.truncate(len));
+        self.edit(path, |content| {
+            content.truncate(len);
+            content.sync();
+        });
     }
 
     /// Removes a file, on the medium.
@@ -144,6 +179,5 @@ impl SimulatedDisk {
         let id = state.names[path];
         let content = state.files.get_mut(&id).expect("a name leads to a file");
         change(content);
-        content.sync();
     }
 }

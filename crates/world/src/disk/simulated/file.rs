@@ -14,7 +14,8 @@ use crate::disk::DiskFile;
 pub(super) struct SimulatedFile {
     pub(super) shared: Arc<Shared>,
     pub(super) id: u64,
-    pub(super) name: String,
+    /// Under which it was opened.
+    pub(super) path: String,
 }
 
 impl SimulatedFile {
@@ -53,7 +54,7 @@ impl DiskFile for SimulatedFile {
     fn write_at(&self, slices: &mut [IoSlice<'_>], position: u64) -> io::Result<()> {
         let mut state = self.shared.state.lock();
         state.alive()?;
-        if state.fails(Kind::Write, &self.name) {
+        if state.fails(Kind::Write, &self.path) {
             return Err(io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error()));
         }
         let len: u64 = slices.iter().map(|slice| slice.len() as u64).sum();
@@ -70,16 +71,16 @@ impl DiskFile for SimulatedFile {
     fn sync(&self) -> io::Result<()> {
         let mut state = self.shared.state.lock();
         if state.syncs_hang {
-            state.syncing.push(self.name.clone());
+            state.syncing.push(self.path.clone());
             while state.syncs_hang && !state.dead {
                 self.shared.released.wait(&mut state);
             }
-            if let Some(at) = state.syncing.iter().position(|name| *name == self.name) {
+            if let Some(at) = state.syncing.iter().position(|path| *path == self.path) {
                 state.syncing.swap_remove(at);
             }
         }
         state.count()?;
-        let fails = state.fails(Kind::Sync, &self.name);
+        let fails = state.fails(Kind::Sync, &self.path);
         let content = self.content(&mut state)?;
         if fails {
             content.fail_sync();

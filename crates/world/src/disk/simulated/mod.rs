@@ -109,8 +109,8 @@ impl Disk for SimulatedDisk {
                 id
             }
         };
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Arc::new(SimulatedFile { shared: self.shared.clone(), id, name }))
+        let path = path.to_string_lossy().into_owned();
+        Ok(Arc::new(SimulatedFile { shared: self.shared.clone(), id, path }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -30,15 +30,15 @@ pub(super) struct State {
     pub(super) reads_hang: bool,
     /// Reads that hang.
     pub(super) reading: usize,
-    /// Names of the files whose syncs are under way.
+    /// Paths of the files whose syncs are under way.
     pub(super) syncing: Vec<String>,
 }
 
-/// The n-th call from now of one kind, on files whose name contains some text, fails.
+/// The n-th call from now of one kind, on files whose path contains some text, fails.
 #[derive(Debug)]
 pub(super) struct Failing {
     pub(super) kind: Kind,
-    pub(super) name_part: String,
+    pub(super) path_part: String,
     pub(super) calls_before: u64,
 }
 
@@ -62,10 +62,10 @@ impl State {
         self.alive()
     }
 
-    pub(super) fn fails(&mut self, kind: Kind, name: &str) -> bool {
+    pub(super) fn fails(&mut self, kind: Kind, path: &str) -> bool {
         let mut fails = false;
         self.failing.retain_mut(|failing| {
-            if failing.kind != kind || !name.contains(&failing.name_part) {
+            if failing.kind != kind || !path.contains(&failing.path_part) {
                 return true;
             }
             let now = failing.calls_before == 0;

@@ -128,3 +128,68 @@ fn a_directory_is_not_renamed_over_files() {
     }
     assert!(disk.rename(Path::new("/d/old"), Path::new("/d/new")).is_err());
 }
+
+#[test]
+fn a_fault_of_a_directorys_files_comes_in_that_directory_only() {
+    let disk = SimulatedDisk::new();
+    for dir in ["/d", "/e"] {
+        disk.create_dir(Path::new(dir)).unwrap();
+    }
+    disk.fail_write("e/", 0);
+    let files = ["/d/f", "/e/f"].map(|path| disk.open(Path::new(path), true).unwrap());
+    let written = files.map(|file| file.write_at(&mut [IoSlice::new(&[7])], 0).is_ok());
+    assert_eq!(written, [true, false]);
+}
+
+#[test]
+fn a_bit_that_flips_makes_nothing_durable_and_is_there_after_a_power_loss() {
+    let mut reverted = 0;
+    for seed in 0..100 {
+        let (disk, path, file) = disk_with_file("f");
+        write(&file, &[7; 2 * SECTOR], 0);
+        file.sync().unwrap();
+        disk.sync_dir(Path::new("/d")).unwrap();
+        write(&file, &[8; SECTOR], 0);
+        disk.flip_bit(&path, 3, 0);
+        disk.flip_bit(&path, SECTOR as u64, 1);
+        let content = disk.power_loss(seed).content(&path).unwrap();
+        reverted += usize::from(content[0] == 7);
+        assert_eq!(content[3], content[0] ^ 1);
+        assert_eq!(content[SECTOR], 7 ^ 2);
+    }
+    assert!((1..100).contains(&reverted), "{reverted}");
+}
+
+#[test]
+fn a_file_is_corrupted_until_the_bytes_are_durably_written_anew_or_it_is_gone() {
+    let (disk, path, file) = disk_with_file("f");
+    write(&file, &[7; 100], 0);
+    file.sync().unwrap();
+    disk.sync_dir(Path::new("/d")).unwrap();
+    assert_eq!(disk.corrupted_files(), Vec::<PathBuf>::new());
+    disk.corrupt(&path, 5, &[1, 2]);
+    write(&file, &[7; 6], 0);
+    file.sync().unwrap();
+    assert_eq!(disk.corrupted_files(), std::slice::from_ref(&path), "one of the two is as it was");
+    write(&file, &[7; 10], 0);
+    assert_eq!(disk.corrupted_files(), std::slice::from_ref(&path), "it is not synced");
+    let mut kept = 0;
+    for seed in 0..20 {
+        let copy = SimulatedDisk::unpack(&disk.pack(), Path::new("/"));
+        copy.corrupt(&path, 5, &[1]);
+        let again = copy.open(&path, false).unwrap();
+        write(&again, &[7; 10], 0);
+        let after = copy.power_loss(seed);
+        let is_whole = after.content(&path).unwrap()[..10] == [7; 10];
+        assert_eq!(after.corrupted_files().is_empty(), is_whole, "seed {seed}");
+        kept += usize::from(is_whole);
+    }
+    assert!((1..20).contains(&kept), "{kept}");
+    file.sync().unwrap();
+    assert_eq!(disk.corrupted_files(), Vec::<PathBuf>::new());
+    disk.flip_bit(&path, 5, 0);
+    disk.remove(&path).unwrap();
+    assert_eq!(disk.corrupted_files(), [path], "power may bring it back");
+    disk.sync_dir(Path::new("/d")).unwrap();
+    assert_eq!(disk.corrupted_files(), Vec::<PathBuf>::new());
+}
