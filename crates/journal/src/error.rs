@@ -47,6 +47,28 @@ pub enum OpenError {
     Option { name: &'static str, what: String },
 }
 
+impl ReadError {
+    /// Whether what was stored cannot be read as it was written: trying again does not help.
+    pub fn is_loss(&self) -> bool {
+        match self {
+            Self::Damaged { .. } => true,
+            Self::Io { source, .. } => crate::damage::is_loss(source),
+            Self::NoSuchEntry { .. } | Self::Closed => false,
+        }
+    }
+}
+
+impl OpenError {
+    /// Whether something that was durable cannot be read as it was written: trying again does not help.
+    pub fn is_loss(&self) -> bool {
+        match self {
+            Self::Damaged { .. } | Self::Unusable { .. } => true,
+            Self::Io { source, .. } => crate::damage::is_loss(source),
+            Self::InUse { .. } | Self::Option { .. } => false,
+        }
+    }
+}
+
 /// Why stored bytes could not be had.
 #[derive(Clone, Debug, Error)]
 pub enum ReadError {

@@ -9,6 +9,9 @@ use world::DiskFile;
 /// How much is read at once when looking for a frame that may be anywhere.
 const SEARCH_BYTES: usize = 1 << 20;
 
+/// A block with so few bytes that are not zero was never one with a header: some of its zeros changed.
+const CHANGED_ZEROS_MAX: usize = 4;
+
 const EMPTY: [u8; BLOCK] = [0; BLOCK];
 
 /// What lies where a frame could begin.
@@ -68,6 +71,24 @@ impl<'a> FrameReader<'a> {
     /// Entries of the complete frame that was found last.
     pub(crate) fn content(&self) -> &[u8] {
         &self.buffer
+    }
+
+    /// Whether what lies at `position` may be what a crash left of the last write, which nobody was told is durable.
+    /// If not it was written whole, and changed afterwards.
+    pub(crate) fn may_be_torn(&mut self, position: u64) -> io::Result<bool> {
+        match self.at(position)? {
+            FrameAt::Complete(_) => Ok(false),
+            FrameAt::Empty | FrameAt::Stale => Ok(true),
+            FrameAt::Incomplete(header) => {
+                Ok(header.end() > self.file_bytes || frame::lacks_a_block(&header, &self.buffer))
+            }
+            FrameAt::Garbage => {
+                let mut block = [0; BLOCK];
+                let read = self.file.read_at(&mut block, position)?;
+                let written = block[..read].iter().filter(|byte| **byte != 0).count();
+                Ok(written <= CHANGED_ZEROS_MAX)
+            }
+        }
     }
 
     /// The place of the first complete frame at or after `position`, and the end of what is not

@@ -223,6 +223,7 @@ impl Frames {
         let verdict = match found {
             _ if search.complete.is_some() => Verdict::Damaged,
             FrameAt::Stale => Verdict::Stale,
+            _ if !frames.may_be_torn(position)? => Verdict::Damaged,
             _ if search.used_end > position => Verdict::Torn,
             _ => Verdict::Unused,
         };

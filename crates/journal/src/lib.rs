@@ -10,19 +10,24 @@
 //! * [`encoded`]: an entry as it is written, and as it travels
 //! * [`address`]: where a body lies, and what is read from there
 //! * [`stats`]: its counters and reports
+//! * [`scrub`]: looking through what is stored
 //! * [`transfer`]: another replica's snapshot with its batches, sent and received
+//! * [`damage`]: what cannot be read as it was written
 //! * [`error`]: what can go wrong
 //! * [`inspect`]: reading a journal's directory without opening the journal
 
 pub mod address;
+pub mod damage;
 pub mod encoded;
 pub mod entry;
 pub mod error;
 pub mod inspect;
 pub mod journal;
+pub mod scrub;
 pub mod stats;
 pub mod transfer;
 
+mod ahead;
 mod buffers;
 mod commit;
 mod frame;
@@ -30,9 +35,11 @@ mod frame_reader;
 mod index;
 mod little_endian;
 mod log;
+mod past_cache;
 mod prepare;
 mod queue;
 mod read;
+mod read_only;
 mod reclaim;
 mod recover;
 mod segment;
@@ -42,9 +49,13 @@ mod tail;
 mod vote;
 
 pub use address::{Address, Stored};
+pub use damage::{BatchCheck, Damage};
 pub use encoded::Encoded;
 pub use entry::{Body, Entry, EntryId, EntryKind};
 pub use error::{JournalFailed, OpenError, ReadError};
 pub use frame::NotAnEntry;
-pub use journal::{Journal, Keep, Opened, Options, PendingSnapshot, Snapshot};
-pub use stats::{Age, Reclaimed, RecoveryReport, Room, SegmentInfo, Stats, TornTail};
+pub use journal::{Journal, Keep, LogPin, Opened, Options, PendingSnapshot, Snapshot};
+pub use scrub::{Scrub, Scrubbed};
+pub use stats::{
+    Age, Reclaimed, RecoveryReport, Room, SYNC_BUCKETS_MICROS, SegmentInfo, Stats, TornTail,
+};

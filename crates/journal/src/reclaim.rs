@@ -5,6 +5,8 @@
 //! So a crash leaves the old generation, or both, or the new one, and each of these holds every
 //! live batch. Readers keep the handle they began with.
 //!
+//! A damaged segment is left as it is until it is repaired ([`crate::transfer`]), and in nobody's way.
+//!
 //! A dead segment is deleted only when the newest durable snapshot has it as dead. So a segment with
 //! live batches that is missing at the start was lost, not deleted.
 
@@ -44,8 +46,14 @@ impl Index {
             done.removed += 1;
         }
         for segment in self.mostly_dead() {
-            done.bytes += self.rewrite_locked(segment, None)?;
-            done.rewritten += 1;
+            match self.rewrite_locked(segment, None) {
+                Ok(bytes) => {
+                    done.bytes += bytes;
+                    done.rewritten += 1;
+                }
+                Err(_) if self.is_known_damaged(segment) => {}
+                Err(error) => return Err(error),
+            }
         }
         let table = self.table().read();
         let waiting = table.dead();
@@ -62,6 +70,10 @@ impl Index {
         keep: &mut dyn FnMut(u64, &Address, &[u8]) -> Keep,
     ) -> io::Result<()> {
         let _one = self.reclaiming().lock();
+        if self.is_known_damaged(segment) {
+            let what = format!("segment {segment} is damaged");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
         self.rewrite_locked(segment, Some(keep)).map(|_| ())
     }
 
@@ -74,7 +86,7 @@ impl Index {
                 _ => {
                     // Only reclaim changes generations, and one pass runs at a time.
                     let Some(generation) = self.generation(segment) else { continue };
-                    let sidecar = self.sidecar(segment, generation).map_err(load_error)?;
+                    let Some(sidecar) = self.sound_sidecar(segment, generation)? else { continue };
                     loaded = Some((segment, sidecar.clone()));
                     sidecar
                 }
@@ -92,7 +104,7 @@ impl Index {
             else {
                 continue;
             };
-            let sidecar = self.sidecar(segment, generation).map_err(load_error)?;
+            let Some(sidecar) = self.sound_sidecar(segment, generation)? else { continue };
             let mut once = DistinctBytes::default();
             for (stream, batches) in sidecar.streams() {
                 self.live(segment, stream, batches).iter().for_each(|batch| once.add(batch));
@@ -100,6 +112,19 @@ impl Index {
             self.table().write().counted(segment, once.bytes, counted_at);
         }
         Ok(())
+    }
+
+    /// `None`: the segment is damaged, and neither its sidecar can be read nor another one be made.
+    fn sound_sidecar(&self, segment: u32, generation: u32) -> io::Result<Option<Arc<Sidecar>>> {
+        match self.sidecar(segment, generation) {
+            Ok(sidecar) => Ok(Some(sidecar)),
+            Err(_) if self.is_known_damaged(segment) => Ok(None),
+            Err(error) => Err(load_error(error)),
+        }
+    }
+
+    fn is_known_damaged(&self, segment: u32) -> bool {
+        self.damaged().list().iter().any(|damage| damage.segment == segment)
     }
 
     /// What is live of a stream's batches in a segment.
@@ -118,7 +143,8 @@ impl Index {
     fn mostly_dead(&self) -> Vec<u32> {
         let claimed_from = self.claimed_from();
         let table = self.table().read();
-        table.mostly_dead().filter(|&segment| segment < claimed_from).collect()
+        let segments = table.mostly_dead().filter(|&segment| segment < claimed_from);
+        segments.filter(|&segment| !self.is_known_damaged(segment)).collect()
     }
 
     fn generation(&self, segment: u32) -> Option<u32> {
@@ -136,6 +162,7 @@ impl Index {
         self.files().remove_segment(segment, generation)?;
         self.files().sync_dir()?;
         self.table().write().forget(segment);
+        self.damaged().is_gone(segment, generation);
         info!(segment, generation, bytes = file_bytes, "deleted a dead segment");
         Ok(file_bytes)
     }
@@ -157,6 +184,22 @@ impl Index {
             let part = Part { segment, generation, addresses };
             self.copy_live(stream, &part, &alone, &mut writer, &mut keep)?;
         }
+        let new_bytes = self.take_place(segment, generation, indexes, writer, &streams)?;
+        info!(segment, generation = next, file_bytes, new_bytes, "rewrote a segment");
+        Ok(file_bytes.saturating_sub(new_bytes))
+    }
+
+    /// What was written takes the place of this generation of the segment, which had batches of these
+    /// streams. One pass at a time: the caller has the lock. Returns how many bytes the file has.
+    pub(crate) fn take_place(
+        &self,
+        segment: u32,
+        generation: u32,
+        indexes: Option<(u64, u64)>,
+        writer: BlockWriter,
+        streams: &[u64],
+    ) -> io::Result<u64> {
+        let next = generation + 1;
         let (body, addresses) = writer.finish()?;
         let new = Arc::new(sidecar_of(segment, next, indexes, &addresses));
         drop(addresses);
@@ -170,18 +213,18 @@ impl Index {
         body.publish()?;
         self.files().sync_dir()?;
         self.remember_sidecar(segment, next, new.clone());
-        self.table().write().rewritten(segment, next, new_bytes, &new, &streams);
+        self.table().write().rewritten(segment, next, new_bytes, &new, streams);
+        self.damaged().is_gone(segment, generation);
 
         self.forget_sidecar(segment, generation);
         self.files().remove_sidecar(segment, generation)?;
         self.files().remove_segment(segment, generation)?;
         self.files().sync_dir()?;
-        info!(segment, generation = next, file_bytes, new_bytes, "rewrote a segment");
-        Ok(file_bytes.saturating_sub(new_bytes))
+        Ok(new_bytes)
     }
 
     /// Generation and size of a segment that may be rewritten.
-    fn rewritable(&self, segment: u32) -> io::Result<(u32, u64)> {
+    pub(crate) fn rewritable(&self, segment: u32) -> io::Result<(u32, u64)> {
         let refuse = |why: &str| {
             let message = format!("segment {segment} cannot be rewritten: {why}");
             io::Error::new(io::ErrorKind::InvalidInput, message)

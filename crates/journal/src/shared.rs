@@ -18,7 +18,7 @@ use crate::journal::Options;
 use crate::log::Log;
 use crate::prepare::Spares;
 use crate::queue::Queue;
-use crate::stats::Stats;
+use crate::stats::{SYNC_BUCKETS_MICROS, Stats};
 use crate::transfer::ImportState;
 use crate::vote::Vote;
 use world::{Disk, Instant};
@@ -120,6 +120,7 @@ pub(crate) struct Counters {
     pub(crate) queued_bytes: AtomicU64,
     last_sync_micros: AtomicU64,
     total_sync_micros: AtomicU64,
+    sync_buckets: [AtomicU64; SYNC_BUCKETS_MICROS.len() + 1],
     /// When the write or sync under way began, in microseconds since the start, plus one; 0: none.
     busy_since: AtomicU64,
 }
@@ -135,6 +136,7 @@ impl Counters {
             queued_bytes: AtomicU64::new(0),
             last_sync_micros: AtomicU64::new(0),
             total_sync_micros: AtomicU64::new(0),
+            sync_buckets: Default::default(),
             busy_since: AtomicU64::new(0),
         }
     }
@@ -153,6 +155,8 @@ impl Counters {
         self.syncs.fetch_add(1, Ordering::Relaxed);
         self.last_sync_micros.store(micros, Ordering::Relaxed);
         self.total_sync_micros.fetch_add(micros, Ordering::Relaxed);
+        let bucket = SYNC_BUCKETS_MICROS.partition_point(|bound| *bound < micros);
+        self.sync_buckets[bucket].fetch_add(1, Ordering::Relaxed);
     }
 
     /// For how long the write or sync under way has been running, at `now` since the start.
@@ -170,6 +174,7 @@ impl Counters {
             bytes: self.bytes.load(Ordering::Relaxed),
             last_sync_micros: self.last_sync_micros.load(Ordering::Relaxed),
             total_sync_micros: self.total_sync_micros.load(Ordering::Relaxed),
+            sync_buckets: self.sync_buckets.each_ref().map(|count| count.load(Ordering::Relaxed)),
             busy_for,
             queued_bytes: self.queued_bytes.load(Ordering::Relaxed) as usize,
         }

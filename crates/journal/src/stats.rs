@@ -3,6 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
+/// Syncs are counted by how long they took, up to each of these.
+pub const SYNC_BUCKETS_MICROS: [u64; 12] =
+    [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 100_000, 500_000, 2_500_000, 10_000_000];
+
 /// Totals since the journal was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
@@ -13,6 +17,8 @@ pub struct Stats {
     pub bytes: u64,
     pub last_sync_micros: u64,
     pub total_sync_micros: u64,
+    /// Syncs that took no longer than each of [`SYNC_BUCKETS_MICROS`] and longer than the one before; last, the rest.
+    pub sync_buckets: [u64; SYNC_BUCKETS_MICROS.len() + 1],
     /// How long the write or sync under way has been running.
     pub busy_for: Option<Duration>,
     /// Bytes accepted and not yet durable.

@@ -10,6 +10,9 @@
 //! 12 number u64, one more than that of the other slot   20 the vote, zeros up to 512
 //! ```
 //!
+//! The file is made with the journal, with an empty vote of number 0 in it: saving the first one on a disk that is full
+//! would end the node.
+//!
 //! The checksum is of bytes 0..8 and of those from 12 to the end of the block. Version 1 is still
 //! read: magic, version and checksum, then the vote up to the end of the file, which was replaced as
 //! a whole. The first vote saved makes a file of version 2 of it.
@@ -73,13 +76,22 @@ impl Vote {
         } else if let Some((number, vote)) = newest(&bytes) {
             // A process that was killed may have left it in the page cache only.
             file.sync().map_err(io_error("sync"))?;
-            State { vote: Some(vote), number, file: Some(file) }
+            State { vote: Some(vote).filter(|vote| !vote.is_empty()), number, file: Some(file) }
         } else {
             let what = "the vote in it is damaged; this node must not vote without it. \
                         Restore the file from a copy";
             return Err(OpenError::Unusable { file: path, what: what.to_owned() });
         };
         Ok(Self(Mutex::new(state)))
+    }
+
+    /// Makes the file, if there is none. To be called once the first segment is there: a vote without one is refused.
+    pub(crate) fn make_room(&self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+        let mut state = self.0.lock();
+        if state.vote.is_none() && state.file.is_none() {
+            state.file = Some(make(disk, dir, 0, &encode(0, &[]))?);
+        }
+        Ok(())
     }
 
     pub(crate) fn get(&self) -> Option<Bytes> {
@@ -101,20 +113,28 @@ impl Vote {
                 file.sync()?;
                 state.file = Some(file);
             }
-            None => {
-                let mut slots = vec![0; FILE_BYTES];
-                let slot = (number % 2) as usize * SLOT_BYTES;
-                for copy in slots[slot..slot + SLOT_BYTES].chunks_exact_mut(BLOCK) {
-                    copy.copy_from_slice(&block);
-                }
-                disk::replace(disk, dir, NAME, &mut [IoSlice::new(&slots)])?;
-                state.file = Some(disk.open(&dir.join(NAME), false)?);
-            }
+            None => state.file = Some(make(disk, dir, number, &block)?),
         }
         state.vote = Some(Bytes::copy_from_slice(vote));
         state.number = number;
         Ok(())
     }
+}
+
+/// A file with this block in one of its slots.
+fn make(
+    disk: &dyn Disk,
+    dir: &Path,
+    number: u64,
+    block: &[u8; BLOCK],
+) -> io::Result<Arc<dyn DiskFile>> {
+    let mut slots = vec![0; FILE_BYTES];
+    let slot = (number % 2) as usize * SLOT_BYTES;
+    for copy in slots[slot..slot + SLOT_BYTES].chunks_exact_mut(BLOCK) {
+        copy.copy_from_slice(block);
+    }
+    disk::replace(disk, dir, NAME, &mut [IoSlice::new(&slots)])?;
+    disk.open(&dir.join(NAME), false)
 }
 
 fn encode(number: u64, vote: &[u8]) -> [u8; BLOCK] {
@@ -246,6 +266,18 @@ mod tests {
             vote.save(&disk, Path::new(DIR), b"next").unwrap();
             assert_eq!(disk.operations() - before, 2);
         }
+    }
+
+    #[test]
+    fn the_first_vote_is_saved_on_a_disk_that_is_full_by_then() {
+        let disk = saved(&[]);
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        Vote::load(&shared, Path::new(DIR)).unwrap().make_room(&disk, Path::new(DIR)).unwrap();
+        assert_eq!(load(&disk).unwrap(), None);
+        disk.set_capacity(Some(FILE_BYTES as u64));
+        save(&disk, &[b"one"]).unwrap();
+        let found = load(&disk.power_loss(7)).unwrap().unwrap();
+        assert_eq!(found, "one");
     }
 
     #[test]

@@ -101,10 +101,22 @@ impl BatchBuilder {
         value: &[impl AsRef<[u8]>],
         headers: &EncodedHeaders,
     ) -> Result<(), BatchError> {
+        self.push_encoded(timestamp, key, Some(value), headers)
+    }
+
+    /// As [`BatchBuilder::push_sliced`], of a record that may have no value.
+    pub fn push_encoded(
+        &mut self,
+        timestamp: i64,
+        key: Option<&[u8]>,
+        value: Option<&[impl AsRef<[u8]>]>,
+        headers: &EncodedHeaders,
+    ) -> Result<(), BatchError> {
         if self.record_count == BATCH_RECORDS_MAX {
             return Err(BatchError::TooManyRecords { limit: BATCH_RECORDS_MAX });
         }
-        let value_bytes = value.iter().map(|slice| slice.as_ref().len()).sum();
+        let value_bytes = value.unwrap_or_default().iter().map(|slice| slice.as_ref().len()).sum();
+        let value_len = if value.is_some() { value_bytes as i32 } else { NO_VALUE };
         let (bytes, limit) =
             (self.len_with_encoded(key, value_bytes, headers), BATCH_BYTES_MAX as usize);
         if bytes > limit {
@@ -120,7 +132,7 @@ impl BatchBuilder {
             + varint::len_i64(timestamp_delta)
             + varint::len_i32(offset_delta)
             + nullable_len(key)
-            + varint::len_i32(value_bytes as i32)
+            + varint::len_i32(value_len)
             + value_bytes
             + varint::len_i32(headers.count as i32)
             + headers.bytes.len();
@@ -134,8 +146,8 @@ impl BatchBuilder {
         varint::write_i64(out, timestamp_delta);
         varint::write_i32(out, offset_delta);
         write_nullable(out, key);
-        varint::write_i32(out, value_bytes as i32);
-        for slice in value {
+        varint::write_i32(out, value_len);
+        for slice in value.unwrap_or_default() {
             out.extend_from_slice(slice.as_ref());
         }
         varint::write_i32(out, headers.count as i32);
@@ -252,6 +264,8 @@ impl EncodedHeaders {
     }
 }
 
+/// The length of a value that is not there.
+const NO_VALUE: i32 = -1;
 const LENGTH_BYTES_MAX: usize = 5;
 /// Length, attributes, timestamp delta, offset delta, number of headers.
 const RECORD_OVERHEAD_MAX: usize = LENGTH_BYTES_MAX + 1 + 10 + LENGTH_BYTES_MAX + LENGTH_BYTES_MAX;

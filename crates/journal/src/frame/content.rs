@@ -2,7 +2,7 @@
 
 use base::checksum::crc32c_append;
 
-use super::{EntryLayout, FrameHeader, NotAnEntry};
+use super::{BLOCK, EntryLayout, FRAME_HEADER_BYTES, FrameHeader, NotAnEntry};
 
 /// The checksum that a frame's header carries for its entries.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,6 +33,25 @@ pub(crate) fn check_content(header: &FrameHeader, content: &[u8]) -> Result<(), 
     }
     let complete = rest.is_empty() && checksum.get() == header.entries_checksum;
     if complete { Ok(()) } else { Err(NotAnEntry) }
+}
+
+/// Whether a block of the frame is missing, as after a crash: disks write a block whole or not at all, and there were
+/// zeros before. The header is there, and with it the first block. Zeros of a sound entry are its own.
+pub(crate) fn lacks_a_block(header: &FrameHeader, content: &[u8]) -> bool {
+    let Some(content) = content.get(..header.content_bytes as usize) else { return true };
+    let mut sound_to = 0;
+    for _ in 0..header.entries {
+        match EntryLayout::read(&content[sound_to..]) {
+            Ok(layout) if layout.is_sound(&content[sound_to..]) => sound_to += layout.len,
+            _ => break,
+        }
+    }
+    let first = BLOCK - FRAME_HEADER_BYTES;
+    let blocks = (first..).step_by(BLOCK).zip(content.get(first..).unwrap_or(&[]).chunks(BLOCK));
+    let is_missing = |(at, block): (usize, &[u8])| {
+        at + block.len() > sound_to && block.iter().all(|byte| *byte == 0)
+    };
+    blocks.into_iter().any(is_missing)
 }
 
 /// The entries of a frame that `check_content` found complete, each with its place in the content.

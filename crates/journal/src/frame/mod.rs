@@ -47,7 +47,7 @@ mod tests;
 
 use base::checksum::{crc32c, crc32c_append};
 
-pub(crate) use content::{EntriesChecksum, check_content, layouts};
+pub(crate) use content::{EntriesChecksum, check_content, lacks_a_block, layouts};
 pub(crate) use decode::EntryLayout;
 pub use decode::NotAnEntry;
 pub(crate) use encode::EncodedEntry;

@@ -1,4 +1,5 @@
-//! A rewritten segment: what is live of a segment, sorted by stream and offset.
+//! A rewritten segment: what is live of a segment, sorted by stream and offset. In one that was
+//! [repaired](crate::transfer) a stream may come again: there the batches of each stream ascend, and no more.
 //!
 //! A block holds batches of one stream, their descriptors first and then their bytes without
 //! anything between: neighbours in a stream are neighbours on disk, and one read serves many.
@@ -150,6 +151,14 @@ impl BlockWriter {
         old.shared && self.shared.contains_key(&old.position)
     }
 
+    /// What is pushed from here on shares no batch with what was pushed before: the places of batches are
+    /// those of another segment.
+    pub(crate) fn forget_shared(&mut self) -> io::Result<()> {
+        self.flush()?;
+        self.shared.clear();
+        Ok(())
+    }
+
     fn make_room(&mut self) -> io::Result<()> {
         let full = self.pending_bytes >= BLOCK_BYTES_MAX || self.pending.len() >= BLOCK_BATCHES_MAX;
         if full { self.flush() } else { Ok(()) }
@@ -247,60 +256,104 @@ pub(super) fn scan(
     found: &mut dyn FnMut(u64, Address),
 ) -> io::Result<()> {
     let version = file_version(file, segment, generation)?;
-    let (header_bytes, descriptor_bytes) = match version {
-        1 => (FILE_HEADER_V1_BYTES, DESCRIPTOR_V1_BYTES),
-        _ => (FILE_HEADER_BYTES, DESCRIPTOR_BYTES),
-    };
-    let len = file.len()?;
-    let mut position = header_bytes as u64;
-    loop {
-        let block_at = position;
-        let header = checked_header::<HEADER_BYTES>(file, position)?;
-        let mut fields = Fields::new(&header);
-        let magic = fields.array::<4>();
-        let (Some(count), Some(stream), Some(bytes), Some(crc)) =
-            (fields.u32(), fields.u64(), fields.u64(), fields.u32())
-        else {
-            return Err(damaged(position, "a short block"));
-        };
-        position += HEADER_BYTES as u64;
-        match magic {
-            Some(END_MAGIC) => return Ok(()),
-            Some(BLOCK_MAGIC) => {}
-            _ => return Err(damaged(position, "neither block nor end")),
+    let mut found = |stream, address, _| found(stream, address);
+    let mut position = first_block(version);
+    while let Some(next) = block(file, segment, version, position, &mut found)? {
+        position = next;
+    }
+    Ok(())
+}
+
+/// Looks whether the block at `position` is as it was written, with its batches; 0: the first. Where the next
+/// one begins; `None`: that was the end.
+pub(crate) fn check_block(
+    file: &dyn DiskFile,
+    segment: u32,
+    generation: u32,
+    position: u64,
+) -> io::Result<Option<u64>> {
+    let version = file_version(file, segment, generation)?;
+    let position = position.max(first_block(version));
+    let mut batches = Vec::new();
+    let mut found = |_, address, crc| batches.push((address, crc));
+    let next = block(file, segment, version, position, &mut found)?;
+    for (Address { position: at, len, .. }, crc) in batches {
+        // One that streams share is in an earlier block.
+        if u64::from(at) < position {
+            continue;
         }
-        let table_bytes = u64::from(count) * descriptor_bytes as u64;
-        if table_bytes.saturating_add(bytes) > len - position.min(len) {
-            return Err(damaged(position, "a block longer than the file"));
+        let mut batch = vec![0; len as usize];
+        if file.read_at(&mut batch, at.into())? < batch.len() || crc32c(&batch) != crc {
+            return Err(damaged(at.into(), "a batch with another checksum"));
         }
-        let mut table = vec![0; table_bytes as usize];
-        if file.read_at(&mut table, position)? < table.len() || crc32c(&table) != crc {
-            return Err(damaged(position, "descriptors with another checksum"));
-        }
-        position += table_bytes;
-        let end = position + bytes;
-        for descriptor in table.chunks_exact(descriptor_bytes) {
-            let address = address(segment, position, descriptor, block_at)
-                .ok_or_else(|| damaged(position, "a descriptor that makes no sense"))?;
-            if u64::from(address.position) == position {
-                position += u64::from(address.len);
-            }
-            found(stream, address);
-        }
-        if position != end {
-            return Err(damaged(position, "a block whose batches do not fill it"));
-        }
+    }
+    Ok(next)
+}
+
+fn first_block(version: u32) -> u64 {
+    match version {
+        1 => FILE_HEADER_V1_BYTES as u64,
+        _ => FILE_HEADER_BYTES as u64,
     }
 }
 
-fn address(segment: u32, here: u64, descriptor: &[u8], block_at: u64) -> Option<Address> {
+/// Calls `found` with stream, address and checksum of each batch of the block at `position`.
+fn block(
+    file: &dyn DiskFile,
+    segment: u32,
+    version: u32,
+    position: u64,
+    found: &mut dyn FnMut(u64, Address, u32),
+) -> io::Result<Option<u64>> {
+    let descriptor_bytes = if version == 1 { DESCRIPTOR_V1_BYTES } else { DESCRIPTOR_BYTES };
+    let len = file.len()?;
+    let (block_at, mut position) = (position, position);
+    let header = checked_header::<HEADER_BYTES>(file, position)?;
+    let mut fields = Fields::new(&header);
+    let magic = fields.array::<4>();
+    let (Some(count), Some(stream), Some(bytes), Some(crc)) =
+        (fields.u32(), fields.u64(), fields.u64(), fields.u32())
+    else {
+        return Err(damaged(position, "a short block"));
+    };
+    position += HEADER_BYTES as u64;
+    match magic {
+        Some(END_MAGIC) => return Ok(None),
+        Some(BLOCK_MAGIC) => {}
+        _ => return Err(damaged(position, "neither block nor end")),
+    }
+    let table_bytes = u64::from(count) * descriptor_bytes as u64;
+    if table_bytes.saturating_add(bytes) > len - position.min(len) {
+        return Err(damaged(position, "a block longer than the file"));
+    }
+    let mut table = vec![0; table_bytes as usize];
+    if file.read_at(&mut table, position)? < table.len() || crc32c(&table) != crc {
+        return Err(damaged(position, "descriptors with another checksum"));
+    }
+    position += table_bytes;
+    let end = position + bytes;
+    for descriptor in table.chunks_exact(descriptor_bytes) {
+        let (address, crc) = address(segment, position, descriptor, block_at)
+            .ok_or_else(|| damaged(position, "a descriptor that makes no sense"))?;
+        if u64::from(address.position) == position {
+            position += u64::from(address.len);
+        }
+        found(stream, address, crc);
+    }
+    match position == end {
+        true => Ok(Some(end)),
+        false => Err(damaged(position, "a block whose batches do not fill it")),
+    }
+}
+
+fn address(segment: u32, here: u64, descriptor: &[u8], block_at: u64) -> Option<(Address, u32)> {
     let mut fields = Fields::new(descriptor);
     let base_offset = fields.u64()?;
     let max_timestamp = fields.u64()? as i64;
     let (span, len) = (fields.u32()?, fields.u32()?);
     let (shared, len) = (len & SHARED_BIT != 0, len & !SHARED_BIT);
     base_offset.checked_add(u64::from(span))?;
-    let _crc = fields.u32()?;
+    let crc = fields.u32()?;
     let position = match fields.u32() {
         None | Some(0) => u32::try_from(here).ok()?,
         Some(place) => {
@@ -310,7 +363,8 @@ fn address(segment: u32, here: u64, descriptor: &[u8], block_at: u64) -> Option<
             sensible.then_some(place)?
         }
     };
-    Some(Address { segment, position, len, span, base_offset, max_timestamp, shared })
+    let address = Address { segment, position, len, span, base_offset, max_timestamp, shared };
+    Some((address, crc))
 }
 
 fn file_version(file: &dyn DiskFile, segment: u32, generation: u32) -> io::Result<u32> {

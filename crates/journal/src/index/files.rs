@@ -102,15 +102,17 @@ impl Files {
 
     /// Everything in a sidecar's file. Blocking.
     pub(crate) fn read_sidecar(&self, segment: u32, generation: u32) -> io::Result<Vec<u8>> {
-        let file = self.disk.open(&self.path(FileKind::Sidecar, segment, generation), false)?;
-        let len = file.len()?;
-        if len > limits::SIDECAR_BYTES_MAX {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "too long for a sidecar"));
-        }
-        let mut bytes = vec![0; len as usize];
-        let read = file.read_at(&mut bytes, 0)?;
-        bytes.truncate(read);
-        Ok(bytes)
+        sidecar(&*self.disk.open(&self.path(FileKind::Sidecar, segment, generation), false)?)
+    }
+
+    /// The same, past what the kernel remembers of it. Blocking.
+    pub(crate) fn read_sidecar_uncached(
+        &self,
+        segment: u32,
+        generation: u32,
+    ) -> io::Result<Vec<u8>> {
+        let path = self.path(FileKind::Sidecar, segment, generation);
+        sidecar(&*self.disk.open_uncached(&path)?)
     }
 
     /// Begins a file under a draft's name: it gets its own when it is complete.
@@ -207,6 +209,17 @@ impl Drop for Draft {
             let _ = self.disk.remove(&self.draft);
         }
     }
+}
+
+fn sidecar(file: &dyn DiskFile) -> io::Result<Vec<u8>> {
+    let len = file.len()?;
+    if len > limits::SIDECAR_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "too long for a sidecar"));
+    }
+    let mut bytes = vec![0; len as usize];
+    let read = file.read_at(&mut bytes, 0)?;
+    bytes.truncate(read);
+    Ok(bytes)
 }
 
 fn remove_if_there(disk: &dyn Disk, path: &Path) -> io::Result<()> {

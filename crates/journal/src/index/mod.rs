@@ -31,6 +31,8 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::address::Address;
 use crate::buffers::Buffers;
+use crate::damage::{BatchCheck, Damage, Damaged, is_loss};
+use crate::error::ReadError;
 use world::DiskFile;
 
 mod addresses;
@@ -51,7 +53,7 @@ mod table;
 mod tests;
 
 pub(crate) use batches::{Batches, Live};
-pub(crate) use blocks::BlockWriter;
+pub(crate) use blocks::{BlockWriter, check_block};
 pub(crate) use files::{FileKind, Files};
 pub(crate) use live_offsets::LiveOffsets;
 pub(crate) use lookup::{Part, PinnedSidecar, Plan};
@@ -90,6 +92,8 @@ pub(crate) struct Index {
     buffers: Buffers,
     /// One pass of reclaim or one rewrite at a time.
     reclaiming: Mutex<()>,
+    check: BatchCheck,
+    damaged: Damaged,
 }
 
 /// The run table as of one log index, for a snapshot.
@@ -190,6 +194,53 @@ impl Index {
 
     pub(crate) fn reclaiming(&self) -> &Mutex<()> {
         &self.reclaiming
+    }
+
+    pub(crate) fn damaged(&self) -> &Damaged {
+        &self.damaged
+    }
+
+    /// Whether these bytes are the batch that was written there.
+    pub(crate) fn is_sound(&self, address: &Address, batch: &[u8]) -> bool {
+        // Of a body that several streams share the bytes begin with the offset of one of them.
+        (self.check.0)(batch, (!address.shared).then_some(address.base_offset))
+    }
+
+    /// Something in the segment is not as it was written: notes it, unless the segment is another one by now.
+    pub(crate) fn is_damaged(
+        &self,
+        segment: u32,
+        generation: u32,
+        position: u64,
+        what: &'static str,
+    ) -> LoadError {
+        if !self.is_current(segment, generation) {
+            return LoadError::Gone;
+        }
+        let file = self.files.path(FileKind::Segment, segment, generation);
+        let damage =
+            Damage { segment, generation, file: file.clone(), position, what: what.to_owned() };
+        self.damaged.note(damage);
+        LoadError::Read(ReadError::Damaged { file, position, what })
+    }
+
+    /// Reading the segment failed: notes it if that is for good.
+    pub(crate) fn is_unreadable(
+        &self,
+        segment: u32,
+        generation: u32,
+        position: u64,
+        error: io::Error,
+    ) -> LoadError {
+        if !self.is_current(segment, generation) {
+            return LoadError::Gone;
+        }
+        let file = self.files.path(FileKind::Segment, segment, generation);
+        if is_loss(&error) {
+            let what = error.to_string();
+            self.damaged.note(Damage { segment, generation, file: file.clone(), position, what });
+        }
+        LoadError::Read(ReadError::Io { file, position, source: Arc::new(error) })
     }
 
     /// The file of the former generation is about to be removed: its sidecar is not needed any more.

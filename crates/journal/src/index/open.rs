@@ -14,6 +14,7 @@ use super::seal::Sealing;
 use super::table::{RunTable, Segment};
 use super::{Index, LogBodies};
 use crate::buffers::Buffers;
+use crate::damage::{BatchCheck, Damage, Damaged};
 use crate::error::OpenError;
 use world::Disk;
 
@@ -23,6 +24,9 @@ pub(crate) struct Setup {
     pub(crate) dir: PathBuf,
     pub(crate) log: Arc<dyn LogBodies>,
     pub(crate) sidecar_cache_bytes: usize,
+    pub(crate) check: BatchCheck,
+    /// See [`crate::Options`].
+    pub(crate) repairable: bool,
 }
 
 impl Index {
@@ -46,6 +50,8 @@ impl Index {
             claimed_from: AtomicU32::new(claimed_from),
             buffers: Buffers::default(),
             reclaiming: Mutex::new(()),
+            check: setup.check,
+            damaged: Damaged::default(),
         };
         let io_error = |operation| {
             let path = setup.dir.clone();
@@ -60,12 +66,22 @@ impl Index {
             }
         }
         for (segment, known) in index.expected(claimed_from) {
-            index.check(segment, known, newest.get(&segment).copied())?;
+            match index.check(segment, known, newest.get(&segment).copied()) {
+                Err(error) if setup.repairable => index.note(segment, known.generation, &error),
+                checked => checked?,
+            }
         }
         index
             .remove_leftovers(&found, &newest, claimed_from, import)
             .map_err(io_error("remove leftovers in"))?;
         Ok(index)
+    }
+
+    /// What is wrong with the segment is left to be repaired.
+    fn note(&self, segment: u32, generation: u32, error: &OpenError) {
+        let file = self.files.path(FileKind::Segment, segment, generation);
+        let what = error.to_string();
+        self.damaged.note(Damage { segment, generation, file, position: 0, what });
     }
 
     fn expected(&self, claimed_from: u32) -> Vec<(u32, ExpectedFile)> {

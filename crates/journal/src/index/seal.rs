@@ -138,10 +138,7 @@ impl Index {
             Err(_) if !self.is_current(segment, generation) => return Err(LoadError::Gone),
             Err(why) => {
                 info!(segment, generation, why, "rebuilding the sidecar of a segment");
-                match self.rebuild(segment, generation) {
-                    Err(_) if !self.is_current(segment, generation) => return Err(LoadError::Gone),
-                    result => result.map_err(LoadError::Read)?,
-                }
+                self.rebuild(segment, generation)?
             }
         };
         let sidecar = Arc::new(sidecar);
@@ -196,10 +193,31 @@ impl Index {
         self.files.sync_dir()
     }
 
-    fn rebuild(&self, segment: u32, generation: u32) -> Result<Sidecar, ReadError> {
-        let path = self.files.path(FileKind::Segment, segment, generation);
-        let io_error =
-            |source| ReadError::Io { file: path.clone(), position: 0, source: Arc::new(source) };
+    /// Reads the sidecar's file, whatever is in memory of it; where it is not as it was written, another one is
+    /// made. Answers how many bytes it has. Blocking.
+    pub(crate) fn look_at_sidecar(&self, segment: u32, generation: u32) -> u64 {
+        let read = self.files.read_sidecar_uncached(segment, generation);
+        let bytes = read.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        let sound = read.is_ok_and(|bytes| Sidecar::parse(bytes, segment, generation).is_ok());
+        if !sound && self.is_current(segment, generation) {
+            warn!(segment, generation, "a sidecar is damaged: it is made anew");
+            // Where that fails the segment is damaged as well, which was noted.
+            if let Ok(sidecar) = self.rebuild(segment, generation) {
+                self.cache.insert(segment, generation, Arc::new(sidecar));
+            }
+        }
+        bytes
+    }
+
+    /// Where the last batch ends that is live in a sealed segment, as far as its sidecar can be had. Blocking.
+    pub(crate) fn last_live_end(&self, segment: u32, generation: u32) -> Option<u64> {
+        let sidecar = self.sidecar(segment, generation).ok()?;
+        let live = sidecar.streams().flat_map(|(stream, all)| self.live(segment, stream, all));
+        live.map(|batch| u64::from(batch.position) + u64::from(batch.len)).max()
+    }
+
+    fn rebuild(&self, segment: u32, generation: u32) -> Result<Sidecar, LoadError> {
+        let io_error = |error| self.is_unreadable(segment, generation, 0, error);
         let file = self.files.segment(segment, generation).map_err(io_error)?;
         let mut addresses = Addresses::new();
         if generation > 1 {
@@ -216,11 +234,9 @@ impl Index {
                     }
                 })
                 .map_err(io_error)?;
-            expected.check(&addresses).map_err(|what| ReadError::Damaged {
-                file: path.clone(),
-                position: 0,
-                what,
-            })?;
+            expected
+                .check(&addresses)
+                .map_err(|what| self.is_damaged(segment, generation, 0, what))?;
         }
         let sidecar = sidecar_of(segment, generation, self.indexes(segment), &addresses);
         if let Err(error) = self.write_sidecar(segment, generation, &sidecar) {

@@ -8,10 +8,12 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 
 use super::Journal;
+use crate::damage::{Damage, is_loss};
 use crate::encoded::Encoded;
 use crate::entry::{Entry, EntryId};
 use crate::error::{JournalFailed, ReadError};
 use crate::frame::EncodedEntry;
+use crate::index::files::parse_name;
 use crate::log::Cut;
 
 impl Journal {
@@ -58,7 +60,26 @@ impl Journal {
     /// Entries of `range`, in order, at most `bytes_max` bytes of them but at least one; fewer when
     /// the log ends before. Memory first, then (blocking) disk.
     pub fn entries(&self, range: Range<u64>, bytes_max: usize) -> Result<Vec<Entry>, ReadError> {
-        self.inner.shared.log.entries(range, bytes_max)
+        self.noted(self.inner.shared.log.entries(range, bytes_max))
+    }
+
+    /// What of the log is damaged is noted as what else is.
+    fn noted<T>(&self, read: Result<T, ReadError>) -> Result<T, ReadError> {
+        let (file, position, what) = match &read {
+            Err(ReadError::Damaged { file, position, what }) => {
+                (file, *position, (*what).to_owned())
+            }
+            Err(ReadError::Io { file, position, source }) if is_loss(source) => {
+                (file, *position, source.to_string())
+            }
+            _ => return read,
+        };
+        let name = file.file_name().and_then(|name| name.to_str()).and_then(parse_name);
+        if let Some((_, segment, generation)) = name {
+            let damage = Damage { segment, generation, file: file.clone(), position, what };
+            self.inner.shared.index.damaged().note(damage);
+        }
+        read
     }
 
     /// As [`Journal::entries`], but never waits for the disk: those up to the first that is not in memory.
@@ -77,7 +98,7 @@ impl Journal {
         range: Range<u64>,
         bytes_max: usize,
     ) -> Result<Vec<Encoded>, ReadError> {
-        let entries = self.inner.shared.log.entries(range, bytes_max)?;
+        let entries = self.noted(self.inner.shared.log.entries(range, bytes_max))?;
         Ok(entries.into_iter().map(Encoded).collect())
     }
 
@@ -136,9 +157,10 @@ impl Journal {
         since.iter().skip(cut.len()).try_for_each(refuse)
     }
 
-    /// Entries up to `id` are covered by a snapshot and no longer part of the log. Their bodies stay.
+    /// Entries up to `id` are covered by a snapshot and no longer part of the log, once no [`super::LogPin`] keeps them.
+    /// Their bodies stay.
     pub fn purge(&self, id: EntryId) {
-        self.inner.shared.log.write().purge(id);
+        self.inner.shared.log.write().let_go(id);
     }
 
     /// Durable on return. Blocking.

@@ -3,7 +3,7 @@
 //!
 //! * [`options`]: what a journal is opened with
 //! * [`open`]: opening one; [`threads`]: the threads that it runs
-//! * [`log`]: the Raft log, for consensus
+//! * [`log`]: the Raft log, for consensus; [`pins`]: keeping it for whoever reads it
 //! * [`snapshots`]: those of the machine
 //! * [`bodies`]: accepting, refusing and removing them, for apply
 //! * [`reading`]: serving them
@@ -13,6 +13,7 @@ mod bodies;
 mod log;
 mod open;
 mod options;
+mod pins;
 mod reading;
 mod snapshots;
 mod space;
@@ -34,6 +35,7 @@ use crate::stats::{RecoveryReport, Stats};
 use threads::Threads;
 
 pub use options::Options;
+pub use pins::LogPin;
 pub use snapshots::PendingSnapshot;
 
 #[derive(Debug)]

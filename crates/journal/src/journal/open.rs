@@ -45,11 +45,11 @@ impl Journal {
         let vote = Vote::load(disk, dir)?;
         let sizes = Sizes {
             segment_bytes: options.segment_bytes,
-            frame_bytes_max: options.frame_bytes_max,
             tail_cache_bytes: options.tail_cache_bytes,
             keep_log: options.keep_log,
         };
         let mut recovered = recover(world, dir, sizes)?;
+        vote.make_room(&**disk, dir).map_err(io_error("make the vote in"))?;
         let covered = recovered.snapshot.as_ref().map(|file| file.id);
         let snapshot_bytes = recovered.snapshot.as_ref().map_or(0, SnapshotFile::bytes);
         let snapshot = recovered.snapshot.take().map(|file| Snapshot {
@@ -86,9 +86,11 @@ impl Journal {
             dir: dir.to_owned(),
             log: log.clone(),
             sidecar_cache_bytes: options.sidecar_cache_bytes,
+            check: options.check,
+            repairable: options.repairable,
         };
         let index = Arc::new(Index::open(setup, table, scan_from.segment, import)?);
-        left_before(disk, dir, &index, scan_from.segment, snapshot)
+        left_before(disk, dir, &options, &index, scan_from.segment, snapshot)
             .map_err(|source| OpenError::Io { operation: "measure", path: dir.into(), source })?;
         for Full { segment, last_index, file_bytes } in full {
             index.full(segment, last_index, file_bytes);
@@ -154,6 +156,7 @@ impl Journal {
 fn left_before(
     disk: &Arc<dyn Disk>,
     dir: &Path,
+    options: &Options,
     index: &Index,
     scan_segment: u32,
     snapshot: Option<EntryId>,
@@ -162,7 +165,13 @@ fn left_before(
     let left = |info: &SegmentInfo| info.id < scan_segment && !info.sealed;
     for SegmentInfo { id, generation, .. } in index.segments().into_iter().filter(left) {
         let path = dir.join(file_name(FileKind::Segment, id, generation));
-        index.full(id, snapshot.index, disk.open(&path, false)?.len()?);
+        let file_bytes = match disk.open(&path, false).and_then(|file| file.len()) {
+            Ok(bytes) => bytes,
+            // It is damaged, and that is known.
+            Err(_) if options.repairable => options.segment_bytes,
+            Err(error) => return Err(error),
+        };
+        index.full(id, snapshot.index, file_bytes);
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use base::limits;
 
+use crate::damage::BatchCheck;
 use crate::error::OpenError;
 
 /// Smaller segments would be mostly ends. Tests use these; an operator's least is in `limits`.
@@ -23,6 +24,11 @@ pub struct Options {
     /// A snapshot leaves the log that it covers until it is purged, also over a restart: other nodes may
     /// lack it. A restart reads it again.
     pub keep_log: bool,
+    /// What is read from a segment must pass it; what does not is damage, and is not served.
+    pub check: BatchCheck,
+    /// Another node has the same: a damaged segment that the log has left is repaired from there, and does not
+    /// keep the journal from being opened.
+    pub repairable: bool,
     /// Threads for reads that neither the tail cache nor the page cache serves.
     pub readers: usize,
 }
@@ -36,6 +42,8 @@ impl Default for Options {
             sidecar_cache_bytes: limits::SIDECAR_CACHE_BYTES,
             disk_reserve_bytes: limits::DISK_RESERVE_BYTES_DEFAULT,
             keep_log: false,
+            check: BatchCheck(|_, _| true),
+            repairable: false,
             readers: 4,
         }
     }

@@ -59,7 +59,7 @@ impl Journal {
         let bytes_written = shared.counters.bytes.load(Ordering::Relaxed);
         let refusing = shared.refusing.lock();
         let log = shared.log.read();
-        let scan_from = match shared.options.keep_log {
+        let scan_from = match shared.options.keep_log || log.is_pinned() {
             true => log.scan_from_first(id.index),
             false => log.scan_from(id.index),
         };
@@ -67,6 +67,13 @@ impl Journal {
         let capture = shared.index.capture();
         drop(refusing);
         PendingSnapshot { shared, id, scan_from, meta, capture, bytes_written }
+    }
+
+    /// Whether the log would claim less after another snapshot, of the same entry `id`: it was let go of since.
+    pub fn would_claim_less(&self, id: EntryId) -> bool {
+        let shared = &self.inner.shared;
+        shared.options.keep_log
+            && shared.log.read().scan_from_first(id.index).segment > shared.index.claimed_from()
     }
 
     /// Bytes written to the log since the newest durable snapshot.

@@ -20,6 +20,22 @@ impl Journal {
         self.inner.shared.queue.roll();
     }
 
+    /// Whether the log ends in this segment.
+    pub fn is_written_to(&self, segment: u32) -> bool {
+        self.inner.shared.log.read().end().segment == segment
+    }
+
+    /// Whether recovery would read the segment, so that it must stay as it is.
+    pub fn is_claimed(&self, segment: u32) -> bool {
+        segment >= self.inner.shared.index.claimed_from()
+    }
+
+    /// Whether all of the segment's entries are decided, and the log writes no more to it.
+    pub fn is_sealed(&self, segment: u32) -> bool {
+        let table = self.inner.shared.index.table().read();
+        table.segment(segment).is_none_or(|found| found.sealed())
+    }
+
     /// Evicts entries from the tail cache that have been durable for `age`, and frees memory of reads that was
     /// not used for as long; to be called now and then. The entries are read from their segments from then on.
     pub fn rest(&self, age: Duration) {

@@ -5,9 +5,11 @@
 //!
 //! * [`entries`]: reading entries back
 //! * [`cut`]: forgetting the end of the log
+//! * [`pins`]: keeping its beginning
 
 mod cut;
 mod entries;
+mod pins;
 
 pub(crate) use cut::Cut;
 
@@ -84,12 +86,14 @@ pub(crate) struct LogState {
     tail: Tail,
     /// After the last frame that was laid out.
     end: LogPosition,
+    pins: pins::Pins,
 }
 
 impl LogState {
     pub(crate) fn new(purged: Option<EntryId>, end: LogPosition, tail_bytes_max: usize) -> Self {
         let first = purged.map_or(0, |id| id.index + 1);
-        Self { purged, first, slots: VecDeque::new(), tail: Tail::new(tail_bytes_max), end }
+        let (slots, tail) = (VecDeque::new(), Tail::new(tail_bytes_max));
+        Self { purged, first, slots, tail, end, pins: pins::Pins::default() }
     }
 
     /// No entry, but for those that are purged.
@@ -196,7 +200,7 @@ impl LogState {
         self.tail.truncate_from(index);
     }
 
-    pub(crate) fn purge(&mut self, id: EntryId) {
+    fn purge(&mut self, id: EntryId) {
         if self.purged.is_some_and(|purged| purged.index >= id.index) {
             return;
         }

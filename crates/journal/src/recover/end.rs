@@ -8,10 +8,13 @@ use super::walk::Walk;
 use crate::commit::WriteEnd;
 use crate::error::OpenError;
 use crate::frame::BLOCK;
-use crate::frame_reader::{FrameAt, Search};
+use crate::frame_reader::{FrameAt, FrameReader, Search};
 use crate::log::LogPosition;
 use crate::segment::{FIRST_FRAME, OpenSegment};
 use crate::stats::TornTail;
+
+/// Zeros per write.
+const ZEROS: usize = 1 << 20;
 
 // Cutting writes whole blocks from where a frame would begin.
 const _: () = assert!((FIRST_FRAME as usize).is_multiple_of(BLOCK));
@@ -20,7 +23,6 @@ impl Walk<'_> {
     /// The log ends here, unless something complete follows: then it is damaged here.
     pub(super) fn end_here(&mut self, found: FrameAt) -> Result<(), OpenError> {
         let LogPosition { segment, position, .. } = self.at;
-        let mut torn = Vec::new();
         for (&id, candidate) in self.segments.range(segment..) {
             let from = if id == segment { u64::from(position) } else { FIRST_FRAME };
             let read_error = |source| io_error("read", candidate.path.clone(), source);
@@ -49,15 +51,37 @@ impl Walk<'_> {
                 let what = format!("{fault}. If it never held entries, remove it");
                 return Err(OpenError::Unusable { file: candidate.path.clone(), what });
             }
+            self.check_torn(id, from, &mut frames)?;
             // Bytes of a former use of the blocks are no torn frame.
             let stale = id == segment && found == FrameAt::Stale;
-            if used_end > from && !stale {
-                torn.push(TornTail { segment: id, position: from, bytes: used_end - from });
+            if used_end > from {
+                let tail = TornTail { segment: id, position: from, bytes: used_end - from };
+                self.torn.push(tail);
+                self.report.torn_tail = self.report.torn_tail.or(Some(tail).filter(|_| !stale));
             }
         }
-        self.report.torn_tail = torn.first().copied();
-        self.torn = torn;
         Ok(())
+    }
+
+    /// The last frame is cut only if a crash may have left it so. If all of it was written it may have been
+    /// acknowledged.
+    fn check_torn(
+        &self,
+        id: u32,
+        from: u64,
+        frames: &mut FrameReader<'_>,
+    ) -> Result<(), OpenError> {
+        let read_error = |source| io_error("read", self.path(id), source);
+        let found = frames.at(from).map_err(read_error)?;
+        // What is left of a frame that was cut has another one before it.
+        let was_cut =
+            matches!(found, FrameAt::Incomplete(header) if header.previous != self.at.previous);
+        if was_cut || frames.may_be_torn(from).map_err(read_error)? {
+            return Ok(());
+        }
+        let what =
+            "the last frame is damaged: no block of it is missing, as it would be after a crash";
+        Err(self.damaged(id, from, what.to_owned()))
     }
 
     /// Cuts what is torn, makes the end of the log durable, and keeps one segment ahead of it.
@@ -120,13 +144,17 @@ impl Walk<'_> {
         last.file.write_at(&mut [IoSlice::new(&frame)], from)
     }
 
-    /// Overwrites the torn frame, so that the next start does not report it again. This is not needed
-    /// for safety: the rest of a torn frame cannot be taken for a later frame.
+    /// Overwrites all that is behind the end of the log with zeros. The rest of a torn frame cannot be taken for a later
+    /// one, but a later one that is torn would look as if no block of it were missing.
     fn cut(&self, candidate: &Candidate, torn: TornTail) -> io::Result<()> {
         let TornTail { segment, position, bytes } = torn;
         tracing::warn!(segment, position, bytes, "cut a frame that a crash left torn");
-        let zeros = vec![0; (bytes as usize).min(2 * self.sizes.frame_bytes_max)];
-        candidate.file.write_at(&mut [IoSlice::new(&zeros)], position)?;
+        let zeros = vec![0; (bytes as usize).min(ZEROS)];
+        let end = position + bytes;
+        for at in (position..end).step_by(ZEROS) {
+            let now = (end - at).min(ZEROS as u64) as usize;
+            candidate.file.write_at(&mut [IoSlice::new(&zeros[..now])], at)?;
+        }
         candidate.file.sync()
     }
 

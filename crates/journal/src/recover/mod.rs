@@ -96,7 +96,6 @@ pub(crate) struct Full {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) segment_bytes: u64,
-    pub(crate) frame_bytes_max: usize,
     pub(crate) tail_cache_bytes: usize,
     pub(crate) keep_log: bool,
 }

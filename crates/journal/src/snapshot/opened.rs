@@ -40,7 +40,15 @@ impl Part {
 impl OpenSnapshot {
     /// Reads all of it, and holds none of it. Blocking.
     pub(crate) fn open(disk: &dyn Disk, dir: &Path, index: u64) -> io::Result<Self> {
-        let file = disk.open(&dir.join(file_name(index)), false)?;
+        Self::read_all(disk.open(&dir.join(file_name(index)), false)?, index)
+    }
+
+    /// The same, past what the kernel remembers of it.
+    pub(crate) fn open_uncached(disk: &dyn Disk, dir: &Path, index: u64) -> io::Result<Self> {
+        Self::read_all(disk.open_uncached(&dir.join(file_name(index)))?, index)
+    }
+
+    fn read_all(file: Arc<dyn DiskFile>, index: u64) -> io::Result<Self> {
         let mut header = [0; HEADER_BYTES];
         let read = file.read_at(&mut header, 0)?;
         let id = EntryId {
@@ -79,6 +87,10 @@ impl OpenSnapshot {
             return Err(damaged());
         }
         Ok(Self { id, file, meta, machine, table })
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        [&self.meta, &self.machine, &self.table].map(Part::bytes).iter().sum()
     }
 
     /// Up to `bytes_max` bytes of a section from `from` on. Blocking.

@@ -1,4 +1,5 @@
 //! The sender's end: a snapshot in sections, and the segments that a receiver lacks in pieces.
+//! A backup is sent in the same way, by [`Journal::export_all`].
 //!
 //! Held meanwhile are the snapshot's open file, the places of the batches of the segment that is being sent,
 //! and that segment's file as it was when it was begun. Each of them may be replaced or removed: what is open
@@ -11,13 +12,14 @@ use std::sync::Arc;
 use base::HashSet;
 use base::checksum::crc32c;
 use bytes::Bytes;
-use world::DiskFile;
+use world::{Disk, DiskFile};
 
 use super::manifest::{ListedSegment, Manifest, Section, SectionSize, encode_segments};
 use super::piece::{self, ROW_BYTES};
 use crate::address::Address;
-use crate::index::{Batches, Index, LiveOffsets, LoadError, RunTable};
+use crate::index::{Batches, FileKind, Index, LiveOffsets, LoadError, RunTable};
 use crate::journal::Journal;
+use crate::past_cache::PastCache;
 use crate::read::extents;
 use crate::reclaim::load_error;
 use crate::snapshot::{OpenSnapshot, Part};
@@ -35,6 +37,8 @@ pub struct Export {
     /// Ids of the segments to be sent, in order.
     segments: Vec<u32>,
     segment_bytes: Bytes,
+    /// Where segments are read past the page cache.
+    past_cache: Option<Arc<dyn Disk>>,
     current: Option<Current>,
 }
 
@@ -42,6 +46,8 @@ pub struct Export {
 #[derive(Debug)]
 struct Current {
     place: usize,
+    segment: u32,
+    generation: u32,
     /// `None`: nothing in it is live any more.
     file: Option<Arc<dyn DiskFile>>,
     rows: Vec<RowPlace>,
@@ -68,12 +74,25 @@ impl Journal {
     /// Begins to send the newest snapshot to a receiver that has all up to the log index `have`. `None` while
     /// there is no snapshot. Blocking.
     pub fn export(&self, have: u64) -> io::Result<Option<Export>> {
+        self.export_of(have, false)
+    }
+
+    /// The same, of everything and for one who is in no hurry: what is not in the page cache stays out of it.
+    /// Blocking.
+    pub fn export_all(&self) -> io::Result<Option<Export>> {
+        self.export_of(0, true)
+    }
+
+    fn export_of(&self, have: u64, past_cache: bool) -> io::Result<Option<Export>> {
         let shared = self.shared();
         let snapshot = {
             // While it is held no newer snapshot removes this one.
             let newest = shared.snapshot.lock();
             let Some(id) = *newest else { return Ok(None) };
-            OpenSnapshot::open(&*shared.disk, &shared.dir, id.index)?
+            match past_cache {
+                true => OpenSnapshot::open_uncached(&*shared.disk, &shared.dir, id.index)?,
+                false => OpenSnapshot::open(&*shared.disk, &shared.dir, id.index)?,
+            }
         };
         let table = snapshot.read_whole(&snapshot.table)?;
         let table = RunTable::decode(&table)
@@ -88,6 +107,7 @@ impl Journal {
             live,
             segments,
             segment_bytes: encode_segments(&listed).into(),
+            past_cache: past_cache.then(|| Arc::clone(&shared.disk)),
             current: None,
         }))
     }
@@ -148,7 +168,10 @@ impl Index {
                         }
                         None => Some(found.generation),
                     },
-                    _ => return Ok(Current { place: 0, file: None, rows }),
+                    _ => {
+                        let (place, generation) = (0, 0);
+                        return Ok(Current { place, segment, generation, file: None, rows });
+                    }
                 }
             };
             let generation = sealed.unwrap_or(1);
@@ -156,7 +179,9 @@ impl Index {
             let file = match self.files().segment(segment, generation) {
                 Ok(file) => file,
                 Err(_) if !self.is_current(segment, generation) => continue,
-                Err(error) => return Err(error),
+                Err(error) => {
+                    return Err(load_error(self.is_unreadable(segment, generation, 0, error)));
+                }
             };
             if sealed.is_some() {
                 let sidecar = match self.sidecar(segment, generation) {
@@ -172,12 +197,17 @@ impl Index {
             for row in rows.iter_mut().filter(|row| row.address.shared) {
                 row.came_before = !shared.insert(row.address.position);
             }
-            return Ok(Current { place: 0, file: Some(file), rows });
+            return Ok(Current { place: 0, segment, generation, file: Some(file), rows });
         }
     }
 }
 
 impl Export {
+    /// How many segments are sent.
+    pub fn segments(&self) -> u64 {
+        self.segments.len() as u64
+    }
+
     pub fn manifest(&self) -> Manifest {
         let of_part = |part: &Part| SectionSize { bytes: part.bytes(), crc: part.crc };
         let of_bytes =
@@ -226,7 +256,17 @@ impl Export {
                 return Ok(None);
             }
             self.current = None;
-            self.current = Some(Current { place, ..self.index.rows(segment, &self.live)? });
+            let mut current = Current { place, ..self.index.rows(segment, &self.live)? };
+            if let Some(disk) = &self.past_cache
+                && let Some(file) = current.file.take()
+            {
+                let (segment, generation) = (current.segment, current.generation);
+                let path = self.index.files().path(FileKind::Segment, segment, generation);
+                // It may be gone by now: then what is open is read.
+                let past = PastCache::open(&**disk, &path, Arc::clone(&file));
+                current.file = Some(past.unwrap_or(file));
+            }
+            self.current = Some(current);
         }
         let Some(current) = &self.current else { return Ok(None) };
         let from = usize::try_from(from).unwrap_or(usize::MAX);
@@ -237,7 +277,7 @@ impl Export {
             bytes <= bytes_max
         };
         let count = rest.iter().take(PIECE_ROWS_MAX).take_while(fits_first(fits)).count();
-        let rows = current.read(from..from + count)?;
+        let rows = current.read(&self.index, from..from + count)?;
         let next = (from + count < current.rows.len()).then_some((from + count) as u64);
         Ok(Some(SegmentPiece { bytes: piece::encode(&rows).into(), next }))
     }
@@ -250,7 +290,9 @@ fn fits_first<T>(mut fits: impl FnMut(&T) -> bool) -> impl FnMut(&T) -> bool {
 }
 
 impl Current {
-    fn read(&self, places: Range<usize>) -> io::Result<Vec<piece::Row>> {
+    /// What is damaged here is not given to anybody.
+    fn read(&self, index: &Index, places: Range<usize>) -> io::Result<Vec<piece::Row>> {
+        let Self { segment, generation, .. } = *self;
         let rows = &self.rows[places];
         let here: Vec<Address> =
             rows.iter().filter(|row| !row.came_before).map(|row| row.address).collect();
@@ -258,14 +300,22 @@ impl Current {
         for extent in extents(&here) {
             let Some(file) = &self.file else { break };
             let mut bytes = vec![0; extent.len];
-            if file.read_at(&mut bytes, extent.position)? < extent.len {
-                let what = "a segment ends within a batch";
-                return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+            let read = file.read_at(&mut bytes, extent.position).map_err(|error| {
+                load_error(index.is_unreadable(segment, generation, extent.position, error))
+            })?;
+            if read < extent.len {
+                let (at, what) = (extent.position + read as u64, "it ends within a batch");
+                return Err(load_error(index.is_damaged(segment, generation, at, what)));
             }
             let bytes = Bytes::from(bytes);
             for address in &here[extent.places] {
                 let start = (u64::from(address.position) - extent.position) as usize;
-                batches.push(bytes.slice(start..start + address.len as usize));
+                let batch = bytes.slice(start..start + address.len as usize);
+                if !index.is_sound(address, &batch) {
+                    let (at, what) = (address.position.into(), "a batch with another checksum");
+                    return Err(load_error(index.is_damaged(segment, generation, at, what)));
+                }
+                batches.push(batch);
             }
         }
         let mut batches = batches.into_iter();

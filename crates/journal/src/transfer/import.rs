@@ -13,6 +13,7 @@ use tracing::info;
 use super::manifest::{ListedSegment, decode_segments};
 use super::marker;
 use super::piece;
+use crate::address::Address;
 use crate::entry::EntryId;
 use crate::index::{
     BlockWriter, FileKind, Index, LiveOffsets, SHIPPED_GENERATION, Shipped, sidecar_of,
@@ -87,9 +88,7 @@ struct Writing {
     indexes: (u64, u64),
     writer: BlockWriter,
     rows: u64,
-    /// Of the last row: what comes next is of a later stream, or from there on.
-    stream: u64,
-    next_offset: u64,
+    last: LastRow,
 }
 
 impl Journal {
@@ -214,7 +213,7 @@ impl Import {
         let draft =
             self.shared.index.files().begin(FileKind::Segment, segment, SHIPPED_GENERATION)?;
         let writer = BlockWriter::new(draft, segment, SHIPPED_GENERATION, Some(indexes))?;
-        Ok(Writing { segment, indexes, writer, rows: 0, stream: 0, next_offset: 0 })
+        Ok(Writing { segment, indexes, writer, rows: 0, last: None })
     }
 
     /// The number of the next segment.
@@ -268,6 +267,25 @@ impl Import {
     }
 }
 
+/// Stream and next offset of the last row: what comes next is of a later stream, or from there on.
+pub(super) type LastRow = Option<(u64, u64)>;
+
+pub(super) fn check_order(
+    last: &mut LastRow,
+    stream: u64,
+    address: &Address,
+) -> Result<(), ImportError> {
+    let follows = last.is_none_or(|(of, next)| match stream == of {
+        true => address.base_offset >= next,
+        false => stream > of,
+    });
+    if !follows {
+        return Err(ImportError::Refused("batches out of order"));
+    }
+    *last = Some((stream, address.next_offset()));
+    Ok(())
+}
+
 impl Drop for Import {
     fn drop(&mut self) {
         // Its draft goes before another one may be begun.
@@ -279,14 +297,7 @@ impl Drop for Import {
 impl Writing {
     fn push(&mut self, row: piece::Row) -> Result<(), ImportError> {
         let piece::Row { stream, address, batch } = row;
-        let first = self.rows == 0;
-        let follows = match stream == self.stream {
-            true => address.base_offset >= self.next_offset,
-            false => stream > self.stream,
-        };
-        if !first && !follows {
-            return Err(ImportError::Refused("batches out of order"));
-        }
+        check_order(&mut self.last, stream, &address)?;
         self.writer.begin_stream(stream)?;
         let is_here = self.writer.has(&address);
         match batch {
@@ -295,7 +306,6 @@ impl Writing {
             None if self.writer.push_shared(address)? => {}
             None => return Err(ImportError::Refused("a batch that did not come before")),
         }
-        (self.stream, self.next_offset) = (stream, address.next_offset());
         self.rows += 1;
         Ok(())
     }

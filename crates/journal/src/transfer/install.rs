@@ -140,7 +140,7 @@ fn take_over(
     replace(&mut || {
         let Some(table) = table.take() else { return };
         shared.index.replace(table, scan_from.segment);
-        shared.log.write().purge(id);
+        shared.log.write().purge_for_good(id);
         *shared.applying.lock() = Default::default();
     });
     let written = shared.counters.bytes.load(Ordering::Relaxed);

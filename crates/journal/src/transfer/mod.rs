@@ -12,6 +12,7 @@
 //! * [`export`]: the sender's end
 //! * [`import`]: the receiver's, up to the last segment
 //! * [`install`]: the other state takes the place of the receiver's
+//! * [`repair`]: a damaged segment is written anew from what the sender has of it
 //! * [`marker`]: which segments are none of the receiver's own yet, for recovery
 
 mod export;
@@ -20,9 +21,11 @@ mod install;
 mod manifest;
 pub(crate) mod marker;
 mod piece;
+mod repair;
 
 pub use export::{Export, SegmentPiece};
 pub use import::{Import, ImportError};
 pub(crate) use import::{ImportState, give_up_useless};
 pub use install::Received;
 pub use manifest::{Manifest, Section, SectionSize};
+pub use repair::{Covered, NotYet, Repair};

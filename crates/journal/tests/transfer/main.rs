@@ -6,5 +6,7 @@
 mod common;
 
 mod hostile;
+mod repair;
 mod replica;
+mod scrub;
 mod stories;

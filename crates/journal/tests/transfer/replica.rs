@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use journal::transfer::{Export, Import, ImportError, Manifest, Received, Section};
-use journal::{Body, Entry, EntryId, EntryKind, Journal, Options};
+use journal::{BatchCheck, Body, Entry, EntryId, EntryKind, Journal, Options};
 use world::{SimulatedDisk, World};
 
 use crate::common::*;
@@ -59,13 +59,10 @@ impl History {
         let (mut bodies, mut accepted) = (Vec::new(), Vec::new());
         let mut add = |stream: u64, bytes: &Bytes, shared: bool, taken: bool| {
             let base_offset = self.ends.get(&stream).copied().unwrap_or(0);
+            let bytes = &if shared { bytes.clone() } else { based(bytes, base_offset) };
             accepted.push(taken);
             if taken {
-                let mut own = bytes.to_vec();
-                if shared {
-                    own[..8].copy_from_slice(&base_offset.to_be_bytes());
-                }
-                live.entry(stream).or_default().insert(base_offset, own.into());
+                live.entry(stream).or_default().insert(base_offset, based(bytes, base_offset));
                 self.ends.insert(stream, base_offset + 1);
             }
             let (bytes, max_timestamp) = (bytes.clone(), index as i64);
@@ -74,11 +71,11 @@ impl History {
         for _ in 0..random.below(4) {
             let len_max = if random.below(8) == 0 { 9_000 } else { 900 };
             let len = 70 + random.below(len_max);
-            let bytes = filling(random.below(u64::MAX), len as usize);
+            let bytes = batch(random.below(u64::MAX), len as usize);
             add(random.below(STREAMS), &bytes, false, random.below(5) > 0);
         }
         if random.below(3) == 0 {
-            let bytes = filling(random.below(u64::MAX), 70 + random.below(900) as usize);
+            let bytes = batch(random.below(u64::MAX), 70 + random.below(900) as usize);
             (0..STREAMS).for_each(|stream| add(stream, &bytes, true, random.below(5) > 0));
         }
         let end = |stream| self.ends.get(&stream).copied().unwrap_or(0);
@@ -121,7 +118,16 @@ impl Replica {
 
     /// Opens what a crash left, and applies what of the history is in its log.
     pub(crate) fn reopen(&mut self, disk: SimulatedDisk, history: &History) {
-        let opened = try_open(&disk, options()).unwrap_or_else(|error| panic!("{error}"));
+        self.reopen_with(disk, history, options());
+    }
+
+    /// The same, of one that another replica can repair.
+    pub(crate) fn reopen_repairable(&mut self, disk: SimulatedDisk, history: &History) {
+        self.reopen_with(disk, history, Options { repairable: true, ..options() });
+    }
+
+    fn reopen_with(&mut self, disk: SimulatedDisk, history: &History, options: Options) {
+        let opened = try_open(&disk, options).unwrap_or_else(|error| panic!("{error}"));
         self.disk = disk;
         self.journal = opened.journal;
         self.applied = opened.snapshot.map_or(0, |snapshot| snapshot.id.index);
@@ -189,6 +195,20 @@ impl Replica {
         pending.write(machine(self.applied)).map(|_| ())
     }
 
+    /// What is live and is served is right, and what is not is said to be damaged. Whether all was served.
+    pub(crate) fn serves_nothing_damaged(&self, history: &History) -> bool {
+        let mut all = true;
+        for (&stream, live) in history.live_at(self.applied) {
+            for (&offset, bytes) in live {
+                match block_on(self.journal.read(stream, offset, 1)) {
+                    Ok(read) => assert!(joined(read) == *bytes, "stream {stream} at {offset}"),
+                    Err(_) => all = false,
+                }
+            }
+        }
+        all
+    }
+
     /// Serves what is live, and nothing that never was; what died since it was sent may be there or not.
     pub(crate) fn check(&self, history: &History) {
         let certainly = history.live_at(self.applied.max(self.thinned_to));
@@ -233,7 +253,28 @@ pub(crate) fn machine(index: u64) -> Bytes {
 }
 
 pub(crate) fn options() -> Options {
-    Options { keep_log: true, ..small() }
+    Options { keep_log: true, check: BatchCheck(check), ..small() }
+}
+
+/// A batch has a checksum of all but the offset that it begins with.
+fn batch(seed: u64, len: usize) -> Bytes {
+    let mut bytes = filling(seed, len).to_vec();
+    let crc = base::checksum::crc32c(&bytes[8..len - 4]);
+    bytes[len - 4..].copy_from_slice(&crc.to_le_bytes());
+    bytes.into()
+}
+
+/// The same with this offset.
+fn based(batch: &[u8], base_offset: u64) -> Bytes {
+    let mut bytes = batch.to_vec();
+    bytes[..8].copy_from_slice(&base_offset.to_be_bytes());
+    bytes.into()
+}
+
+fn check(batch: &[u8], base_offset: Option<u64>) -> bool {
+    let Some((content, crc)) = batch.split_last_chunk::<4>() else { return false };
+    let is_there = base_offset.is_none_or(|offset| content.starts_with(&offset.to_be_bytes()));
+    is_there && content.get(8..).map(base::checksum::crc32c) == Some(u32::from_le_bytes(*crc))
 }
 
 /// A receiver's way through a snapshot, one request at a time.

@@ -98,6 +98,8 @@ fn readers_are_not_disturbed_by_sealing_trimming_and_rewriting() {
         dir: DIR.into(),
         log: Arc::new(FakeLog::default()),
         sidecar_cache_bytes: 4_000,
+        check: crate::BatchCheck(|_, _| true),
+        repairable: false,
     };
     let index = Arc::new(Index::open(setup, RunTable::default(), 1, None).unwrap());
     let ends: Vec<AtomicU64> = (0..STREAMS).map(|_| AtomicU64::new(0)).collect();

@@ -21,7 +21,14 @@ fn address(segment: u32, position: u64, len: u32, base_offset: u64) -> Address {
 fn open(dir: &Path) -> Arc<Index> {
     let log = Arc::new(FakeLog::default());
     let (disk, dir) = (Arc::new(RealDisk), dir.to_owned());
-    let setup = Setup { disk, dir, log, sidecar_cache_bytes: 16 << 20 };
+    let setup = Setup {
+        disk,
+        dir,
+        log,
+        sidecar_cache_bytes: 16 << 20,
+        check: crate::BatchCheck(|_, _| true),
+        repairable: false,
+    };
     Arc::new(Index::open(setup, RunTable::default(), 1, None).unwrap())
 }
 

@@ -362,6 +362,8 @@ fn open(
         dir: DIR.into(),
         log: log.clone(),
         sidecar_cache_bytes: 300,
+        check: crate::BatchCheck(|_, _| true),
+        repairable: false,
     };
     let table = snapshot.map_or_else(RunTable::default, |it| RunTable::decode(&it.table).unwrap());
     Index::open(setup, table, snapshot.map_or(1, |it| it.claimed_from), None).map(Arc::new)

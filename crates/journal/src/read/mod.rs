@@ -4,20 +4,21 @@
 //! once, into the buffer that the batches are then slices of. The caller's thread (the runtime's)
 //! only reads what is in memory; the rest goes to a few reader threads.
 
+mod pool;
+
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
 use base::limits;
-use parking_lot::{Condvar, Mutex};
-use tasks::{Task, Workers};
-use tokio::sync::oneshot;
+use tasks::Workers;
 
 use crate::address::{Address, Stored, put_base_offset};
 use crate::buffers::{Buffer, Buffers};
 use crate::error::ReadError;
-use crate::index::{FileKind, Index, LoadError, Part, PinnedSidecar, Plan};
+use crate::index::{Index, LoadError, Part, PinnedSidecar, Plan};
+use pool::Pool;
 use world::DiskFile;
 
 /// Reads for all handles of the journal. Dropping it stops its threads.
@@ -102,6 +103,7 @@ fn read_now(
     let Plan::Ready(parts) = index.plan(stream, offset, bytes_max, None) else {
         return Ok(None);
     };
+    let is_sound = |address: &Address, bytes: &[u8]| index.is_sound(address, bytes);
     let mut batches = Vec::new();
     for part in &parts {
         let (stored, mut recent) = split_recent(index, part);
@@ -115,7 +117,13 @@ fn read_now(
             };
             for extent in extents(stored) {
                 match read_cached(index.buffers(), &*file, &extent) {
-                    Ok(bytes) => slice_batches(&stored[extent.places], bytes, &mut batches),
+                    Ok(bytes) => {
+                        let places = &stored[extent.places];
+                        if slice_batches(is_sound, places, bytes, &mut batches).is_some() {
+                            // Said by whoever may wait for the disk, when it comes first.
+                            return Ok((!batches.is_empty()).then_some(batches));
+                        }
+                    }
                     // A reader that gets a part now asks for the rest soon enough.
                     Err(_) if !batches.is_empty() => return Ok(Some(batches)),
                     Err(_) => return Ok(None),
@@ -179,6 +187,8 @@ pub(crate) fn read_blocking(
         for part in &parts {
             match read_part(index, part, &mut batches) {
                 Ok(()) => {}
+                // Those before it are sound.
+                Err(LoadError::Read(_)) if !batches.is_empty() => return Ok(batches),
                 Err(LoadError::Read(error)) => return Err(error),
                 Err(LoadError::Gone) => {
                     gone = true;
@@ -192,7 +202,8 @@ pub(crate) fn read_blocking(
     }
 }
 
-/// Reads all of `part`. `Gone` when its segment was rewritten or deleted since it was planned.
+/// Reads all of `part`, or up to what is damaged. `Gone` when its segment was rewritten or deleted since it
+/// was planned.
 pub(crate) fn read_part(
     index: &Index,
     part: &Part,
@@ -200,28 +211,22 @@ pub(crate) fn read_part(
 ) -> Result<(), LoadError> {
     let (stored, mut recent) = split_recent(index, part);
     if !stored.is_empty() {
-        let path = || index.files().path(FileKind::Segment, part.segment, part.generation);
-        let failed = |position, source| {
-            if index.is_current(part.segment, part.generation) {
-                let source = Arc::new(source);
-                LoadError::Read(ReadError::Io { file: path(), position, source })
-            } else {
-                LoadError::Gone
-            }
-        };
-        let file =
-            index.files().segment(part.segment, part.generation).map_err(|e| failed(0, e))?;
+        let Part { segment, generation, .. } = *part;
+        let failed = |position, error| index.is_unreadable(segment, generation, position, error);
+        let damaged = |position, what| index.is_damaged(segment, generation, position, what);
+        let file = index.files().segment(segment, generation).map_err(|e| failed(0, e))?;
         for extent in extents(stored) {
             let mut buffer = index.buffers().take(extent.len);
             let read = file
                 .read_at(buffer.as_mut(), extent.position)
                 .map_err(|error| failed(extent.position, error))?;
             if read < extent.len {
-                let position = extent.position + read as u64;
-                let what = "it ends within a batch";
-                return Err(LoadError::Read(ReadError::Damaged { file: path(), position, what }));
+                return Err(damaged(extent.position + read as u64, "it ends within a batch"));
             }
-            slice_batches(&stored[extent.places], buffer, batches);
+            let is_sound = |address: &Address, bytes: &[u8]| index.is_sound(address, bytes);
+            if let Some(bad) = slice_batches(is_sound, &stored[extent.places], buffer, batches) {
+                return Err(damaged(bad.position.into(), "a batch with another checksum"));
+            }
         }
     }
     batches.append(&mut recent);
@@ -280,11 +285,24 @@ pub(crate) fn extents(addresses: &[Address]) -> impl Iterator<Item = Extent> + '
     })
 }
 
-/// Cuts the buffer into batches; those without a gap between them stay together. The buffer is not
-/// shared yet, so a batch of several streams gets the offset that it has in this one.
-fn slice_batches(addresses: &[Address], mut buffer: Buffer, batches: &mut Vec<Stored>) {
-    let Some(first) = addresses.first() else { return };
-    let start = first.position as usize;
+/// Cuts the buffer into batches, up to the first that is damaged, which it answers; those without a gap
+/// between them stay together. The buffer is not shared yet, so a batch of several streams gets the offset
+/// that it has in this one.
+fn slice_batches<'a>(
+    is_sound: impl Fn(&Address, &[u8]) -> bool,
+    addresses: &'a [Address],
+    mut buffer: Buffer,
+    batches: &mut Vec<Stored>,
+) -> Option<&'a Address> {
+    let start = addresses.first()?.position as usize;
+    let sound = |address: &&Address| {
+        let place = address.position as usize - start;
+        is_sound(address, &buffer.as_ref()[place..place + address.len as usize])
+    };
+    let sound = addresses.iter().take_while(sound).count();
+    let damaged = addresses.get(sound);
+    let addresses = &addresses[..sound];
+    let Some(first) = addresses.first() else { return damaged };
     for address in addresses.iter().filter(|address| address.shared) {
         let place = address.position as usize - start;
         let batch = &mut buffer.as_mut()[place..place + address.len as usize];
@@ -301,105 +319,7 @@ fn slice_batches(addresses: &[Address], mut buffer: Buffer, batches: &mut Vec<St
         piece.end = position + address.len as usize;
     }
     batches.push(bytes.slice(piece).into());
-}
-
-type Job = Box<dyn FnOnce() + Send>;
-
-/// Runs reads. The requests in flight bound how many wait.
-#[derive(Debug)]
-enum Pool {
-    /// A few threads of the journal.
-    Threads { queue: Arc<Queue>, threads: usize },
-    /// Each read by itself, in a simulation.
-    Tasks(Workers),
-}
-
-#[derive(Default)]
-struct Queue {
-    jobs: Mutex<Jobs>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct Jobs {
-    waiting: VecDeque<Job>,
-    stop: bool,
-}
-
-impl std::fmt::Debug for Queue {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Queue").field("waiting", &self.jobs.lock().waiting.len()).finish()
-    }
-}
-
-impl Pool {
-    fn start(threads: usize, on_panic: impl Fn() + Clone + Send + 'static) -> io::Result<Self> {
-        let queue = Arc::<Queue>::default();
-        // Dropped, it ends the threads that were started.
-        let pool = Self::Threads { queue: queue.clone(), threads };
-        for number in 0..threads {
-            let queue = queue.clone();
-            let name = format!("journal-read-{number}");
-            tasks::thread(Task::JournalReader, name, move || queue.serve(), on_panic.clone())?;
-        }
-        Ok(pool)
-    }
-
-    async fn run<R: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> Result<R, ReadError> + Send + 'static,
-    ) -> Result<R, ReadError> {
-        let queue = match self {
-            Self::Threads { threads: 0, .. } => return work(),
-            Self::Threads { queue, .. } => queue,
-            Self::Tasks(workers) => {
-                let read = workers.blocking(Task::JournalReader, work).await;
-                return read.unwrap_or(Err(ReadError::Closed));
-            }
-        };
-        let (answer, answered) = oneshot::channel();
-        let job: Job = Box::new(move || {
-            // The caller may have gone.
-            if !answer.is_closed() {
-                let _ = answer.send(work());
-            }
-        });
-        {
-            let mut jobs = queue.jobs.lock();
-            if jobs.stop {
-                return Err(ReadError::Closed);
-            }
-            jobs.waiting.push_back(job);
-        }
-        queue.changed.notify_one();
-        answered.await.unwrap_or(Err(ReadError::Closed))
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        let Self::Threads { queue, .. } = self else { return };
-        let mut jobs = queue.jobs.lock();
-        jobs.stop = true;
-        jobs.waiting.clear();
-        drop(jobs);
-        queue.changed.notify_all();
-    }
-}
-
-impl Queue {
-    fn serve(&self) {
-        loop {
-            let mut jobs = self.jobs.lock();
-            while jobs.waiting.is_empty() && !jobs.stop {
-                self.changed.wait(&mut jobs);
-            }
-            let Some(job) = jobs.waiting.pop_front() else { return };
-            drop(jobs);
-            tasks::inject::point(Task::JournalReader);
-            job();
-        }
-    }
+    damaged
 }
 
 #[cfg(test)]
@@ -420,7 +340,7 @@ mod tests {
         let all: Vec<_> = extents(&addresses).collect();
         assert_eq!(all, [Extent { position: 100, len: 110, places: 0..3 }]);
         let mut batches = Vec::new();
-        slice_batches(&addresses, Buffer::unkept(vec![7; 110]), &mut batches);
+        slice_batches(|_, _| true, &addresses, Buffer::unkept(vec![7; 110]), &mut batches);
         assert_eq!(batches.len(), 1);
     }
 
@@ -430,7 +350,7 @@ mod tests {
         let all: Vec<_> = extents(&near).collect();
         assert_eq!(all, [Extent { position: 100, len: 150, places: 0..2 }]);
         let mut batches = Vec::new();
-        slice_batches(&near, Buffer::unkept((0..150).collect()), &mut batches);
+        slice_batches(|_, _| true, &near, Buffer::unkept((0..150).collect()), &mut batches);
         let expected = [Bytes::from_iter(0..50), Bytes::from_iter(100..150)];
         assert_eq!(batches, expected.map(Stored::from));
 
@@ -448,7 +368,7 @@ mod tests {
         let expected = [extent(500, 20, 0..1), extent(100, 20, 1..2), extent(100, 40, 2..4)];
         assert_eq!(all, expected);
         let mut batches = Vec::new();
-        slice_batches(&addresses[2..], Buffer::unkept(vec![0xab; 40]), &mut batches);
+        slice_batches(|_, _| true, &addresses[2..], Buffer::unkept(vec![0xab; 40]), &mut batches);
         assert_eq!(batches.len(), 1);
         let bytes = &batches[0].bytes;
         assert_eq!(
@@ -464,5 +384,20 @@ mod tests {
             [address(0, large + 1), address(large + 1, large), address(2 * large + 1, 1)];
         let all: Vec<_> = extents(&addresses).map(|extent| extent.places).collect();
         assert_eq!(all, [0..1, 1..2, 2..3]);
+    }
+    #[test]
+    fn nothing_is_sliced_from_the_first_damaged_batch_on() {
+        let addresses = [address(100, 10), address(110, 10), address(120, 10), address(130, 10)];
+        for bad in 0..4 {
+            let mut batches = Vec::new();
+            let is_sound = |address: &Address, bytes: &[u8]| {
+                assert_eq!(bytes, [(address.position / 10) as u8; 10]);
+                *address != addresses[bad]
+            };
+            let buffer = Buffer::unkept((100..140).map(|at| at / 10).collect());
+            let found = slice_batches(is_sound, &addresses, buffer, &mut batches);
+            assert_eq!(found, Some(&addresses[bad]));
+            assert_eq!(batches.iter().map(Stored::len).sum::<usize>(), bad * 10);
+        }
     }
 }

@@ -1,0 +1,102 @@
+//! A pass over all that is stored finds what nobody has read.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use journal::Journal;
+
+use crate::common::*;
+use crate::repair::{both, left, read_and_repair};
+use crate::replica::STREAMS;
+
+/// Looks at everything. How many snapshots are damaged.
+fn pass(journal: &Journal) -> u32 {
+    let mut scrub = journal.scrub().unwrap();
+    let (_, of_bytes) = scrub.progress();
+    assert!(of_bytes > 0);
+    let mut last = 0;
+    while let Some(step) = scrub.step() {
+        let (bytes, of) = scrub.progress();
+        assert!(bytes == last + step.bytes && bytes <= of);
+        last = bytes;
+    }
+    scrub.bad_snapshots()
+}
+
+#[test]
+fn nothing_is_found_where_nothing_is_damaged() {
+    for seed in 0..6 {
+        let (history, sound, other) = both(&mut Random(seed));
+        for replica in [&sound, &other] {
+            assert_eq!(pass(&replica.journal), 0);
+            assert_eq!(replica.journal.damaged(), []);
+            replica.check(&history);
+        }
+    }
+}
+
+#[test]
+fn a_bit_that_flipped_anywhere_in_a_live_batch_is_found_and_what_it_was_in_is_repaired() {
+    for seed in 0..12 {
+        let mut random = Random(seed);
+        let (history, sound, damaged) = both(&mut random);
+        let journal = &damaged.journal;
+        let mut flipped = BTreeSet::new();
+        for (segment, file) in left(journal) {
+            let all = (0..STREAMS).flat_map(|stream| journal.batches(stream, 0).unwrap());
+            let all: Vec<_> = all.filter(|batch| batch.segment == segment).collect();
+            let batch = all[random.below(all.len() as u64) as usize];
+            let place = u64::from(batch.position) + random.below(batch.len.into());
+            damaged.disk.flip_bit(&file, place, random.below(8) as u8);
+            flipped.insert(segment);
+        }
+        assert_eq!(pass(journal), 0);
+        let found: BTreeSet<u32> = journal.damaged().iter().map(|it| it.segment).collect();
+        assert_eq!(found, flipped, "seed {seed}");
+        while let Some(damage) = journal.damaged().first() {
+            crate::repair::repair(journal, damage.segment, &sound.journal).unwrap();
+        }
+        pass(journal);
+        assert_eq!(journal.damaged(), [], "seed {seed}");
+        assert_eq!(read_and_repair(&history, &damaged, &sound), 0);
+        damaged.check(&history);
+    }
+}
+
+#[test]
+fn a_damaged_sidecar_is_made_anew_and_a_damaged_snapshot_is_told_of() {
+    let (history, _, damaged) = both(&mut Random(2));
+    let (_, file) = left(&damaged.journal).swap_remove(0);
+    let sidecar = file.with_extension("idx");
+    damaged.disk.flip_bit(&sidecar, 70, 1);
+    let bad = damaged.disk.content(&sidecar).unwrap();
+    assert_eq!(pass(&damaged.journal), 0);
+    let anew = damaged.disk.content(&sidecar).unwrap();
+    assert_eq!(pass(&damaged.journal), 0);
+    assert_ne!(anew, bad);
+    assert_eq!(damaged.disk.content(&sidecar).unwrap(), anew, "it was damaged still");
+    damaged.disk.lose_file(&sidecar);
+    assert_eq!(pass(&damaged.journal), 0);
+    assert_eq!(damaged.disk.content(&sidecar).unwrap(), anew);
+    assert_eq!(damaged.journal.damaged(), []);
+
+    let snapshots = || {
+        let mut names = damaged.files();
+        names.retain(|name| name.starts_with("snapshot-"));
+        names.sort();
+        names
+    };
+    let newest = snapshots().pop().unwrap();
+    damaged.disk.flip_bit(&Path::new(DIR).join(&newest), 300, 1);
+    assert_eq!(pass(&damaged.journal), 1);
+    damaged.snapshot().unwrap();
+    assert_eq!(pass(&damaged.journal), 0, "the same one was written again");
+    // One that is not the newest is no good any more.
+    let all = snapshots();
+    if let [older, _] = &all[..] {
+        damaged.disk.flip_bit(&Path::new(DIR).join(older), 300, 1);
+        assert_eq!(pass(&damaged.journal), 1);
+        assert_eq!(snapshots(), all[1..]);
+    }
+    damaged.check(&history);
+}
