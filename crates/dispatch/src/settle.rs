@@ -81,6 +81,9 @@ impl Dispatch {
         selection: Selection,
     ) -> Result<Slots, SettleRefused> {
         match selection {
+            Selection::Held { partition, token, session } => {
+                self.selected(session, Selection::Lease { partition, token })
+            }
             Selection::Lease { partition, token } => {
                 let slot = self.leases.find_token(token).ok_or(SettleRefused::Stale { token })?;
                 let lease = self.leases.get(slot);

@@ -16,6 +16,9 @@ pub enum Selection {
     Range { partition: u32, first: Offset, last: Offset },
     /// Whatever the session has leased of the partition up to and with `last`, at least one.
     UpTo { partition: u32, last: Offset },
+    /// The lease that has this token, of this session, whoever settles it: a client that has no connection of its own
+    /// may do so anywhere.
+    Held { partition: u32, token: Token, session: SessionId },
 }
 
 impl Selection {
@@ -23,7 +26,8 @@ impl Selection {
         match *self {
             Self::Lease { partition, .. }
             | Self::Range { partition, .. }
-            | Self::UpTo { partition, .. } => partition,
+            | Self::UpTo { partition, .. }
+            | Self::Held { partition, .. } => partition,
         }
     }
 }

@@ -55,6 +55,11 @@ impl Change {
         self.0.topic = change;
     }
 
+    /// The change itself, for whoever has the catalog without a broker.
+    pub fn into_inner(self) -> DocumentsChange {
+        self.0
+    }
+
     /// Makes the change; [`StoreError::is_conflict`]: a condition does not hold, and nothing changed.
     pub async fn make(self, broker: &Broker) -> Result<(), StoreError> {
         Ok(broker.change_documents(self.0).await?)

@@ -144,6 +144,25 @@ pub enum Command {
     },
     /// Any number of documents, and a topic with them.
     ChangeDocuments(DocumentsChange),
+    /// Whatever the lost end of this log gave out is not given out again.
+    SkipNumbers(Skipped),
+    /// Channels whose other ends, or this one, lost the end of their logs go on: each number only rises.
+    ResumeChannels {
+        /// The next message to a shard has at least this number.
+        sent: Vec<(ShardId, Offset)>,
+        /// The next message from a shard has at least this number.
+        taken: Vec<(ShardId, Offset)>,
+    },
+}
+
+/// The catalog goes on from here; what is below stays as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Skipped {
+    /// Shards with an earlier version take over all that there is.
+    pub version: u64,
+    pub next_topic: u32,
+    pub next_lease_group: u32,
+    pub next_producer_id: i64,
 }
 
 /// In whose log a command belongs.
@@ -172,6 +191,7 @@ impl Command {
             | Self::PutDocument { .. }
             | Self::DeleteDocument { .. }
             | Self::ChangeDocuments(_)
+            | Self::SkipNumbers(_)
             | Self::SetShards { .. } => Home::Catalog,
             Self::AdvanceStart { .. }
             | Self::Compacted { .. }
@@ -184,6 +204,7 @@ impl Command {
             | Self::Settle { .. }
             | Self::Adopt(_)
             | Self::Send { .. }
+            | Self::ResumeChannels { .. }
             | Self::Acknowledged { .. } => Home::Rows,
         }
     }
@@ -229,7 +250,9 @@ impl Command {
                 Self::Send { batches, .. } => {
                     batches.iter().map(|batch| 8 + batch.targets.len() * 8).sum()
                 }
+                Self::ResumeChannels { sent, taken } => (sent.len() + taken.len()) * 12,
                 Self::SetShards { .. }
+                | Self::SkipNumbers(_)
                 | Self::Acknowledged { .. }
                 | Self::DeleteTopic { .. }
                 | Self::CreatePartitions { .. }

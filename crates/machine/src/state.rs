@@ -228,6 +228,14 @@ impl State {
                 self.rows.channels.acknowledge(*to, *below, applied)?;
                 Ok(Outcome::Done)
             }
+            Command::SkipNumbers(skipped) => {
+                self.catalog.skip(skipped);
+                Ok(Outcome::Done)
+            }
+            Command::ResumeChannels { sent, taken } => {
+                self.rows.channels.resume(sent, taken, applied)?;
+                Ok(Outcome::Done)
+            }
         }
     }
 
@@ -239,6 +247,8 @@ impl State {
                 | Command::Adopt(_)
                 | Command::Send { .. }
                 | Command::Acknowledged { .. }
+                | Command::SkipNumbers(_)
+                | Command::ResumeChannels { .. }
         );
         match (self.role, command.home()) {
             (Role::Catalog, Home::Catalog) | (Role::Rows(_), Home::Rows) => Ok(()),

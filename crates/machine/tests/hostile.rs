@@ -8,7 +8,7 @@ use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
 use machine::catalog::feed::{AdoptedGroup, AdoptedTopic};
 use machine::{
     Adoption, Append, Applied, Command, CommitOffset, DecodeError, Entry, GroupSettle, Head,
-    NewTopic, Origin, SentBatch, State, Unit, decode_head, encode_head,
+    NewTopic, Origin, SentBatch, Skipped, State, Unit, decode_head, encode_head,
 };
 use proptest::prelude::*;
 use uuid::Uuid;
@@ -354,7 +354,8 @@ fn the_persisted_form_of_commands_does_not_change() {
         groups_gone: vec![lease_group],
     };
     let sent = SentBatch { bytes: 300, targets: vec![partition] };
-    let persisted: [(Command, &[u8]); 27] = [
+    let skipped = Skipped { version: 300, next_topic: 5, next_lease_group: 4, next_producer_id: 7 };
+    let persisted: [(Command, &[u8]); 29] = [
         (Command::CreateTopics { topics: vec![] }, &[0, 0]),
         (Command::DeleteTopic { topic }, &[1, 5]),
         (Command::CreatePartitions { topic, total: 9 }, &[2, 5, 9]),
@@ -399,6 +400,11 @@ fn the_persisted_form_of_commands_does_not_change() {
         (Command::AllocateProducerIds { count: 300 }, &[24, 0xac, 2]),
         (Command::Send { to: ShardId(2), batches: vec![sent] }, &[25, 2, 1, 0xac, 2, 1, 5, 2]),
         (Command::Acknowledged { to: ShardId(2), below: 300 }, &[26, 2, 0xac, 2]),
+        (Command::SkipNumbers(skipped), &[28, 0xac, 2, 5, 4, 14]),
+        (
+            Command::ResumeChannels { sent: vec![(ShardId(2), 300)], taken: vec![(ShardId(3), 1)] },
+            &[29, 1, 2, 0xac, 2, 1, 3, 1],
+        ),
     ];
     for (command, bytes) in persisted {
         let head = encode_head(3, std::slice::from_ref(&command), &[]);

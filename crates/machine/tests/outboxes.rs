@@ -4,8 +4,8 @@ use base::limits::OUTBOX_MESSAGES_MAX;
 use base::{PartitionId, ShardId, TopicId};
 use machine::catalog::feed::AdoptedTopic;
 use machine::{
-    Adoption, Append, AppendOutcome, Applied, Command, Entry, Origin, Outcome, Refusal, Role,
-    SentBatch, State, Unit,
+    Adoption, Append, AppendOutcome, Applied, Command, Entry, NewTopic, Origin, Outcome, Refusal,
+    Role, SentBatch, Skipped, State, Unit,
 };
 
 const EPOCH: i32 = 3;
@@ -119,4 +119,74 @@ fn what_is_no_message_changes_nothing() {
     let now_ms = shard.state.last_ms();
     same.apply(&Entry { now_ms, ..Entry::default() }, &mut Applied::new());
     assert_eq!(same.encode(), shard.state.encode());
+}
+
+#[test]
+fn a_channel_goes_on_where_either_end_was_set_back() {
+    let (mut shard, to, from) = (Shard::new(), ShardId(2), ShardId(3));
+    let resume = |shard: &mut Shard, sent: &[(ShardId, u64)], taken: &[(ShardId, u64)]| {
+        let command = Command::ResumeChannels { sent: sent.to_vec(), taken: taken.to_vec() };
+        shard.apply(&[], &[command], &[]).commands.remove(0)
+    };
+    // The other shard has taken more than this one knows to have sent.
+    for number in 0..2 {
+        assert_eq!(shard.send(to, number, 1), Ok(Outcome::Done));
+    }
+    assert_eq!(resume(&mut shard, &[(to, 9), (from, 4)], &[(from, 7)]), Ok(Outcome::Done));
+    let outbox = |shard: &Shard, to| shard.state.rows.channels().outbox(to).cloned().expect("used");
+    let kept: Vec<u64> = outbox(&shard, to).messages_from(0).map(|(number, _)| number).collect();
+    assert_eq!(
+        (kept, outbox(&shard, to).acknowledged(), outbox(&shard, to).end()),
+        (vec![0, 1], 0, 9)
+    );
+    assert_eq!((outbox(&shard, from).acknowledged(), outbox(&shard, from).end()), (4, 4));
+    assert_eq!(shard.state.rows.channels().expected(from), 7);
+    // All that it took before, it may acknowledge now; the next message is behind it.
+    let acknowledged = Command::Acknowledged { to, below: 9 };
+    assert_eq!(shard.apply(&[], &[acknowledged], &[]).commands.remove(0), Ok(Outcome::Done));
+    assert_eq!(shard.send(to, 9, 1), Ok(Outcome::Done));
+    assert!(State::decode(&shard.state.encode()).is_ok());
+    // Nothing goes back.
+    assert_eq!(resume(&mut shard, &[(to, 3)], &[(from, 2)]), Ok(Outcome::Done));
+    assert_eq!(outbox(&shard, to).end(), 10);
+    assert_eq!(shard.state.rows.channels().expected(from), 7);
+    let refused = resume(&mut shard, &[(ShardId::CATALOG, 1)], &[]);
+    assert_eq!(refused, Err(Refusal::NotAMessage));
+}
+
+#[test]
+fn a_catalog_that_was_set_back_gives_out_nothing_twice() {
+    let mut catalog = State::of(Role::Catalog);
+    let mut apply = |command: Command| {
+        let mut applied = Applied::new();
+        let commands = &[command][..];
+        catalog.apply(
+            &Entry { now_ms: 5, leader_epoch: Some(EPOCH), appends: &[], commands, units: &[] },
+            &mut applied,
+        );
+        (applied.commands.remove(0).expect("it is done"), catalog.clone())
+    };
+    let topic = |name: &str, uuid| NewTopic {
+        name: name.to_owned(),
+        uuid: uuid::Uuid::from_u128(uuid),
+        partitions: 1,
+        config: Default::default(),
+    };
+    apply(Command::SetShards { count: 1 });
+    apply(Command::CreateTopics { topics: vec![topic("known", 1)] });
+    let skipped =
+        Skipped { version: 40, next_topic: 8, next_lease_group: 6, next_producer_id: 1000 };
+    let (_, after) = apply(Command::SkipNumbers(skipped));
+    assert_eq!(after.catalog.version(), 40);
+    // A shard that is further than the catalog was, and has topics that it does not know.
+    let all = after.catalog.adoption(ShardId(1), 39, 10).expect("it has an earlier version");
+    assert!(all.all && all.topics.len() == 1 && all.to == 40, "{all:?}");
+    assert_eq!(after.catalog.adoption(ShardId(1), 40, 10), None);
+    let (made, _) = apply(Command::CreateTopics { topics: vec![topic("new", 2)] });
+    assert_eq!(made, Outcome::Topics(vec![Ok(TopicId(8))]));
+    let (given, after) = apply(Command::AllocateProducerId);
+    assert_eq!(given, Outcome::ProducerId { id: 1000, epoch: 0 });
+    assert_eq!(State::decode(&after.encode()).as_ref(), Ok(&after));
+    let lower = Skipped { version: 3, ..Skipped::default() };
+    assert_eq!(apply(Command::SkipNumbers(lower)).1, after);
 }

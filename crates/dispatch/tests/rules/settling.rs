@@ -39,6 +39,18 @@ fn a_session_cannot_settle_the_lease_of_another() {
 }
 
 #[test]
+fn whoever_names_the_holder_of_a_lease_settles_it() {
+    let (mut bench, leases) = bench(1);
+    let token = leases[0].token;
+    let held = |session| Selection::Held { partition: 0, token, session };
+    let refused = SettleRefused::NotHolder { token, session: 7 };
+    assert_eq!(bench.engine.settle(5, held(7), Settlement::Accept, 0), Err(refused));
+    assert_eq!(bench.engine.settle(6, held(5), Settlement::Accept, 0), Ok(1));
+    let stale = Err(SettleRefused::Stale { token });
+    assert_eq!(bench.engine.settle(6, held(5), Settlement::Accept, 0), stale);
+}
+
+#[test]
 fn a_range_is_settled_as_a_whole_or_not_at_all() {
     let (mut bench, leases) = bench(5);
     bench.release(&leases[3]);

@@ -10,7 +10,7 @@ use super::feed::Changed;
 use super::lease_groups::{LeaseGroup, shared_name};
 use super::placement::Placement;
 use super::topic::{Topic, collapsed_name};
-use crate::command::NewTopic;
+use crate::command::{NewTopic, Skipped};
 use crate::config::{
     GroupConfig, LeaseGroupConfig, NodeConfig, Overrides, SharedConfigs, TopicConfig,
 };
@@ -186,6 +186,14 @@ impl Catalog {
         let next = id.checked_add(count.into()).ok_or(Refusal::ProducerIdsExhausted)?;
         self.next_producer_id = next;
         Ok(id)
+    }
+
+    /// Goes on from these numbers where they are higher.
+    pub(crate) fn skip(&mut self, to: &Skipped) {
+        self.next_topic = self.next_topic.max(to.next_topic);
+        self.next_producer_id = self.next_producer_id.max(to.next_producer_id);
+        self.lease_groups.next = self.lease_groups.next.max(to.next_lease_group);
+        self.feed.skip(to.version);
     }
 }
 

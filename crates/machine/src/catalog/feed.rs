@@ -135,6 +135,13 @@ impl Feed {
         }
     }
 
+    /// Goes on from this version, if it is a later one: what shards know of those before cannot be followed.
+    pub(crate) fn skip(&mut self, version: u64) {
+        if version > self.version {
+            (self.version, self.forgotten) = (version, version);
+        }
+    }
+
     /// A topic that goes takes its lease groups along: they are not named as gone.
     pub(crate) fn drop_group(&mut self, group: LeaseGroupId) {
         if let Some(at) = self.version_of.remove(&Changed::LeaseGroup(group)) {

@@ -107,6 +107,11 @@ impl Catalog {
         (self.next_topic, self.topics.len(), self.partition_count)
     }
 
+    /// The numbers that the next topic, lease group and producer get.
+    pub fn next_numbers(&self) -> (u32, u32, i64) {
+        (self.next_topic, self.lease_groups.next, self.next_producer_id)
+    }
+
     /// How many shards have records: 1 to this. 0 while the rows are in the catalog's own log.
     pub fn shard_count(&self) -> u32 {
         self.shards

@@ -139,6 +139,11 @@ impl Channels {
         self.outboxes.iter().map(|(&to, outbox)| (to, outbox.as_ref()))
     }
 
+    /// Shards that messages were taken from, with the number of the next one.
+    pub fn taken(&self) -> impl Iterator<Item = (ShardId, Offset)> {
+        self.expected.iter().map(|(&from, &next)| (from, next))
+    }
+
     /// The number of the next message from a shard.
     pub fn expected(&self, from: ShardId) -> Offset {
         self.expected.get(&from).copied().unwrap_or(0)
@@ -228,6 +233,37 @@ impl Channels {
     /// A message was taken.
     pub(crate) fn take(&mut self, origin: Origin) {
         self.expected.insert(origin.shard, origin.next);
+    }
+
+    /// Goes on from these numbers where they are higher. Messages that are not acknowledged keep theirs.
+    pub(crate) fn resume(
+        &mut self,
+        sent: &[(ShardId, Offset)],
+        taken: &[(ShardId, Offset)],
+        applied: &mut Applied,
+    ) -> Result<(), Refusal> {
+        let is_sound =
+            |(shard, next): &(ShardId, Offset)| is_shard(*shard) && *next <= i64::MAX as u64;
+        if !sent.iter().chain(taken).all(is_sound) {
+            return Err(Refusal::NotAMessage);
+        }
+        for &(to, next) in sent {
+            if self.outbox(to).map_or(0, Outbox::end) >= next {
+                continue;
+            }
+            let partition = &mut self.outbox_mut(to).partition;
+            let start = partition.log_start();
+            partition.skip_to(next);
+            if partition.log_start() > start {
+                applied.trimmed.push((PartitionId::channel_to(to), next));
+            }
+        }
+        for &(from, next) in taken {
+            if self.expected(from) < next {
+                self.expected.insert(from, next);
+            }
+        }
+        Ok(())
     }
 
     /// The appends of a unit that go to channels, by the shard that they go to: how many there are.

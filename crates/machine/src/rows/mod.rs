@@ -88,6 +88,11 @@ impl Rows {
         found.progress.get(row)
     }
 
+    /// Those whose progress is here, ascending.
+    pub fn lease_group_ids(&self) -> impl Iterator<Item = LeaseGroupId> {
+        self.lease_groups.keys().copied()
+    }
+
     /// What is sent to other shards, and what was taken from them.
     pub fn channels(&self) -> &Channels {
         &self.channels

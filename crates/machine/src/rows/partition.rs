@@ -184,6 +184,16 @@ impl Partition {
         true
     }
 
+    /// The next record gets this offset, which is not before the end; an empty partition is so from there on.
+    pub(super) fn skip_to(&mut self, offset: Offset) {
+        debug_assert!(offset >= self.next_offset, "the caller only goes on");
+        let is_empty = self.log_start == self.next_offset;
+        self.next_offset = offset;
+        if is_empty {
+            self.advance_start(offset);
+        }
+    }
+
     /// Notes that everything below `offset` was compacted; never goes back.
     pub(crate) fn note_compacted(&mut self, offset: Offset) {
         let offset = offset.min(self.next_offset);

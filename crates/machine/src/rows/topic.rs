@@ -17,6 +17,10 @@ pub struct TopicRows {
 }
 
 impl TopicRows {
+    pub fn id(&self) -> TopicId {
+        self.id
+    }
+
     pub fn stripe(&self) -> Stripe {
         self.stripe
     }
