@@ -90,10 +90,13 @@ pub(crate) type ServerMetrics = openraft::metrics::RaftServerMetrics<TypeConfig>
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) node: u64,
+    /// No more proposals are taken.
     pub(crate) stopping: AtomicBool,
+    /// The engine is told to stop, and knows no appends any more.
+    pub(crate) stopped: AtomicBool,
     pub(crate) may_stand: AtomicBool,
     failure: OnceLock<Failure>,
-    tasks: OnceLock<[AbortHandle; 2]>,
+    tasks: OnceLock<Vec<AbortHandle>>,
 }
 
 impl Consensus {
@@ -156,6 +159,7 @@ impl Consensus {
         let state = Arc::new(State {
             node,
             stopping: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
             may_stand: AtomicBool::new(true),
             failure: OnceLock::new(),
             tasks: OnceLock::new(),
@@ -205,7 +209,12 @@ impl Consensus {
         let keeping_up = consensus.snapshots.clone().keep_up(consensus.raft.clone());
         let saving = tasks::vital(Task::Snapshots, keeping_up, &options.node);
         let watching = tasks::vital(Task::ConsensusRole, watcher, &options.node);
-        let _ = consensus.state.tasks.set([saving.abort_handle(), watching.abort_handle()]);
+        let mut running = vec![saving.abort_handle(), watching.abort_handle()];
+        if options.group.is_some() {
+            let repairing = consensus.clone().keep_repaired();
+            running.push(tasks::vital(Task::Repair, repairing, &options.node).abort_handle());
+        }
+        let _ = consensus.state.tasks.set(running);
         Ok(consensus)
     }
 
@@ -321,6 +330,11 @@ impl Consensus {
         self.snapshots.take(&self.raft).await
     }
 
+    /// Saves it though nothing was applied: what was saved last is damaged.
+    pub async fn snapshot_anew(&self) -> Result<(), SnapshotError> {
+        self.snapshots.take_anew(&self.raft).await
+    }
+
     /// Waits until the engine is gone, and with it every outcome that is not known by then. A
     /// request that is sent in the moment in which the engine drops its queue stays in there: nobody
     /// answers it, and its sender does not learn that nobody will.
@@ -330,7 +344,8 @@ impl Consensus {
         self.state.refusal(None)
     }
 
-    async fn leads_no_more(&self) {
+    /// Resolves once this node does not lead: at once where it follows.
+    pub async fn leads_no_more(&self) {
         let mut server = self.server.clone();
         let mut given_up = self.roles.given_up.clone();
         while self.led_term().is_some() {
@@ -358,6 +373,7 @@ impl Consensus {
         for task in self.state.tasks.get().into_iter().flatten() {
             task.abort();
         }
+        self.state.stopped.store(true, Ordering::Release);
         if let Err(error) = self.raft.shutdown().await {
             tracing::warn!(%error, "consensus did not end well");
         }

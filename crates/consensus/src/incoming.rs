@@ -1,6 +1,7 @@
 //! What other members send to this one, and what it answers.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use base::limits::APPEND_MESSAGE_BYTES_MAX;
 use bytes::Bytes;
@@ -37,6 +38,10 @@ impl Consensus {
         self.route.encode(from, reply.unwrap_or_else(Reply::Refused))
     }
 
+    fn has_stopped(&self) -> bool {
+        self.state.stopped.load(Ordering::Acquire)
+    }
+
     async fn answer_request(&self, from: u64, request: Request) -> Result<Reply, Refusal> {
         match request {
             Request::Vote(candidacy) => {
@@ -58,7 +63,8 @@ impl Consensus {
             Request::Append(_)
             | Request::Manifest(_)
             | Request::Section(_)
-            | Request::Segment(_) => {
+            | Request::Segment(_)
+            | Request::Covering(_) => {
                 Err(Refusal::Malformed("it is no request of this kind".to_owned()))
             }
         }
@@ -125,6 +131,10 @@ impl AppendStream {
         let ReceivedAppend { head, entries } = append;
         let (from, request) = self.consensus.route.decode(&head)?;
         self.end.lock().from = from;
+        // The engine would log each as an error of its own.
+        if self.consensus.has_stopped() {
+            return Err(Refusal::Stopped);
+        }
         let Request::Append(Append { leader, previous, committed, entries: count, with_all }) =
             request
         else {
@@ -164,7 +174,9 @@ impl AppendStream {
             this.window.pop();
             let goes_on = matches!(reply, Reply::Append(Appended::Matches(_)));
             let from = this.end.lock().from;
-            if let Reply::Refused(refusal) = &reply {
+            if let Reply::Refused(refusal) = &reply
+                && !this.consensus.has_stopped()
+            {
                 tracing::warn!(from, %refusal, "entries for this member of the group are refused");
             }
             let reply = this.consensus.route.encode(from, reply);

@@ -25,6 +25,7 @@
 //! * `window`: how much of it may be unanswered
 //! * `catch_up`: snapshots for members that lack more than that
 //! * `retention`: how much of the log is kept for members that do not have it
+//! * [`recovery`]: a group that lost its majority for good goes on with one member
 //! * `settings`: what openraft is set to
 //! * `entry`: an entry as openraft holds it
 //! * `encoding`: what of consensus is stored: votes, members, the head of a snapshot
@@ -45,6 +46,7 @@ pub mod members;
 pub mod message;
 mod network;
 pub mod peers;
+pub mod recovery;
 mod replica;
 mod retention;
 pub mod role;
@@ -69,3 +71,4 @@ pub use message::{GroupId, Refusal};
 pub use peers::{AppendMessage, PeerError, Peers, ReceivedAppend, Target};
 pub use retention::CatchUp;
 pub use role::Role;
+pub use succession::LogEnd;

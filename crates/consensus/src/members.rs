@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use base::limits::APPEND_ENTRIES_MAX;
 use openraft::async_runtime::WatchReceiver;
@@ -16,7 +17,7 @@ use openraft::errors::{
 };
 use openraft::{BasicNode, ChangeMembers, Raft};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::consensus::{Consensus, depose};
 use crate::error::{ChangeError, Failure, FoundError, ProposeError, TransferError};
@@ -26,6 +27,9 @@ use crate::replica::{FirstEntry, Replica};
 use crate::retention::CatchUp;
 use crate::settings::LEASE;
 use crate::types::{LogId, Membership, TypeConfig};
+
+/// Voters that have in this time what the log had at its beginning keep up with the leader.
+const SHORT_ROUND: Duration = Duration::from_millis(20);
 
 type Refused = RaftError<TypeConfig, ClientWriteError<TypeConfig>>;
 type Change = ChangeMembers<u64, BasicNode>;
@@ -88,6 +92,11 @@ impl Consensus {
     /// sent; known to the leader.
     pub fn catching_up(&self) -> BTreeMap<u64, CatchUp> {
         self.retention.catching_up()
+    }
+
+    /// The last entry that all members have, as the leader said last. `None`: there is none, or it is not known.
+    pub fn all_have(&self) -> Option<u64> {
+        self.retention.with_all()
     }
 
     /// `None`: this node does not lead.
@@ -162,29 +171,60 @@ impl Consensus {
 
     /// Waits until these members have what the log has now, or nearly.
     async fn caught_up(&self, members: &BTreeSet<u64>) -> Result<(), ChangeError> {
+        self.have(members, members.len()).await.map_err(ChangeError::NotDone)
+    }
+
+    /// Waits until so many of these members have what the log has now; for the leader. This node counts as one that
+    /// has it.
+    async fn have(&self, members: &BTreeSet<u64>, count: usize) -> Result<(), ProposeError> {
+        let here = self.state.node;
         let mut data = self.raft.data_metrics();
         let wanted = data.borrow_watched().last_log.map_or(0, |id| id.index);
         loop {
-            let here = self.state.node;
-            let behind = {
+            let having = {
                 let seen = data.borrow_watched();
                 let Some(matched) = &seen.replication else {
                     drop(seen);
                     let leader = self.server.borrow_watched().current_leader;
                     let leader = leader.filter(|leader| *leader != here);
-                    return Err(ChangeError::NotDone(ProposeError::NotLeader { leader }));
+                    return Err(ProposeError::NotLeader { leader });
                 };
-                let has = |node: &u64| matched.get(node).copied().flatten().map(|id| id.index);
-                let lacks = |node: &&u64| **node != here && has(node) < Some(wanted);
-                members.iter().find(lacks).copied()
+                let index = |node: &u64| matched.get(node).copied().flatten().map(|id| id.index);
+                let has = |node: &&u64| **node == here || index(node) >= Some(wanted);
+                members.iter().filter(has).count()
             };
-            if behind.is_none() {
+            if having >= count {
                 return Ok(());
             }
             if data.changed().await.is_err() {
-                return Err(ChangeError::NotDone(self.state.refusal(None)));
+                return Err(self.state.refusal(None));
             }
         }
+    }
+
+    /// Waits until the voters in reach could go on without this node at once; for the leader, before it goes. Whoever
+    /// follows it commits nothing before a majority has caught up, and a voter that has just returned has not.
+    ///
+    /// What is written meanwhile is missing again: each round asks for what the log has at its beginning, and the
+    /// last one was short. `false`: they are too few, or too slow for `within`.
+    pub async fn others_keep_up(&self, in_reach: &BTreeSet<u64>, within: Duration) -> bool {
+        let voters: BTreeSet<u64> = self.membership().voter_ids().collect();
+        let majority = voters.len() / 2 + 1;
+        let others: BTreeSet<u64> =
+            voters.intersection(in_reach).copied().filter(|id| *id != self.state.node).collect();
+        if others.len() < majority {
+            return false;
+        }
+        let rounds = async {
+            loop {
+                let began = Instant::now();
+                self.have(&others, majority).await?;
+                if began.elapsed() <= SHORT_ROUND {
+                    return Ok::<(), ProposeError>(());
+                }
+            }
+        };
+        matches!(timeout(within, rounds).await, Ok(Ok(())))
     }
 
     fn membership(&self) -> Membership {
@@ -244,6 +284,25 @@ impl Consensus {
                 let deposed = depose(&self.raft, term + 1).await;
                 deposed.map_err(|fatal| TransferError::Failed(self.state.refusal(fatal)))?;
                 Err(TransferError::NotTaken { node: to })
+            }
+        }
+    }
+
+    /// The last entry that is applied here, of whichever kind.
+    pub fn applied(&self) -> Option<u64> {
+        self.raft.data_metrics().borrow_watched().last_applied.map(|id| id.index)
+    }
+
+    /// Waits until that is this one or a later one.
+    pub async fn applied_to(&self, index: u64) -> Result<(), ProposeError> {
+        let mut data = self.raft.data_metrics();
+        loop {
+            let applied = data.borrow_watched().last_applied;
+            if applied.is_some_and(|id| id.index >= index) {
+                return Ok(());
+            }
+            if data.changed().await.is_err() {
+                return Err(self.state.refusal(None));
             }
         }
     }

@@ -138,10 +138,13 @@ impl Replica {
             .map_err(|_| io::Error::other(format!("the machine panicked at entry {}", id.index)))
     }
 
-    /// Fixes the present state; `None` when nothing was applied since the newest snapshot.
-    pub(crate) fn capture(&self) -> Result<Option<Captured>, SnapshotError> {
+    /// Fixes the present state; `None` where another snapshot would say the same and let go of no more of the log,
+    /// unless one is wanted `anew`.
+    pub(crate) fn capture(&self, anew: bool) -> Result<Option<Captured>, SnapshotError> {
         let Some(applied) = self.applied else { return Ok(None) };
-        if self.snapshots.newest().and_then(|meta| meta.last_log_id) == Some(applied) {
+        let is_newest = self.snapshots.newest().and_then(|meta| meta.last_log_id) == Some(applied);
+        let id = self.log.entry_id(applied);
+        if is_newest && !anew && !self.journal.would_claim_less(id) {
             return Ok(None);
         }
         let machine = catch_unwind(AssertUnwindSafe(|| self.machine.capture()))
@@ -150,7 +153,6 @@ impl Replica {
         let meta =
             SnapshotMeta { last_log_id: Some(applied), last_membership: self.members.clone() };
         let head = encoding::encode_snapshot_meta(&meta);
-        let id = self.log.entry_id(applied);
         let pending = self.journal.begin_snapshot(id, head);
         Ok(Some(Captured { meta, machine, changes, pending }))
     }

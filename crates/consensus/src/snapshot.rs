@@ -135,11 +135,28 @@ impl Snapshots {
 
     /// Takes a snapshot now, and lets the log go up to it.
     pub(crate) async fn take(&self, raft: &Raft<TypeConfig, Replica>) -> Result<(), SnapshotError> {
+        self.take_if(raft, false).await
+    }
+
+    /// The same though nothing was applied since the last one: that one is damaged, or says that recovery
+    /// begins earlier than it has to.
+    pub(crate) async fn take_anew(
+        &self,
+        raft: &Raft<TypeConfig, Replica>,
+    ) -> Result<(), SnapshotError> {
+        self.take_if(raft, true).await
+    }
+
+    async fn take_if(
+        &self,
+        raft: &Raft<TypeConfig, Replica>,
+        anew: bool,
+    ) -> Result<(), SnapshotError> {
         let _one_at_a_time = self.one_at_a_time.lock().await;
         let begun = Instant::now();
         let captured = raft
-            .with_state_machine(|replica| {
-                let captured = replica.capture();
+            .with_state_machine(move |replica| {
+                let captured = replica.capture(anew);
                 Box::pin(async move { captured })
             })
             .await
@@ -170,7 +187,7 @@ impl Snapshots {
         {
             // One that another member sent may have come in between.
             let mut newest = self.newest.lock();
-            let later = |known: &SnapshotMeta| known.last_log_id > meta.last_log_id;
+            let later = |known: &SnapshotMeta| known.last_log_id >= meta.last_log_id;
             if newest.as_ref().is_some_and(later) {
                 return Ok(());
             }

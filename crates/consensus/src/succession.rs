@@ -5,13 +5,32 @@
 
 use std::sync::atomic::Ordering;
 
+use openraft::async_runtime::WatchReceiver;
 use openraft::raft::TransferLeaderRequest;
 
 use crate::consensus::Consensus;
 use crate::role::Role;
 use crate::types::Vote;
 
+/// Where a member's log ends. Of two members the one whose log ends later may lead, and the other may not.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct LogEnd {
+    /// Of the last entry.
+    pub term: u64,
+    pub index: u64,
+}
+
 impl Consensus {
+    /// Where this member's log ends, with what is not durable yet.
+    pub fn log_end(&self) -> LogEnd {
+        let data = self.raft.data_metrics();
+        let last = data.borrow_watched().last_log;
+        last.map_or_else(LogEnd::default, |last| LogEnd {
+            term: last.leader_id.term,
+            index: last.index,
+        })
+    }
+
     /// Stands for election although the lease of that leader may not be over: a majority of the voters knows
     /// that its process is gone. If it lives all the same it loses its term, and nothing else. False if
     /// this node does not vote, or does not follow that leader in that term any more.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use base::checksum::crc32c;
 use base::limits::{APPEND_MESSAGE_BYTES_MAX, SNAPSHOT_BYTES_PER_SECOND};
 use bytes::Bytes;
-use journal::transfer::{Import, ImportError, Received, Section};
+use journal::transfer::{Import, ImportError, NotYet, Received, Repair, Section};
 use openraft::async_runtime::WatchReceiver;
 use tasks::Task;
 use thiserror::Error;
@@ -26,7 +26,7 @@ use crate::error::{RestoreError, SnapshotError};
 use crate::message::{
     ManifestAsked, ManifestRecord, PieceRecord, Refusal, Reply, Request, SectionAsked, SegmentAsked,
 };
-use crate::peers::PeerError;
+use crate::peers::{PeerError, Target};
 use crate::replica::Image;
 use crate::types::SnapshotMeta;
 
@@ -60,6 +60,55 @@ pub(super) enum FetchError {
     Overtaken,
     #[error("this member has stopped")]
     Stopped,
+    #[error("this member is being sent a snapshot")]
+    CatchingUp,
+    #[error("there is no other member")]
+    NobodyElse,
+    #[error("the log does not let go of it yet ({0:?})")]
+    InUse(NotYet),
+    #[error("this member lacks entries that the other one has applied")]
+    Behind,
+}
+
+/// Whom to ask, for as long as the answer is wanted.
+pub(super) trait Source: Sync {
+    fn target(&self) -> &Target;
+
+    fn is_wanted(&self) -> bool {
+        true
+    }
+}
+
+impl Source for Target {
+    fn target(&self) -> &Target {
+        self
+    }
+}
+
+/// What takes the rows of another member's segment.
+pub(super) trait Receiving: Send + 'static {
+    fn push(&mut self, piece: Bytes) -> Result<(), ImportError>;
+    fn finish_segment(&mut self) -> Result<(), ImportError>;
+}
+
+impl Receiving for Import {
+    fn push(&mut self, piece: Bytes) -> Result<(), ImportError> {
+        Import::push(self, piece)
+    }
+
+    fn finish_segment(&mut self) -> Result<(), ImportError> {
+        Import::finish_segment(self)
+    }
+}
+
+impl Receiving for Repair {
+    fn push(&mut self, piece: Bytes) -> Result<(), ImportError> {
+        Repair::push(self, piece)
+    }
+
+    fn finish_segment(&mut self) -> Result<(), ImportError> {
+        Repair::finish_segment(self)
+    }
 }
 
 impl From<io::Error> for FetchError {
@@ -129,11 +178,11 @@ impl Consensus {
     }
 
     /// Does something to it that waits for the disk.
-    async fn with_import<T: Send + 'static>(
+    async fn with_import<I: Send + 'static, T: Send + 'static>(
         &self,
-        mut import: Import,
-        work: impl FnOnce(&mut Import) -> T + Send + 'static,
-    ) -> Result<(Import, T), FetchError> {
+        mut import: I,
+        work: impl FnOnce(&mut I) -> T + Send + 'static,
+    ) -> Result<(I, T), FetchError> {
         let work = move || {
             let done = work(&mut import);
             (import, done)
@@ -143,14 +192,19 @@ impl Consensus {
     }
 
     /// Asks the other member until it answers. What it refuses is not asked for again.
-    async fn ask(&self, fetch: &Fetch, request: Request) -> Result<(Reply, Bytes), FetchError> {
+    pub(super) async fn ask(
+        &self,
+        source: &impl Source,
+        request: Request,
+    ) -> Result<(Reply, Bytes), FetchError> {
+        let from = source.target();
         let mut failures = 0;
         loop {
-            if !fetch.is_wanted() {
+            if !source.is_wanted() {
                 return Err(FetchError::NotOffered);
             }
-            let message = self.route.encode(fetch.from.node, request.clone());
-            let fetched = self.peers.fetch(fetch.from.clone(), message, ANSWERED_WITHIN).await;
+            let message = self.route.encode(from.node, request.clone());
+            let fetched = self.peers.fetch(from.clone(), message, ANSWERED_WITHIN).await;
             let Fetched { head, piece } = match fetched {
                 Ok(fetched) => fetched,
                 Err(error) if failures >= ASKED_TIMES => return Err(error.into()),
@@ -162,7 +216,7 @@ impl Consensus {
             };
             return match self.route.decode(&head) {
                 Ok((_, Reply::Refused(refusal))) => Err(FetchError::Refused(refusal)),
-                Ok((from, _)) if from != fetch.from.node => {
+                Ok((sender, _)) if sender != from.node => {
                     Err(FetchError::Wrong("an answer of another node"))
                 }
                 Ok(_) if piece.len() > APPEND_MESSAGE_BYTES_MAX => {
@@ -174,9 +228,9 @@ impl Consensus {
         }
     }
 
-    async fn section(
+    pub(super) async fn section(
         &self,
-        fetch: &Fetch,
+        fetch: &impl Source,
         manifest: &ManifestRecord,
         section: Section,
         pace: &mut Pace,
@@ -201,14 +255,14 @@ impl Consensus {
     }
 
     /// All rows of a segment. What the inner result says happened to this member's copy of it.
-    async fn segment(
+    pub(super) async fn segment<I: Receiving>(
         &self,
-        fetch: &Fetch,
-        mut import: Import,
+        fetch: &impl Source,
+        mut import: I,
         sending: u64,
         segment: u64,
         pace: &mut Pace,
-    ) -> Result<(Import, Result<(), ImportError>), FetchError> {
+    ) -> Result<(I, Result<(), ImportError>), FetchError> {
         let mut row = 0;
         loop {
             let asked = Request::Segment(SegmentAsked { sending, segment, row });
@@ -220,7 +274,7 @@ impl Consensus {
                 return Err(FetchError::Wrong("a segment that comes to no end"));
             }
             let bytes = piece.len();
-            let push = move |import: &mut Import| {
+            let push = move |import: &mut I| {
                 import.push(piece)?;
                 if next.is_none() { import.finish_segment() } else { Ok(()) }
             };

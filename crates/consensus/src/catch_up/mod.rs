@@ -16,11 +16,13 @@
 //! * [`offers`]: the leader's offers, answered
 //! * [`sending`]: snapshots that are being sent
 //! * [`fetching`]: the member's way through one
+//! * [`repairing`]: damaged segments, written anew from another member's
 //! * [`pace`]: how much it takes in a second
 
 mod fetching;
 mod offers;
 mod pace;
+mod repairing;
 mod sending;
 
 use bytes::Bytes;

@@ -9,7 +9,7 @@ use tasks::Task;
 use tokio::task::AbortHandle;
 use world::Instant;
 
-use super::fetching::FetchError;
+use super::fetching::{FetchError, Source};
 use crate::consensus::Consensus;
 use crate::encoding::{Position, VoteRecord};
 use crate::message::{self, Offered, Refusal, Reply, SnapshotOffer};
@@ -54,10 +54,6 @@ impl Fetch {
         *self.offer.lock() = (leader, Instant::now());
     }
 
-    pub(super) fn is_wanted(&self) -> bool {
-        self.offer.lock().1.elapsed() < OFFERED_WITHIN
-    }
-
     /// By whose authority it is installed.
     pub(super) fn leader(&self) -> Vote {
         message::vote_of(self.offer.lock().0)
@@ -72,6 +68,16 @@ impl Fetch {
         let (bytes, of_bytes) = (&self.bytes, &self.of_bytes);
         let (bytes, of_bytes) = (bytes.load(Ordering::Relaxed), of_bytes.load(Ordering::Relaxed));
         Offered::UnderWay { bytes, of_bytes }
+    }
+}
+
+impl Source for Fetch {
+    fn target(&self) -> &Target {
+        &self.from
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.offer.lock().1.elapsed() < OFFERED_WITHIN
     }
 }
 
@@ -99,6 +105,12 @@ impl Reception {
                 tracing::warn!(node, %error, "a snapshot of another member is not fetched");
             }
         }
+    }
+
+    /// Whether another member's snapshot is being fetched.
+    pub(super) fn is_fetching(&self) -> bool {
+        let state = self.state.lock();
+        state.fetching.as_ref().is_some_and(|(_, task)| !task.is_finished())
     }
 
     /// Fetches no more.

@@ -13,7 +13,8 @@ use world::Instant;
 use super::Fetched;
 use crate::consensus::Consensus;
 use crate::message::{
-    ManifestAsked, ManifestRecord, PieceRecord, Refusal, Reply, Request, SectionAsked, SegmentAsked,
+    CoveringAsked, ManifestAsked, ManifestRecord, PieceRecord, Refusal, Reply, Request,
+    SectionAsked, SegmentAsked,
 };
 
 /// The snapshots that are held for members. One that nobody asks for any more goes after a while.
@@ -88,14 +89,11 @@ impl Consensus {
 
     async fn fetched(&self, from: u64, request: Request) -> Result<(Reply, Bytes), Refusal> {
         match request {
-            Request::Manifest(ManifestAsked { have }) => {
-                let journal = self.journal.clone();
-                let export = self.blocking(move || journal.export(have)).await?;
-                let export = export.ok_or(Refusal::NotHeld)?;
-                let manifest = export.manifest();
-                let number = self.sending.hold(from, export)?;
-                Ok((Reply::Manifest(ManifestRecord::new(number, &manifest)), Bytes::new()))
+            Request::Covering(CoveringAsked { have, up_to }) => {
+                self.cover(up_to).await?;
+                self.manifest(from, have).await
             }
+            Request::Manifest(ManifestAsked { have }) => self.manifest(from, have).await,
             Request::Section(SectionAsked { sending, section, from: place }) => {
                 let section = Section::ALL.get(usize::from(section)).copied();
                 let section = section.ok_or_else(no_such_place)?;
@@ -112,6 +110,15 @@ impl Consensus {
             }
             _ => Err(Refusal::Malformed("it asks for no part of a snapshot".to_owned())),
         }
+    }
+
+    async fn manifest(&self, to: u64, have: u64) -> Result<(Reply, Bytes), Refusal> {
+        let journal = self.journal.clone();
+        let export = self.blocking(move || journal.export(have)).await?;
+        let export = export.ok_or(Refusal::NotHeld)?;
+        let manifest = export.manifest();
+        let number = self.sending.hold(to, export)?;
+        Ok((Reply::Manifest(ManifestRecord::new(number, &manifest)), Bytes::new()))
     }
 
     async fn blocking<T: Send + 'static>(

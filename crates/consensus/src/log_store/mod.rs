@@ -14,6 +14,7 @@ use std::io;
 use std::ops::{Bound, Range, RangeBounds, RangeInclusive};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use base::limits::{APPEND_BYTES_MAX, PROPOSAL_BYTES_MAX};
 use futures_util::stream::{self, Stream};
@@ -24,12 +25,15 @@ use openraft::{OptionalSend, RaftLogReader};
 use parking_lot::Mutex;
 use tasks::{Task, Workers};
 use tokio::sync::Notify;
+use tokio::time::sleep;
 
 use crate::encoding::{self, DecodeError};
 use crate::entry::Entry;
 use crate::machine::{Payload, StateMachine};
 use crate::types::{LogId, TypeConfig, Vote, log_id_of};
 
+/// Between two times that damaged entries are asked for.
+const DAMAGED_PAUSE: Duration = Duration::from_millis(50);
 /// Bytes of entries read from the journal at once.
 const READ_BYTES_MAX: usize = PROPOSAL_BYTES_MAX;
 
@@ -292,6 +296,12 @@ pub(crate) fn encoded(encoded: Encoded) -> io::Result<Entry> {
     Ok(Entry { encoded: Some(encoded), ..entry })
 }
 
+/// Whether entries are not as they were written, or cannot be read any more.
+fn is_damage(error: &io::Error) -> bool {
+    let error = error.get_ref().and_then(|error| error.downcast_ref::<ReadError>());
+    error.is_some_and(ReadError::is_loss)
+}
+
 impl RaftLogReader<TypeConfig> for LogStore {
     async fn try_get_log_entries<R>(&mut self, range: R) -> io::Result<Vec<Entry>>
     where
@@ -307,9 +317,18 @@ impl RaftLogReader<TypeConfig> for LogStore {
     }
 
     async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
-        match start < end {
-            true => self.read_encoded(start..end).await,
-            false => Ok(Vec::new()),
+        if start >= end {
+            return Ok(Vec::new());
+        }
+        match self.read_encoded(start..end).await {
+            // The engine would stop for good. It takes nothing for a heartbeat; the log is let go of up to behind
+            // the damage, and whoever lacks it is sent a snapshot.
+            Err(error) if is_damage(&error) => {
+                tracing::warn!(%error, "entries of the log are not sent");
+                sleep(DAMAGED_PAUSE).await;
+                Ok(Vec::new())
+            }
+            read => read,
         }
     }
 

@@ -26,7 +26,7 @@ use thiserror::Error;
 
 pub(crate) use entries::{Entries, decode_entries, encode_entries};
 pub(crate) use snapshots::{
-    ManifestAsked, ManifestRecord, Offered, PieceRecord, SectionAsked, SegmentAsked,
+    CoveringAsked, ManifestAsked, ManifestRecord, Offered, PieceRecord, SectionAsked, SegmentAsked,
 };
 
 use crate::encoding::{Position, VoteRecord};
@@ -61,6 +61,8 @@ pub enum Refusal {
     NotHeld,
     #[error("the disk does not give it: {0}")]
     Disk(String),
+    #[error("it has not applied all of it yet")]
+    Behind,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -88,6 +90,7 @@ pub(crate) enum Request {
     Manifest(ManifestAsked),
     Section(SectionAsked),
     Segment(SegmentAsked),
+    Covering(CoveringAsked),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -223,7 +226,7 @@ impl Checked for Request {
             Self::Append(Append { leader, previous, committed, .. }) => {
                 leads(leader) && possible(previous) && possible(committed)
             }
-            Self::Manifest(_) | Self::Section(_) | Self::Segment(_) => true,
+            Self::Manifest(_) | Self::Section(_) | Self::Segment(_) | Self::Covering(_) => true,
         }
     }
 }

@@ -28,6 +28,13 @@ pub(crate) struct ManifestAsked {
     pub(crate) have: u64,
 }
 
+/// The same to one who wants what there is of entries up to another one, in a snapshot that covers them.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct CoveringAsked {
+    pub(crate) have: u64,
+    pub(crate) up_to: u64,
+}
+
 /// The next bytes of one of the snapshot's sections.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct SectionAsked {

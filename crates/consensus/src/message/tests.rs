@@ -30,6 +30,7 @@ fn requests() -> Vec<Request> {
         Request::Manifest(ManifestAsked { have: 7 }),
         Request::Section(SectionAsked { sending: 1, section: 3, from: u64::MAX }),
         Request::Segment(SegmentAsked { sending: 1, segment: 9, row: 0 }),
+        Request::Covering(CoveringAsked { have: 7, up_to: 1 << 40 }),
         Request::Append(append),
     ]
 }
@@ -51,6 +52,7 @@ fn replies() -> Vec<Reply> {
         Reply::Append(Appended::Conflict(at)),
         Reply::Append(Appended::HigherVote(vote)),
         Reply::Refused(Refusal::NotHeld),
+        Reply::Refused(Refusal::Behind),
         Reply::Offered(Offered::UnderWay { bytes: 3, of_bytes: 1 << 40 }),
         Reply::Offered(Offered::Has),
         Reply::Offered(Offered::HigherVote(vote)),
@@ -112,7 +114,10 @@ fn who_says_what_only_another_may_say_is_refused() {
     let third = Route { here: 3, ..FIRST };
     // Whoever is in the group may ask for a snapshot.
     let anybody_may = |request: &Request| {
-        matches!(request, Request::Manifest(_) | Request::Section(_) | Request::Segment(_))
+        matches!(
+            request,
+            Request::Manifest(_) | Request::Section(_) | Request::Segment(_) | Request::Covering(_)
+        )
     };
     for request in requests().into_iter().filter(|request| !anybody_may(request)) {
         let refused = SECOND.decode::<Request>(&third.encode(2, request));

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use crate::cluster::{Cluster, simulate, voters};
 use crate::random::Random;
 
-const STREAM: u64 = 7;
+pub(crate) const STREAM: u64 = 7;
 
 /// A group of three that keeps next to nothing of its log.
 async fn founded(seed: u64) -> Cluster {
@@ -26,14 +26,14 @@ async fn founded(seed: u64) -> Cluster {
 }
 
 /// What is in a batch.
-fn batch(offset: u64) -> Bytes {
+pub(crate) fn batch(offset: u64) -> Bytes {
     let mut random = Random(offset);
     let len = random.between(100, 9_000);
     (0..len).map(|_| random.below(256) as u8).collect()
 }
 
 /// One batch after the other, from this offset on. Answers where the next is to be.
-async fn write(cluster: &Cluster, from: u64, count: u64) -> u64 {
+pub(crate) async fn write(cluster: &Cluster, from: u64, count: u64) -> u64 {
     let mut offset = from;
     while offset < from + count {
         let (_, leadership) = cluster.leader().await;
@@ -60,7 +60,7 @@ async fn write(cluster: &Cluster, from: u64, count: u64) -> u64 {
 }
 
 /// Each member has the same, up to the batch at this offset, and serves it.
-async fn all_serve(cluster: &Cluster, last: u64) {
+pub(crate) async fn all_serve(cluster: &Cluster, last: u64) {
     cluster.all_have(&last.to_string().into()).await;
     for (node, running) in &cluster.nodes {
         let mut offset = 0;

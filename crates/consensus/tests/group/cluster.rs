@@ -10,7 +10,7 @@ use consensus::{
     Consensus, ConsensusOptions, Group, GroupId, Leadership, Members, Payload, ProposeError, Role,
     StateMachine,
 };
-use journal::{EntryId, Journal, Options};
+use journal::{BatchCheck, EntryId, Journal, Options};
 use parking_lot::Mutex;
 use tasks::{Task, Workers};
 use tokio::time::{Instant, sleep, timeout};
@@ -20,7 +20,7 @@ use crate::harness::{Ledger, small};
 use crate::network::Network;
 use crate::random::Random;
 
-const DIR: &str = "/shard";
+pub(crate) const DIR: &str = "/shard";
 pub(crate) const GROUP: GroupId = GroupId { cluster: 0xC0FFEE, shard: 1 };
 
 pub(crate) struct Cluster {
@@ -34,6 +34,8 @@ pub(crate) struct Cluster {
     pub(crate) snapshot_log_bytes_min: u64,
     pub(crate) kept_log_bytes_max: u64,
     pub(crate) segment_bytes: u64,
+    pub(crate) tail_cache_bytes: usize,
+    pub(crate) check: BatchCheck,
     /// Who was seen to lead in which term.
     leaders: Arc<Mutex<BTreeMap<u64, u64>>>,
 }
@@ -74,6 +76,8 @@ impl Cluster {
             snapshot_log_bytes_min: u64::MAX,
             kept_log_bytes_max: 1 << 30,
             segment_bytes: small().segment_bytes,
+            tail_cache_bytes: small().tail_cache_bytes,
+            check: small().check,
             leaders: Arc::default(),
         }
     }
@@ -97,8 +101,14 @@ impl Cluster {
             workers: Workers::Tasks(Arc::new(durations(self.random.number(), Arc::clone(hangs)))),
             ..World::on(Arc::new(disk))
         };
-        let segment_bytes = self.segment_bytes;
-        let options = Options { keep_log: true, segment_bytes, ..small() };
+        let options = Options {
+            keep_log: true,
+            repairable: true,
+            segment_bytes: self.segment_bytes,
+            tail_cache_bytes: self.tail_cache_bytes,
+            check: self.check,
+            ..small()
+        };
         let opened = Journal::open(&world, Path::new(DIR), options).expect("the journal opens");
         let journal = opened.journal.clone();
         let ledger = Arc::new(Ledger::default());
@@ -129,6 +139,10 @@ impl Cluster {
             }
         });
         self.nodes.insert(node, Running { consensus, ledger, journal, failure });
+    }
+
+    pub(crate) fn disk(&self, node: u64) -> &SimulatedDisk {
+        &self.disks[&node]
     }
 
     /// The power of this node fails.

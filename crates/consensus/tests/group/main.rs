@@ -11,4 +11,5 @@ mod leadership;
 mod membership;
 mod network;
 mod random;
+mod repair;
 mod retention;

@@ -173,6 +173,43 @@ fn leadership_is_handed_over_quickly_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_leader_that_is_about_to_go_waits_for_a_member_that_is_behind() {
+    for seed in 0..10 {
+        simulate(|| async {
+            let cluster = Cluster::founded(seed, 3).await;
+            let (leader, leadership) = cluster.leader().await;
+            let consensus = cluster.consensus(leader);
+            let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
+            let all = [1, 2, 3].into();
+            assert!(timeout(second, consensus.others_keep_up(&all, minute)).await.unwrap());
+
+            let others = (1..=3).filter(|node| *node != leader);
+            let behind = others.clone().next_back().unwrap();
+            let in_reach = (1..=3).filter(|node| *node != behind).collect();
+            let too_few = consensus.others_keep_up(&in_reach, minute);
+            assert!(!timeout(second, too_few).await.expect("nothing to wait for"));
+
+            cluster.network.cut_off(behind, 1..=3);
+            for number in 0..20 {
+                propose(&leadership, format!("{number}")).await.unwrap();
+            }
+            assert!(!consensus.others_keep_up(&all, second).await, "it has not come back");
+            let waiting = tokio::spawn({
+                let consensus = consensus.clone();
+                async move { consensus.others_keep_up(&[1, 2, 3].into(), minute).await }
+            });
+            sleep(second).await;
+            assert!(!waiting.is_finished());
+            cluster.network.heal();
+            assert!(timeout(10 * second, waiting).await.unwrap().unwrap());
+            assert!(consensus.lags()[&behind] <= 1, "{:?}", consensus.lags());
+            let follower = cluster.consensus(others.clone().next().unwrap());
+            assert!(!follower.others_keep_up(&all, minute).await, "it does not lead");
+        });
+    }
+}
+
+#[test]
 fn a_handover_to_a_node_that_does_not_hear_of_it_ends_in_an_election() {
     for seed in 0..10 {
         simulate(|| async {
