@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::password::{GUEST_HASH, PasswordError};
 use crate::permissions::{Grant, PatternError, Patterns, Permissions};
 use crate::secret::{Secret, Verifiers};
+use crate::tags::Tags;
 
 /// RabbitMQ's default user.
 pub(crate) const GUEST: &str = "guest";
@@ -22,6 +23,7 @@ pub(crate) struct Account {
     pub(crate) secret: Arc<Secret>,
     /// By virtual host.
     pub(crate) permissions: BTreeMap<Arc<str>, Arc<Granted>>,
+    pub(crate) tags: Tags,
 }
 
 #[derive(Debug)]
@@ -53,13 +55,16 @@ pub(crate) struct UserDocument {
     verifiers: Verifiers,
     #[serde(default)]
     permissions: BTreeMap<String, Permissions>,
+    #[serde(default, skip_serializing_if = "Tags::is_empty")]
+    tags: Tags,
 }
 
 impl UserDocument {
     /// Says that there is no such user.
     pub(crate) const GONE: Self = Self {
-        verifiers: Verifiers { password_hash: None, scram: Vec::new() },
+        verifiers: Verifiers { password_hash: None, rabbitmq: None, scram: Vec::new() },
         permissions: BTreeMap::new(),
+        tags: Tags::NONE,
     };
 }
 
@@ -77,7 +82,13 @@ impl Account {
         let secret = Arc::new(Secret::new(&GUEST_HASH.to_owned().into())?);
         let all = Granted::new(Permissions::everything());
         let permissions = BTreeMap::from([(Arc::from(GUEST_VIRTUAL_HOST), all)]);
-        Ok(Self { name: Arc::from(GUEST), version: 0, secret, permissions })
+        Ok(Self {
+            name: Arc::from(GUEST),
+            version: 0,
+            secret,
+            permissions,
+            tags: Tags::administrator(),
+        })
     }
 
     /// `None`: the document says that there is no such user.
@@ -95,7 +106,8 @@ impl Account {
             set.compile()?;
             permissions.insert(Arc::from(virtual_host), Granted::new(set));
         }
-        Ok(Some(Self { name: Arc::from(name), version, secret, permissions }))
+        let tags = document.tags;
+        Ok(Some(Self { name: Arc::from(name), version, secret, permissions, tags }))
     }
 
     pub(crate) fn document(&self) -> UserDocument {
@@ -103,6 +115,7 @@ impl Account {
         UserDocument {
             verifiers: self.secret.verifiers(),
             permissions: permissions.map(|(name, set)| (name.to_string(), set)).collect(),
+            tags: self.tags.clone(),
         }
     }
 
@@ -133,7 +146,7 @@ mod tests {
     #[test]
     fn a_users_document_stays_as_it_is_written() {
         let text = format!(
-            r#"{{"password_hash":"{GUEST_HASH}","permissions":{{"/":{{"configure":".*","write":".*","read":".*"}}}}}}"#
+            r#"{{"password_hash":"{GUEST_HASH}","permissions":{{"/":{{"configure":".*","write":".*","read":".*"}}}},"tags":["administrator"]}}"#
         );
         let guest = Account::guest().expect("guest's hash is one");
         assert_eq!(serde_json::to_string(&guest.document()).expect("JSON"), text);

@@ -1,7 +1,11 @@
-//! Whether somebody may do something: the one place where that is decided for clients of Kafka.
+//! Whether somebody may do something: the one place where that is decided, whatever protocol asks.
 //!
-//! A rule that denies wins, wherever it comes from; then one that allows; then RabbitMQ's permissions of the same user
-//! in the virtual host `/`, whose queues are topics of the same name. What nothing allows is not allowed.
+//! A rule that denies wins, whichever protocol it came by; then one that allows; then RabbitMQ's permissions. What
+//! nothing allows is not allowed. A queue of a virtual host and its topic are one thing under two names, and both are
+//! looked up: of virtual host `/` they are the same, so that a permission there opens the topic to Kafka, and a rule
+//! opens the queue to AMQP. Where protocols are kept apart (`authorize-cross-protocol`), each goes by its own alone.
+//!
+//! What Kafka's requests ask, in words of RabbitMQ:
 //!
 //! | RabbitMQ's permission | of a topic | of a group |
 //! |---|---|---|
@@ -9,26 +13,61 @@
 //! | write | write | |
 //! | read | read | read, delete |
 //! | any | describe | describe (read) |
+//!
+//! The other way round, and for everything of our own, the table is in [`crate::operation`].
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use crate::acl::{Action, Resource, Rule, Verdict};
+use base::MAIN_LEASE_GROUP;
+
+use crate::acl::{Action, CLUSTER, Resource, Rule, Verdict};
+use crate::operation::Operation;
 use crate::permissions::{Grant, Permission};
 use crate::principal::Principal;
+use crate::tags::Tags;
 use crate::users::Users;
 
 /// The virtual host whose queues are topics of the same name.
 const VIRTUAL_HOST: &str = "/";
 
+/// What an operation is done to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Target<'a> {
+    /// By its name; as the queue of virtual host `/`, too.
+    Topic(&'a str),
+    /// A queue, and the topic that it is.
+    Queue {
+        virtual_host: &'a str,
+        name: &'a str,
+        topic: &'a str,
+    },
+    /// A group of a topic's consumers.
+    Group {
+        topic: &'a str,
+        group: &'a str,
+    },
+    Exchange {
+        virtual_host: &'a str,
+        name: &'a str,
+    },
+    Cluster,
+}
+
 /// What somebody may do, as it was when this was asked for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Rights {
     stamp: u64,
     everything: bool,
+    /// Whether what came by one protocol counts for another, too.
+    across: bool,
     /// Those about this user from this address.
     rules: Vec<Rule>,
-    grant: Option<Grant>,
+    /// By virtual host.
+    grants: BTreeMap<Arc<str>, Grant>,
+    tags: Tags,
 }
 
 /// Why somebody may do something, or not.
@@ -37,8 +76,10 @@ pub enum Decision<'a> {
     /// The node's settings name the user, or it is the operator, or nobody logs in.
     Everything,
     Rule(&'a Rule),
-    /// RabbitMQ's.
-    Permission(Permission),
+    /// RabbitMQ's, in a virtual host.
+    Permission(Permission, &'a str),
+    /// A tag of RabbitMQ's management.
+    Tag,
     /// Nothing allows it.
     Nothing,
 }
@@ -46,7 +87,7 @@ pub enum Decision<'a> {
 impl Decision<'_> {
     pub fn is_allowed(&self) -> bool {
         match self {
-            Self::Everything | Self::Permission(_) => true,
+            Self::Everything | Self::Permission(..) | Self::Tag => true,
             Self::Rule(rule) => rule.verdict == Verdict::Allow,
             Self::Nothing => false,
         }
@@ -57,9 +98,10 @@ impl fmt::Display for Decision<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Everything => f.write_str("it may do everything"),
-            Self::Permission(permission) => {
-                write!(f, "the permission {} in vhost {VIRTUAL_HOST}", permission.name())
+            Self::Permission(permission, virtual_host) => {
+                write!(f, "the permission {} in vhost {virtual_host}", permission.name())
             }
+            Self::Tag => f.write_str("a tag of the user"),
             Self::Nothing => f.write_str("nothing allows it"),
             Self::Rule(rule) => write!(
                 f,
@@ -76,10 +118,29 @@ impl fmt::Display for Decision<'_> {
     }
 }
 
+/// One thing that is asked for, by both of its names.
+#[derive(Clone, Copy, Debug)]
+struct Question<'q> {
+    /// Kafka's: what rules are about.
+    rule: Option<(Resource, Action, &'q str)>,
+    /// RabbitMQ's: a virtual host, permissions of which any is enough, and a name in it.
+    permission: Option<(&'q str, &'q [Permission], &'q str)>,
+    /// Whether it came by AMQP.
+    of_rabbitmq: bool,
+}
+
 impl Rights {
     /// Of somebody who need not log in.
     pub fn everything() -> Self {
-        Self { stamp: 0, everything: true, rules: Vec::new(), grant: None }
+        let (rules, grants) = (Vec::new(), BTreeMap::new());
+        Self {
+            stamp: 0,
+            everything: true,
+            across: true,
+            rules,
+            grants,
+            tags: Tags::administrator(),
+        }
     }
 
     pub fn is_everything(&self) -> bool {
@@ -91,27 +152,109 @@ impl Rights {
         self.stamp == users.stamp()
     }
 
-    pub fn allows(&self, action: Action, resource: Resource, name: &str) -> bool {
-        self.everything || self.decide(action, resource, name).is_allowed()
-    }
+    // ------------------------------------------------------------------------------ deciding
 
-    pub fn decide(&self, action: Action, resource: Resource, name: &str) -> Decision<'_> {
+    /// Every question of every protocol comes to this.
+    fn answer<'a>(&'a self, question: Question<'a>) -> Decision<'a> {
         if self.everything {
             return Decision::Everything;
         }
-        let deciding = |verdict| {
-            let fits = |rule: &&Rule| {
-                rule.verdict == verdict && rule.decides(action) && rule.covers(resource, name)
+        let counts_rules = self.across || !question.of_rabbitmq;
+        if let Some((resource, action, name)) = question.rule.filter(|_| counts_rules) {
+            let deciding = |verdict| {
+                let fits = |rule: &&Rule| {
+                    rule.verdict == verdict && rule.decides(action) && rule.covers(resource, name)
+                };
+                self.rules.iter().find(fits)
             };
-            self.rules.iter().find(fits)
-        };
-        if let Some(rule) = deciding(Verdict::Deny).or_else(|| deciding(Verdict::Allow)) {
-            return Decision::Rule(rule);
+            if let Some(rule) = deciding(Verdict::Deny).or_else(|| deciding(Verdict::Allow)) {
+                return Decision::Rule(rule);
+            }
         }
-        let Some(grant) = &self.grant else { return Decision::Nothing };
-        let permissions = permissions(action, resource);
+        let counts_permissions = self.across || question.of_rabbitmq;
+        let asked = question.permission.filter(|_| counts_permissions);
+        let Some((virtual_host, permissions, name)) = asked else { return Decision::Nothing };
+        let Some(grant) = self.grants.get(virtual_host) else { return Decision::Nothing };
         let allowing = permissions.iter().find(|permission| grant.allows(**permission, name));
-        allowing.map_or(Decision::Nothing, |permission| Decision::Permission(*permission))
+        allowing.map_or(Decision::Nothing, |it| Decision::Permission(*it, virtual_host))
+    }
+
+    /// Whether an operation may be done to a target.
+    pub fn decide_on<'a>(&'a self, operation: Operation, target: Target<'a>) -> Decision<'a> {
+        let needs = operation.needs();
+        let of_topic = |topic: &'a str, permission, of_rabbitmq| {
+            let rule = needs.topic.map(|action| (Resource::Topic, action, topic));
+            self.answer(Question { rule, permission, of_rabbitmq })
+        };
+        let same = |name: &'a str| Some((VIRTUAL_HOST, needs.permissions, name));
+        match target {
+            Target::Topic(name) => of_topic(name, same(name), false),
+            Target::Queue { virtual_host, name, topic } => {
+                of_topic(topic, Some((virtual_host, needs.permissions, name)), true)
+            }
+            Target::Group { topic, group } => {
+                let decision = of_topic(topic, same(topic), false);
+                match needs.group {
+                    // The main group is the queue, and has no name of its own.
+                    Some(action) if decision.is_allowed() && group != MAIN_LEASE_GROUP => {
+                        self.decide(action, Resource::Group, group)
+                    }
+                    _ => decision,
+                }
+            }
+            Target::Exchange { virtual_host, name } => {
+                let permission = Some((virtual_host, needs.permissions, name));
+                self.answer(Question { rule: None, permission, of_rabbitmq: true })
+            }
+            Target::Cluster => match needs.cluster {
+                Some(action) => match self.decide(action, Resource::Cluster, CLUSTER) {
+                    Decision::Nothing if self.by_tag(operation) => Decision::Tag,
+                    decision => decision,
+                },
+                None if self.everything => Decision::Everything,
+                None => Decision::Nothing,
+            },
+        }
+    }
+
+    fn by_tag(&self, operation: Operation) -> bool {
+        match operation {
+            Operation::Look => self.tags.looks(),
+            Operation::Administer => self.tags.administers(),
+            _ => false,
+        }
+    }
+
+    /// Whether it may use RabbitMQ's management API at all.
+    pub fn manages(&self) -> bool {
+        self.tags.manages() || self.may(Operation::Look, Target::Cluster)
+    }
+
+    /// Whether it may set policies where it may open the virtual host.
+    pub fn sets_policies(&self) -> bool {
+        self.tags.sets_policies() || self.may(Operation::Administer, Target::Cluster)
+    }
+
+    pub fn tags(&self) -> &Tags {
+        &self.tags
+    }
+
+    pub fn may(&self, operation: Operation, target: Target<'_>) -> bool {
+        self.everything || self.decide_on(operation, target).is_allowed()
+    }
+
+    /// What a request of Kafka asks.
+    pub fn decide<'a>(&'a self, action: Action, resource: Resource, name: &'a str) -> Decision<'a> {
+        let permission = Some((VIRTUAL_HOST, permissions(action, resource), name));
+        self.answer(Question {
+            rule: Some((resource, action, name)),
+            permission,
+            of_rabbitmq: false,
+        })
+    }
+
+    pub fn allows(&self, action: Action, resource: Resource, name: &str) -> bool {
+        self.everything || self.decide(action, resource, name).is_allowed()
     }
 
     /// Whether it is allowed for some name. What is denied for a name may be allowed for others; for all of them it
@@ -123,7 +266,9 @@ impl Rights {
         if deciding.clone().any(|rule| rule.verdict == Verdict::Deny && is_for_all(rule)) {
             return self.everything;
         }
-        let by_permission = self.grant.is_some() && !permissions(action, resource).is_empty();
+        let by_permission = self.across
+            && self.grants.contains_key(VIRTUAL_HOST)
+            && !permissions(action, resource).is_empty();
         self.everything || by_permission || deciding.any(|rule| rule.verdict == Verdict::Allow)
     }
 
@@ -132,9 +277,41 @@ impl Rights {
         let allowed = actions.iter().filter(|action| self.allows(**action, resource, name));
         allowed.fold(0, |bits, action| bits | 1 << action.code())
     }
+
+    // ---------------------------------------------------------------------- virtual hosts
+
+    /// Whether it may open the virtual host at all: it has permissions there, or rules that let it do something to
+    /// topics, which queues of `/` are.
+    pub fn opens(&self, virtual_host: &str) -> bool {
+        let by_rules = || {
+            let lets =
+                |rule: &Rule| rule.resource == Resource::Topic && rule.verdict == Verdict::Allow;
+            self.across && virtual_host == VIRTUAL_HOST && self.rules.iter().any(lets)
+        };
+        self.everything || self.grants.contains_key(virtual_host) || by_rules()
+    }
+
+    // ------------------------------------------------- publishing, which is a right to exchanges
+
+    /// Whether there are rules by which it may append to some topic, or may not.
+    pub fn has_rules_on_appends(&self, verdict: Verdict) -> bool {
+        let decides = |rule: &Rule| {
+            let is_of_topics = rule.resource == Resource::Topic && rule.verdict == verdict;
+            is_of_topics && rule.decides(Action::Write)
+        };
+        self.across && !self.everything && self.rules.iter().any(decides)
+    }
+
+    /// What rules say of appending to a topic, whatever permissions say; `None`: nothing.
+    pub fn append_by_rules(&self, topic: &str) -> Option<Verdict> {
+        match self.decide(Action::Write, Resource::Topic, topic) {
+            Decision::Rule(rule) if self.across => Some(rule.verdict),
+            _ => None,
+        }
+    }
 }
 
-/// RabbitMQ's permissions any of which is enough.
+/// RabbitMQ's permissions any of which is enough for what a request of Kafka asks.
 fn permissions(action: Action, resource: Resource) -> &'static [Permission] {
     use Permission::{Configure, Read, Write};
     match (resource, action) {
@@ -167,99 +344,33 @@ impl Users {
         Some((decision.is_allowed(), decision.to_string()))
     }
 
+    fn tags(&self, principal: &Principal) -> Tags {
+        match principal.is_super() {
+            true => Tags::administrator(),
+            false => self.account(principal.name()).map_or(Tags::NONE, |known| known.tags.clone()),
+        }
+    }
+
     /// What somebody may do who comes from there.
     pub fn rights(&self, principal: &Principal, host: IpAddr) -> Rights {
         // Before anything is read: what changes meanwhile makes it look again.
         let stamp = self.stamp();
-        let name = principal.name();
+        let (name, across) = (principal.name(), self.counts_across_protocols());
         if !principal.exists() {
-            return Rights { stamp, everything: false, rules: Vec::new(), grant: None };
+            let (rules, grants) = (Vec::new(), BTreeMap::new());
+            return Rights { stamp, everything: false, across, rules, grants, tags: Tags::NONE };
         }
         let rules = self.rules();
         Rights {
             stamp,
             everything: principal.is_super(),
+            across,
             rules: rules.iter().filter(|rule| rule.is_about(name, host)).cloned().collect(),
-            grant: self.grant(name, VIRTUAL_HOST),
+            grants: self.grants(name),
+            tags: self.tags(principal),
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::acl::{CLUSTER, Pattern};
-    use crate::permissions::Permissions;
-
-    fn rule(verdict: Verdict, action: Action, pattern: Pattern, name: &str) -> Rule {
-        let (principal, host) = ("User:app".to_owned(), "*".to_owned());
-        let name = name.to_owned();
-        Rule { resource: Resource::Topic, pattern, name, principal, host, action, verdict }
-    }
-
-    fn rights(rules: Vec<Rule>, grant: Option<[&str; 3]>) -> Rights {
-        let grant = grant.map(|set| {
-            let [configure, write, read] = set.map(str::to_owned);
-            let patterns = Permissions { configure, write, read }.compile().expect("patterns");
-            Grant::of(std::sync::Arc::new(patterns))
-        });
-        Rights { stamp: 1, everything: false, rules, grant }
-    }
-
-    #[test]
-    fn what_nothing_allows_is_not_allowed_and_a_denial_wins() {
-        use Verdict::{Allow, Deny};
-        let none = rights(Vec::new(), None);
-        assert!(!none.allows(Action::Describe, Resource::Topic, "a"));
-        assert!(!none.allows_some(Action::Write, Resource::Topic));
-        let rights = rights(
-            vec![
-                rule(Allow, Action::Any, Pattern::Prefixed, "a"),
-                rule(Deny, Action::Write, Pattern::Literal, "a.secret"),
-            ],
-            None,
-        );
-        assert!(rights.allows(Action::Write, Resource::Topic, "a.public"));
-        assert!(!rights.allows(Action::Write, Resource::Topic, "a.secret"));
-        assert!(rights.allows(Action::Read, Resource::Topic, "a.secret"));
-        assert!(!rights.allows(Action::Read, Resource::Topic, "b"));
-        assert!(!rights.allows(Action::Read, Resource::Group, "a"));
-        assert!(rights.allows_some(Action::Write, Resource::Topic));
-        assert_eq!(
-            rights.bits(&[Action::Read, Action::Write], Resource::Topic, "a.secret"),
-            1 << 3
-        );
-        let told = rights.decide(Action::Write, Resource::Topic, "a.secret").to_string();
-        assert!(told.contains("deny User:app write of literal topic"), "{told}");
-    }
-
-    #[test]
-    fn who_is_denied_all_may_do_none_of_it() {
-        let all = rule(Verdict::Deny, Action::Write, Pattern::Literal, "*");
-        let one = rule(Verdict::Allow, Action::Write, Pattern::Literal, "a");
-        assert!(!rights(vec![all, one], None).allows_some(Action::Write, Resource::Topic));
-    }
-
-    #[test]
-    fn permissions_of_rabbitmq_are_of_topics_and_groups_and_of_nothing_else() {
-        let rights = rights(Vec::new(), Some(["^c", "^w", "^r"]));
-        for (action, resource, name, is_allowed) in [
-            (Action::Read, Resource::Topic, "r", true),
-            (Action::Read, Resource::Topic, "w", false),
-            (Action::Write, Resource::Topic, "w", true),
-            (Action::Create, Resource::Topic, "c", true),
-            (Action::Delete, Resource::Topic, "r", false),
-            (Action::Describe, Resource::Topic, "w", true),
-            (Action::Describe, Resource::Topic, "x", false),
-            (Action::Read, Resource::Group, "r", true),
-            (Action::Read, Resource::Group, "c", false),
-            (Action::Alter, Resource::Cluster, CLUSTER, false),
-            (Action::Create, Resource::Cluster, CLUSTER, false),
-        ] {
-            assert_eq!(rights.allows(action, resource, name), is_allowed, "{action:?} {name}");
-        }
-        let denied = rule(Verdict::Deny, Action::Any, Pattern::Literal, "r");
-        let rights = Rights { rules: vec![denied], ..rights };
-        assert!(!rights.allows(Action::Read, Resource::Topic, "r"), "a denial wins here, too");
-    }
-}
+mod tests;

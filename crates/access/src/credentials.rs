@@ -41,7 +41,8 @@ impl Users {
                 return changed;
             }
             let scram = vec![verifier.to_string()];
-            let added = self.add(name, Verifiers { password_hash: None, scram }).await;
+            let added =
+                self.add(name, Verifiers { password_hash: None, rabbitmq: None, scram }).await;
             // Somebody else may have made it meanwhile.
             if !matches!(added, Err(UserError::Exists(_))) {
                 return added;

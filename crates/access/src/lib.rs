@@ -6,41 +6,53 @@
 //! a refusal is called and how it is worded is the protocol's; nothing of one is here.
 //!
 //! * [`users`]: users, and changing them; `account`: one as it is kept
-//! * [`login`]: from credentials to a principal; [`sasl`]: credentials as SASL has them
+//! * [`admission`]: who must log in; [`login`]: from credentials to a principal; [`sasl`]: credentials as SASL has them
 //! * [`principal`], [`permissions`]: what somebody who is logged in may do
+//! * [`tags`]: what RabbitMQ's management API goes by besides
 //! * [`proof`]: the same by SCRAM; `failures`: log-ins that failed
 //! * [`credentials`]: what is kept for SCRAM, listed and changed
-//! * [`password`], `secret`: what is kept of a password
-//! * [`acl`], [`authorizer`]: Kafka's access lists, and what somebody may do by all that there is
+//! * [`password`], [`rabbitmq_hash`], `secret`: what is kept of a password
+//! * [`acl`], [`authorizer`]: Kafka's access lists, and what somebody may do by all that there is; [`operation`]: what
+//!   there is to be done
+//! * [`standing`]: whether a log-in of a while ago still holds
 //! * `store`, `rules`: the documents of users, and of rules; `following`: memory goes after them
 
 mod account;
 pub mod acl;
+pub mod admission;
 pub mod authorizer;
 pub mod credentials;
 mod failures;
 mod following;
 pub mod login;
+pub mod operation;
 pub mod password;
 pub mod permissions;
 pub mod principal;
 pub mod proof;
+pub mod rabbitmq_hash;
 mod rules;
 pub mod sasl;
 mod secret;
+pub mod standing;
 mod store;
+pub mod tags;
 pub mod users;
 
 #[cfg(test)]
 mod tests;
 
-pub use authorizer::{Decision, Rights};
+pub use admission::Admission;
+pub use authorizer::{Decision, Rights, Target};
 pub use credentials::ScramCredential;
 pub use login::{Credentials, LoginError};
+pub use operation::Operation;
 pub use password::{PasswordError, hash_password, is_same};
 pub use permissions::{Grant, PatternError, Permission, Permissions};
 pub use principal::Principal;
 pub use proof::Proof;
 pub use secret::Verifiers;
+pub use standing::Standing;
 pub use store::OpenError;
+pub use tags::Tags;
 pub use users::{ListedUser, OPERATOR, SettingsUser, UserError, Users};

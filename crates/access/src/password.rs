@@ -39,6 +39,8 @@ pub enum PasswordError {
     Scram(#[from] VerifierError),
     #[error("there are several verifiers for {}", .0.mechanism())]
     Twice(Hash),
+    #[error("that is no hash of {0}: base64 of a salt of four bytes and the hash")]
+    RabbitMq(&'static str),
     #[error("there is nothing to check a password with")]
     Nothing,
     #[error("the hash asks for too much memory or time to be checked at each log-in")]

@@ -47,7 +47,12 @@ pub struct PatternError {
 }
 
 impl Permissions {
-    pub(crate) fn everything() -> Self {
+    /// Whether all are patterns.
+    pub fn check(&self) -> Result<(), PatternError> {
+        self.compile().map(drop)
+    }
+
+    pub fn everything() -> Self {
         let all = || ".*".to_owned();
         Self { configure: all(), write: all(), read: all() }
     }

@@ -10,6 +10,8 @@ use scram::{Hash, ITERATIONS_MADE, Verifier};
 use serde::{Deserialize, Serialize};
 use world::{Entropy, OsEntropy};
 
+use crate::rabbitmq_hash::RabbitMqHash;
+
 use crate::password::{
     Digest, GUEST_HASH, GUEST_PASSWORD, PasswordError, check_hash, check_password, digest,
     hash_password, same, verifies,
@@ -22,6 +24,9 @@ const SALT_BYTES: usize = 16;
 pub struct Verifiers {
     /// By [`hash_password`].
     pub password_hash: Option<String>,
+    /// As RabbitMQ has it ([`crate::rabbitmq_hash`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rabbitmq: Option<RabbitMqHash>,
     /// As [`Verifier`] writes them, one for a mechanism at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scram: Vec<String>,
@@ -35,7 +40,8 @@ impl Verifiers {
             let made = Verifier::of_password(hash, password, &new_salt(), ITERATIONS_MADE);
             Ok(made?.to_string())
         });
-        Ok(Self { password_hash, scram: scram.collect::<Result<_, PasswordError>>()? })
+        let scram = scram.collect::<Result<_, PasswordError>>()?;
+        Ok(Self { password_hash, rabbitmq: None, scram })
     }
 }
 
@@ -48,7 +54,7 @@ fn new_salt() -> [u8; SALT_BYTES] {
 /// Only a hash.
 impl From<String> for Verifiers {
     fn from(hash: String) -> Self {
-        Self { password_hash: Some(hash), scram: Vec::new() }
+        Self { password_hash: Some(hash), rabbitmq: None, scram: Vec::new() }
     }
 }
 
@@ -56,6 +62,7 @@ impl From<String> for Verifiers {
 pub(crate) struct Secret {
     /// Checked: it can be verified at a bounded cost.
     hash: Option<String>,
+    rabbitmq: Option<RabbitMqHash>,
     /// One for a mechanism at most, the one that was set last at the front.
     scram: Vec<Verifier>,
     /// Digest of the last password that was right.
@@ -70,13 +77,13 @@ impl std::fmt::Debug for Secret {
 
 impl PartialEq for Secret {
     fn eq(&self, other: &Self) -> bool {
-        self.hash == other.hash && self.scram == other.scram
+        self.hash == other.hash && self.rabbitmq == other.rabbitmq && self.scram == other.scram
     }
 }
 
 impl Secret {
     pub(crate) fn new(verifiers: &Verifiers) -> Result<Self, PasswordError> {
-        let Verifiers { password_hash, scram } = verifiers;
+        let Verifiers { password_hash, rabbitmq, scram } = verifiers;
         if let Some(hash) = password_hash {
             check_hash(hash)?;
         }
@@ -88,15 +95,19 @@ impl Secret {
             }
             read.push(verifier);
         }
-        if password_hash.is_none() && read.is_empty() {
+        if let Some(hash) = rabbitmq {
+            hash.check()?;
+        }
+        if password_hash.is_none() && rabbitmq.is_none() && read.is_empty() {
             return Err(PasswordError::Nothing);
         }
-        Ok(Self { hash: password_hash.clone(), scram: read, right: Mutex::default() })
+        let (hash, rabbitmq) = (password_hash.clone(), rabbitmq.clone());
+        Ok(Self { hash, rabbitmq, scram: read, right: Mutex::default() })
     }
 
     pub(crate) fn verifiers(&self) -> Verifiers {
         let scram = self.scram.iter().map(Verifier::to_string).collect();
-        Verifiers { password_hash: self.hash.clone(), scram }
+        Verifiers { password_hash: self.hash.clone(), rabbitmq: self.rabbitmq.clone(), scram }
     }
 
     /// With another verifier for its mechanism. The hash goes: it may be of the password before, which would go on to
@@ -104,14 +115,15 @@ impl Secret {
     pub(crate) fn with(&self, verifier: Verifier) -> Self {
         let others = self.scram.iter().filter(|known| known.hash() != verifier.hash()).cloned();
         let scram = std::iter::once(verifier.clone()).chain(others).collect();
-        Self { hash: None, scram, right: Mutex::default() }
+        Self { hash: None, rabbitmq: None, scram, right: Mutex::default() }
     }
 
     /// Without the verifier for a mechanism; `None`: nothing would be left.
     pub(crate) fn without(&self, hash: Hash) -> Option<Self> {
         let scram: Vec<_> = self.scram.iter().filter(|it| it.hash() != hash).cloned().collect();
-        let left = self.hash.is_some() || !scram.is_empty();
-        left.then(|| Self { hash: self.hash.clone(), scram, right: Mutex::default() })
+        let left = self.hash.is_some() || self.rabbitmq.is_some() || !scram.is_empty();
+        let (hash, rabbitmq) = (self.hash.clone(), self.rabbitmq.clone());
+        left.then(|| Self { hash, rabbitmq, scram, right: Mutex::default() })
     }
 
     /// What a client's proof is checked against.
@@ -140,12 +152,15 @@ impl Secret {
     /// Whether it is the password. Takes its time: not for a thread that serves others.
     pub(crate) fn is_right(&self, password: &str) -> bool {
         let right = password.len() <= AMQP_PASSWORD_BYTES_MAX
-            && match (&self.hash, self.scram.first()) {
-                (Some(hash), _) => verifies(hash, password),
-                (None, Some(verifier)) => {
+            && match (&self.hash, self.scram.first(), &self.rabbitmq) {
+                (Some(hash), ..) => verifies(hash, password),
+                (None, Some(verifier), _) => {
                     check_password(password).is_ok() && verifier.is_of(password)
                 }
-                (None, None) => false,
+                (None, None, Some(hash)) => {
+                    check_password(password).is_ok() && hash.is_of(password)
+                }
+                (None, None, None) => false,
             };
         if right {
             *self.right.lock() = digest(password);
@@ -186,7 +201,8 @@ mod tests {
     #[test]
     fn without_a_hash_a_password_is_checked_against_what_scram_has() {
         let Verifiers { scram, .. } = Verifiers::of_password("secret").expect("made");
-        let secret = Secret::new(&Verifiers { password_hash: None, scram }).expect("of use");
+        let secret =
+            Secret::new(&Verifiers { password_hash: None, rabbitmq: None, scram }).expect("of use");
         assert!(secret.is_right("secret") && !secret.is_right("other") && !secret.is_right(""));
     }
 
@@ -194,7 +210,9 @@ mod tests {
     fn what_is_no_verifier_is_refused() {
         let of = |scram: &[&str]| {
             let scram = scram.iter().map(|text| text.to_string()).collect();
-            Secret::new(&Verifiers { password_hash: None, scram }).map(drop).expect_err("refused")
+            Secret::new(&Verifiers { password_hash: None, rabbitmq: None, scram })
+                .map(drop)
+                .expect_err("refused")
         };
         assert_eq!(of(&[]), PasswordError::Nothing);
         assert!(matches!(of(&["SCRAM-SHA-1$4096:x$y:z"]), PasswordError::Scram(_)));

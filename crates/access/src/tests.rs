@@ -205,3 +205,33 @@ async fn credentials_are_changed_one_mechanism_at_a_time_and_the_password_before
     assert_eq!(reserved, Err(UserError::Name));
     broker.shutdown().await;
 }
+
+#[tokio::test]
+async fn a_log_in_holds_until_the_password_or_the_user_is_another_one() {
+    let root = SettingsUser { name: "root".to_owned(), password: "toor".to_owned() };
+    let (_broker, users) = open_on(&SimulatedDisk::default(), &[root]).await;
+    users.add("app", hash("secret")).await.expect("added");
+    let app = users.log_in(credentials("app", "secret"), HERE).await.expect("logged in");
+    let standing = users.standing(&app).expect("is there");
+    users.allow("app", "/", everything()).await.expect("allowed");
+    assert!(users.still_admits(&app, standing, HERE), "what it may do is something else");
+    users.set_password("app", hash("secret")).await.expect("set");
+    assert!(!users.still_admits(&app, standing, HERE));
+    let standing = users.standing(&app).expect("is there");
+    users.delete("app").await.expect("deleted");
+    assert_eq!(users.standing(&app), None);
+    users.add("app", hash("secret")).await.expect("added");
+    assert!(!users.still_admits(&app, standing, HERE), "another user of that name");
+    // Those who need not be stored.
+    let root = users.log_in(credentials("root", "toor"), ELSEWHERE).await.expect("logged in");
+    let operator = Principal::operator(&users);
+    for principal in [root, operator] {
+        let standing = users.standing(&principal).expect("is there");
+        assert!(users.still_admits(&principal, standing, ELSEWHERE));
+    }
+    let (_broker, users) = open_on(&SimulatedDisk::default(), &[]).await;
+    let guest = users.log_in(credentials("guest", "guest"), HERE).await.expect("logged in");
+    let standing = users.standing(&guest).expect("is there");
+    assert!(users.still_admits(&guest, standing, HERE));
+    assert!(!users.still_admits(&guest, standing, ELSEWHERE), "guest is of this machine");
+}

@@ -32,6 +32,7 @@ use crate::permissions::{Grant, PatternError, Permissions};
 use crate::proof::Proofs;
 use crate::secret::{Secret, Verifiers};
 use crate::store::{self, Known, OpenError};
+use crate::tags::Tags;
 use crate::{following, rules};
 
 /// Where the documents are that are followed.
@@ -75,6 +76,7 @@ pub(crate) struct Inner {
     /// What changed in documents.
     pub(crate) documents: Mutex<DocumentWatch>,
     super_users: OnceLock<Vec<String>>,
+    kept_apart: OnceLock<()>,
     pub(crate) rules: RwLock<Arc<Vec<Rule>>>,
     /// Another one after each change of a user or a rule.
     stamp: AtomicU64,
@@ -95,6 +97,7 @@ pub struct ListedUser {
     pub loopback_only: bool,
     /// By virtual host.
     pub permissions: BTreeMap<Arc<str>, Permissions>,
+    pub tags: Tags,
 }
 
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
@@ -111,6 +114,8 @@ pub enum UserError {
     OfSettings(String),
     #[error("user {user} has no credential for {}", .hash.mechanism())]
     NoCredential { user: String, hash: Hash },
+    #[error("a user has at most 32 tags of 1 to 255 bytes")]
+    Tags,
     #[error("there would be more than {ACCESS_RULES_MAX} rules")]
     TooManyRules,
     #[error("there are {AMQP_USERS_MAX} users already")]
@@ -160,6 +165,7 @@ impl Users {
             changed: watch::Sender::new(()),
             documents,
             super_users: OnceLock::new(),
+            kept_apart: OnceLock::new(),
             rules: RwLock::default(),
             stamp: AtomicU64::new(1),
         }));
@@ -220,6 +226,13 @@ impl Users {
         self.account(name)?.permissions.get(virtual_host)?.grant()
     }
 
+    /// The same of all of them.
+    pub(crate) fn grants(&self, name: &str) -> BTreeMap<Arc<str>, Grant> {
+        let Some(account) = self.account(name) else { return BTreeMap::new() };
+        let granted = account.permissions.iter();
+        granted.filter_map(|(host, granted)| Some((Arc::clone(host), granted.grant()?))).collect()
+    }
+
     pub(crate) fn account(&self, name: &str) -> Option<Arc<Account>> {
         self.0.accounts.read().get(name).cloned()
     }
@@ -235,10 +248,21 @@ impl Users {
         self.0.settings.iter().find(|user| user.name == name)
     }
 
-    /// Names further users who may do everything by Kafka; once, before anybody logs in.
+    /// Names further users who may do everything; once, before anybody logs in.
     pub fn name_super_users(&self, names: Vec<String>) {
         let named = self.0.super_users.set(names);
         debug_assert!(named.is_ok(), "they were named before");
+    }
+
+    /// Has rules of Kafka's count for Kafka alone and RabbitMQ's permissions for AMQP alone; once, before anybody logs
+    /// in.
+    pub fn keep_protocols_apart(&self) {
+        let kept = self.0.kept_apart.set(());
+        debug_assert!(kept.is_ok(), "they were kept apart before");
+    }
+
+    pub(crate) fn counts_across_protocols(&self) -> bool {
+        self.0.kept_apart.get().is_none()
     }
 
     pub(crate) fn is_super(&self, name: &str) -> bool {
@@ -274,6 +298,7 @@ impl Users {
                 of_settings: false,
                 loopback_only: self.is_loopback_only(&account.name),
                 permissions: account.permissions_set(),
+                tags: account.tags.clone(),
             })
             .collect();
         listed.extend(self.0.settings.iter().map(|user| ListedUser {
@@ -281,6 +306,7 @@ impl Users {
             of_settings: true,
             loopback_only: false,
             permissions: BTreeMap::new(),
+            tags: Tags::administrator(),
         }));
         listed.sort_by(|a, b| a.name.cmp(&b.name));
         listed
@@ -307,7 +333,8 @@ impl Users {
                 return Err(UserError::TooMany);
             }
             let (secret, permissions) = (Arc::clone(&secret), BTreeMap::new());
-            let account = Account { name: Arc::from(name), version, secret, permissions };
+            let (kept, tags) = (Arc::from(name), Tags::NONE);
+            let account = Account { name: kept, version, secret, permissions, tags };
             if self.take(name, store::write(&self.0.broker, &account).await)? {
                 return Ok(());
             }
@@ -326,6 +353,20 @@ impl Users {
             Ok(())
         })
         .await
+    }
+
+    /// Gives a user these tags, and no others.
+    pub async fn set_tags(&self, name: &str, tags: Tags) -> Result<(), UserError> {
+        self.change(name, |account| {
+            account.tags = tags.clone();
+            Ok(())
+        })
+        .await
+    }
+
+    /// What a user's password is checked by; `None`: there is no such user, or none with a document.
+    pub fn verifiers(&self, name: &str) -> Option<Verifiers> {
+        Some(self.account(name)?.secret.verifiers())
     }
 
     /// Gives a user these permissions in a virtual host, and no others.

@@ -1,0 +1,152 @@
+use super::*;
+use crate::acl::Pattern;
+use crate::permissions::Permissions;
+
+fn rule(verdict: Verdict, action: Action, pattern: Pattern, name: &str) -> Rule {
+    let (principal, host) = ("User:app".to_owned(), "*".to_owned());
+    let name = name.to_owned();
+    Rule { resource: Resource::Topic, pattern, name, principal, host, action, verdict }
+}
+
+fn rights(rules: Vec<Rule>, grant: Option<[&str; 3]>) -> Rights {
+    let grant = grant.map(|set| {
+        let [configure, write, read] = set.map(str::to_owned);
+        let patterns = Permissions { configure, write, read }.compile().expect("patterns");
+        (Arc::from(VIRTUAL_HOST), Grant::of(Arc::new(patterns)))
+    });
+    let grants = grant.into_iter().collect();
+    Rights { stamp: 1, everything: false, across: true, rules, grants, tags: Tags::NONE }
+}
+
+#[test]
+fn what_nothing_allows_is_not_allowed_and_a_denial_wins() {
+    use Verdict::{Allow, Deny};
+    let none = rights(Vec::new(), None);
+    assert!(!none.allows(Action::Describe, Resource::Topic, "a"));
+    assert!(!none.allows_some(Action::Write, Resource::Topic));
+    let rights = rights(
+        vec![
+            rule(Allow, Action::Any, Pattern::Prefixed, "a"),
+            rule(Deny, Action::Write, Pattern::Literal, "a.secret"),
+        ],
+        None,
+    );
+    assert!(rights.allows(Action::Write, Resource::Topic, "a.public"));
+    assert!(!rights.allows(Action::Write, Resource::Topic, "a.secret"));
+    assert!(rights.allows(Action::Read, Resource::Topic, "a.secret"));
+    assert!(!rights.allows(Action::Read, Resource::Topic, "b"));
+    assert!(!rights.allows(Action::Read, Resource::Group, "a"));
+    assert!(rights.allows_some(Action::Write, Resource::Topic));
+    assert_eq!(rights.bits(&[Action::Read, Action::Write], Resource::Topic, "a.secret"), 1 << 3);
+    let told = rights.decide(Action::Write, Resource::Topic, "a.secret").to_string();
+    assert!(told.contains("deny User:app write of literal topic"), "{told}");
+}
+
+#[test]
+fn who_is_denied_all_may_do_none_of_it() {
+    let all = rule(Verdict::Deny, Action::Write, Pattern::Literal, "*");
+    let one = rule(Verdict::Allow, Action::Write, Pattern::Literal, "a");
+    assert!(!rights(vec![all, one], None).allows_some(Action::Write, Resource::Topic));
+}
+
+#[test]
+fn permissions_of_rabbitmq_are_of_topics_and_groups_and_of_nothing_else() {
+    let rights = rights(Vec::new(), Some(["^c", "^w", "^r"]));
+    for (action, resource, name, is_allowed) in [
+        (Action::Read, Resource::Topic, "r", true),
+        (Action::Read, Resource::Topic, "w", false),
+        (Action::Write, Resource::Topic, "w", true),
+        (Action::Create, Resource::Topic, "c", true),
+        (Action::Delete, Resource::Topic, "r", false),
+        (Action::Describe, Resource::Topic, "w", true),
+        (Action::Describe, Resource::Topic, "x", false),
+        (Action::Read, Resource::Group, "r", true),
+        (Action::Read, Resource::Group, "c", false),
+        (Action::Alter, Resource::Cluster, CLUSTER, false),
+        (Action::Create, Resource::Cluster, CLUSTER, false),
+    ] {
+        assert_eq!(rights.allows(action, resource, name), is_allowed, "{action:?} {name}");
+    }
+    let denied = rule(Verdict::Deny, Action::Any, Pattern::Literal, "r");
+    let rights = Rights { rules: vec![denied], ..rights };
+    assert!(!rights.allows(Action::Read, Resource::Topic, "r"), "a denial wins here, too");
+}
+
+const QUEUE: Target<'_> = Target::Queue { virtual_host: "/", name: "q", topic: "q" };
+const ELSEWHERE: Target<'_> = Target::Queue { virtual_host: "v", name: "q", topic: "amqp.v.q" };
+
+#[test]
+fn somebody_without_rights_may_do_none_of_all_operations_and_super_users_may_do_all() {
+    let (none, all) = (rights(Vec::new(), None), Rights::everything());
+    let exchange = Target::Exchange { virtual_host: "/", name: "e" };
+    let group = Target::Group { topic: "t", group: "g" };
+    for operation in Operation::ALL {
+        for target in [Target::Topic("t"), QUEUE, ELSEWHERE, group, exchange, Target::Cluster] {
+            assert!(!none.may(*operation, target), "{operation:?} {target:?}");
+            assert!(all.may(*operation, target), "{operation:?} {target:?}");
+        }
+    }
+    assert!(!none.opens("/") && all.opens("v"));
+}
+
+#[test]
+fn a_queue_of_the_default_vhost_and_its_topic_are_one_thing() {
+    let (append, browse) = (Operation::Append, Operation::Browse);
+    let by_rule = rights(vec![rule(Verdict::Allow, Action::Write, Pattern::Literal, "q")], None);
+    assert!(by_rule.may(append, QUEUE) && by_rule.may(append, Target::Topic("q")));
+    assert!(!by_rule.may(browse, QUEUE) && !by_rule.may(append, ELSEWHERE));
+    assert!(by_rule.opens("/") && !by_rule.opens("v"));
+    let by_permission = rights(Vec::new(), Some(["", "^q$", ""]));
+    assert!(by_permission.may(append, QUEUE) && by_permission.may(append, Target::Topic("q")));
+    assert!(!by_permission.may(append, ELSEWHERE));
+    assert!(by_permission.may(Operation::Describe, Target::Topic("q")));
+}
+
+#[test]
+fn a_denial_holds_for_the_queue_whatever_its_permissions_say() {
+    let deny = |action, name| vec![rule(Verdict::Deny, action, Pattern::Literal, name)];
+    let all = Some([".*", ".*", ".*"]);
+    let read = rights(deny(Action::Read, "q"), all);
+    assert!(!read.may(Operation::Consume, QUEUE) && read.may(Operation::Append, QUEUE));
+    assert!(!read.has_rules_on_appends(Verdict::Deny));
+    let write = rights(deny(Action::Write, "q"), all);
+    assert!(write.has_rules_on_appends(Verdict::Deny));
+    assert_eq!(write.append_by_rules("q"), Some(Verdict::Deny));
+    assert_eq!(write.append_by_rules("other"), None);
+    let delete = rights(deny(Action::Delete, "q"), all);
+    assert!(!delete.may(Operation::Purge, QUEUE) && !delete.may(Operation::Delete, QUEUE));
+    assert!(delete.may(Operation::Consume, QUEUE));
+    // Exchanges are no topics.
+    let exchange = Target::Exchange { virtual_host: "/", name: "q" };
+    assert!(rights(deny(Action::Any, "q"), all).may(Operation::Publish, exchange));
+}
+
+#[test]
+fn kept_apart_each_protocol_goes_by_its_own() {
+    let denied = rule(Verdict::Deny, Action::Any, Pattern::Literal, "q");
+    let apart = Rights { across: false, ..rights(vec![denied], Some([".*", ".*", ".*"])) };
+    assert!(apart.may(Operation::Consume, QUEUE));
+    assert!(!apart.may(Operation::Browse, Target::Topic("other")), "no rule lets it");
+    assert!(!apart.allows(Action::Read, Resource::Topic, "other"));
+    assert!(!apart.has_rules_on_appends(Verdict::Deny));
+    assert_eq!(apart.append_by_rules("q"), None);
+    let allowed = rule(Verdict::Allow, Action::Read, Pattern::Literal, "q");
+    let apart = Rights { across: false, ..rights(vec![allowed], None) };
+    assert!(!apart.may(Operation::Consume, QUEUE) && !apart.opens("/"));
+    assert!(apart.allows(Action::Read, Resource::Topic, "q"));
+}
+
+#[test]
+fn a_group_of_its_own_takes_a_right_of_its_own() {
+    let read = |resource, name: &str| Rule {
+        resource,
+        ..rule(Verdict::Allow, Action::Read, Pattern::Literal, name)
+    };
+    let of = |group| Target::Group { topic: "t", group };
+    let topic = rights(vec![read(Resource::Topic, "t")], None);
+    assert!(topic.may(Operation::Consume, of(MAIN_LEASE_GROUP)));
+    assert!(!topic.may(Operation::Consume, of("g")));
+    let both = rights(vec![read(Resource::Topic, "t"), read(Resource::Group, "g")], None);
+    assert!(both.may(Operation::Consume, of("g")) && both.may(Operation::Seek, of("g")));
+    assert!(!both.may(Operation::DeleteGroup, of("g")));
+}
