@@ -1,12 +1,14 @@
-//! Every bound of the product, in one place; those between nodes are in `between_nodes`. A limit that a user may
+//! Every bound of the product, in one place; those between nodes are in `between_nodes`, those of HTTP in `http`. A limit that a user may
 //! set has its default here and its name in the comment; the others are what keeps one bad client from hurting
 //! the rest.
 
 mod between_nodes;
+mod http;
 
 use std::time::Duration;
 
 pub use between_nodes::*;
+pub use http::*;
 
 // ---------------------------------------------------------------------------- records, batches
 
@@ -151,6 +153,20 @@ pub const SNAPSHOT_PIECE_BYTES: usize = 1 << 20;
 pub const SNAPSHOT_BYTES_PER_SECOND: u64 = 100 << 20;
 /// The largest state, and the longest list of what is live, that a member takes from another one.
 pub const SNAPSHOT_SECTION_BYTES_MAX: u64 = 8 << 30;
+/// What is read in a second to look through what is stored: no less, or it would take for ever; no more by itself;
+/// and when an operator asks for it.
+pub const SCRUB_BYTES_PER_SECOND_MIN: u64 = 1 << 20;
+pub const SCRUB_BYTES_PER_SECOND_MAX: u64 = 32 << 20;
+pub const SCRUB_BYTES_PER_SECOND_ASKED: u64 = 64 << 20;
+/// Between two passes.
+pub const SCRUB_INTERVAL_DEFAULT: Duration = Duration::from_secs(7 * 86_400);
+/// What a node sends of a backup in a second: its disk has other things to do.
+pub const BACKUP_BYTES_PER_SECOND: u64 = 64 << 20;
+/// Backups that a node sends at a time, and for how long it holds one that nobody asks for.
+pub const BACKUPS_SENT_MAX: usize = 2;
+pub const BACKUP_HELD_FOR: Duration = Duration::from_secs(60);
+/// Log of a shard that is kept for a backup which does not fetch it.
+pub const BACKUP_LOG_BYTES_MAX: u64 = 1 << 30;
 /// Snapshots that a member sends at a time, and for how long it holds one that nobody asks for.
 pub const SNAPSHOTS_SENT_MAX: usize = 4;
 pub const SNAPSHOT_HELD_FOR: Duration = Duration::from_secs(600);

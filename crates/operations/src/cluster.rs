@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::backup::Step;
+
 /// The name of the family.
 pub const FAMILY: &str = "cluster";
 
@@ -19,6 +21,11 @@ pub enum Operation {
     RemoveNode { node: u64 },
     /// The same, once another node has all of it. Answers [`Decided`].
     ReplaceNode { node: u64, with: u64 },
+    /// What the node that is asked knows of what it has stored; with `begin` it looks through all of it now. Also for
+    /// a node that is alone. Answers [`Stored`].
+    Scrub { begin: bool },
+    /// A step of a backup of the cluster, or of a node that is alone, from the node that is asked.
+    Backup(Step),
 }
 
 /// It is decided; what follows from it is under way.
@@ -43,6 +50,22 @@ pub struct Status {
     /// What an operator should look at.
     pub at_risk: Vec<String>,
     pub verdict: Verdict,
+    /// Of the nodes that have said it.
+    #[serde(default)]
+    pub stored: Vec<Stored>,
+}
+
+/// What a node knows of what it has stored.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Stored {
+    pub node: u64,
+    /// While it looks through it: so many bytes, of about so many.
+    pub looked_at_bytes: Option<u64>,
+    pub of_bytes: Option<u64>,
+    /// When it had looked through everything; null: not since it was started.
+    pub ended_ms: Option<i64>,
+    /// What is damaged, by file and place.
+    pub damaged: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -15,11 +15,16 @@
 //!
 //! * [`document`]: what is asked and answered
 //! * [`cluster`]: what is asked of a cluster as a whole, and answered
+//! * [`backup`]: a backup, asked for piece by piece
 //! * [`payload`]: bytes of a record in a JSON document
+//! * [`time`], [`position`]: times, and places in a partition, as people write them
 
+pub mod backup;
 pub mod cluster;
 pub mod document;
 pub mod payload;
+pub mod position;
+pub mod time;
 
 /// The key of `Operate`, far from those of Kafka.
 pub const API_KEY: i16 = 20_000;
