@@ -1,0 +1,274 @@
+//! The last entry of each shard, so that all fit together.
+//!
+//! Shards know of each other what their logs say: how far the catalog was taken over, which messages were sent, taken and
+//! acknowledged. A cut is one entry of each log, and it is *consistent* if no shard knows of something that another one has
+//! not done by then:
+//!
+//! | a shard | has by its entry | so the other one has by its own |
+//! |---|---|---|
+//! | took a message | its number | sent it |
+//! | forgot a message that it had sent | its acknowledgement | taken it |
+//! | took over a version of the catalog | its rows | that version |
+//!
+//! Of each log a window is known at whose beginning and end the backup asked for how far it is, first all of the
+//! beginnings and then all of the ends. At a moment in between every shard was somewhere in its window; where they were
+//! together then is a consistent cut, since what one knew of another had happened before. Nobody knows that moment, but of all
+//! consistent cuts in the windows there is a last one, found from the ends: whatever shard knows too much goes back to before
+//! it knew. It is not before that moment in any shard, so that all that was acknowledged before is in it.
+
+use std::collections::BTreeMap;
+
+use base::{Offset, ShardId};
+use machine::{Role, State};
+use thiserror::Error;
+
+/// What a shard knows of others after an entry.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Knowledge {
+    /// Of each shard that messages were sent to: the first that is not acknowledged, and the next one.
+    pub sent: BTreeMap<ShardId, (Offset, Offset)>,
+    /// Of each shard that messages came from: the next one.
+    pub taken: BTreeMap<ShardId, Offset>,
+    /// Of the catalog: the one that it has, or took over.
+    pub version: u64,
+}
+
+impl Knowledge {
+    pub fn of(state: &State) -> Self {
+        let channels = state.rows.channels();
+        let sent =
+            channels.outboxes().map(|(to, outbox)| (to, (outbox.acknowledged(), outbox.end())));
+        let version = match state.role() {
+            Role::Catalog | Role::Whole => state.catalog.version(),
+            Role::Rows(_) => state.rows.adopted(),
+        };
+        Self { sent: sent.collect(), taken: channels.taken().collect(), version }
+    }
+}
+
+/// What a shard knew at the beginning of its window, and after each entry in it that changed that.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Window {
+    /// By the index of the entry; the first is the window's beginning.
+    pub known: Vec<(u64, Knowledge)>,
+    /// The last entry of the window.
+    pub end: u64,
+}
+
+/// The windows fit no cut: they are not those of shards of one cluster, or of one time.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("{shard} knows more of {other} than that one has done: they are not of the same backup")]
+pub struct NoCut {
+    pub shard: ShardId,
+    pub other: ShardId,
+}
+
+/// The index of the last entry of each shard in the last consistent cut within these windows.
+pub fn choose(windows: &BTreeMap<ShardId, Window>) -> Result<BTreeMap<ShardId, u64>, NoCut> {
+    let mut places: BTreeMap<ShardId, usize> = windows
+        .iter()
+        .map(|(shard, window)| (*shard, window.known.len().saturating_sub(1)))
+        .collect();
+    let knows = |places: &BTreeMap<ShardId, usize>, shard: ShardId| {
+        let found = windows.get(&shard).and_then(|window| window.known.get(places[&shard]));
+        found.map(|(_, knowledge)| knowledge.clone()).unwrap_or_default()
+    };
+    while let Some((shard, other)) = who_knows_too_much(windows, |shard| knows(&places, shard)) {
+        let place = places.get_mut(&shard).filter(|place| **place > 0);
+        let place = place.ok_or(NoCut { shard, other })?;
+        *place -= 1;
+    }
+    let cut = windows.iter().map(|(shard, window)| {
+        let next = window.known.get(places[shard] + 1).map(|(index, _)| *index);
+        (*shard, next.map_or(window.end, |next| next.saturating_sub(1)))
+    });
+    Ok(cut.collect())
+}
+
+/// Some shard that does, and of which other one.
+fn who_knows_too_much(
+    windows: &BTreeMap<ShardId, Window>,
+    knows: impl Fn(ShardId) -> Knowledge,
+) -> Option<(ShardId, ShardId)> {
+    let known: BTreeMap<ShardId, Knowledge> =
+        windows.keys().map(|shard| (*shard, knows(*shard))).collect();
+    let nothing = Knowledge::default();
+    let of = |shard: ShardId| known.get(&shard).unwrap_or(&nothing);
+    known.iter().find_map(|(&shard, here)| {
+        if here.version > of(ShardId::CATALOG).version {
+            return Some((shard, ShardId::CATALOG));
+        }
+        let took = here
+            .taken
+            .iter()
+            .find(|(from, next)| **next > of(**from).sent.get(&shard).map_or(0, |(_, end)| *end));
+        let forgot = here.sent.iter().find(|(to, (acknowledged, _))| {
+            *acknowledged > of(**to).taken.get(&shard).copied().unwrap_or(0)
+        });
+        let other = took.map(|(from, _)| *from).or(forgot.map(|(to, _)| *to))?;
+        Some((shard, other))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const A: ShardId = ShardId(1);
+    const B: ShardId = ShardId(2);
+
+    fn window(known: Vec<(u64, Knowledge)>, end: u64) -> Window {
+        Window { known, end }
+    }
+
+    fn sent(to: ShardId, acknowledged: Offset, end: Offset) -> Knowledge {
+        Knowledge { sent: [(to, (acknowledged, end))].into(), ..Knowledge::default() }
+    }
+
+    fn taken(from: ShardId, next: Offset) -> Knowledge {
+        Knowledge { taken: [(from, next)].into(), ..Knowledge::default() }
+    }
+
+    #[test]
+    fn a_message_that_was_taken_has_been_sent() {
+        let windows = BTreeMap::from([
+            (A, window(vec![(10, sent(B, 0, 1))], 14)),
+            (B, window(vec![(20, taken(A, 1)), (25, taken(A, 2)), (27, taken(A, 3))], 30)),
+        ]);
+        assert_eq!(choose(&windows), Ok(BTreeMap::from([(A, 14), (B, 24)])));
+    }
+
+    #[test]
+    fn a_message_that_was_forgotten_has_been_taken() {
+        let windows = BTreeMap::from([
+            (A, window(vec![(10, sent(B, 0, 2)), (12, sent(B, 2, 2))], 14)),
+            (B, window(vec![(20, taken(A, 1))], 30)),
+        ]);
+        assert_eq!(choose(&windows), Ok(BTreeMap::from([(A, 11), (B, 30)])));
+    }
+
+    #[test]
+    fn what_was_taken_over_is_in_the_catalog() {
+        let version = |version| Knowledge { version, ..Knowledge::default() };
+        let windows = BTreeMap::from([
+            (ShardId::CATALOG, window(vec![(5, version(3))], 9)),
+            (A, window(vec![(10, version(2)), (11, version(3)), (13, version(4))], 14)),
+        ]);
+        assert_eq!(choose(&windows), Ok(BTreeMap::from([(ShardId::CATALOG, 9), (A, 12)])));
+    }
+
+    #[test]
+    fn one_that_goes_back_takes_another_one_along() {
+        // B goes back behind A, and so A may not have forgotten what B took.
+        let windows = BTreeMap::from([
+            (A, window(vec![(10, sent(B, 0, 2)), (12, sent(B, 2, 2))], 14)),
+            (
+                B,
+                window(
+                    vec![
+                        (20, Knowledge { version: 1, ..taken(A, 1) }),
+                        (22, Knowledge { version: 9, ..taken(A, 2) }),
+                    ],
+                    30,
+                ),
+            ),
+            (
+                ShardId::CATALOG,
+                window(vec![(1, Knowledge { version: 1, ..Knowledge::default() })], 2),
+            ),
+        ]);
+        let cut = BTreeMap::from([(ShardId::CATALOG, 2), (A, 11), (B, 21)]);
+        assert_eq!(choose(&windows), Ok(cut));
+    }
+
+    #[test]
+    fn windows_of_different_times_have_no_cut() {
+        let windows = BTreeMap::from([
+            (A, window(vec![(10, sent(B, 0, 1))], 14)),
+            (B, window(vec![(20, taken(A, 7))], 30)),
+        ]);
+        assert_eq!(choose(&windows), Err(NoCut { shard: B, other: A }));
+    }
+
+    /// Shards that send to each other, in one order of all that happens.
+    #[derive(Default)]
+    struct World {
+        known: Vec<Knowledge>,
+        /// Of each shard what it knew after each entry, the first one from nothing on.
+        logs: Vec<Vec<Knowledge>>,
+    }
+
+    impl World {
+        fn new(shards: usize) -> Self {
+            let known = vec![Knowledge::default(); shards];
+            Self { logs: known.iter().map(|it| vec![it.clone()]).collect(), known }
+        }
+
+        fn step(&mut self, what: u8, shard: usize, other: usize) {
+            let (here, there) = (ShardId(shard as u32), ShardId(other as u32));
+            match what {
+                _ if shard == 0 => self.known[0].version += 1,
+                0 if other == 0 => self.known[shard].version = self.known[0].version,
+                _ if other == 0 || other == shard => {}
+                0 | 1 => self.known[shard].sent.entry(there).or_default().1 += 1,
+                2 => {
+                    let end = self.known[other].sent.get(&here).map_or(0, |it| it.1);
+                    let next = self.known[shard].taken.entry(there).or_default();
+                    *next = (*next + 1).min(end);
+                }
+                _ => {
+                    let next = self.known[other].taken.get(&here).copied().unwrap_or(0);
+                    self.known[shard].sent.entry(there).or_default().0 = next;
+                }
+            }
+            let known = self.known[shard].clone();
+            self.logs[shard].push(known);
+        }
+
+        fn lengths(&self) -> Vec<u64> {
+            self.logs.iter().map(|log| log.len() as u64 - 1).collect()
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn there_is_a_cut_whenever_all_beginnings_were_asked_for_before_all_ends(
+            steps in prop::collection::vec((0..4_u8, 0..4_usize, 0..4_usize), 1..300),
+            // How many steps pass between two questions.
+            pauses in prop::collection::vec(0..20_usize, 8),
+        ) {
+            let mut world = World::new(4);
+            let mut steps = steps.into_iter();
+            let (mut asked, mut at_once) = (Vec::new(), Vec::new());
+            for (question, pause) in pauses.into_iter().enumerate() {
+                for (what, shard, other) in steps.by_ref().take(pause) {
+                    world.step(what, shard, other);
+                }
+                asked.push(world.lengths()[question % 4]);
+                if question == 3 {
+                    at_once = world.lengths();
+                }
+            }
+            let windows: BTreeMap<ShardId, Window> = (0..4).map(|shard| {
+                let (from, end) = (asked[shard], asked[shard + 4]);
+                let log = &world.logs[shard];
+                let mut known = vec![(from, log[from as usize].clone())];
+                for index in from + 1..=end {
+                    if log[index as usize] != known[known.len() - 1].1 {
+                        known.push((index, log[index as usize].clone()));
+                    }
+                }
+                (ShardId(shard as u32), Window { known, end })
+            }).collect();
+            let cut = choose(&windows).expect("there is one");
+            for (shard, at_once) in (0..).map(ShardId).zip(at_once) {
+                prop_assert!(cut[&shard] >= at_once, "{:?} {}", shard, at_once);
+                prop_assert!(cut[&shard] <= windows[&shard].end);
+            }
+            let knows = |shard: ShardId| world.logs[shard.0 as usize][cut[&shard] as usize].clone();
+            prop_assert_eq!(who_knows_too_much(&windows, knows), None);
+        }
+    }
+}

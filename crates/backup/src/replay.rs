@@ -1,0 +1,124 @@
+//! What a shard knew of others at each of the last entries of its log: its state at the snapshot, with the log applied to it
+//! as the shard itself did.
+
+use base::PartitionId;
+use bytes::Bytes;
+use journal::{Body, Encoded, EntryKind};
+use machine::{Append, Applied, Entry, State};
+use record::BatchHeader;
+use thiserror::Error;
+
+use crate::cut::{Knowledge, Window};
+
+#[derive(Debug, Error)]
+pub enum ReplayError {
+    #[error("its state makes no sense: {0}")]
+    State(machine::DecodeError),
+    #[error("entry {index} of its log makes no sense: {what}")]
+    Entry { index: u64, what: String },
+    #[error("entry {expected} of its log is missing, and {found} comes in its place")]
+    Gap { expected: u64, found: u64 },
+    #[error("its log ends at {ends} and was to go to {end}")]
+    Short { ends: u64, end: u64 },
+}
+
+/// What came of a log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Replayed {
+    pub window: Window,
+    /// When each entry from the window's beginning on was written, by its index.
+    pub times: Vec<(u64, i64)>,
+}
+
+/// A state to which a log is applied, entry by entry.
+#[derive(Debug)]
+pub struct Replay {
+    state: State,
+    index: u64,
+    from: u64,
+    end: u64,
+    known: Vec<(u64, Knowledge)>,
+    /// When each entry from the window's beginning on was written.
+    times: Vec<(u64, i64)>,
+    appends: Vec<Append>,
+    applied: Applied,
+}
+
+impl Replay {
+    /// `machine` is the state after the entry `snapshot`; the window goes from `from` to `end`.
+    pub fn new(machine: &[u8], snapshot: u64, from: u64, end: u64) -> Result<Self, ReplayError> {
+        let state = State::decode(machine).map_err(ReplayError::State)?;
+        let (appends, applied) = (Vec::new(), Applied::new());
+        let (known, times) = (Vec::new(), Vec::new());
+        let mut replay = Self { state, index: snapshot, from, end, known, times, appends, applied };
+        replay.note();
+        Ok(replay)
+    }
+
+    /// Applies the next entry. `false`: it is behind the window, and so is all that follows.
+    pub fn apply(&mut self, encoded: &Encoded) -> Result<bool, ReplayError> {
+        let (id, entry) = (encoded.id(), encoded.entry());
+        if id.index != self.index + 1 {
+            return Err(ReplayError::Gap { expected: self.index + 1, found: id.index });
+        }
+        if id.index > self.end {
+            return Ok(false);
+        }
+        if entry.kind == EntryKind::Command {
+            self.apply_command(id.index, id.term, &entry.head, &entry.bodies)?;
+        }
+        self.index = id.index;
+        self.note();
+        Ok(true)
+    }
+
+    fn apply_command(
+        &mut self,
+        index: u64,
+        term: u64,
+        head: &Bytes,
+        bodies: &[Body],
+    ) -> Result<(), ReplayError> {
+        let senseless = |what: String| ReplayError::Entry { index, what };
+        let head = machine::decode_head(head).map_err(|error| senseless(error.to_string()))?;
+        let leader_epoch = head.epochs_are_terms.then_some(term as i32);
+        self.appends.clear();
+        for body in bodies {
+            let header = BatchHeader::parse(&body.bytes);
+            let header = header.map_err(|error| senseless(error.to_string()))?;
+            self.appends.push(Append {
+                partition: PartitionId::from_stream(body.stream),
+                base_offset: body.base_offset,
+                span: body.span,
+                leader_epoch: header.leader_epoch,
+                max_timestamp: body.max_timestamp,
+                producer_id: header.producer_id,
+                producer_epoch: header.producer_epoch,
+                base_sequence: header.base_sequence,
+            });
+        }
+        let (appends, commands, units) = (&self.appends[..], &head.commands[..], &head.units[..]);
+        let entry = Entry { now_ms: head.now_ms, leader_epoch, appends, commands, units };
+        self.state.apply(&entry, &mut self.applied);
+        Ok(())
+    }
+
+    fn note(&mut self) {
+        if self.index < self.from {
+            return;
+        }
+        self.times.push((self.index, self.state.last_ms()));
+        let known = Knowledge::of(&self.state);
+        if self.known.last().is_none_or(|(_, last)| *last != known) {
+            self.known.push((self.index, known));
+        }
+    }
+
+    pub fn finish(self) -> Result<Replayed, ReplayError> {
+        let Self { index, end, known, times, .. } = self;
+        match index == end {
+            true => Ok(Replayed { window: Window { known, end }, times }),
+            false => Err(ReplayError::Short { ends: index, end }),
+        }
+    }
+}
