@@ -41,6 +41,14 @@ impl AppendBatch {
         Self { partition, also: Vec::new(), header, bytes, expect: None, ids: None }
     }
 
+    /// Records and bytes of all of these, each once however many partitions get it.
+    pub fn amount(batches: &[Self]) -> (u64, u64) {
+        batches.iter().fold((0, 0), |(records, bytes), batch| {
+            let count = u64::try_from(batch.header.record_count).unwrap_or(0);
+            (records + count, bytes + batch.bytes.len() as u64)
+        })
+    }
+
     /// How many results it is answered with.
     pub fn rows(&self) -> usize {
         1 + self.also.len()

@@ -9,6 +9,7 @@ use std::time::Duration;
 use base::ShardId;
 use base::limits::ADOPTED_WITHIN;
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 use machine::command::Home;
 use machine::{Command, Outcome, Role};
 use parking_lot::Mutex;
@@ -18,6 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use world::{Clock, Entropy, Workers, World};
 
+use crate::backups::Backups;
 use crate::barrier::Barriers;
 use crate::budget::{Budget, Permit};
 use crate::cpu::CpuPool;
@@ -29,11 +31,12 @@ use crate::peers::Peers;
 use crate::proxy::LedHere;
 use crate::remote::Remote;
 use crate::request::Request;
+use crate::scrub::Scrubbing;
 use crate::slow_disk::{self, DiskHealth};
 use crate::timeline::Timeline;
 use crate::turns::Turns;
 use crate::watch::{Watch, Watchers};
-use crate::{adoption, cluster_id, founding, housekeeping, layout, leading, watchdog};
+use crate::{adoption, cluster_id, founding, housekeeping, layout, leading, scrub, watchdog};
 
 pub use crate::options::BrokerOptions;
 
@@ -65,6 +68,8 @@ struct Inner {
     /// Producer ids that are this node's to give.
     producer_ids: tokio::sync::Mutex<Range<i64>>,
     failure: Failure,
+    scrubbing: Arc<Scrubbing>,
+    backups: Arc<Backups>,
     /// None once the broker shut down.
     tasks: Mutex<Option<Tasks>>,
 }
@@ -74,6 +79,7 @@ struct Tasks {
     adopting: Vec<JoinHandle<()>>,
     housekeeping: JoinHandle<()>,
     watchdog: JoinHandle<()>,
+    scrubbing: JoinHandle<()>,
     /// Where there are other nodes that may lead.
     leading: Option<[JoinHandle<()>; 2]>,
 }
@@ -129,24 +135,21 @@ impl Broker {
         layout::prepare(&common).await?;
         let cluster_id = cluster_id::open(&world, dir, options.cluster.as_deref())?;
         let catalog = LocalShard::start(&common, Role::Catalog, None).await?;
-        let shard_count = match founding::shards(&catalog, &options).await {
-            Ok(count) => count,
-            Err(error) => {
-                failure.expect_ends();
-                catalog.shutdown().await;
-                return Err(error);
-            }
-        };
-        let version = catalog.read(|view| view.catalog.version());
-        let mut behind_at_open = 0;
         let mut shards = vec![Arc::new(catalog)];
+        let shard_count = match founding::shards(&shards[0], &options).await {
+            Ok(count) => count,
+            Err(error) => return Err(founding::give_up(&shards, &failure, error).await),
+        };
+        let version = shards[0].read(|view| view.catalog.version());
+        let mut behind_at_open = 0;
         led_here.set_catalog(&shards[0]);
         let mut adopting = Vec::new();
         for shard in (1..=shard_count).map(ShardId) {
             let catalog = &shards[0].shard;
-            let local = LocalShard::start(&common, Role::Rows(shard), Some(catalog)).await?;
-            founding::group(&local, &options).await?;
-            let local = Arc::new(local);
+            let local = match founding::shard(&common, shard, catalog).await {
+                Ok(local) => Arc::new(local),
+                Err(error) => return Err(founding::give_up(&shards, &failure, error).await),
+            };
             behind_at_open =
                 behind_at_open.max(version.saturating_sub(local.adopted.borrow().version));
             catalog.lead_on(&local.shard);
@@ -154,7 +157,8 @@ impl Broker {
             adopting.push(tasks::vital(Task::Adoption, adoption, &failure));
             shards.push(local);
         }
-        led_here.set_shards(&shards);
+        let scrubbing = Arc::<Scrubbing>::default();
+        led_here.set_shards(&shards, &scrubbing);
         let handles = shards.iter().filter_map(|shard| shard.delivery().cloned()).collect();
         let drivers = Arc::new(Drivers::new(
             Arc::clone(&shards[0].shard),
@@ -184,6 +188,8 @@ impl Broker {
             turns: Turns::of_runtime(),
             producer_ids: tokio::sync::Mutex::default(),
             failure: failure.clone(),
+            scrubbing: Arc::clone(&scrubbing),
+            backups: Arc::default(),
             tasks: Mutex::new(None),
             world,
         }));
@@ -193,7 +199,11 @@ impl Broker {
         let shards: Vec<_> = broker.0.shards.iter().map(Arc::downgrade).collect();
         let looking = watchdog::run(shards.clone());
         let watchdog = tasks::vital(Task::DiskWatchdog, looking, &failure);
-        let keeping = housekeeping::run(shards.clone(), options.housekeeping_interval);
+        let clock = Arc::clone(&broker.0.world.clock);
+        let looking = scrub::run(shards.clone(), options.scrub_interval, scrubbing, clock);
+        let scrubbing = tasks::vital(Task::Scrub, looking, &failure);
+        let backups = Arc::clone(&broker.0.backups);
+        let keeping = housekeeping::run(shards.clone(), backups, options.housekeeping_interval);
         let housekeeping = tasks::vital(Task::Housekeeping, keeping, &failure);
         let leading = options.cluster.as_ref().map(|node| {
             let spreading = leading::run(Remote::new(node), shards.clone());
@@ -201,7 +211,8 @@ impl Broker {
             let tasks = [(Task::Leading, spreading.boxed()), (Task::SlowDisk, looking.boxed())];
             tasks.map(|(task, run)| tasks::vital(task, run, &failure))
         });
-        *broker.0.tasks.lock() = Some(Tasks { adopting, housekeeping, watchdog, leading });
+        *broker.0.tasks.lock() =
+            Some(Tasks { adopting, housekeeping, watchdog, scrubbing, leading });
         Ok(broker)
     }
 
@@ -232,6 +243,14 @@ impl Broker {
 
     pub(crate) fn peers(&self) -> &Peers {
         &self.0.peers
+    }
+
+    pub(crate) fn scrubbing(&self) -> &Scrubbing {
+        &self.0.scrubbing
+    }
+
+    pub(crate) fn backups(&self) -> &Backups {
+        &self.0.backups
     }
 
     pub(crate) fn barriers(&self) -> &Barriers {
@@ -387,11 +406,6 @@ impl Broker {
         Ok(term)
     }
 
-    /// The newest term in which something was applied in the catalog.
-    pub fn catalog_epoch(&self) -> i32 {
-        self.catalog_shard().consensus.term() as i32
-    }
-
     pub fn node(&self) -> u32 {
         self.0.node
     }
@@ -459,22 +473,17 @@ impl Broker {
         let Some(tasks) = self.0.tasks.lock().take() else { return };
         tasks.housekeeping.abort();
         tasks.watchdog.abort();
+        tasks.scrubbing.abort();
         tasks.leading.iter().flatten().for_each(JoinHandle::abort);
         tasks.adopting.iter().for_each(JoinHandle::abort);
         self.0.shards.iter().for_each(|shard| shard.refuse_requests());
         // Those with rows go by the catalog to their end.
-        for shard in self.0.shards.iter().rev() {
-            shard.shutdown().await;
-        }
+        join_all(self.shards_with_rows().iter().map(|shard| shard.shutdown())).await;
+        self.catalog_shard().shutdown().await;
     }
 
     pub(crate) fn drivers(&self) -> &Arc<Drivers> {
         &self.0.drivers
-    }
-
-    /// The place after the last entry of the catalog's log.
-    pub fn catalog_log_end(&self) -> u64 {
-        self.catalog_shard().journal().last_id().map_or(0, |last| last.index + 1)
     }
 }
 

@@ -65,6 +65,13 @@ impl Budget {
         }
     }
 
+    /// Bytes that are granted, and how many may be.
+    pub fn used_and_max(&self) -> (u64, u64) {
+        let used =
+            self.units_max as usize - self.units.available_permits().min(self.units_max as usize);
+        (used as u64 * UNIT_BYTES as u64, u64::from(self.units_max) * UNIT_BYTES as u64)
+    }
+
     /// Whether a request for more than a little would have to wait.
     pub fn is_used_up(&self) -> bool {
         self.units.available_permits() < (self.units_max as usize / 16).max(1)

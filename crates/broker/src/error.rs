@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 /// This and what contains it travels between nodes: a variant is only ever added at the end.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum Unavailable {
+    /// It was certainly not done.
     #[error("this node does not lead the shard at present")]
     NotLeader,
     #[error("the node is shutting down")]
@@ -19,14 +20,17 @@ pub enum Unavailable {
     #[error("the node's storage failed and it must restart: {0}")]
     Failed(String),
     /// It may or may not have been done.
-    #[error("the node that leads the shard did not answer: try again, it may have been done")]
+    #[error(
+        "the node that led the shard did not answer, or leads no more: try again, it may have been done"
+    )]
     Unanswered,
 }
 
 impl From<&ProposeError> for Unavailable {
     fn from(error: &ProposeError) -> Self {
         match error {
-            ProposeError::NotLeader { .. } | ProposeError::Superseded => Self::NotLeader,
+            ProposeError::NotLeader { .. } => Self::NotLeader,
+            ProposeError::Superseded => Self::Unanswered,
             ProposeError::Stopping => Self::Stopping,
             ProposeError::Failed(why) => Self::Failed(why.to_string()),
         }
@@ -88,6 +92,13 @@ pub enum FetchError {
 pub enum OpenError {
     #[error("{0}")]
     Journal(#[from] journal::OpenError),
+    /// What is missing may have been acknowledged with this node's vote: it must not vote as if it had never been.
+    #[error(
+        "{error}. The other nodes of the cluster have what was here, and this copy must not vote without it: move \
+         the directory away, start a new node with an empty one and `--join`, then type \
+         `postroad node replace {node} --with NEW`"
+    )]
+    Lost { node: u32, error: journal::OpenError },
     #[error("{0}")]
     Consensus(#[from] consensus::StartError),
     #[error("the cluster's identity in {path} is damaged: {reason}")]

@@ -4,16 +4,21 @@
 //! seen all others; whoever leads the catalog then says how many shards there are, and each shard's group is
 //! founded by one node, which so leads it first. All of this is done once, and goes on where it ended.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use base::ShardId;
 use cluster::Node;
 use consensus::FoundError;
-use machine::{Command, Refusal};
+use futures_util::future::join_all;
+use machine::{Command, Refusal, Role};
+use tasks::Failure;
 
 use crate::error::{ExecuteError, OpenError};
 use crate::leading;
-use crate::local_shard::LocalShard;
+use crate::local_shard::{Common, LocalShard};
 use crate::options::BrokerOptions;
+use crate::shard::Shard;
 
 /// How often a node looks at what it waits for.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -81,9 +86,20 @@ async fn in_cluster(
     }
 }
 
+/// Starts a shard with rows, and founds its group if that is this node's to do.
+pub(crate) async fn shard(
+    common: &Common<'_>,
+    shard: ShardId,
+    catalog: &Arc<Shard>,
+) -> Result<LocalShard, OpenError> {
+    let local = LocalShard::start(common, Role::Rows(shard), Some(catalog)).await?;
+    group(&local, common.options).await?;
+    Ok(local)
+}
+
 /// Founds the group of a shard with rows, if that is this node's to do. So leaders are spread over the nodes from
 /// the beginning.
-pub(crate) async fn group(shard: &LocalShard, options: &BrokerOptions) -> Result<(), OpenError> {
+async fn group(shard: &LocalShard, options: &BrokerOptions) -> Result<(), OpenError> {
     let Some(node) = &options.cluster else { return Ok(()) };
     if node.has_joined() {
         // The group is there, or is founded by those who were there before.
@@ -109,4 +125,15 @@ async fn found(node: &Node, shard: &LocalShard) -> Result<(), OpenError> {
         Err(FoundError::Founded) => Ok(()),
         Err(error) => Err(OpenError::Shards(error.to_string())),
     }
+}
+
+/// One of the shards did not open: the error is what the node ends of, and not the end of the others' parts.
+pub(crate) async fn give_up(
+    shards: &[Arc<LocalShard>],
+    failure: &Failure,
+    error: OpenError,
+) -> OpenError {
+    failure.expect_ends();
+    join_all(shards.iter().map(|shard| shard.shutdown())).await;
+    error
 }

@@ -11,6 +11,7 @@ use crate::broker::Broker;
 use crate::error::Unavailable;
 use crate::group_status::GroupStatus;
 use crate::local_shard::LocalShard;
+use crate::stored_status::StoredStatus;
 
 /// Why a group is not as it was asked to be. It may be half done, and can be asked for again.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +42,28 @@ impl Broker {
     ) -> Result<Vec<GroupStatus>, Unavailable> {
         match self.peers().remote() {
             Some(remote) => remote.groups(node, within).await,
+            None => Err(Unavailable::NotLeader),
+        }
+    }
+
+    /// Looks through everything that is stored now, unless that is under way already: then `false`.
+    pub fn scrub(&self) -> bool {
+        self.scrubbing().begin()
+    }
+
+    /// What is known of what this node has stored.
+    pub fn stored(&self) -> StoredStatus {
+        self.scrubbing().stored(self.local_shards().iter().cloned())
+    }
+
+    /// The same of another node.
+    pub async fn stored_at(
+        &self,
+        node: u32,
+        within: Duration,
+    ) -> Result<StoredStatus, Unavailable> {
+        match self.peers().remote() {
+            Some(remote) => remote.stored(node, within).await,
             None => Err(Unavailable::NotLeader),
         }
     }

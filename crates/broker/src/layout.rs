@@ -108,7 +108,7 @@ fn has_files(disk: &dyn Disk, dir: &Path) -> Result<bool, OpenError> {
     }
 }
 
-fn remove_files(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
+pub(crate) fn remove_files(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
     if !has_files(disk, dir)? {
         return Ok(());
     }
@@ -149,7 +149,7 @@ fn is_known(disk: &dyn Disk, dir: &Path) -> Result<bool, OpenError> {
     Ok(true)
 }
 
-fn write(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
+pub(crate) fn write(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
     let mut content = MAGIC.to_vec();
     content.extend_from_slice(&ORDER.to_le_bytes());
     content.extend_from_slice(&crc32c(&content).to_le_bytes());

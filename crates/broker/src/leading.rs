@@ -17,6 +17,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 use crate::local_shard::LocalShard;
 use crate::remote::Remote;
 
+/// A node that stops goes on serving for so long at most, while other members catch up.
+const KEPT_UP_WITHIN: Duration = Duration::from_secs(5);
 /// At most one shard is handed back in this time.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A node that returned is left alone for so long: it has things to catch up with, and may die again.
@@ -83,7 +85,8 @@ pub(crate) async fn run(remote: Remote, shards: Vec<Weak<LocalShard>>) {
     }
 }
 
-/// Hands over all shards that this node leads, each to another node that it is connected to.
+/// Hands over all shards that this node leads, each to another node that it is connected to, once the others have caught
+/// up enough to commit without this node.
 pub(crate) async fn hand_all_over(remote: &Remote, shards: &[Arc<LocalShard>]) {
     let node = remote.node();
     let here = node.identity().at.node.0;
@@ -93,6 +96,11 @@ pub(crate) async fn hand_all_over(remote: &Remote, shards: &[Arc<LocalShard>]) {
     let asked = others.into_iter().map(async |id| remote.would_lead(id).await.then_some(id));
     let willing: BTreeSet<u64> = join_all(asked).await.into_iter().flatten().collect();
     let handing = led.into_iter().map(async |shard| {
+        let voters = shard.consensus.members().voters.into_keys();
+        let in_reach = voters.filter(|id| connected_for(node, *id).is_some()).collect();
+        if !shard.consensus.others_keep_up(&in_reach, KEPT_UP_WITHIN).await {
+            tracing::info!(shard = %shard.id(), "this node stops although other members are behind or out of reach");
+        }
         let others = shard.consensus.members().voters.into_keys().filter(|id| *id != here);
         // The one that has been there longest lacks least. One that is drained leads if nobody else can.
         let rank = |id: u64| {

@@ -4,7 +4,8 @@
 //! * [`broker`]: the handle, and how a node opens
 //! * [`catalog`]: which topics, groups and documents there are, and changing them
 //! * [`shard_client`]: questions and changes about partitions, progress and committed offsets
-//! * [`append`]: what a producer hands in and gets back; `appending`: handing it in; `request`: what is asked of the log
+//! * [`append`]: what a producer hands in and gets back; `appending`: handing it in; `made`: batches of
+//!   records that came one by one; `request`: what is asked of the log
 //! * `sequencer`: gives batches their offsets and makes one proposal of all that waits
 //! * `local_shard`: a shard as this node has it; `layout`: where its files are
 //! * `peers`: how shards reach one another; `outgoing`, `pusher`: what one sends to another
@@ -21,19 +22,25 @@
 //! * [`operations`]: what operators ask of one gateway and another carries out
 //! * `barrier`: that a copy of the catalog is the newest; `document_watch`: which documents changed
 //! * `changes`: what applied entries changed; `housekeeping`: retention, compaction, expiry, and space
-//!   that comes back, where something did
+//!   that comes back, where something did; `compacted`: how far compaction came on this disk
+//! * `scrub`: looks through what is stored
+//! * [`backup`]: sends what a backup is made of; `backups`: what is held for it; [`restore`]: makes shards of one
+//! * `vitals`: what probes and metrics see of it all
 //! * `watchdog`: tells when the disk hangs; `slow_disk`: then another node leads
 //! * [`error`]: what can go wrong, per operation
 
 mod adoption;
 pub mod append;
 mod appending;
+pub mod backup;
+mod backups;
 mod barrier;
 pub mod broker;
 pub mod budget;
 pub mod catalog;
 mod changes;
 mod cluster_id;
+mod compacted;
 pub mod cpu;
 mod dedup;
 pub mod delivery;
@@ -48,6 +55,7 @@ mod housekeeping;
 mod layout;
 mod leading;
 mod local_shard;
+mod made;
 pub mod operations;
 mod options;
 mod outgoing;
@@ -56,21 +64,27 @@ mod pending;
 mod proxy;
 mod pusher;
 mod record_ids;
+pub mod recovery;
 mod remote;
 mod replacement;
 mod request;
+pub mod restore;
 mod routing;
+mod scrub;
 mod sequencer;
 mod shard;
 pub mod shard_client;
 mod shard_status;
 mod slow_disk;
+mod state_lock;
 mod stored;
+mod stored_status;
 #[cfg(test)]
 mod tests;
 pub mod timeline;
 pub mod turns;
 mod unplaced;
+mod vitals;
 pub mod watch;
 mod watchdog;
 
@@ -89,18 +103,21 @@ pub use error::{AppendError, ExecuteError, FetchError, OpenError, Unavailable};
 pub use fetch::{Batches, Bounds, TimedOffset};
 pub use group_status::{GroupStatus, MemberLag};
 pub use groups::GroupChangeError;
-pub use journal::Stored;
+pub use journal::{SYNC_BUCKETS_MICROS, Stored};
 pub use machine::config;
 pub use machine::producer::SequenceRefusal;
 pub use machine::{
-    CatalogStamp, Check, CommitOffset, CommittedOffset, Document, DocumentChange, DocumentsChange,
-    NewGroup, NewTopic, Refusal, TopicChange, TopicNameError, validate_topic_name,
+    Catalog, CatalogStamp, Check, CommitOffset, CommittedOffset, Document, DocumentChange,
+    DocumentsChange, NewGroup, NewTopic, Refusal, TopicChange, TopicNameError, validate_topic_name,
 };
+pub use made::{batch_options, refuses_when_full};
 pub use options::BrokerOptions;
 pub use record_ids::RecordIds;
 pub use routing::{Coordination, HomeTerm, Leader, LeaderChanges, Leaders, ShardLeaders};
 pub use shard_client::{EpochEnd, LeaseProgress, OffsetAges, Producer, ShardClient};
 pub use shard_status::{CatchingUp, ShardStatus};
 pub use stored::batches_in;
+pub use stored_status::StoredStatus;
 pub use turns::{Pace, Turns};
+pub use vitals::{ShardVitals, Unready, Vitals};
 pub use watch::Watch;

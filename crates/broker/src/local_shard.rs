@@ -1,18 +1,21 @@
 //! A shard on this node: its journal, its part in consensus, its sequencer and its delivery.
 
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::ShardId;
 use base::limits::{CATALOG_SEGMENT_BYTES, SEGMENT_BYTES_DEFAULT};
 use cluster::LinkedPeers;
 use consensus::{Consensus, ConsensusOptions, Group, GroupId, Members};
-use journal::Journal;
+use journal::{BatchCheck, Journal};
 use machine::{Command, Outcome, Role};
 use parking_lot::Mutex;
 use tasks::{Failure, Task};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 use world::{Workers, World};
 
 use crate::cpu::CpuPool;
@@ -30,6 +33,9 @@ use crate::shard::{Shard, View};
 use crate::timeline::Timeline;
 use crate::watch::Watchers;
 
+/// For so long a node that stops waits for what it proposed before another one led, or nobody.
+const ANSWERED_ELSEWHERE_WITHIN: Duration = Duration::from_secs(2);
+
 /// What the shards of a node have in common.
 pub(crate) struct Common<'a> {
     pub(crate) world: &'a World,
@@ -44,6 +50,7 @@ pub(crate) struct Common<'a> {
 
 #[derive(Debug)]
 pub(crate) struct LocalShard {
+    id: ShardId,
     pub(crate) shard: Arc<Shard>,
     pub(crate) consensus: Consensus,
     timeline: Arc<Timeline>,
@@ -134,8 +141,9 @@ impl LocalShard {
             let pusher = pusher::run(Arc::clone(&shard), consensus.clone(), peers);
             pushing = Some(tasks::vital(Task::Channels, pusher, failure));
         }
-        let version = shard.read(|view| view.rows.adopted());
+        let (id, version) = shard.read(|view| (view.shard, view.rows.adopted()));
         Ok(Self {
+            id,
             shard,
             consensus,
             timeline: Arc::clone(common.timeline),
@@ -152,7 +160,7 @@ impl LocalShard {
     }
 
     pub(crate) fn id(&self) -> ShardId {
-        self.shard.role().shard()
+        self.id
     }
 
     /// The node that leads the shard, as far as this one knows. Alone it does so also between two terms.
@@ -193,6 +201,11 @@ impl LocalShard {
         }
         let voters = self.consensus.members().voters.into_keys();
         voters.filter_map(|node| u32::try_from(node).ok()).collect()
+    }
+
+    /// Whether the shard has no other members, and never will.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.role.is_none()
     }
 
     /// Whether this node leads the shard. Alone it does so also between two terms.
@@ -299,14 +312,29 @@ impl LocalShard {
     pub(crate) async fn shutdown(&self) {
         self.refuse_requests();
         let Some(tasks) = self.tasks.lock().take() else { return };
-        if let (Some(delivery), Some(delivering)) = (&self.delivery, tasks.delivering) {
-            // What was settled before is made durable, which needs the sequencer.
-            delivery.tell(Message::Stop);
-            let _ = delivering.await;
-        }
-        // The sequencer ends by itself, once all that it proposed is answered.
-        let _ = tasks.sequencing.await;
+        let mut ending = pin!(async {
+            if let (Some(delivery), Some(delivering)) = (&self.delivery, tasks.delivering) {
+                // What was settled before is made durable, which needs the sequencer.
+                delivery.tell(Message::Stop);
+                let _ = delivering.await;
+            }
+            // The sequencer ends by itself, once all that it proposed is answered.
+            let _ = tasks.sequencing.await;
+        });
+        let led_elsewhere = async {
+            self.consensus.leads_no_more().await;
+            sleep(ANSWERED_ELSEWHERE_WITHIN).await;
+        };
+        let has_ended = tokio::select! {
+            biased;
+            () = ending.as_mut() => true,
+            () = led_elsewhere => false,
+        };
+        // Where nobody leads who could answer, the end of consensus does.
         self.consensus.shutdown().await;
+        if !has_ended {
+            ending.await;
+        }
         self.journal().close();
     }
 }
@@ -319,19 +347,22 @@ pub(crate) async fn replica(
     catalog: Option<&Arc<Shard>>,
 ) -> Result<(Arc<Shard>, Consensus), OpenError> {
     let Common { world, options, failure, .. } = common;
-    let mut options_of_journal = options.journal.clone();
-    if role == Role::Catalog {
-        let segment_bytes = &mut options_of_journal.segment_bytes;
-        *segment_bytes = (*segment_bytes).min(CATALOG_SEGMENT_BYTES);
-    }
+    let mut options_of_journal = journal_options(options, role);
     // What the log still claims cannot be reclaimed: with small segments that is little, too.
     let snapshot_log_bytes_min = options_of_journal.segment_bytes.min(SEGMENT_BYTES_DEFAULT);
-    options_of_journal.keep_log |= options.cluster.is_some();
-    let opened = Journal::open(world, dir, options_of_journal)?;
+    let others = options.cluster.as_ref().is_some_and(|node| node.known().len() > 1);
+    options_of_journal.repairable |= others;
+    let opened = Journal::open(world, dir, options_of_journal).map_err(|error| match others {
+        true if error.is_loss() => OpenError::Lost { node: options.node, error },
+        _ => OpenError::Journal(error),
+    })?;
     let journal = opened.journal.clone();
     let failing = (*failure).clone();
     journal.on_fatal(move |failed| failing.report(failed.to_string()));
     let shard = Shard::new(journal, role, catalog.cloned(), Arc::clone(common.watchers));
+    if options.cluster.is_some() {
+        shard.compacted.keep_in(&world.disk, dir);
+    }
     let shard = Arc::new(shard);
     let consensus = Consensus::start(
         world,
@@ -351,6 +382,23 @@ pub(crate) async fn replica(
         cluster.groups().join(role.shard(), consensus.clone(), failure);
     }
     Ok((shard, consensus))
+}
+
+/// How a shard's journal is opened.
+pub(crate) fn journal_options(options: &BrokerOptions, role: Role) -> journal::Options {
+    let mut of_shard = options.journal.clone();
+    if role == Role::Catalog {
+        of_shard.segment_bytes = of_shard.segment_bytes.min(CATALOG_SEGMENT_BYTES);
+    }
+    of_shard.keep_log |= options.cluster.is_some();
+    of_shard.check = BatchCheck(is_sound);
+    of_shard
+}
+
+/// Whether a stored batch is as it was appended, and where it was.
+fn is_sound(batch: &[u8], base_offset: Option<u64>) -> bool {
+    let header = record::verify_checksum(batch);
+    header.is_ok_and(|header| base_offset.is_none_or(|offset| header.base_offset == offset))
 }
 
 /// The group of a shard, whose members are reached by the node's links.

@@ -17,6 +17,10 @@ pub type OperationAnswer<'a> =
 
 /// The operations of one gateway.
 pub trait OperationFamily: Send + Sync + Debug {
+    /// Whether an operation, which comes as [`OperationFamily::carry_out`] gets it, only looks. Whoever may see the cluster
+    /// may ask for it then, and for others only who may change the cluster. What makes no sense is no look.
+    fn is_a_look(&self, operation: &[u8]) -> bool;
+
     /// Carries out one operation. It comes as a JSON document of at most
     /// [`base::limits::OPERATION_BYTES_MAX`] bytes, unread; the answer is one, too.
     fn carry_out(&self, operation: Vec<u8>) -> OperationAnswer<'_>;
@@ -31,6 +35,12 @@ pub enum OperationError {
     /// What it is about is not there.
     #[error("{0}")]
     NotFound(String),
+    /// Whoever asked may not do that.
+    #[error("{0}")]
+    NotAllowed(String),
+    /// The node could not do it now.
+    #[error("{0}")]
+    Unavailable(String),
     /// The node could not do it.
     #[error("{0}")]
     Failed(String),

@@ -21,6 +21,8 @@ pub struct BrokerOptions {
     pub request_bytes_in_flight_max: usize,
     /// How often retention, compaction and space are looked after.
     pub housekeeping_interval: Duration,
+    /// How often all that is stored is looked through. `None`: only when an operator asks for it.
+    pub scrub_interval: Option<Duration>,
     /// The cluster that this node is a member of. `None`: it is alone, and leads everything.
     pub cluster: Option<Arc<cluster::Node>>,
     /// Hears why the node must stop; parts of it that are older than the broker have it, too.
@@ -37,6 +39,7 @@ impl Default for BrokerOptions {
             kept_log_bytes_max: base::limits::KEPT_LOG_BYTES_MAX,
             request_bytes_in_flight_max: base::limits::PRODUCE_BYTES_IN_FLIGHT_MAX,
             housekeeping_interval: Duration::from_secs(1),
+            scrub_interval: Some(base::limits::SCRUB_INTERVAL_DEFAULT),
             cluster: None,
             failure: None,
         }

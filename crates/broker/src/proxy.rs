@@ -17,7 +17,9 @@ use crate::group_status::GroupStatus;
 use crate::local_shard::LocalShard;
 use crate::peers::Peers;
 use crate::remote::wire::{self, Decoded};
+use crate::scrub::Scrubbing;
 use crate::slow_disk::DiskHealth;
+use crate::stored_status::StoredStatus;
 
 /// Answers other nodes for as long as the broker is open.
 #[derive(Debug)]
@@ -27,12 +29,19 @@ pub(crate) struct LedHere {
     shards: OnceLock<Vec<Weak<LocalShard>>>,
     catalog: OnceLock<Weak<LocalShard>>,
     health: Arc<DiskHealth>,
+    scrubbing: OnceLock<Arc<Scrubbing>>,
 }
 
 impl LedHere {
     pub(crate) fn new(peers: &Arc<Peers>, health: &Arc<DiskHealth>) -> Arc<Self> {
         let (peers, health) = (Arc::downgrade(peers), Arc::clone(health));
-        Arc::new(Self { peers, shards: OnceLock::new(), catalog: OnceLock::new(), health })
+        Arc::new(Self {
+            peers,
+            shards: OnceLock::new(),
+            catalog: OnceLock::new(),
+            health,
+            scrubbing: OnceLock::new(),
+        })
     }
 
     /// From now on the others are told which version of the catalog is the newest, if this node leads it.
@@ -41,13 +50,19 @@ impl LedHere {
     }
 
     /// From now on the others are told how far the shards are that this node leads.
-    pub(crate) fn set_shards(&self, shards: &[Arc<LocalShard>]) {
+    pub(crate) fn set_shards(&self, shards: &[Arc<LocalShard>], scrubbing: &Arc<Scrubbing>) {
+        let _ = self.scrubbing.set(Arc::clone(scrubbing));
         let _ = self.shards.set(shards.iter().map(Arc::downgrade).collect());
     }
 
     fn shard(&self, id: ShardId) -> Option<Arc<LocalShard>> {
         let shards = self.shards.get()?.iter().filter_map(Weak::upgrade);
         shards.into_iter().find(|shard| shard.id() == id)
+    }
+
+    fn stored(&self) -> Option<StoredStatus> {
+        let shards = self.shards.get()?.iter().filter_map(Weak::upgrade);
+        Some(self.scrubbing.get()?.stored(shards))
     }
 
     fn groups(&self) -> Option<Vec<GroupStatus>> {
@@ -102,6 +117,10 @@ impl Proxy for LedHere {
             }
             Some(Decoded::Groups) => {
                 let answer = self.groups().map(wire::answer_groups).map(Message::of_head);
+                return async { answer.ok_or(Declined::NotServed) }.boxed();
+            }
+            Some(Decoded::Stored) => {
+                let answer = self.stored().map(wire::answer_stored).map(Message::of_head);
                 return async { answer.ok_or(Declined::NotServed) }.boxed();
             }
             None => {

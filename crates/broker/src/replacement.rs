@@ -32,11 +32,16 @@ impl Shard {
         machine: &[u8],
     ) -> Result<Replace, RestoreError> {
         let state = self.decode(machine)?;
+        let forgotten = self.compacted.will_be_replaced();
+        forgotten.map_err(|error| {
+            RestoreError(format!("what is compacted is not forgotten: {error}"))
+        })?;
         Ok(Box::new(move |switch| {
             let new = groups(&state.catalog);
             // Under the lock: whoever reads an end must find its batches in the index.
             let former = self.exchange(state, switch);
             self.note_adopted();
+            self.compacted.goes_on();
             self.changes.note_all();
             let groups: BTreeSet<LeaseGroupId> = groups(&former.catalog).chain(new).collect();
             if let Some(delivery) = self.delivery.get() {

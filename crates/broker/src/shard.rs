@@ -14,18 +14,20 @@ use consensus::{Committed, Encode, Replace, RestoreError, StateMachine};
 use journal::{Body, Journal};
 use machine::outcome::{AppendOutcome, Applied};
 use machine::{Append, Catalog, Command, Entry, Head, Role, Rows, State};
-use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
+use parking_lot::Mutex;
 use record::BatchHeader;
 use tasks::Task;
 use tokio::sync::{Notify, oneshot, watch};
 
 use crate::barrier::CatalogVersions;
 use crate::changes::Changes;
+use crate::compacted::Compacted;
 use crate::delivery::handle::Handle;
 use crate::document_watch::DocumentWatchers;
 use crate::error::Unavailable;
 use crate::outgoing::Outgoing;
 use crate::pending::Pending;
+use crate::state_lock::{Rank, Reading, StateLock};
 use crate::unplaced::Unplaced;
 use crate::watch::{MarkedWatches, Watchers};
 
@@ -80,13 +82,15 @@ pub(crate) struct Shard {
     pub(crate) watchers: Arc<Watchers>,
     /// What housekeeping has not looked at.
     pub(crate) changes: Changes,
+    /// How far partitions are compacted on this disk, where the shard has other members.
+    pub(crate) compacted: Compacted,
     /// What this shard sends to others.
     pub(crate) outgoing: Outgoing,
     /// What others sent to it and found no topic.
     pub(crate) unplaced: Unplaced,
     /// Set once the node leads: until then there is nobody to deliver to.
     pub(crate) delivery: OnceLock<Handle>,
-    state: RwLock<State>,
+    state: StateLock,
     /// Proposals of this node that are on their way, by ticket.
     pending: Mutex<HashMap<u64, Pending>>,
     next_ticket: AtomicU64,
@@ -121,6 +125,7 @@ impl Shard {
         catalog: Option<Arc<Shard>>,
         watchers: Arc<Watchers>,
     ) -> Self {
+        let rank = if catalog.is_some() { Rank::Rows } else { Rank::Catalog };
         Self {
             journal,
             catalog,
@@ -133,10 +138,11 @@ impl Shard {
             document_watchers: DocumentWatchers::default(),
             watchers,
             changes: Changes::default(),
+            compacted: Compacted::default(),
             outgoing: Outgoing::default(),
             unplaced: Unplaced::default(),
             delivery: OnceLock::new(),
-            state: RwLock::new(State::of(role)),
+            state: StateLock::new(State::of(role), rank),
             pending: Mutex::default(),
             // Ticket 0 means "nobody here waits": an entry that is replayed or someone else's.
             next_ticket: AtomicU64::new(1),
@@ -262,12 +268,12 @@ impl Shard {
     }
 
     /// The rows alone, for as long as this is held: an apply waits for it.
-    pub(crate) fn rows(&self) -> MappedRwLockReadGuard<'_, Rows> {
-        RwLockReadGuard::map(self.state.read(), |state| &state.rows)
+    pub(crate) fn rows(&self) -> Reading<'_, Rows> {
+        self.state.read().map(|state| &state.rows)
     }
 
     /// The state, for as long as this is held: an apply waits for it.
-    pub(crate) fn state(&self) -> RwLockReadGuard<'_, State> {
+    pub(crate) fn state(&self) -> Reading<'_, State> {
         self.state.read()
     }
 

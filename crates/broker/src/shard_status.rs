@@ -45,6 +45,16 @@ impl Broker {
     pub fn shard_statuses(&self) -> Vec<ShardStatus> {
         self.local_shards().iter().map(|shard| status(shard)).collect()
     }
+
+    /// The newest term in which something was applied in the catalog.
+    pub fn catalog_epoch(&self) -> i32 {
+        self.catalog_shard().consensus.term() as i32
+    }
+
+    /// The place after the last entry of the catalog's log.
+    pub fn catalog_log_end(&self) -> u64 {
+        self.catalog_shard().journal().last_id().map_or(0, |last| last.index + 1)
+    }
 }
 
 fn status(local: &LocalShard) -> ShardStatus {

@@ -20,10 +20,10 @@ use std::ops::Bound;
 use base::{LeaseGroupId, TopicId};
 use machine::config::{GroupConfig, NodeConfig, TopicConfig};
 use machine::{Catalog, CatalogStamp, Document, NewTopic, Refusal};
-use parking_lot::{MappedRwLockReadGuard, RwLockReadGuard};
 use uuid::Uuid;
 
 use crate::broker::Broker;
+use crate::state_lock::Reading;
 
 pub use changes::ProducerIdentity;
 pub use lease_group::LeaseGroup;
@@ -33,17 +33,16 @@ pub use topic::Topic;
 ///
 /// Copy out what is needed and drop it. Bind what it answers to a variable before matching on it:
 /// the view would otherwise live as long as the `match` does, and a second one taken meanwhile on
-/// the same thread could wait for ever behind an apply that waits for the first. It cannot be sent
+/// the same thread could wait for ever behind an apply that waits for the first (builds with
+/// assertions panic). It cannot be sent
 /// to another thread, and clippy refuses one that is held across an await.
 #[clippy::has_significant_drop]
-pub struct CatalogView<'a>(MappedRwLockReadGuard<'a, Catalog>);
+pub struct CatalogView<'a>(Reading<'a, Catalog>);
 
 impl Broker {
     /// Asks the catalog.
     pub fn catalog(&self) -> CatalogView<'_> {
-        CatalogView(RwLockReadGuard::map(self.catalog_shard().shard.state(), |state| {
-            &state.catalog
-        }))
+        CatalogView(self.catalog_shard().shard.state().map(|state| &state.catalog))
     }
 }
 

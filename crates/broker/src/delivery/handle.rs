@@ -22,7 +22,7 @@ use super::event::{Delivery, EventSender, Unread};
 use super::inspect::Counters;
 use super::lent::Loan;
 use super::options::{ConsumeOptions, Credit, Settle, TakeOptions};
-use super::rates::Published;
+use super::rates::{Published, Totals};
 use super::standings::Standings;
 
 /// What sessions and others tell the driver.
@@ -244,13 +244,14 @@ pub(crate) struct Handle {
     pub(super) routers: Arc<Routers>,
     pub(crate) standings: Arc<Standings>,
     pub(crate) published: Arc<Published>,
+    pub(crate) totals: Arc<Totals>,
 }
 
 impl Handle {
     pub(crate) fn new() -> (Self, Inbox) {
         let (inbox, messages) = mpsc::unbounded_channel();
         let (routers, standings, published) = (Arc::default(), Arc::default(), Arc::default());
-        (Self { inbox, routers, standings, published }, messages)
+        (Self { inbox, routers, standings, published, totals: Arc::default() }, messages)
     }
 
     pub(crate) fn tell(&self, message: Message) {

@@ -64,6 +64,6 @@ pub use event::{Delivery, Event, GoneReason};
 pub use events::Events;
 pub use inspect::{Counters, DelayedRecord, LeaseInfo, PeekOptions, Peeked, RecordState, SeekTo};
 pub use options::{ConsumeOptions, Credit, CreditReturns, Settle, TakeOptions};
-pub use rates::{RATE_WINDOW_SECONDS, Rates};
+pub use rates::{LeaseTotals, RATE_WINDOW_SECONDS, Rates};
 pub use redrive::{RedriveTo, RedriveWhat, Redriven};
 pub use session::{LeaseSession, SettleReply};

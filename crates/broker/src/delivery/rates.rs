@@ -3,6 +3,8 @@
 //! A meter counts by the second in a ring, and turns the ring when it is next touched: what nobody
 //! touches costs nothing, and what has been quiet for a window is forgotten whole.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use base::{HashMap, TopicId};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -92,6 +94,63 @@ pub(super) struct Counts {
     pub(super) dead_letters: u64,
 }
 
+impl Counts {
+    fn since(self, earlier: Self) -> Self {
+        Self {
+            delivered: self.delivered - earlier.delivered,
+            redelivered: self.redelivered - earlier.redelivered,
+            settled: self.settled - earlier.settled,
+            dead_letters: self.dead_letters - earlier.dead_letters,
+        }
+    }
+}
+
+/// What all groups of a shard did since the node started, those that are no more, too. The driver adds to it once a
+/// turn of a group.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
+    delivered: AtomicU64,
+    redelivered: AtomicU64,
+    settled: AtomicU64,
+    dead_letters: AtomicU64,
+}
+
+/// [`Totals`] as they were when somebody looked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LeaseTotals {
+    pub delivered: u64,
+    pub redelivered: u64,
+    /// By their consumers, and as dead letters.
+    pub settled: u64,
+    pub dead_letters: u64,
+}
+
+impl Totals {
+    fn add(&self, counts: Counts) {
+        let Counts { delivered, redelivered, settled, dead_letters } = counts;
+        for (total, more) in [
+            (&self.delivered, delivered),
+            (&self.redelivered, redelivered),
+            (&self.settled, settled),
+            (&self.dead_letters, dead_letters),
+        ] {
+            if more > 0 {
+                total.fetch_add(more, Ordering::Relaxed);
+            }
+        }
+    }
+
+    pub(crate) fn seen(&self) -> LeaseTotals {
+        let seen = |total: &AtomicU64| total.load(Ordering::Relaxed);
+        LeaseTotals {
+            delivered: seen(&self.delivered),
+            redelivered: seen(&self.redelivered),
+            settled: seen(&self.settled),
+            dead_letters: seen(&self.dead_letters),
+        }
+    }
+}
+
 /// What a group does, by what it counted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GroupMeters {
@@ -106,10 +165,11 @@ impl GroupMeters {
         Self { delivered: Meter::default(), settled: Meter::default(), noted: counts }
     }
 
-    /// Takes in what was counted since the last time.
-    pub(super) fn note(&mut self, counts: Counts, now_ms: i64) {
+    /// Takes in what was counted since the last time, here and for the node.
+    pub(super) fn note(&mut self, counts: Counts, now_ms: i64, totals: &Totals) {
         self.delivered.add(now_ms, counts.delivered - self.noted.delivered);
         self.settled.add(now_ms, counts.settled - self.noted.settled);
+        totals.add(counts.since(self.noted));
         self.noted = counts;
     }
 

@@ -1,7 +1,7 @@
 //! What is done in the background, at our own pace: retention marks bytes dead, compaction drops
 //! what a later record replaced, producers that fell silent are forgotten, and space comes back.
 //!
-//! What goes through the log is the work of the shard's leader. Every node takes back space of its own.
+//! What goes through the log is the work of the shard's leader. Every node compacts and takes back space of its own disk.
 //!
 //! A round looks at what changed since the one before and at what has become due, whatever is
 //! stored. After a start, and when the node is configured anew, every partition that holds records
@@ -30,6 +30,7 @@ use machine::Command;
 use tasks::Task;
 use tokio::time::{Instant, MissedTickBehavior};
 
+use crate::backups::Backups;
 use crate::changes::{Change, Changed};
 use crate::housekeeping::compaction::Compaction;
 use crate::housekeeping::retention::{Retention, Round};
@@ -43,7 +44,7 @@ const PRODUCERS_EVERY: Duration = Duration::from_secs(60 * 60);
 const STARTS_PER_COMMAND: usize = 10_000;
 
 /// Ends when the shards are gone.
-pub(crate) async fn run(shards: Vec<Weak<LocalShard>>, interval: Duration) {
+pub(crate) async fn run(shards: Vec<Weak<LocalShard>>, backups: Arc<Backups>, interval: Duration) {
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut of_shards: Vec<Housekeeping> = Vec::new();
@@ -51,6 +52,9 @@ pub(crate) async fn run(shards: Vec<Weak<LocalShard>>, interval: Duration) {
     let mut producers_due = Instant::now() + PRODUCERS_EVERY;
     loop {
         ticks.tick().await;
+        let open: Vec<_> = shards.iter().filter_map(Weak::upgrade).collect();
+        backups.expire(&open);
+        drop(open);
         let forget = Instant::now() >= producers_due;
         if forget {
             producers_due = Instant::now() + PRODUCERS_EVERY;
@@ -94,10 +98,8 @@ impl Housekeeping {
         if !changed.is_empty() {
             self.space.changed(Instant::now());
         }
-        let (retention, compaction) = match self.leads(shard) {
-            true => self.look(shard, changed).await,
-            false => (0, 0),
-        };
+        let leads = self.leads(shard);
+        let (retention, compaction) = self.look(shard, changed, leads).await;
         let space = self.space.is_due(Instant::now());
         if space {
             self.reclaim(shard).await;
@@ -105,25 +107,32 @@ impl Housekeeping {
         Looks { retention, compaction, space }
     }
 
-    /// Who begins to lead looks at everything.
+    /// Who begins to lead, or to follow, looks at everything.
     fn leads(&mut self, shard: &LocalShard) -> bool {
         let leads = shard.is_led_here();
-        let led_before = std::mem::replace(&mut self.leads, leads);
-        if leads && !led_before {
+        if std::mem::replace(&mut self.leads, leads) != leads {
             (self.retention, self.compaction) = Default::default();
             self.survey.add_all();
+            // It is not behind the others any more.
+            shard.shard.compacted.goes_on();
         }
         leads
     }
 
     /// How many partitions retention and compaction looked at.
-    async fn look(&mut self, shard: &Arc<LocalShard>, mut changed: Changed) -> (usize, usize) {
+    async fn look(
+        &mut self,
+        shard: &Arc<LocalShard>,
+        mut changed: Changed,
+        leads: bool,
+    ) -> (usize, usize) {
         for topic in std::mem::take(&mut changed.topics) {
             match shard.read(|state| state.catalog.topic(topic).is_some()) {
                 true => self.survey.add(topic),
                 false => {
                     self.retention.forget(topic);
                     self.compaction.forget(topic);
+                    shard.shard.compacted.forget(topic);
                 }
             }
         }
@@ -133,7 +142,10 @@ impl Housekeeping {
         for partition in self.survey.next(shard) {
             changed.add(partition, Change::ANEW);
         }
-        let retention = self.retain(shard, &changed.partitions).await;
+        let retention = match leads {
+            true => self.retain(shard, &changed.partitions).await,
+            false => 0,
+        };
         self.compaction.note(shard, &changed.partitions);
         let compaction = match self.compaction.run(shard).await {
             Ok(looks) => looks,

@@ -1,6 +1,8 @@
 //! When a partition is due for compaction, by its batches: now, and what has to come about first if
 //! not.
 
+use std::ops::Range;
+
 use base::Offset;
 use journal::Address;
 
@@ -46,9 +48,9 @@ impl Rule {
         old.last().map(Address::next_offset)
     }
 
-    /// Whether what is dirty of the part that is old enough is worth a pass.
-    pub(crate) fn is_due(&self, batches: &[Address], compacted_to: Offset, now_ms: i64) -> bool {
-        let Some(up_to) = self.eligible_up_to(batches, now_ms) else { return false };
+    /// Whether these offsets, all of them old enough, are worth a pass: what is before them is compacted.
+    pub(crate) fn is_due(&self, batches: &[Address], dirty: Range<Offset>, now_ms: i64) -> bool {
+        let Range { start: compacted_to, end: up_to } = dirty;
         let overdue_before_ms = now_ms.saturating_sub(self.max_lag_ms);
         let (mut clean, mut dirty) = (0_u64, 0_u64);
         let mut overdue = false;
@@ -164,6 +166,11 @@ mod tests {
         prop::collection::vec((1..100_u32, 0..200_i64), 1..12)
     }
 
+    fn is_due(rule: Rule, batches: &[Address], compacted_to: Offset, now_ms: i64) -> bool {
+        let up_to = rule.eligible_up_to(batches, now_ms);
+        up_to.is_some_and(|up_to| rule.is_due(batches, compacted_to..up_to, now_ms))
+    }
+
     proptest! {
         #[test]
         fn a_pass_is_due_from_the_date_on_and_not_before(
@@ -172,7 +179,7 @@ mod tests {
             let batches = batches(&stored);
             let Outlook { date_ms, .. } = rule.outlook(&batches, compacted_to);
             for now_ms in -10..600 {
-                let due = rule.is_due(&batches, compacted_to, now_ms);
+                let due = is_due(rule, &batches, compacted_to, now_ms);
                 prop_assert_eq!(due, now_ms >= date_ms, "at {} of {}", now_ms, date_ms);
             }
         }
@@ -192,7 +199,8 @@ mod tests {
                     break;
                 }
                 date_ms = date_ms.min(later(all[count - 1].1, rule.segment_ms));
-                let due = (0..600).find(|now| rule.is_due(&batches(&all[..count]), compacted_to, *now));
+                let stored = batches(&all[..count]);
+                let due = (0..600).find(|now_ms| is_due(rule, &stored, compacted_to, *now_ms));
                 prop_assert!(due.is_none_or(|due| due >= date_ms), "{:?} before {}", due, date_ms);
             }
             prop_assert!(bytes > 0);

@@ -23,6 +23,7 @@ use crate::error::Unavailable;
 use crate::group_status::GroupStatus;
 use crate::request::Request;
 use crate::shard::Shard;
+use crate::stored_status::StoredStatus;
 
 use wire::{Awaiting, Executed};
 
@@ -86,6 +87,18 @@ impl Remote {
         let asking = self.node.ask(NodeId(leader.into()), ShardId::CATALOG, message, deadline);
         let reply = asking.await.map_err(|error| unanswered(&error))?;
         wire::catalog_versions(&reply.head)
+    }
+
+    /// Asks a node what it knows of what it has stored.
+    pub(crate) async fn stored(
+        &self,
+        node: u32,
+        within: Duration,
+    ) -> Result<StoredStatus, Unavailable> {
+        let (message, deadline) = (wire::ask_stored(), Instant::now() + within);
+        let asking = self.node.ask(NodeId(node.into()), ShardId::CATALOG, message, deadline);
+        let reply = asking.await.map_err(|error| unanswered(&error))?;
+        wire::stored(&reply.head)
     }
 
     /// Asks a node how the groups of its shards stand.

@@ -15,6 +15,7 @@ use crate::error::{AppendError, ExecuteError, Unavailable};
 use crate::group_status::GroupStatus;
 use crate::outgoing::Receipt;
 use crate::request::{self, CommandReply, ReceiveError, Request};
+use crate::stored_status::StoredStatus;
 
 /// What a node asks of a shard's leader. A variant is only ever added at the end.
 #[derive(Debug, Serialize, Deserialize)]
@@ -41,6 +42,8 @@ enum Asked {
     ReadIndex,
     /// How the groups of the node's shards stand.
     Groups,
+    /// What is known of what the node has stored.
+    Stored,
 }
 
 /// A batch, apart from its bytes.
@@ -66,6 +69,7 @@ enum Answer {
     WouldLead(bool),
     ReadIndex(Result<u64, Unavailable>),
     Groups(Vec<GroupStatus>),
+    Stored(StoredStatus),
 }
 
 /// Who waits for an answer of another node.
@@ -99,6 +103,7 @@ pub(crate) enum Decoded {
     WouldLead,
     ReadIndex,
     Groups,
+    Stored,
 }
 
 /// What the head of a relay's message begins with.
@@ -209,6 +214,22 @@ pub(crate) fn groups(answer: &[u8]) -> Result<Vec<GroupStatus>, Unavailable> {
     }
 }
 
+pub(crate) fn ask_stored() -> Message {
+    Message { head: bytes_of(&Asked::Stored), body: Vec::new() }
+}
+
+pub(crate) fn answer_stored(stored: StoredStatus) -> Bytes {
+    bytes_of(&Answer::Stored(stored))
+}
+
+/// What the node answered.
+pub(crate) fn stored(answer: &[u8]) -> Result<StoredStatus, Unavailable> {
+    match postcard::from_bytes(answer) {
+        Ok(Answer::Stored(stored)) => Ok(stored),
+        _ => Err(Unavailable::Unanswered),
+    }
+}
+
 /// What another node asks.
 /// `None`: it is not understood.
 pub(crate) fn decode(message: Received) -> Option<Decoded> {
@@ -235,6 +256,7 @@ pub(crate) fn decode(message: Received) -> Option<Decoded> {
         Asked::WouldLead => return Some(Decoded::WouldLead),
         Asked::ReadIndex => return Some(Decoded::ReadIndex),
         Asked::Groups => return Some(Decoded::Groups),
+        Asked::Stored => return Some(Decoded::Stored),
     };
     Some(Decoded::Request(request, asking))
 }

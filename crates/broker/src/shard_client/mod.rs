@@ -17,9 +17,9 @@ pub mod progress;
 
 use base::{PartitionId, TopicId};
 use machine::Rows;
-use parking_lot::MappedRwLockReadGuard;
 
 use crate::broker::Broker;
+use crate::state_lock::Reading;
 
 pub use offsets::OffsetAges;
 pub use partitions::{EpochEnd, Producer};
@@ -38,7 +38,7 @@ impl Broker {
 }
 
 /// A shard's rows, for as long as this is held.
-type RowsGuard<'a> = MappedRwLockReadGuard<'a, Rows>;
+type RowsGuard<'a> = Reading<'a, Rows>;
 
 impl<'a> ShardClient<'a> {
     /// The rows of each shard, one after the other: no two are locked at a time.

@@ -94,7 +94,8 @@ async fn what_a_directory_of_version_2_had_on_its_way_arrives_once() {
         // Numbers go on where they were.
         let taken = broker.shards_with_rows()[1].shard.rows().channels().expected(ShardId(1));
         assert_eq!(taken, letters.len() as u64);
-        let group = broker.catalog().lease_group_named(id("queue"), "main").expect("a group").id();
+        let queue = id("queue");
+        let group = broker.catalog().lease_group_named(queue, "main").expect("a group").id();
         let session = broker.lease_session();
         let alive = take(&session, group, 100).await;
         let waiting = [&jobs[dead + life..], both].concat();

@@ -56,7 +56,7 @@ use super::handle::{Handle, Inbox, Message};
 use super::handover::{Handover, LeftTransfer};
 use super::overflow::Overflowed;
 use super::places::AppendPlaces;
-use super::rates::Published;
+use super::rates::{Published, Totals};
 use super::reading::Reader;
 use super::relay::Ground;
 use super::sessions::Sessions;
@@ -124,6 +124,7 @@ struct Driver {
     clock: Arc<dyn Clock>,
     timeline: Arc<Timeline>,
     published: Arc<Published>,
+    totals: Arc<Totals>,
     watch: Arc<Watch>,
     inbox: Inbox,
     sleep_max: Duration,
@@ -181,6 +182,7 @@ impl Driver {
             clock: Arc::clone(clock),
             timeline: Arc::clone(timeline),
             published: Arc::clone(&handle.published),
+            totals: Arc::clone(&handle.totals),
             watch,
             inbox,
             sleep_max: *sleep_max,

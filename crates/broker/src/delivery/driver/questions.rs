@@ -55,7 +55,7 @@ impl Driver {
             let counters = Counters { depth, ready: depth, rates, ..Counters::default() };
             return Some(with_counts(counters, counts));
         };
-        group.meters.note(group.counts, now_ms);
+        group.meters.note(group.counts, now_ms, &self.totals);
         let known = group.dispatch.counters();
         let partitions = group.dispatch.partitions();
         let oldest = partitions.filter_map(|index| group.dispatch.oldest(index)?.1);

@@ -87,7 +87,7 @@ impl Driver {
         self.groups.note_deadline(id, now_ms);
         self.groups.note_standing(id, &self.sessions.pools);
         if let Some(group) = self.groups.get_mut(id) {
-            group.meters.note(group.counts, now_ms);
+            group.meters.note(group.counts, now_ms, &self.totals);
             if group.dispatch.has_changes() {
                 self.commits.note_changed(group);
             }

@@ -215,7 +215,7 @@ impl Said {
 
 fn is_sane(settle: &Settle) -> bool {
     match settle.what {
-        Selection::Lease { .. } => true,
+        Selection::Lease { .. } | Selection::Held { .. } => true,
         Selection::Range { first, last, .. } => first <= last && last < OFFSET_MAX,
         Selection::UpTo { last, .. } => last < OFFSET_MAX,
     }

@@ -78,7 +78,12 @@ impl Relay {
                 self.ask(Waiting::Take(take), deadline.max(now + REMOTE_ANSWERED_WITHIN));
             }
             Message::Settle { session, settles, reply } => {
-                if !self.is_through() {
+                let of_another = settles.iter().any(|settle| settle.is_of_another(session));
+                if of_another && !self.is_through() {
+                    let items = settles.len();
+                    let waiting = Waiting::Settle { session, settles, items, reply };
+                    self.ask(waiting, now + REMOTE_ANSWERED_WITHIN);
+                } else if !self.is_through() {
                     // Whatever was leased is not any more.
                     let _ = reply.send(vec![Err(SettleError::NotLeased); settles.len()]);
                 } else if reply.is_closed() {

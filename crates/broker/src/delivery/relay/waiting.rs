@@ -128,6 +128,11 @@ impl Waiting {
                 let _ = reply.send(());
                 None
             }
+            Self::Settle { session, ref settles, .. }
+                if !said && settles.iter().any(|settle| settle.is_of_another(session)) =>
+            {
+                Some(self)
+            }
             Self::Settle { items, reply, .. } => {
                 let error = match said {
                     true => SettleError::Unavailable(Unavailable::Unanswered),

@@ -11,21 +11,28 @@
 //! The last batch of a partition stays, empty if need be: consumers that read up to the end offset
 //! have to find a batch that reaches it.
 //!
+//! Each member of a shard's group compacts its own disk: one must not grow because another one leads. The leader decides
+//! how far, by the topic's rule, and logs it once it is so on its own disk; the others do the same on theirs then. How far
+//! that is on this disk is kept beside the log ([`crate::compacted`]). What a member may still have to be sent of the log stays as it
+//! is, and is compacted once the log was let go of.
+//!
 //! Whether a pass is due takes a list of all batches of a partition. It is made when a partition
 //! changed by more than an append, when the date has come that the last list gave, and when so much
 //! was appended since that the rule may hold: an eighth of the partition at most, so that a batch is
 //! listed a bounded number of times however large its partition becomes.
 
+mod pass;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
-use base::{HashMap, Offset, PartitionId, TopicId};
-use bytes::Bytes;
-use journal::{Address, Journal, Keep, Stored};
+use base::{HashMap, PartitionId, TopicId};
 use machine::Command;
-use record::{Batch, BatchHeader, RecordView, Retained};
 use tasks::Task;
+
+use self::pass::{Candidate, Claimed, Pass, Prepared, prepare, rewrite};
 
 use crate::changes::Change;
 use crate::error::ExecuteError;
@@ -33,17 +40,18 @@ use crate::housekeeping::due::{Dues, split_topic};
 use crate::housekeeping::outlook::{Outlook, Rule};
 use crate::local_shard::LocalShard;
 
-/// Keys of one pass, in bytes; a partition with more is compacted in several passes.
-const KEY_BYTES_MAX: usize = 64 << 20;
-/// What an entry of the key table costs beside the key itself, roughly.
-const KEY_ENTRY_BYTES: usize = 48;
-
 /// A sidecar is written in the background; how often, and how many times, a round looks for it.
 const SEAL_LOOK_EVERY: Duration = Duration::from_millis(20);
 const SEAL_LOOKS: u32 = 100;
 
 /// Partitions that are looked up under one lock: an apply waits for it.
 const ROWS_PER_READ: usize = 1_000;
+
+/// How often the log is looked at that a pass waits for.
+const LOOKED_AT_EVERY_MS: i64 = 2_000;
+/// By then the other members have told their logs to begin another segment, so that the next entry ends the one that they
+/// are to compact.
+const OTHERS_CLOSE_WITHIN_MS: i64 = 3 * LOOKED_AT_EVERY_MS;
 
 /// What is remembered from pass to pass. Only a hint: after a restart every partition is looked at,
 /// and the next dirty record of one brings its tombstones up again.
@@ -57,6 +65,10 @@ pub(crate) struct Compaction {
     outlooks: BTreeMap<PartitionId, Grows>,
     /// To be listed in the next round.
     todo: BTreeSet<PartitionId>,
+    /// When the log was last looked at that a pass waits for, ms since the epoch, and where it ended.
+    log: Option<(i64, u64)>,
+    /// When the other members may have closed the segments that they are to compact, ms since the epoch.
+    close_ms: Option<i64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -66,45 +78,10 @@ struct Grows {
     segment_ms: i64,
 }
 
-/// A partition that may be worth a pass.
-#[derive(Clone, Debug)]
-struct Candidate {
-    partition: PartitionId,
-    log_start: Offset,
-    /// The offset after the last record. The batch that ends here stays.
-    end: Offset,
-    compacted_to: Offset,
-    rule: Rule,
-    /// A tombstone met for the first time may go at this time.
-    horizon_ms: i64,
-    /// A tombstone may go by now.
-    horizon_passed: bool,
-}
-
-/// A pass over one partition, ready to be carried out.
-#[derive(Debug)]
-struct Pass {
-    candidate: Candidate,
-    /// Records from here on are not looked at.
-    up_to: Offset,
-    last_offsets: HashMap<Box<[u8]>, Offset>,
-    /// Segments in which something changes.
-    segments: BTreeSet<u32>,
-}
-
-/// What a look at the candidates came to.
-#[derive(Debug, Default)]
-struct Prepared {
-    passes: Vec<Pass>,
-    /// Those that are not due yet.
-    outlooks: Vec<(PartitionId, Outlook, Rule)>,
-    /// There was no room to look at these.
-    left: Vec<PartitionId>,
-}
-
 impl Compaction {
     /// Takes in what changed since the last round.
     pub(crate) fn note(&mut self, shard: &LocalShard, changed: &HashMap<PartitionId, Change>) {
+        let leads = shard.is_led_here();
         let changed: Vec<(PartitionId, Change)> =
             changed.iter().map(|(&id, &it)| (id, it)).collect();
         for changed in changed.chunks(ROWS_PER_READ) {
@@ -118,6 +95,8 @@ impl Compaction {
             for (&(partition, change), compacted) in changed.iter().zip(compacted) {
                 match self.outlooks.get(&partition) {
                     _ if !compacted => self.forget_partition(partition),
+                    // Others go by what the leader logs.
+                    _ if !leads && !change.anew => {}
                     Some(grows) if !change.anew => {
                         if shard.journal().stream_bytes(partition.stream()) >= grows.to_bytes {
                             self.todo.insert(partition);
@@ -142,6 +121,10 @@ impl Compaction {
         while let Some(partition) = self.dates.pop(now_ms) {
             self.todo.insert(partition);
         }
+        if self.close_ms.is_some_and(|close_ms| close_ms <= now_ms) {
+            self.close_ms = None;
+            execute_nothing(shard).await?;
+        }
         if self.todo.is_empty() {
             return Ok(0);
         }
@@ -153,15 +136,21 @@ impl Compaction {
         let looks = looked.len();
         // Unless it comes to an end they are looked at again.
         self.todo.extend(looked);
+        let done = &shard.shard.compacted;
+        let Some(stamp) = done.stamp() else { return Ok(looks) };
         let journal = shard.journal().clone();
-        let prepared = blocking(shard, move || prepare(&journal, candidates, now_ms)).await?;
-        let Prepared { passes, outlooks, left } = prepared;
+        let alone = shard.is_alone();
+        let prepared = blocking(shard, move || prepare(&journal, candidates, alone, now_ms));
+        let Prepared { passes, outlooks, left, claimed } = prepared.await?;
         for (partition, outlook, rule) in outlooks {
             self.todo.remove(&partition);
             self.remember(partition, outlook, rule);
         }
         if !left.is_empty() {
             tracing::debug!(partitions = left.len(), "no room for more keys; later rounds go on");
+        }
+        if !claimed.is_empty() {
+            self.wait_for_the_log(shard, &claimed, now_ms).await?;
         }
         if passes.is_empty() {
             return Ok(looks);
@@ -178,23 +167,62 @@ impl Compaction {
             Ok(passes)
         })
         .await?;
+        let mut now_done = Vec::new();
         for Pass { candidate, up_to, .. } in passes {
             let partition = candidate.partition;
-            if up_to <= candidate.compacted_to {
+            if up_to <= candidate.done {
                 // Its tombstones went. It is looked at once more, for what is dirty.
                 self.horizons.remove(&partition);
                 continue;
             }
             self.horizons.insert(partition, candidate.horizon_ms);
-            match shard.execute(Command::Compacted { partition, up_to }).await {
-                // Applied, and so it is among what changed; or its topic was deleted meanwhile.
-                Ok(_) | Err(ExecuteError::Refused(_)) => {
-                    self.todo.remove(&partition);
+            if up_to > candidate.owed {
+                match shard.execute(Command::Compacted { partition, up_to }).await {
+                    // Applied, and so it is among what changed; or its topic was deleted meanwhile.
+                    Ok(_) | Err(ExecuteError::Refused(_)) => {
+                        self.todo.remove(&partition);
+                        // Nobody else may write that entry for long.
+                        self.close_ms =
+                            (!shard.is_alone()).then(|| now_ms + OTHERS_CLOSE_WITHIN_MS);
+                    }
+                    Err(error) => return Err(io::Error::other(error)),
                 }
-                Err(error) => return Err(io::Error::other(error)),
             }
+            now_done.push((partition, up_to));
+        }
+        if !shard.is_alone() {
+            let shared = Arc::clone(&shard.shard);
+            blocking(shard, move || shared.compacted.record(stamp, &now_done)).await?;
         }
         Ok(looks)
+    }
+
+    /// Passes over these wait until the log was let go of, which takes a snapshot, and one more once all members
+    /// have what the first one covers. While a member lacks what the log had at the last look it is kept for that one:
+    /// then nothing is done, or each look would begin a segment.
+    async fn wait_for_the_log(
+        &mut self,
+        shard: &LocalShard,
+        claimed: &[Claimed],
+        now_ms: i64,
+    ) -> io::Result<()> {
+        for Claimed { partition, .. } in claimed {
+            self.todo.remove(partition);
+            self.dates.set(*partition, Some(now_ms.saturating_add(LOOKED_AT_EVERY_MS)));
+        }
+        let is_due = |(at_ms, _): (i64, u64)| now_ms >= at_ms.saturating_add(LOOKED_AT_EVERY_MS);
+        if !self.log.is_none_or(is_due) {
+            return Ok(());
+        }
+        let now = (now_ms, shard.consensus.log_end().index);
+        let Some((_, index)) = self.log.replace(now) else { return Ok(()) };
+        if shard.consensus.all_have() < Some(index) {
+            return Ok(());
+        }
+        if claimed.iter().any(|it| it.is_written_to) {
+            close_segment(shard).await?;
+        }
+        shard.save_snapshot().await
     }
 
     /// The topic is gone.
@@ -222,6 +250,7 @@ impl Compaction {
     /// Takes what is to be listed, and of that what has anything to compact.
     fn candidates(&mut self, shard: &LocalShard, now_ms: i64) -> Vec<Candidate> {
         let todo: Vec<PartitionId> = std::mem::take(&mut self.todo).into_iter().collect();
+        let (alone, leads, done) = (shard.is_alone(), shard.is_led_here(), &shard.shard.compacted);
         let mut candidates = Vec::new();
         for todo in todo.chunks(ROWS_PER_READ) {
             let found = shard.read(|state| {
@@ -229,11 +258,18 @@ impl Compaction {
                     let config = &state.catalog.topic(partition.topic)?.config;
                     let row = state.rows.partition(partition)?;
                     let horizon = self.horizons.get(&partition);
+                    let owed = row.compacted_to().max(row.log_start());
+                    let done = match alone {
+                        true => owed,
+                        false => done.of(partition).max(row.log_start()),
+                    };
                     config.cleanup_policy.compact.then(|| Candidate {
                         partition,
+                        leads,
                         log_start: row.log_start(),
                         end: row.next_offset(),
-                        compacted_to: row.compacted_to().max(row.log_start()),
+                        done,
+                        owed,
                         rule: Rule {
                             min_lag_ms: config.min_compaction_lag_ms,
                             max_lag_ms: config.max_compaction_lag_ms,
@@ -252,7 +288,8 @@ impl Compaction {
                     self.forget_partition(partition);
                     continue;
                 };
-                if found.end > found.compacted_to || found.horizon_passed {
+                let wanted = if leads { found.end } else { found.owed };
+                if wanted > found.done || found.horizon_passed {
                     candidates.push(found);
                 } else {
                     // Clean: only its tombstones are left, if it has any.
@@ -270,21 +307,20 @@ impl Compaction {
     }
 }
 
-/// Only a sealed segment that no replay needs can be rewritten: the one that is written now is
-/// closed, and the machine's state saved. False when sealing takes longer than a round may.
+/// Only a sealed segment that no replay needs can be rewritten: where the node is alone, the one that is written now
+/// is closed, and the machine's state saved. False when sealing takes longer than a round may.
 async fn seal(shard: &LocalShard, segments: &BTreeSet<u32>) -> io::Result<bool> {
     let journal = shard.journal();
     let open = || {
         let mut known = journal.segments().into_iter();
         known.any(|segment| segments.contains(&segment.id) && !segment.sealed)
     };
-    if open() {
-        journal.roll();
-        // The segment closes before the next frame, so there has to be one.
-        let nothing = Command::AdvanceStart { starts: Vec::new() };
-        shard.execute(nothing).await.map_err(io::Error::other)?;
+    if shard.is_alone() {
+        if open() {
+            close_segment(shard).await?;
+        }
+        shard.save_snapshot().await?;
     }
-    shard.save_snapshot().await?;
     for _ in 0..SEAL_LOOKS {
         if !open() {
             return Ok(true);
@@ -294,166 +330,24 @@ async fn seal(shard: &LocalShard, segments: &BTreeSet<u32>) -> io::Result<bool> 
     Ok(false)
 }
 
+/// The segment closes before the next frame, so there has to be one: a member that follows waits for the leader's.
+async fn close_segment(shard: &LocalShard) -> io::Result<()> {
+    shard.journal().roll();
+    match shard.is_led_here() {
+        true => execute_nothing(shard).await,
+        false => Ok(()),
+    }
+}
+
+async fn execute_nothing(shard: &LocalShard) -> io::Result<()> {
+    let nothing = Command::AdvanceStart { starts: Vec::new() };
+    shard.execute(nothing).await.map(drop).map_err(io::Error::other)
+}
+
 async fn blocking<R: Send + 'static>(
     shard: &LocalShard,
     work: impl FnOnce() -> io::Result<R> + Send + 'static,
 ) -> io::Result<R> {
     let done = shard.workers().blocking(Task::HousekeepingDisk, work);
     done.await.unwrap_or_else(|panic| Err(io::Error::other(panic)))
-}
-
-/// Decides which partitions are due, learns their keys, and finds what would change.
-fn prepare(journal: &Journal, candidates: Vec<Candidate>, now_ms: i64) -> io::Result<Prepared> {
-    let mut prepared = Prepared::default();
-    let mut room = KEY_BYTES_MAX;
-    for candidate in candidates {
-        if room == 0 {
-            prepared.left.push(candidate.partition);
-            continue;
-        }
-        let batches = journal
-            .batches(candidate.partition.stream(), candidate.log_start)
-            .map_err(io::Error::other)?;
-        let rule = candidate.rule;
-        let up_to = rule.eligible_up_to(&batches, now_ms).unwrap_or(candidate.log_start);
-        if !candidate.horizon_passed && !rule.is_due(&batches, candidate.compacted_to, now_ms) {
-            let outlook = rule.outlook(&batches, candidate.compacted_to);
-            prepared.outlooks.push((candidate.partition, outlook, rule));
-            continue;
-        }
-        let mut pass =
-            Pass { candidate, up_to, last_offsets: HashMap::default(), segments: BTreeSet::new() };
-        pass.learn(journal, &batches, &mut room)?;
-        pass.find_changes(journal, &batches, now_ms)?;
-        prepared.passes.push(pass);
-    }
-    Ok(prepared)
-}
-
-fn read(journal: &Journal, partition: PartitionId, batch: &Address) -> io::Result<Option<Bytes>> {
-    let found = journal
-        .read_blocking(partition.stream(), batch.base_offset, batch.len as usize)
-        .map_err(io::Error::other)?;
-    // Retention may have taken it meanwhile, and then the next batch answers.
-    let same = |bytes: &Bytes| {
-        BatchHeader::parse(bytes).is_ok_and(|header| header.base_offset == batch.base_offset)
-    };
-    Ok(found.into_iter().next().map(Stored::into_bytes).filter(same))
-}
-
-impl Pass {
-    /// The last offset of each key between what was compacted before and `up_to`; less far when
-    /// there are more keys than there is room for.
-    fn learn(
-        &mut self,
-        journal: &Journal,
-        batches: &[Address],
-        room: &mut usize,
-    ) -> io::Result<()> {
-        let (from, up_to) = (self.candidate.compacted_to, self.up_to);
-        let dirty =
-            batches.iter().filter(|batch| batch.next_offset() > from && batch.base_offset < up_to);
-        for address in dirty {
-            if *room == 0 {
-                self.up_to = address.base_offset;
-                break;
-            }
-            let Some(bytes) = read(journal, self.candidate.partition, address)? else { continue };
-            let batch = Batch::decode(&bytes).map_err(io::Error::other)?;
-            for record in batch.records() {
-                let record = record.map_err(io::Error::other)?;
-                let Some(key) = record.key else { continue };
-                if let Some(last) = self.last_offsets.get_mut(key) {
-                    *last = record.offset;
-                } else {
-                    *room = room.saturating_sub(key.len() + KEY_ENTRY_BYTES);
-                    self.last_offsets.insert(key.into(), record.offset);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn find_changes(
-        &mut self,
-        journal: &Journal,
-        batches: &[Address],
-        now_ms: i64,
-    ) -> io::Result<()> {
-        for address in batches.iter().filter(|batch| batch.base_offset < self.up_to) {
-            if self.segments.contains(&address.segment) {
-                continue;
-            }
-            let Some(bytes) = read(journal, self.candidate.partition, address)? else { continue };
-            if self.keep(&bytes, now_ms) != Keep::Same {
-                self.segments.insert(address.segment);
-            }
-        }
-        Ok(())
-    }
-
-    fn keep(&self, batch: &[u8], now_ms: i64) -> Keep {
-        // What cannot be read is not ours to delete.
-        let Ok(header) = BatchHeader::parse(batch) else { return Keep::Same };
-        if header.base_offset >= self.up_to {
-            return Keep::Same;
-        }
-        let tombstones_go = header.delete_horizon().is_some_and(|horizon| horizon <= now_ms);
-        let kept = record::retain(batch, Some(self.candidate.horizon_ms), |record| {
-            self.keeps(record, tombstones_go)
-        });
-        match kept {
-            Ok(Retained::All) => Keep::Same,
-            Ok(Retained::None) if header.next_offset() >= self.candidate.end => {
-                emptied(&header, batch)
-            }
-            Ok(Retained::None) => Keep::Drop,
-            Ok(Retained::Part(rest)) => Keep::Replace(Bytes::from(rest)),
-            Err(error) => {
-                tracing::error!(partition = %self.candidate.partition, %error,
-                    offset = header.base_offset, "a stored batch cannot be read; it is left as it is");
-                Keep::Same
-            }
-        }
-    }
-
-    fn keeps(&self, record: &RecordView<'_>, tombstones_go: bool) -> bool {
-        if record.offset >= self.up_to {
-            return true;
-        }
-        // Without a key it can never be replaced; a compacted topic holds such a record only from
-        // the time before it was one, and Kafka drops it too.
-        let Some(key) = record.key else { return false };
-        let replaced = self.last_offsets.get(key).is_some_and(|last| *last > record.offset);
-        let gone = record.value.is_none() && tombstones_go;
-        !replaced && !gone
-    }
-}
-
-/// What takes the place of a partition's last batch when no record of it is kept.
-fn emptied(header: &BatchHeader, batch: &[u8]) -> Keep {
-    if header.record_count == 0 {
-        return Keep::Same;
-    }
-    match record::retain_or_empty(batch, |_| false) {
-        Ok(Retained::Part(empty)) => Keep::Replace(Bytes::from(empty)),
-        // It was read a moment ago, so this does not come about; what is not replaced stays.
-        _ => Keep::Same,
-    }
-}
-
-fn rewrite(
-    journal: &Journal,
-    passes: &[Pass],
-    segments: BTreeSet<u32>,
-    now_ms: i64,
-) -> io::Result<()> {
-    let by_stream: HashMap<u64, &Pass> =
-        passes.iter().map(|pass| (pass.candidate.partition.stream(), pass)).collect();
-    for segment in segments {
-        journal.rewrite(segment, &mut |stream, _, batch| {
-            by_stream.get(&stream).map_or(Keep::Same, |pass| pass.keep(batch, now_ms))
-        })?;
-    }
-    Ok(())
 }

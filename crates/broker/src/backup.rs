@@ -1,0 +1,239 @@
+//! What this node sends of a backup: of each shard a snapshot, what is live of it, and the log behind it.
+//!
+//! The decision that shapes it: shards are copied one after the other, while all goes on, and nothing is stopped so that
+//! they fit together. Whoever writes the backup has of each log a stretch at its end, and chooses among these entries the
+//! last ones of a cut over all shards (crate `backup`; ADR 0019). So all that this node does is to read, and to keep the log
+//! meanwhile, as far as it was not fetched.
+//!
+//! It reads as `scrub` does: past the page cache, so many bytes a second, and not while a write or sync takes long.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::ShardId;
+use base::limits::SNAPSHOT_PIECE_BYTES;
+use bytes::{Bytes, BytesMut};
+use futures_util::future::try_join_all;
+use journal::transfer::{Manifest, Section, SegmentPiece};
+use journal::{Encoded, ReadError};
+use parking_lot::Mutex;
+use tasks::Task;
+use tokio::time::{sleep, sleep_until, timeout};
+use world::Instant;
+
+use crate::backups::ShardBackup;
+use crate::broker::Broker;
+use crate::error::Unavailable;
+use crate::local_shard::LocalShard;
+
+pub use crate::backups::BackupError;
+
+/// A write or sync that has taken so long is not slowed further: the backup reads nothing meanwhile.
+const SLOW_WRITE: Duration = Duration::from_millis(20);
+const SLOW_WRITE_PAUSE: Duration = Duration::from_millis(100);
+/// The backup waits for so long at most for each piece, so that it goes on also where the disk is always slow.
+const SLOW_WRITE_WAITED: Duration = Duration::from_secs(2);
+/// Until the leaders have said how far they are, and this node is as far.
+const ENDS_WITHIN: Duration = Duration::from_secs(30);
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(20);
+
+/// What a backup begins with of a shard.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ShardStart {
+    pub manifest: Manifest,
+    pub segments: u64,
+}
+
+/// Entries of a log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogPiece {
+    /// In their encoding, one behind the other.
+    pub entries: Bytes,
+    /// The index to ask for next.
+    pub next: u64,
+    pub more: bool,
+}
+
+impl Broker {
+    /// Begins a backup, for which nothing is done until its shards are asked for. Answers its number.
+    pub fn begin_backup(&self) -> Result<u64, BackupError> {
+        // No two lives of a node give the same one; it travels as a number of JSON.
+        let number = self.entropy().u64() >> 12;
+        self.backups().begin(number)?;
+        tracing::info!("a backup is taken from this node");
+        Ok(number)
+    }
+
+    pub fn end_backup(&self, backup: u64) {
+        self.backups().end(backup);
+    }
+
+    /// The shards of a backup, the catalog's first.
+    pub fn backup_shards(&self) -> Vec<ShardId> {
+        self.local_shards().iter().map(|shard| shard.id()).collect()
+    }
+
+    fn shard_to_back_up(&self, shard: ShardId) -> Result<&Arc<LocalShard>, BackupError> {
+        let found = self.local_shards().iter().find(|local| local.id() == shard);
+        found.ok_or(BackupError::NoShard(shard))
+    }
+
+    /// Takes a snapshot of a shard, and keeps its log from there on.
+    pub async fn back_up_shard(
+        &self,
+        backup: u64,
+        shard: ShardId,
+    ) -> Result<ShardStart, BackupError> {
+        let local = self.shard_to_back_up(shard)?;
+        let _under_way = self.backups().enter(backup)?;
+        let unreadable = |what: String| BackupError::Unreadable { shard, what };
+        // Before the snapshot: what comes behind it must be there.
+        let pin = local.journal().pin_log();
+        let fetched_bytes = Mutex::new(local.journal().stats().bytes);
+        local.save_snapshot().await.map_err(|error| unreadable(error.to_string()))?;
+        let journal = local.journal().clone();
+        let export = blocking(local, shard, move || journal.export_all()).await?;
+        let export = export.ok_or_else(|| unreadable("it has no snapshot yet".to_owned()))?;
+        let start = ShardStart { manifest: export.manifest(), segments: export.segments() };
+        let first = start.manifest.id.index + 1;
+        pin.advance(first);
+        let held = ShardBackup { export: Mutex::new(export), first, pin, fetched_bytes };
+        self.backups().with(backup, |backup| {
+            backup.shards.insert(shard, Arc::new(held));
+            Ok(())
+        })?;
+        Ok(start)
+    }
+
+    /// Bytes of a section of a shard's snapshot.
+    pub async fn back_up_section(
+        &self,
+        backup: u64,
+        shard: ShardId,
+        section: Section,
+        from: u64,
+    ) -> Result<Bytes, BackupError> {
+        let (local, held) = (self.shard_to_back_up(shard)?, self.backups().shard(backup, shard)?);
+        let read = move || held.export.lock().section(section, from, SNAPSHOT_PIECE_BYTES);
+        let bytes = blocking(local, shard, read).await?;
+        self.paced(backup, local, bytes.len()).await?;
+        Ok(bytes)
+    }
+
+    /// Batches of a shard's segment.
+    pub async fn back_up_segment(
+        &self,
+        backup: u64,
+        shard: ShardId,
+        segment: u64,
+        row: u64,
+    ) -> Result<SegmentPiece, BackupError> {
+        let (local, held) = (self.shard_to_back_up(shard)?, self.backups().shard(backup, shard)?);
+        let read = move || held.export.lock().segment(segment, row, SNAPSHOT_PIECE_BYTES);
+        let piece = blocking(local, shard, read).await?.ok_or(BackupError::NoSuchPlace)?;
+        self.paced(backup, local, piece.bytes.len()).await?;
+        Ok(piece)
+    }
+
+    /// Entries of a shard's log from `from` on, as far as they are applied here; those before are kept no longer.
+    pub async fn back_up_log(
+        &self,
+        backup: u64,
+        shard: ShardId,
+        from: u64,
+    ) -> Result<LogPiece, BackupError> {
+        let (local, held) = (self.shard_to_back_up(shard)?, self.backups().shard(backup, shard)?);
+        let journal = local.journal();
+        if from < held.first {
+            return Err(BackupError::NoSuchPlace);
+        }
+        held.pin.advance(from);
+        let written = journal.stats().bytes;
+        // What is applied is committed: no other leader takes it back.
+        let end = local.consensus.applied().map_or(0, |applied| applied + 1);
+        if journal.purged_id().is_some_and(|purged| purged.index >= from) {
+            return Err(BackupError::Replaced(shard));
+        }
+        let mut piece = LogPiece { entries: Bytes::new(), next: from, more: false };
+        if from < end {
+            let of_read = journal.clone();
+            let read = move || {
+                let read = of_read.encoded_entries(from..end, SNAPSHOT_PIECE_BYTES);
+                read.map_err(|error: ReadError| io::Error::other(error))
+            };
+            let entries: Vec<Encoded> = blocking(local, shard, read).await?;
+            let mut bytes = BytesMut::new();
+            for entry in &entries {
+                entry.pieces().for_each(|piece| bytes.extend_from_slice(&piece));
+            }
+            piece.next = entries.last().map_or(from, |last| last.id().index + 1);
+            (piece.entries, piece.more) = (bytes.freeze(), piece.next < end);
+        }
+        if !piece.more {
+            *held.fetched_bytes.lock() = written;
+        }
+        let shards = self.local_shards();
+        if let Some(shard) = self.backups().with(backup, |it| Ok(it.too_slow(shards)))? {
+            self.end_backup(backup);
+            return Err(BackupError::TooSlow(shard));
+        }
+        Ok(piece)
+    }
+
+    /// Up to where each shard's log goes, once all that was acknowledged before the call is applied here.
+    pub async fn back_up_ends(&self, backup: u64) -> Result<Vec<u64>, BackupError> {
+        let _under_way = self.backups().enter(backup)?;
+        let ends = self.local_shards().iter().map(|shard| self.end_of(shard));
+        match timeout(ENDS_WITHIN, try_join_all(ends)).await {
+            Ok(ends) => Ok(ends?),
+            Err(_) => Err(Unavailable::Unanswered.into()),
+        }
+    }
+
+    async fn end_of(&self, shard: &LocalShard) -> Result<u64, Unavailable> {
+        loop {
+            let asked = match shard.is_led_here() {
+                true => shard.read_index().await,
+                false => self.peers().read_index(shard.leader(), shard.id()).await,
+            };
+            match asked {
+                Ok(index) => {
+                    let applied = shard.consensus.applied_to(index).await;
+                    return applied.map(|()| index).map_err(|error| Unavailable::from(&error));
+                }
+                Err(Unavailable::NotLeader | Unavailable::Unanswered) => {
+                    sleep(ASK_AGAIN_AFTER).await;
+                }
+                Err(ended) => return Err(ended),
+            }
+        }
+    }
+
+    /// Waits until the next piece may be read.
+    async fn paced(
+        &self,
+        backup: u64,
+        shard: &LocalShard,
+        bytes: usize,
+    ) -> Result<(), BackupError> {
+        sleep_until(self.backups().sent(backup, bytes)?).await;
+        let begun = Instant::now();
+        while begun.elapsed() < SLOW_WRITE_WAITED
+            && shard.journal().stats().busy_for.is_some_and(|busy| busy >= SLOW_WRITE)
+        {
+            sleep(SLOW_WRITE_PAUSE).await;
+        }
+        Ok(())
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    local: &LocalShard,
+    shard: ShardId,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, BackupError> {
+    let done = local.workers().blocking(Task::HousekeepingDisk, work).await;
+    let done = done.map_err(|_| Unavailable::Stopping)?;
+    done.map_err(|error| BackupError::Unreadable { shard, what: error.to_string() })
+}

@@ -1,0 +1,220 @@
+//! The backups that are taken from this node: what is held for each, and for how long.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::ShardId;
+use base::limits::{
+    BACKUP_BYTES_PER_SECOND, BACKUP_HELD_FOR, BACKUP_LOG_BYTES_MAX, BACKUPS_SENT_MAX,
+};
+use journal::LogPin;
+use journal::transfer::Export;
+use parking_lot::Mutex;
+use world::Instant;
+
+use crate::error::Unavailable;
+use crate::local_shard::LocalShard;
+
+/// Why a piece of a backup is not sent.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    #[error(
+        "{BACKUPS_SENT_MAX} backups are taken from this node already: ask another one, or wait"
+    )]
+    TooMany,
+    #[error(
+        "this node knows of no such backup: it was started again, or nothing was asked for for a minute"
+    )]
+    Unknown,
+    #[error("there is no {0} in the backup")]
+    NoShard(ShardId),
+    #[error("the backup has no such place")]
+    NoSuchPlace,
+    #[error(
+        "the backup is given up: more than 1 GiB of the log of {0} would have to be kept for it; write it faster"
+    )]
+    TooSlow(ShardId),
+    #[error(
+        "the backup is given up: the log of {0} goes on elsewhere, since this node was sent a snapshot by another one"
+    )]
+    Replaced(ShardId),
+    #[error("{shard} cannot be read: {what}")]
+    Unreadable { shard: ShardId, what: String },
+    #[error("no node says how far the shards are: {0}")]
+    Unavailable(#[from] Unavailable),
+}
+
+/// The backups that are taken from this node.
+#[derive(Debug, Default)]
+pub(crate) struct Backups(Mutex<Held>);
+
+#[derive(Debug, Default)]
+struct Held {
+    backups: BTreeMap<u64, Backup>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Backup {
+    asked: Instant,
+    /// Steps that take long and have not ended.
+    under_way: u32,
+    pub(crate) shards: BTreeMap<ShardId, Arc<ShardBackup>>,
+    /// Until then as much was sent as may be.
+    free_at: Instant,
+}
+
+#[derive(Debug)]
+pub(crate) struct ShardBackup {
+    pub(crate) export: Mutex<Export>,
+    /// Of the first entry behind the snapshot.
+    pub(crate) first: u64,
+    pub(crate) pin: LogPin,
+    /// How much had been written to the log when all of it had been fetched.
+    pub(crate) fetched_bytes: Mutex<u64>,
+}
+
+impl Backups {
+    pub(crate) fn begin(&self, number: u64) -> Result<(), BackupError> {
+        let mut held = self.0.lock();
+        if held.backups.len() >= BACKUPS_SENT_MAX {
+            return Err(BackupError::TooMany);
+        }
+        let (asked, shards, free_at) = (Instant::now(), BTreeMap::new(), Instant::now());
+        held.backups.insert(number, Backup { asked, under_way: 0, shards, free_at });
+        Ok(())
+    }
+
+    pub(crate) fn end(&self, number: u64) {
+        // Dropped once nobody waits for the lock.
+        let ended = self.0.lock().backups.remove(&number);
+        drop(ended);
+    }
+
+    /// Lets go of those that nobody asks for, or that do not fetch the log; to be called now and then.
+    pub(crate) fn expire(&self, shards: &[Arc<LocalShard>]) {
+        let numbers: Vec<u64> = {
+            let held = self.0.lock();
+            let is_over = |backup: &Backup| {
+                let is_late = backup.under_way == 0 && backup.asked.elapsed() >= BACKUP_HELD_FOR;
+                is_late || backup.too_slow(shards).is_some()
+            };
+            held.backups.iter().filter(|(_, it)| is_over(it)).map(|(number, _)| *number).collect()
+        };
+        for number in numbers {
+            tracing::warn!(
+                "a backup is given up: whoever takes it asks for nothing more, or is too slow"
+            );
+            self.end(number);
+        }
+    }
+
+    pub(crate) fn with<T>(
+        &self,
+        number: u64,
+        then: impl FnOnce(&mut Backup) -> Result<T, BackupError>,
+    ) -> Result<T, BackupError> {
+        let mut held = self.0.lock();
+        let backup = held.backups.get_mut(&number).ok_or(BackupError::Unknown)?;
+        backup.asked = Instant::now();
+        then(backup)
+    }
+
+    /// It is not over until this is dropped, however long that takes.
+    pub(crate) fn enter(&self, number: u64) -> Result<UnderWay<'_>, BackupError> {
+        self.with(number, |backup| {
+            backup.under_way += 1;
+            Ok(())
+        })?;
+        Ok(UnderWay { backups: self, number })
+    }
+
+    pub(crate) fn shard(
+        &self,
+        number: u64,
+        shard: ShardId,
+    ) -> Result<Arc<ShardBackup>, BackupError> {
+        self.with(number, |backup| {
+            backup.shards.get(&shard).cloned().ok_or(BackupError::NoShard(shard))
+        })
+    }
+
+    /// So much is sent: when the next piece may be.
+    pub(crate) fn sent(&self, number: u64, bytes: usize) -> Result<Instant, BackupError> {
+        self.with(number, |backup| {
+            let nanos = (bytes as u64).saturating_mul(1_000_000_000) / BACKUP_BYTES_PER_SECOND;
+            backup.free_at = backup.free_at.max(Instant::now()) + Duration::from_nanos(nanos);
+            Ok(backup.free_at)
+        })
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct UnderWay<'a> {
+    backups: &'a Backups,
+    number: u64,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        // It may have been given up.
+        let _ = self.backups.with(self.number, |backup| {
+            backup.under_way -= 1;
+            Ok(())
+        });
+    }
+}
+
+impl Backup {
+    pub(crate) fn too_slow(&self, shards: &[Arc<LocalShard>]) -> Option<ShardId> {
+        let of = |(id, held): (&ShardId, &Arc<ShardBackup>)| {
+            let shard = shards.iter().find(|shard| shard.id() == *id)?;
+            let written = shard.journal().stats().bytes;
+            let kept = written.saturating_sub(*held.fetched_bytes.lock());
+            (kept > BACKUP_LOG_BYTES_MAX).then_some(*id)
+        };
+        self.shards.iter().find_map(of)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{advance, sleep_until};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_backup_that_nobody_asks_for_is_given_up_and_makes_room_for_another_one() {
+        let backups = Backups::default();
+        backups.begin(1).expect("there is room");
+        backups.begin(2).expect("there is room");
+        assert!(matches!(backups.begin(3), Err(BackupError::TooMany)));
+        advance(BACKUP_HELD_FOR / 2).await;
+        backups.sent(2, 1).expect("it is held");
+        let under_way = backups.enter(1).expect("it is held");
+        advance(BACKUP_HELD_FOR / 2).await;
+        backups.expire(&[]);
+        backups.sent(2, 1).expect("it is held");
+        advance(BACKUP_HELD_FOR).await;
+        backups.expire(&[]);
+        assert!(matches!(backups.sent(2, 1), Err(BackupError::Unknown)));
+        // A step that takes long is no silence.
+        drop(under_way);
+        backups.sent(1, 1).expect("it is held");
+        backups.begin(3).expect("there is room");
+        backups.end(1);
+        assert!(matches!(backups.shard(1, ShardId(1)), Err(BackupError::Unknown)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_has_its_bytes() {
+        let backups = Backups::default();
+        backups.begin(1).expect("there is room");
+        let begun = Instant::now();
+        for _ in 0..3 {
+            let next = backups.sent(1, BACKUP_BYTES_PER_SECOND as usize).expect("it is held");
+            sleep_until(next).await;
+        }
+        assert_eq!(begun.elapsed().as_secs(), 3);
+    }
+}

@@ -1,0 +1,223 @@
+//! Up to where each partition is compacted on this disk, where the shard has other members: see
+//! [`crate::housekeeping`].
+//!
+//! What the machine knows is how far the group's leaders came, each on its own disk. A member that does not know how far
+//! it came itself begins anew, which costs time and nothing else. So the file is a hint that may be missing, but it
+//! must not say more than is so: a snapshot of another member brings batches that are compacted as far as they were there,
+//! and the file is gone before any of them is.
+//!
+//! ```text
+//! 0  magic "PRcompct"   8  version u32   12  count u32, and each partition: topic u32, index u32, offset u64
+//!    CRC32C of all before it u32
+//! ```
+
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use base::checksum::crc32c;
+use base::{Offset, PartitionId, TopicId};
+use parking_lot::Mutex;
+use world::Disk;
+use world::disk::{read_whole, replace};
+
+const FILE: &str = "compacted";
+const MAGIC: &[u8; 8] = b"PRcompct";
+const VERSION: u32 = 1;
+const ROW_BYTES: usize = 4 + 4 + 8;
+
+#[derive(Debug, Default)]
+pub(crate) struct Compacted {
+    state: Mutex<State>,
+    /// Where it is kept; nowhere in tests of parts.
+    place: OnceLock<Place>,
+}
+
+#[derive(Debug)]
+struct Place {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    offsets: BTreeMap<PartitionId, Offset>,
+    /// Counts the snapshots of other members.
+    replaced: u64,
+    /// One is about to take the place of what is here.
+    is_replaced: bool,
+}
+
+/// The batches that a pass looked at are those of one state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Stamp(u64);
+
+impl Compacted {
+    /// Takes over what was kept, and keeps the rest there.
+    pub(crate) fn keep_in(&self, disk: &Arc<dyn Disk>, dir: &Path) {
+        let kept = match read_whole(&**disk, &dir.join(FILE)) {
+            Ok(bytes) => decode(&bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Some(BTreeMap::new()),
+            Err(_) => None,
+        };
+        if kept.is_none() {
+            tracing::warn!(dir = %dir.display(), "it is not known what is compacted; all is looked at");
+        }
+        self.state.lock().offsets = kept.unwrap_or_default();
+        let _ = self.place.set(Place { disk: Arc::clone(disk), dir: dir.to_owned() });
+    }
+
+    pub(crate) fn of(&self, partition: PartitionId) -> Offset {
+        self.state.lock().offsets.get(&partition).copied().unwrap_or(0)
+    }
+
+    /// To be shown when a pass is done; `None` while another member's state takes the place of this one's.
+    pub(crate) fn stamp(&self) -> Option<Stamp> {
+        let state = self.state.lock();
+        (!state.is_replaced).then_some(Stamp(state.replaced))
+    }
+
+    /// These partitions are compacted up to these offsets. Blocking.
+    pub(crate) fn record(&self, stamp: Stamp, done: &[(PartitionId, Offset)]) -> io::Result<()> {
+        let mut state = self.state.lock();
+        if done.is_empty() || state.is_replaced || Stamp(state.replaced) != stamp {
+            return Ok(());
+        }
+        for &(partition, up_to) in done {
+            let known = state.offsets.entry(partition).or_default();
+            *known = up_to.max(*known);
+        }
+        // Under the lock: a file of before must not come after one that is gone.
+        let Some(Place { disk, dir }) = self.place.get() else { return Ok(()) };
+        replace(&**disk, dir, FILE, &mut [IoSlice::new(&encode(&state.offsets))])
+    }
+
+    pub(crate) fn forget(&self, topic: TopicId) {
+        let all = PartitionId::new(topic, 0)..=PartitionId::new(topic, u32::MAX);
+        self.state.lock().offsets.extract_if(all, |_, _| true).for_each(drop);
+    }
+
+    /// Another member's state may take the place of this one's from now on. Durable on return. Blocking.
+    pub(crate) fn will_be_replaced(&self) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.offsets.clear();
+        state.replaced += 1;
+        state.is_replaced = true;
+        let Some(Place { disk, dir }) = self.place.get() else { return Ok(()) };
+        match disk.remove(&dir.join(FILE)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => disk.sync_dir(dir),
+        }
+    }
+
+    /// It has, or never will.
+    pub(crate) fn goes_on(&self) {
+        self.state.lock().is_replaced = false;
+    }
+}
+
+fn encode(offsets: &BTreeMap<PartitionId, Offset>) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend(VERSION.to_le_bytes());
+    bytes.extend((offsets.len() as u32).to_le_bytes());
+    for (PartitionId { topic, index }, offset) in offsets {
+        bytes.extend(topic.0.to_le_bytes());
+        bytes.extend(index.to_le_bytes());
+        bytes.extend(offset.to_le_bytes());
+    }
+    bytes.extend(crc32c(&bytes).to_le_bytes());
+    bytes
+}
+
+/// `None`: it is damaged, or of a later version.
+fn decode(bytes: &[u8]) -> Option<BTreeMap<PartitionId, Offset>> {
+    let (content, checksum) = bytes.split_last_chunk::<4>()?;
+    let content = content.strip_prefix(MAGIC)?;
+    if crc32c(&bytes[..bytes.len() - 4]) != u32::from_le_bytes(*checksum) {
+        return None;
+    }
+    let (version, content) = content.split_first_chunk::<4>()?;
+    let (count, rows) = content.split_first_chunk::<4>()?;
+    let count = u32::from_le_bytes(*count) as usize;
+    if u32::from_le_bytes(*version) != VERSION || rows.len() != count.checked_mul(ROW_BYTES)? {
+        return None;
+    }
+    let row = |row: &[u8]| {
+        let (topic, row) = row.split_first_chunk::<4>()?;
+        let (index, row) = row.split_first_chunk::<4>()?;
+        let offset = u64::from_le_bytes(row.try_into().ok()?);
+        let topic = TopicId(u32::from_le_bytes(*topic));
+        Some((PartitionId::new(topic, u32::from_le_bytes(*index)), offset))
+    };
+    rows.chunks_exact(ROW_BYTES).map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use world::SimulatedDisk;
+
+    use super::*;
+
+    fn opened(disk: &SimulatedDisk) -> Compacted {
+        let done = Compacted::default();
+        let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+        done.keep_in(&disk, Path::new("/shard"));
+        done
+    }
+
+    fn disk() -> SimulatedDisk {
+        let disk = SimulatedDisk::new();
+        disk.create_dir(Path::new("/shard")).expect("made");
+        disk
+    }
+
+    fn partition(topic: u32, index: u32) -> PartitionId {
+        PartitionId::new(TopicId(topic), index)
+    }
+
+    #[test]
+    fn what_is_done_is_known_after_a_power_loss_and_a_damaged_file_says_nothing() {
+        let disk = disk();
+        let done = opened(&disk);
+        let stamp = done.stamp().expect("nothing is replaced");
+        let all = [(partition(1, 0), 40), (partition(1, 1), 7), (partition(9, 3), 1 << 40)];
+        done.record(stamp, &all).expect("written");
+        done.record(stamp, &[(partition(1, 0), 30)]).expect("written");
+        let disk = disk.power_loss(1);
+        let later = opened(&disk);
+        for (partition, offset) in all {
+            assert_eq!(later.of(partition), offset);
+        }
+        assert_eq!(later.of(partition(2, 0)), 0);
+        let bytes = read_whole(&disk, Path::new("/shard/compacted")).expect("it is there");
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1;
+            assert_eq!(decode(&damaged), None, "byte {at}");
+            assert_eq!(decode(&bytes[..at]), None, "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_known_of_what_another_member_sent() {
+        let disk = disk();
+        let done = opened(&disk);
+        let stamp = done.stamp().expect("nothing is replaced");
+        done.record(stamp, &[(partition(1, 0), 40)]).expect("written");
+        done.will_be_replaced().expect("removed");
+        assert_eq!(done.stamp(), None);
+        done.record(stamp, &[(partition(1, 0), 50)]).expect("ignored");
+        assert_eq!(done.of(partition(1, 0)), 0);
+        assert_eq!(opened(&disk).of(partition(1, 0)), 0, "the file is gone");
+        done.goes_on();
+        done.record(stamp, &[(partition(1, 0), 50)]).expect("of before");
+        assert_eq!(done.of(partition(1, 0)), 0);
+        let stamp = done.stamp().expect("it is replaced");
+        done.record(stamp, &[(partition(1, 0), 20)]).expect("written");
+        done.forget(TopicId(7));
+        assert_eq!(done.of(partition(1, 0)), 20);
+        done.forget(TopicId(1));
+        assert_eq!(done.of(partition(1, 0)), 0);
+    }
+}

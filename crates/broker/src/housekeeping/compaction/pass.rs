@@ -1,0 +1,256 @@
+//! A pass over a partition: whether it is due, the keys that it learns, and what it makes of each batch.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use base::{HashMap, Offset, PartitionId};
+use bytes::Bytes;
+use journal::{Address, Journal, Keep, Stored};
+use record::{Batch, BatchHeader, RecordView, Retained};
+
+use crate::housekeeping::outlook::{Outlook, Rule};
+
+/// Keys of one pass, in bytes; a partition with more is compacted in several passes.
+const KEY_BYTES_MAX: usize = 64 << 20;
+/// What an entry of the key table costs beside the key itself, roughly.
+const KEY_ENTRY_BYTES: usize = 48;
+
+/// A partition that may be worth a pass.
+#[derive(Clone, Debug)]
+pub(super) struct Candidate {
+    pub(super) partition: PartitionId,
+    /// This node decides how far it is compacted.
+    pub(super) leads: bool,
+    pub(super) log_start: Offset,
+    /// The offset after the last record. The batch that ends here stays.
+    pub(super) end: Offset,
+    /// Up to here it is compacted on this disk.
+    pub(super) done: Offset,
+    /// Up to here it is to be, as a leader logged.
+    pub(super) owed: Offset,
+    pub(super) rule: Rule,
+    /// A tombstone met for the first time may go at this time.
+    pub(super) horizon_ms: i64,
+    /// A tombstone may go by now.
+    pub(super) horizon_passed: bool,
+}
+
+/// A pass over one partition, ready to be carried out.
+#[derive(Debug)]
+pub(super) struct Pass {
+    pub(super) candidate: Candidate,
+    /// Records from here on are not looked at.
+    pub(super) up_to: Offset,
+    last_offsets: HashMap<Box<[u8]>, Offset>,
+    /// Segments in which something changes.
+    pub(super) segments: BTreeSet<u32>,
+}
+
+/// What a look at the candidates came to.
+#[derive(Debug, Default)]
+pub(super) struct Prepared {
+    pub(super) passes: Vec<Pass>,
+    /// Those that are not due yet.
+    pub(super) outlooks: Vec<(PartitionId, Outlook, Rule)>,
+    /// There was no room to look at these.
+    pub(super) left: Vec<PartitionId>,
+    /// The log has to be let go of first.
+    pub(super) claimed: Vec<Claimed>,
+}
+
+/// A partition of which the log still claims what is to be compacted.
+#[derive(Debug)]
+pub(super) struct Claimed {
+    pub(super) partition: PartitionId,
+    /// Some of it is in the segment that the log writes to.
+    pub(super) is_written_to: bool,
+}
+
+/// Decides which partitions are due, learns their keys, and finds what would change. What the log claims cannot be
+/// rewritten yet; where the node is `alone` a snapshot ends that, before the pass is carried out.
+pub(super) fn prepare(
+    journal: &Journal,
+    candidates: Vec<Candidate>,
+    alone: bool,
+    now_ms: i64,
+) -> io::Result<Prepared> {
+    let mut prepared = Prepared::default();
+    let mut room = KEY_BYTES_MAX;
+    for candidate in candidates {
+        if room == 0 {
+            prepared.left.push(candidate.partition);
+            continue;
+        }
+        let batches = journal
+            .batches(candidate.partition.stream(), candidate.log_start)
+            .map_err(io::Error::other)?;
+        let wanted = candidate.wanted(&batches, now_ms);
+        let is_claimed = |batch: &&Address| !alone && journal.is_claimed(batch.segment);
+        let claimed = batches.iter().find(is_claimed).map(|batch| batch.base_offset);
+        let up_to = claimed.map_or(wanted, |claimed| claimed.min(wanted));
+        if !candidate.is_due(&batches, up_to, now_ms) {
+            match candidate.is_due(&batches, wanted, now_ms) {
+                true => {
+                    let last = batches.iter().rfind(|batch| batch.base_offset < wanted);
+                    let is_written_to = last.is_some_and(|it| journal.is_written_to(it.segment));
+                    let partition = candidate.partition;
+                    prepared.claimed.push(Claimed { partition, is_written_to });
+                }
+                false => {
+                    let outlook = candidate.rule.outlook(&batches, candidate.done);
+                    prepared.outlooks.push((candidate.partition, outlook, candidate.rule));
+                }
+            }
+            continue;
+        }
+        let mut pass =
+            Pass { candidate, up_to, last_offsets: HashMap::default(), segments: BTreeSet::new() };
+        pass.learn(journal, &batches, &mut room)?;
+        pass.find_changes(journal, &batches, now_ms)?;
+        prepared.passes.push(pass);
+    }
+    Ok(prepared)
+}
+
+impl Candidate {
+    /// Up to where it may be compacted.
+    fn wanted(&self, batches: &[Address], now_ms: i64) -> Offset {
+        let eligible = self.leads.then(|| self.rule.eligible_up_to(batches, now_ms)).flatten();
+        eligible.unwrap_or(self.log_start).max(self.owed)
+    }
+
+    /// Whether a pass up to there is worth it.
+    fn is_due(&self, batches: &[Address], up_to: Offset, now_ms: i64) -> bool {
+        let owes = self.done < self.owed.min(up_to);
+        let is_dirty = || self.leads && self.rule.is_due(batches, self.done..up_to, now_ms);
+        self.horizon_passed || owes || is_dirty()
+    }
+}
+
+fn read(journal: &Journal, partition: PartitionId, batch: &Address) -> io::Result<Option<Bytes>> {
+    let found = journal
+        .read_blocking(partition.stream(), batch.base_offset, batch.len as usize)
+        .map_err(io::Error::other)?;
+    // Retention may have taken it meanwhile, and then the next batch answers.
+    let same = |bytes: &Bytes| {
+        BatchHeader::parse(bytes).is_ok_and(|header| header.base_offset == batch.base_offset)
+    };
+    Ok(found.into_iter().next().map(Stored::into_bytes).filter(same))
+}
+
+impl Pass {
+    /// The last offset of each key between what was compacted before and `up_to`; less far when
+    /// there are more keys than there is room for.
+    fn learn(
+        &mut self,
+        journal: &Journal,
+        batches: &[Address],
+        room: &mut usize,
+    ) -> io::Result<()> {
+        let (from, up_to) = (self.candidate.done, self.up_to);
+        let dirty =
+            batches.iter().filter(|batch| batch.next_offset() > from && batch.base_offset < up_to);
+        for address in dirty {
+            if *room == 0 {
+                self.up_to = address.base_offset;
+                break;
+            }
+            let Some(bytes) = read(journal, self.candidate.partition, address)? else { continue };
+            let batch = Batch::decode(&bytes).map_err(io::Error::other)?;
+            for record in batch.records() {
+                let record = record.map_err(io::Error::other)?;
+                let Some(key) = record.key else { continue };
+                if let Some(last) = self.last_offsets.get_mut(key) {
+                    *last = record.offset;
+                } else {
+                    *room = room.saturating_sub(key.len() + KEY_ENTRY_BYTES);
+                    self.last_offsets.insert(key.into(), record.offset);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn find_changes(
+        &mut self,
+        journal: &Journal,
+        batches: &[Address],
+        now_ms: i64,
+    ) -> io::Result<()> {
+        for address in batches.iter().filter(|batch| batch.base_offset < self.up_to) {
+            if self.segments.contains(&address.segment) {
+                continue;
+            }
+            let Some(bytes) = read(journal, self.candidate.partition, address)? else { continue };
+            if self.keep(&bytes, now_ms) != Keep::Same {
+                self.segments.insert(address.segment);
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&self, batch: &[u8], now_ms: i64) -> Keep {
+        // What cannot be read is not ours to delete.
+        let Ok(header) = BatchHeader::parse(batch) else { return Keep::Same };
+        if header.base_offset >= self.up_to {
+            return Keep::Same;
+        }
+        let tombstones_go = header.delete_horizon().is_some_and(|horizon| horizon <= now_ms);
+        let kept = record::retain(batch, Some(self.candidate.horizon_ms), |record| {
+            self.keeps(record, tombstones_go)
+        });
+        match kept {
+            Ok(Retained::All) => Keep::Same,
+            Ok(Retained::None) if header.next_offset() >= self.candidate.end => {
+                emptied(&header, batch)
+            }
+            Ok(Retained::None) => Keep::Drop,
+            Ok(Retained::Part(rest)) => Keep::Replace(Bytes::from(rest)),
+            Err(error) => {
+                tracing::error!(partition = %self.candidate.partition, %error,
+                    offset = header.base_offset, "a stored batch cannot be read; it is left as it is");
+                Keep::Same
+            }
+        }
+    }
+
+    fn keeps(&self, record: &RecordView<'_>, tombstones_go: bool) -> bool {
+        if record.offset >= self.up_to {
+            return true;
+        }
+        // Without a key it can never be replaced; a compacted topic holds such a record only from
+        // the time before it was one, and Kafka drops it too.
+        let Some(key) = record.key else { return false };
+        let replaced = self.last_offsets.get(key).is_some_and(|last| *last > record.offset);
+        let gone = record.value.is_none() && tombstones_go;
+        !replaced && !gone
+    }
+}
+
+/// What takes the place of a partition's last batch when no record of it is kept.
+fn emptied(header: &BatchHeader, batch: &[u8]) -> Keep {
+    if header.record_count == 0 {
+        return Keep::Same;
+    }
+    match record::retain_or_empty(batch, |_| false) {
+        Ok(Retained::Part(empty)) => Keep::Replace(Bytes::from(empty)),
+        // It was read a moment ago, so this does not come about; what is not replaced stays.
+        _ => Keep::Same,
+    }
+}
+
+pub(super) fn rewrite(
+    journal: &Journal,
+    passes: &[Pass],
+    segments: BTreeSet<u32>,
+    now_ms: i64,
+) -> io::Result<()> {
+    let by_stream: HashMap<u64, &Pass> =
+        passes.iter().map(|pass| (pass.candidate.partition.stream(), pass)).collect();
+    for segment in segments {
+        journal.rewrite(segment, &mut |stream, _, batch| {
+            by_stream.get(&stream).map_or(Keep::Same, |pass| pass.keep(batch, now_ms))
+        })?;
+    }
+    Ok(())
+}

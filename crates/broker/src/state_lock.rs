@@ -1,0 +1,162 @@
+//! The lock of a shard's state. A catalog's is taken before those of rows, and of rows one at a time. A thread that
+//! takes one again, even to read, waits for ever once an apply waits in between; so in builds with assertions a
+//! thread that breaks the order panics at once, also where no apply is near.
+
+use std::ops::{Deref, DerefMut};
+
+use machine::State;
+use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use self::held::Held;
+
+/// What is taken first has the smaller one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Rank {
+    Catalog,
+    Rows,
+}
+
+#[derive(Debug)]
+pub(crate) struct StateLock {
+    state: RwLock<State>,
+    rank: Rank,
+}
+
+/// The state, or a part of it, until this is dropped: an apply waits for it.
+#[derive(Debug)]
+pub(crate) struct Reading<'a, T> {
+    guard: MappedRwLockReadGuard<'a, T>,
+    held: Held,
+}
+
+#[derive(Debug)]
+pub(crate) struct Writing<'a> {
+    guard: RwLockWriteGuard<'a, State>,
+    _held: Held,
+}
+
+impl StateLock {
+    pub(crate) fn new(state: State, rank: Rank) -> Self {
+        Self { state: RwLock::new(state), rank }
+    }
+
+    pub(crate) fn read(&self) -> Reading<'_, State> {
+        let held = Held::note(self.rank);
+        Reading { guard: RwLockReadGuard::map(self.state.read(), |state| state), held }
+    }
+
+    pub(crate) fn write(&self) -> Writing<'_> {
+        let held = Held::note(self.rank);
+        Writing { guard: self.state.write(), _held: held }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_locked(&self) -> bool {
+        self.state.is_locked()
+    }
+}
+
+impl<'a, T> Reading<'a, T> {
+    pub(crate) fn map<U>(self, part: impl FnOnce(&T) -> &U) -> Reading<'a, U> {
+        let Self { guard, held } = self;
+        Reading { guard: MappedRwLockReadGuard::map(guard, part), held }
+    }
+}
+
+impl<T> Deref for Reading<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl Deref for Writing<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.guard
+    }
+}
+
+impl DerefMut for Writing<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.guard
+    }
+}
+
+/// What this thread holds. Nothing in a build without assertions.
+#[cfg(debug_assertions)]
+mod held {
+    use std::cell::Cell;
+
+    use crate::state_lock::Rank;
+
+    thread_local! {
+        /// A bit for each rank.
+        static HELD: Cell<u8> = const { Cell::new(0) };
+    }
+
+    /// One more lock of this thread, until it is dropped.
+    #[derive(Debug)]
+    pub(super) struct Held(u8);
+
+    impl Held {
+        pub(super) fn note(rank: Rank) -> Self {
+            let (held, bit) = (HELD.get(), 1 << rank as u8);
+            assert!(held < bit, "the lock of {rank:?} is taken by a thread that holds {held:#b}");
+            HELD.set(held | bit);
+            Self(bit)
+        }
+    }
+
+    impl Drop for Held {
+        fn drop(&mut self) {
+            HELD.set(HELD.get() & !self.0);
+        }
+    }
+}
+
+#[cfg(not(debug_assertions))]
+mod held {
+    use crate::state_lock::Rank;
+
+    #[derive(Debug)]
+    pub(super) struct Held;
+
+    impl Held {
+        pub(super) fn note(_: Rank) -> Self {
+            Self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::catch_unwind;
+
+    use machine::Role;
+
+    use super::*;
+
+    #[test]
+    #[cfg_attr(not(debug_assertions), ignore = "only builds with assertions look")]
+    fn what_could_wait_for_ever_panics_at_once() {
+        let [catalog, rows, others] = [Rank::Catalog, Rank::Rows, Rank::Rows]
+            .map(|rank| StateLock::new(State::of(Role::Whole), rank));
+        for (held, wanted) in
+            [(&catalog, &catalog), (&rows, &rows), (&rows, &others), (&rows, &catalog)]
+        {
+            let held = held.read();
+            let panicked = catch_unwind(std::panic::AssertUnwindSafe(|| drop(wanted.read())));
+            assert!(panicked.is_err());
+            drop(held);
+        }
+        // In order, and let go in any.
+        let (outer, inner) = (catalog.read(), rows.read());
+        drop(outer);
+        drop(inner);
+        drop(catalog.write());
+        drop(rows.read());
+    }
+}

@@ -1,0 +1,114 @@
+//! What can be seen of a node at any time, whatever it stores: for probes and metrics. Reading it costs a few words a
+//! shard and a look at the list of its segments, and never a look at each topic, partition or group.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base::ShardId;
+use base::limits::SYNC_HUNG_AFTER;
+use journal::Room;
+
+use crate::broker::Broker;
+use crate::delivery::LeaseTotals;
+use crate::local_shard::LocalShard;
+
+/// A node, as it was when somebody looked.
+#[derive(Clone, Debug)]
+pub struct Vitals {
+    pub topics: u64,
+    pub partitions: u64,
+    pub lease_groups: u64,
+    /// Bytes of producers' requests that are on their way, and how many may be.
+    pub produce_bytes: (u64, u64),
+    /// The catalog's first.
+    pub shards: Vec<ShardVitals>,
+}
+
+/// A shard of it.
+#[derive(Clone, Debug)]
+pub struct ShardVitals {
+    pub shard: ShardId,
+    /// The node that leads it, as far as this one knows.
+    pub leader: Option<u32>,
+    pub is_led_here: bool,
+    pub term: u64,
+    /// The index after the last entry of its log.
+    pub log_end: u64,
+    /// Up to which index the log was applied since the start; 0 where nothing was.
+    pub applied: u64,
+    /// Entries that the member which lacks most of them lacks. `None`: the shard is led elsewhere, or has no others.
+    pub lag_max: Option<u64>,
+    pub journal: journal::Stats,
+    pub segments: u64,
+    pub segment_bytes: u64,
+    /// Of bodies in them that may still be read.
+    pub live_bytes: u64,
+    /// For how long a write or sync has hung, if one does.
+    pub hung_for: Option<Duration>,
+    /// Records are refused until there is room on the disk.
+    pub is_full: bool,
+    pub leases: LeaseTotals,
+    /// Records from other shards that found their topic deleted.
+    pub unplaced: u64,
+}
+
+/// Why a node should not be asked, of what the broker knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unready {
+    /// Nobody leads the catalog.
+    NoLeader,
+    /// A write or sync has not returned for so long.
+    DiskHangs(Duration),
+}
+
+impl Broker {
+    pub fn vitals(&self) -> Vitals {
+        let (topics, partitions, lease_groups) = {
+            let catalog = self.catalog();
+            let (topics, groups) = (catalog.topic_count(), catalog.lease_group_count());
+            (topics as u64, catalog.partition_count(), groups as u64)
+        };
+        let produce_bytes = self.produce_budget().used_and_max();
+        let shards = self.local_shards().iter().map(|shard| vitals(shard)).collect();
+        Vitals { topics, partitions, lease_groups, produce_bytes, shards }
+    }
+
+    /// Whether clients should be sent elsewhere. A full disk is no reason: reads and settles go on.
+    pub fn unready(&self) -> Option<Unready> {
+        let shards = self.local_shards();
+        let hung = shards.iter().find_map(|shard| hung_for(&shard.journal().stats()));
+        if let Some(since) = hung {
+            return Some(Unready::DiskHangs(since));
+        }
+        shards[0].leader().is_none().then_some(Unready::NoLeader)
+    }
+}
+
+/// For how long a write or sync has hung.
+fn hung_for(stats: &journal::Stats) -> Option<Duration> {
+    stats.busy_for.filter(|busy| *busy >= SYNC_HUNG_AFTER)
+}
+
+fn vitals(local: &LocalShard) -> ShardVitals {
+    let journal = local.journal();
+    let (segments, stats) = (journal.segments(), journal.stats());
+    let is_led_here = local.is_led_here();
+    let lags = if is_led_here { local.consensus.lags() } else { BTreeMap::new() };
+    ShardVitals {
+        shard: local.id(),
+        leader: local.leader(),
+        is_led_here,
+        term: local.term(),
+        log_end: journal.last_id().map_or(0, |last| last.index + 1),
+        applied: local.shard.applied(),
+        lag_max: lags.into_values().max(),
+        segments: segments.len() as u64,
+        segment_bytes: segments.iter().map(|segment| segment.file_bytes).sum(),
+        live_bytes: segments.iter().map(|segment| segment.live_bytes).sum(),
+        hung_for: hung_for(&stats),
+        is_full: matches!(journal.room(), Room::Full { .. }),
+        leases: local.delivery().map(|delivery| delivery.totals.seen()).unwrap_or_default(),
+        unplaced: local.shard.unplaced.records(),
+        journal: stats,
+    }
+}
