@@ -48,7 +48,18 @@ pub(crate) fn begin(
             let (cluster, node, boot) = (None, NodeId(0), 1);
             let (directory, nodes) = (world.entropy.uuid(), Default::default());
             let (is_founded, joined) = (false, true);
-            let content = Content { cluster, node, directory, boot, is_founded, joined, nodes };
+            let (is_recovering, is_restoring) = (false, false);
+            let content = Content {
+                cluster,
+                node,
+                directory,
+                boot,
+                is_founded,
+                joined,
+                is_recovering,
+                is_restoring,
+                nodes,
+            };
             return Ok((content, None));
         }
         let seeds = Seeds::of(given)?;
@@ -56,10 +67,27 @@ pub(crate) fn begin(
         let directory = world.entropy.uuid();
         let (cluster, is_founded, joined, boot) = (None, false, false, 1);
         let nodes = Default::default();
-        let mut content = Content { cluster, node, directory, boot, is_founded, joined, nodes };
+        let (is_recovering, is_restoring) = (false, false);
+        let mut content = Content {
+            cluster,
+            node,
+            directory,
+            boot,
+            is_founded,
+            joined,
+            is_recovering,
+            is_restoring,
+            nodes,
+        };
         take(world, &mut content, node, &seeds);
         return Ok((content, Some(seeds)));
     };
+    if content.is_restoring {
+        return Err(SeedsError::Restoring);
+    }
+    if content.is_recovering {
+        return Err(SeedsError::Recovering);
+    }
     content.boot += 1;
     if content.is_founded {
         return Ok((content, None));

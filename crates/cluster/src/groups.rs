@@ -20,7 +20,7 @@ use tokio::task::AbortHandle;
 
 use crate::proxy::Proxy;
 use crate::succession::{Succession, looks_gone};
-use crate::wire::{Asked, Process, yes_or_no};
+use crate::wire::{Asked, Opinion, Process, is_there};
 
 /// The groups that this node is a member of, by shard. Clones are the same.
 #[derive(Clone, Default, Debug)]
@@ -129,11 +129,12 @@ impl Service for Groups {
         }
         let asked = Asked::of(message).filter(|_| lane == Lane::Control);
         if let Some(Asked::LooksGone(process)) = asked {
-            let answer = yes_or_no(self.sees_gone(process));
-            return async { Ok(answer) }.boxed();
+            let log_end = self.of(shard).map(|group| group.log_end()).unwrap_or_default();
+            let opinion = Opinion { looks_gone: self.sees_gone(process), log_end };
+            return async move { Ok(opinion.into()) }.boxed();
         }
         if asked == Some(Asked::AreYouThere) {
-            return async { Ok(yes_or_no(true)) }.boxed();
+            return async { Ok(is_there()) }.boxed();
         }
         let Some((group, asked)) = self.of(shard).zip(asked) else {
             tracing::debug!(%from, lane = lane.name(), %shard, "what a node asks is not served here");

@@ -27,6 +27,8 @@ use crate::node::NodeStartError;
 /// How long asking one member takes.
 const ASKED_WITHIN: Duration = LINK_CONNECTS_WITHIN.saturating_add(LINK_HANDSHAKE_WITHIN);
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// A node is not the cluster's any more where most of the members that it asks say so for so long.
+pub(crate) const REFUSED_FOR: Duration = Duration::from_secs(5);
 /// Whoever waits says so, and why.
 const SAID_EVERY: Duration = Duration::from_secs(10);
 /// An applicant that has not asked for so long has given up.
@@ -210,17 +212,30 @@ pub(crate) async fn check_directory(
             return Err(NodeStartError::Copied { node: node.0, recorded });
         }
     }
-    for member in members {
-        match refusal(member).await {
-            // It would be let in.
-            None | Some(Refusal::AnotherNode { .. }) => {}
-            Some(refusal) => {
-                let member = member.clone();
-                return Err(NodeStartError::Foreign { node: node.0, cluster, member, refusal });
+    let deadline = Instant::now() + REFUSED_FOR;
+    loop {
+        let mut unknown_to = Vec::new();
+        for member in members {
+            match refusal(member).await {
+                // It would be let in.
+                None | Some(Refusal::AnotherNode { .. }) => {}
+                // A member that has not heard of it yet says the same as one that heard of its removal.
+                Some(refusal @ Refusal::UnknownNode { .. }) => unknown_to.push((member, refusal)),
+                Some(refusal) => {
+                    let member = member.clone();
+                    return Err(NodeStartError::Foreign { node: node.0, cluster, member, refusal });
+                }
             }
         }
+        if unknown_to.len() <= members.len() / 2 {
+            return Ok(());
+        }
+        if let Some((member, refusal)) = unknown_to.pop().filter(|_| Instant::now() >= deadline) {
+            let member = member.clone();
+            return Err(NodeStartError::Foreign { node: node.0, cluster, member, refusal });
+        }
+        sleep(AGAIN_AFTER).await;
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 //! * [`Proxy`]: answers requests for shards that are led elsewhere
 //! * `directory`: which node a data directory is of; `seeds`, `founding`: how nodes become a cluster; `joining`: how
 //!   one is let in later; `roster`: who is in it
+//! * [`Survivor`]: the directory of a node that goes on without the majority of its cluster
 //! * `succession`: who follows a leader whose process is gone
 //! * `wire`: how a group's messages lie in a link's
 
@@ -19,6 +20,8 @@ mod joining;
 mod node;
 mod peers;
 mod proxy;
+mod recovery;
+mod restoring;
 mod roster;
 mod seeds;
 mod succession;
@@ -31,4 +34,6 @@ pub use links::Joining;
 pub use node::{KnownNode, Node, NodeOptions, NodeStartError};
 pub use peers::LinkedPeers;
 pub use proxy::Proxy;
+pub use recovery::{Recovering, Survivor, SurvivorError};
+pub use restoring::{Restoring, Vacant, VacantError};
 pub use seeds::SeedsError;

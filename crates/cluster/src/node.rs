@@ -29,13 +29,11 @@ use world::{Instant, World};
 use crate::directory::{Directory, DirectoryError, Record, claim};
 use crate::founding::{Completion, begin, learn_cluster};
 use crate::groups::Groups;
-use crate::joining::{ApplicantWatch, Joined, check_directory, learn_number};
+use crate::joining::{ApplicantWatch, Joined, REFUSED_FOR, check_directory, learn_number};
 use crate::roster::Roster;
 use crate::seeds::{FOUNDER, SeedsError};
 use crate::wire::Asked;
 
-/// A node that has just joined is refused for a moment by those who have not heard of it.
-const REMOVED_AFTER: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// How a node takes part in a cluster.
@@ -280,7 +278,7 @@ impl Node {
         loop {
             if self.is_refused() {
                 let since = *since.get_or_insert_with(Instant::now);
-                if since.elapsed() >= REMOVED_AFTER {
+                if since.elapsed() >= REFUSED_FOR {
                     return;
                 }
             } else {
@@ -324,8 +322,8 @@ impl Node {
         let _ = self.all_seen.subscribe().wait_for(|all_seen| *all_seen).await;
     }
 
-    /// Who is seen or known to be in the cluster by now, this node included: what the founder writes into the
-    /// catalog after [`Node::all_seen`].
+    /// Who is seen or known to be in the cluster by now, this node included: what those that found it write into
+    /// the catalog after [`Node::all_seen`].
     pub fn known(&self) -> Vec<KnownNode> {
         let known = |(id, record): (NodeId, Record)| {
             let Record { address, directory, boot } = record;

@@ -50,6 +50,16 @@ pub enum SeedsError {
          list this node at place {was}, or start with an empty data directory"
     )]
     AnotherPlace { was: u64, place: u64, address: String },
+    #[error(
+        "the data directory is being recovered, and that did not end: type `postroad recover` as before, then start \
+         the node"
+    )]
+    Recovering,
+    #[error(
+        "the data directory is being restored from a backup, and that did not end: type `postroad restore` as before, \
+         then start the node"
+    )]
+    Restoring,
 }
 
 /// A list of seeds that may found a cluster, its addresses in one notation.

@@ -11,27 +11,29 @@
 //! A process is a node's boot: a leader that was started again before it was elected is not taken for the one that
 //! died.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Weak;
 use std::time::Duration;
 
 use base::ShardId;
-use consensus::{Consensus, Members, Role};
-use futures_util::StreamExt;
+use consensus::{Consensus, LogEnd, Members, Role};
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use links::{Lane, Links, NodeId, StatusWatch};
 use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until, timeout_at};
 use world::Instant;
 
-use crate::wire::{Asked, Process, is_yes};
+use crate::wire::{Asked, Opinion, Process};
 
 /// A voter that does not answer for so long has not seen it.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(150);
 /// While a leader's process may be gone it is looked at so often.
 const LOOKS_EVERY: Duration = Duration::from_millis(25);
-/// Of the voters one stands after the other, so that they do not divide the votes.
+/// Of the voters one stands after the other, so that they do not divide the votes: first the one whose log ends last.
+/// A voter whose log is shorter cannot win, and would use up the term in which the other one stands.
 const STANDS_AFTER: Duration = Duration::from_millis(60);
 /// A node that was mistaken does not stand in a group more often.
 const STANDS_EVERY: Duration = Duration::from_secs(10);
@@ -82,8 +84,8 @@ impl Succession {
         };
         loop {
             self.until_it_looks_gone(process).await;
-            if self.majority_agrees(process).await {
-                sleep(self.turn(leader)).await;
+            if let Some(turn) = self.turn(process).await {
+                sleep(STANDS_AFTER * turn).await;
                 self.stood = Some((Instant::now(), process));
                 let stands = self.group.succeed(leader, term).await;
                 tracing::info!(shard = %self.shard, leader, term, stands, "the leader's process is gone");
@@ -167,44 +169,67 @@ impl Succession {
         (count, voters)
     }
 
-    async fn majority_agrees(&self, process: Process) -> bool {
-        let Some(links) = self.links.upgrade() else { return false };
-        let here = links.identity().at.node;
+    /// How many voters stand before this one; `None` if no majority sees that the process is gone.
+    async fn turn(&self, process: Process) -> Option<u32> {
+        let links = self.links.upgrade()?;
+        let here = links.identity().at.node.0;
         let (count, others) = self.voters(process.node.0);
-        if !others.contains_key(&here.0) || !looks_gone(&links, process) {
-            return false;
+        if !others.contains_key(&here) || !looks_gone(&links, process) {
+            return None;
         }
         let deadline = Instant::now() + ANSWERED_WITHIN;
-        let asked = others.into_keys().filter(|node| *node != here.0).filter_map(|node| {
+        let asked = others.into_keys().filter(|node| *node != here).filter_map(|node| {
             let peer = links.peer(NodeId(node))?;
             let message = Asked::LooksGone(process).into();
             let shard = self.shard;
-            Some(async move { peer.request(Lane::Control, shard, message, deadline).await })
+            let answer = async move { peer.request(Lane::Control, shard, message, deadline).await };
+            Some(answer.map(move |answer| (node, answer)))
         });
         let mut answers: FuturesUnordered<_> = asked.collect();
         drop(links);
-        let mut agree = 1;
-        while agree <= count / 2 {
-            match timeout_at(deadline, answers.next()).await {
-                Ok(Some(Ok(answer))) if is_yes(&answer) => agree += 1,
-                Ok(Some(_)) => {}
-                Ok(None) | Err(_) => return false,
+        let mut opinions = BTreeMap::new();
+        while let Ok(Some((node, answer))) = timeout_at(deadline, answers.next()).await {
+            if let Some(opinion) = answer.ok().as_ref().and_then(Opinion::of) {
+                opinions.insert(node, opinion);
             }
         }
-        true
+        let agree = 1 + opinions.values().filter(|opinion| opinion.looks_gone).count();
+        let own = (self.group.log_end(), here);
+        (agree > count / 2).then(|| standing_before(own, &opinions))
     }
+}
 
-    /// How long this node waits for those before it.
-    fn turn(&self, leader: u64) -> Duration {
-        let here = self.links.upgrade().map(|links| links.identity().at.node.0);
-        let (_, voters) = self.voters(leader);
-        let before = voters.keys().take_while(|node| Some(**node) != here).count();
-        STANDS_AFTER * before as u32
-    }
+/// How many voters stand before one, given where its log ends: those whose logs end later, and of equal ones those
+/// with a smaller number.
+fn standing_before((log_end, here): (LogEnd, u64), others: &BTreeMap<u64, Opinion>) -> u32 {
+    let before = |(node, other): &(&u64, &Opinion)| {
+        (Reverse(other.log_end), **node) < (Reverse(log_end), here)
+    };
+    others.iter().filter(before).count() as u32
 }
 
 async fn changed(role: &mut watch::Receiver<Role>) {
     if role.changed().await.is_err() {
         std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_log_stands_first_and_of_equal_ones_the_smallest_node() {
+        let end = |term, index| LogEnd { term, index };
+        let ends = [(1, end(3, 50)), (2, end(4, 7)), (3, end(4, 9)), (4, end(4, 9))];
+        let turn = |here: u64| {
+            let opinion = |(node, log_end): &(u64, LogEnd)| {
+                let opinion = Opinion { looks_gone: true, log_end: *log_end };
+                (*node != here).then_some((*node, opinion))
+            };
+            let (_, own) = ends[here as usize - 1];
+            standing_before((own, here), &ends.iter().filter_map(opinion).collect())
+        };
+        assert_eq!([1, 2, 3, 4].map(turn), [3, 2, 0, 1]);
     }
 }

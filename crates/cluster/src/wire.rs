@@ -5,8 +5,9 @@
 //! | request | control | the group's message | [`REQUEST`] |
 //! | append alone, as a heartbeat is | control | the group's message | [`APPEND_ALONE`] |
 //! | whether a node's process looks gone | control | the node and its boot, u64 little-endian each | [`LOOKS_GONE`] |
+//! | it looks gone, or not | control | 1 or 0, then term and index of the last entry of the shard's log here, u64 little-endian each | nothing |
 //! | whether a node is there | control | nothing | [`ARE_YOU_THERE`] |
-//! | yes, no | control | 1, 0 | nothing |
+//! | it is there | control | 1 | nothing |
 //! | piece of a snapshot, asked for | bulk | the group's message | nothing |
 //! | piece of a snapshot | bulk | the group's answer | the piece |
 //! | append of a stream | replication | the group's message | the entries |
@@ -15,6 +16,7 @@
 //! A link checks the head; entries and pieces bring checksums of their own.
 
 use bytes::Bytes;
+use consensus::LogEnd;
 use links::{Message, NodeId, Received};
 
 const REQUEST: &[u8] = &[0];
@@ -76,13 +78,41 @@ impl Asked {
     }
 }
 
-pub(crate) fn yes_or_no(yes: bool) -> Message {
-    Message::of_head(Bytes::from_static(if yes { YES } else { NO }))
+/// The answer to [`Asked::AreYouThere`].
+pub(crate) fn is_there() -> Message {
+    Message::of_head(Bytes::from_static(YES))
 }
 
-/// Whatever else was answered is no yes.
-pub(crate) fn is_yes(answer: &Received) -> bool {
-    answer.head == YES
+/// What a voter answers to [`Asked::LooksGone`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Opinion {
+    pub(crate) looks_gone: bool,
+    /// Of the shard that was asked about.
+    pub(crate) log_end: LogEnd,
+}
+
+impl From<Opinion> for Message {
+    fn from(Opinion { looks_gone, log_end: LogEnd { term, index } }: Opinion) -> Self {
+        let seen = if looks_gone { YES } else { NO };
+        let head = [seen, &term.to_le_bytes()[..], &index.to_le_bytes()[..]].concat();
+        Self::of_head(Bytes::from(head))
+    }
+}
+
+impl Opinion {
+    /// `None`: this version knows no such answer.
+    pub(crate) fn of(answer: &Received) -> Option<Self> {
+        let (seen, rest) = answer.head.split_first_chunk::<1>()?;
+        let (term, rest) = rest.split_first_chunk::<8>()?;
+        let index = <[u8; 8]>::try_from(rest).ok()?;
+        let looks_gone = match &seen[..] {
+            YES => true,
+            NO => false,
+            _ => return None,
+        };
+        let (term, index) = (u64::from_le_bytes(*term), u64::from_le_bytes(index));
+        Some(Self { looks_gone, log_end: LogEnd { term, index } })
+    }
 }
 
 #[cfg(test)]
@@ -112,9 +142,17 @@ mod tests {
     }
 
     #[test]
-    fn only_yes_is_yes() {
-        assert!(is_yes(&received(yes_or_no(true))));
-        assert!(!is_yes(&received(yes_or_no(false))));
-        assert!(!is_yes(&received(Message::of_head(Bytes::from_static(b"\x01\x01")))));
+    fn an_opinion_arrives_as_such_and_nothing_else_is_one() {
+        for looks_gone in [false, true] {
+            let opinion = Opinion { looks_gone, log_end: LogEnd { term: 7, index: 1 << 40 } };
+            let answer = received(opinion.into());
+            assert_eq!(Opinion::of(&answer), Some(opinion));
+            let shorter = Received { head: answer.head.slice(1..), body: Bytes::new() };
+            assert_eq!(Opinion::of(&shorter), None);
+        }
+        for head in [&b""[..], &[1], &[2; 17], &[1; 18]] {
+            let head = Bytes::from_static(head);
+            assert_eq!(Opinion::of(&Received { head, body: Bytes::new() }), None);
+        }
     }
 }

@@ -9,15 +9,19 @@
 //! * `registry`: the catalog's documents of nodes, and how they change; `registration`: how each node follows them
 //! * `admission`: nodes that ask to join
 //! * `plan`: which nodes are to have which shards, and what comes next; `reconcile`: makes the steps
+//! * [`recovery`]: a node that goes on when the majority is lost for good; [`restore`]: one that is made of a backup
 //! * `operations`, `status`: what operators ask
 
 mod admission;
+mod backups;
 mod endpoint;
 mod operations;
 mod plan;
 mod reconcile;
+pub mod recovery;
 mod registration;
 mod registry;
+pub mod restore;
 mod status;
 
 use std::collections::BTreeMap;

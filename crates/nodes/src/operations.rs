@@ -11,10 +11,10 @@ use broker::operations::{OperationAnswer, OperationError, OperationFamily};
 use cluster::Node;
 use serde::Serialize;
 
-use crate::plan;
 use crate::reconcile::view_of;
 use crate::registry::{DecideError, Decided, Registration, Registry, Standing, decide};
 use crate::status;
+use crate::{backups, plan};
 
 /// Carries operations out.
 #[derive(Debug)]
@@ -25,6 +25,21 @@ pub struct Administration {
 }
 
 impl OperationFamily for Administration {
+    fn is_a_look(&self, operation: &[u8]) -> bool {
+        match serde_json::from_slice(operation) {
+            Ok(Operation::Status {} | Operation::Scrub { begin: false }) => true,
+            Ok(
+                Operation::Scrub { begin: true }
+                | Operation::DrainNode { .. }
+                | Operation::ResumeNode { .. }
+                | Operation::RemoveNode { .. }
+                | Operation::ReplaceNode { .. }
+                | Operation::Backup(_),
+            )
+            | Err(_) => false,
+        }
+    }
+
     fn carry_out(&self, operation: Vec<u8>) -> OperationAnswer<'_> {
         Box::pin(async move {
             let operation = serde_json::from_slice(&operation).map_err(|error| {
@@ -40,15 +55,31 @@ impl Administration {
         Self { broker, cluster }
     }
 
-    async fn answer(&self, operation: Operation) -> Result<Vec<u8>, OperationError> {
-        let Some(cluster) = &self.cluster else {
-            return Err(OperationError::Invalid(
+    /// Where the node is alone there is nothing to decide.
+    fn cluster(&self) -> Result<&Node, OperationError> {
+        self.cluster.as_deref().ok_or_else(|| {
+            OperationError::Invalid(
                 "this node is alone: a node of a cluster is started with --peer, and --seeds or --join".into(),
-            ));
-        };
+            )
+        })
+    }
+
+    /// What is known of what this node has stored, which may be looked through now.
+    fn stored(&self, begin: bool) -> Result<Vec<u8>, OperationError> {
+        if begin && self.broker.scrub() {
+            tracing::info!("looks through what is stored, as an operator asks");
+        }
+        let node = u64::from(self.broker.node());
+        written(&status::stored(node, self.broker.stored()))
+    }
+
+    async fn answer(&self, operation: Operation) -> Result<Vec<u8>, OperationError> {
         let (node, words) = match operation {
+            Operation::Scrub { begin } => return self.stored(begin),
+            Operation::Backup(step) => return backups::answer(&self.broker, step).await,
             Operation::Status {} => {
-                return written(&status::status(&self.broker, cluster).await.map_err(refused)?);
+                let status = status::status(&self.broker, self.cluster()?).await;
+                return written(&status.map_err(refused)?);
             }
             Operation::DrainNode { node } => (node, format!("node {node} is drained")),
             Operation::ResumeNode { node } => (node, format!("node {node} is resumed")),
@@ -57,6 +88,7 @@ impl Administration {
                 (node, format!("node {node} is replaced by node {with}"))
             }
         };
+        let cluster = self.cluster()?;
         let changed = std::sync::atomic::AtomicBool::new(false);
         let decision = |registry: &Registry| {
             let decided = self.decision(cluster, registry, &operation)?;
@@ -81,7 +113,9 @@ impl Administration {
     ) -> Result<Decided, DecideError> {
         let view = view_of(cluster, registry, &self.broker.groups());
         let (node, standing) = match *operation {
-            Operation::Status {} => return Ok(Decided::new()),
+            Operation::Status {} | Operation::Scrub { .. } | Operation::Backup(_) => {
+                return Ok(Decided::new());
+            }
             Operation::DrainNode { node } => (node, Standing::Drained),
             Operation::ResumeNode { node } => (node, Standing::Active),
             Operation::RemoveNode { node } => (node, Standing::Leaving { replaced_by: None }),
@@ -150,7 +184,7 @@ fn refused(error: DecideError) -> OperationError {
     }
 }
 
-fn written<T: Serialize>(answer: &T) -> Result<Vec<u8>, OperationError> {
+pub(crate) fn written<T: Serialize>(answer: &T) -> Result<Vec<u8>, OperationError> {
     let written = serde_json::to_vec(answer);
     written.map_err(|error| OperationError::Failed(format!("the answer is no JSON: {error}")))
 }

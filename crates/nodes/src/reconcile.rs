@@ -70,7 +70,8 @@ pub(crate) fn view_of(cluster: &Node, registry: &Registry, groups: &[GroupStatus
         (id, plan::Node { standing: node.standing, is_live })
     };
     let nodes: BTreeMap<u64, plan::Node> = registry.present().map(node).collect();
-    View { nodes, groups: groups.iter().map(group).collect() }
+    let removed = registry.removed().collect();
+    View { nodes, removed, groups: groups.iter().map(group).collect() }
 }
 
 fn group(status: &GroupStatus) -> Group {

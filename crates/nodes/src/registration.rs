@@ -1,7 +1,7 @@
 //! How a node follows who is in the cluster, and says which boot of it runs.
 //!
-//! The founder writes all that it has seen before anybody else is let in. After that each node writes its own boot
-//! and address whenever it is started. A document with another directory, or a later boot, than this node's says
+//! The nodes that found the cluster write all that they have seen before anybody else is let in: whichever of them comes
+//! first, since one may be lost before it did. After that each node writes its own boot and address whenever it is started. A document with another directory, or a later boot, than this node's says
 //! that something is wrong with the directory: then it is left alone, and the others refuse this node.
 
 use std::collections::BTreeSet;
@@ -11,12 +11,13 @@ use std::time::Duration;
 use broker::{Broker, WeakBroker};
 use cluster::{KnownNode, Node};
 use documents::{Expect, MalformedDocument, StoreError};
+use futures_util::FutureExt;
 use links::NodeId;
 use tokio::time::timeout;
 
 use crate::registry::{Registration, Registry, SPACE, Standing};
 
-/// Before the next try, while this node is not registered or the founder has not written all.
+/// Before the next try, while this node is not registered or not all that founded the cluster are.
 const AGAIN_AFTER: Duration = Duration::from_millis(250);
 
 /// Why a node is not registered.
@@ -71,10 +72,9 @@ async fn look(
     registered: bool,
 ) -> Result<bool, RegisterError> {
     let registry = Registry::read(broker)?;
-    // The founder writes one after the other: until it has written all, nobody is refused.
+    // They are written one after the other: until all are, nobody is refused.
     let complete = cluster.members().voters.keys().all(|id| registry.nodes.contains_key(id));
-    if !complete && cluster.is_founder() {
-        cluster.all_seen().await;
+    if !complete && !cluster.has_joined() && cluster.all_seen().now_or_never().is_some() {
         let seen = cluster.known().into_iter();
         for node in seen.filter(|node| !registry.nodes.contains_key(&node.id.0)) {
             let KnownNode { id, directory, boot, address } = node;

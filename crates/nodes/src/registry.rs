@@ -18,8 +18,8 @@ use uuid::Uuid;
 /// Where the documents are.
 pub(crate) const SPACE: &str = "nodes";
 /// Where the one is that each decision changes.
-const DECISIONS: &str = "membership";
-const LAST_DECISION: &str = "last";
+pub(crate) const DECISIONS: &str = "membership";
+pub(crate) const LAST_DECISION: &str = "last";
 /// Who was overtaken by another decision decides anew so often.
 const TRIES: u32 = 20;
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
@@ -50,8 +50,8 @@ pub(crate) enum Standing {
 }
 
 #[derive(Serialize)]
-struct Decision<'a> {
-    was: &'a str,
+pub(crate) struct Decision<'a> {
+    pub(crate) was: &'a str,
 }
 
 /// All documents at a time.
@@ -86,7 +86,13 @@ impl Registry {
         nodes.filter(|(_, node)| node.standing != Standing::Removed)
     }
 
-    /// The same, as links know them.
+    /// Those that were.
+    pub(crate) fn removed(&self) -> impl Iterator<Item = u64> {
+        let removed = self.nodes.iter().filter(|(_, it)| it.node.standing == Standing::Removed);
+        removed.map(|(id, _)| *id)
+    }
+
+    /// Those that were not, as links know them.
     pub(crate) fn known(&self) -> Vec<KnownNode> {
         let known = |(id, node): (u64, &Registration)| {
             let Registration { directory, boot, address, .. } = node.clone();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ::operations::cluster as document;
 use base::ShardId;
-use broker::{Broker, GroupStatus};
+use broker::{Broker, GroupStatus, StoredStatus};
 use cluster::Node;
 use futures_util::future::join_all;
 use links::{ConnectError, Lane, NodeId, Phase, Refusal};
@@ -39,16 +39,46 @@ pub(crate) async fn status(
     let connection = |id: &u64| (*id, connection(broker, cluster, *id));
     let connections: BTreeMap<u64, Connection> = ids.iter().map(connection).collect();
     let others = ids.iter().filter(|id| **id != here && connections[*id].live);
-    let asked = others.filter_map(|id| u32::try_from(*id).ok());
-    let asked = asked.map(|id| async move {
-        (u64::from(id), broker.groups_of(id, SAID_WITHIN).await.unwrap_or_default())
+    let asked: Vec<u32> = others.filter_map(|id| u32::try_from(*id).ok()).collect();
+    let stored = asked.iter().map(|id| async move {
+        Some(stored(u64::from(*id), broker.stored_at(*id, SAID_WITHIN).await.ok()?))
     });
+    let stored = join_all(stored);
+    let asked = asked.iter().map(|id| async move {
+        (u64::from(*id), broker.groups_of(*id, SAID_WITHIN).await.unwrap_or_default())
+    });
+    let (groups, others) = futures_util::future::join(join_all(asked), stored).await;
     let mut said = vec![(here, broker.groups())];
-    said.extend(join_all(asked).await);
+    said.extend(groups);
+    let mut stored = vec![self::stored(here, broker.stored())];
+    stored.extend(others.into_iter().flatten());
+    stored.sort_by_key(|stored| stored.node);
     let groups = newest(&said);
     let view = reconcile::view_of(cluster, &registry, &groups);
     let cluster = broker.cluster_id().to_string();
-    Ok(report(cluster, here, &registry, &connections, &groups, &view))
+    let mut status = report(cluster, here, &registry, &connections, &groups, &view);
+    status.under_way.extend(stored.iter().filter_map(scrubbed));
+    status.at_risk.extend(stored.iter().flat_map(damaged));
+    Ok(document::Status { stored, ..status })
+}
+
+pub(crate) fn stored(node: u64, status: StoredStatus) -> document::Stored {
+    let StoredStatus { under_way, ended_ms, damaged } = status;
+    let (looked_at_bytes, of_bytes) = under_way.unzip();
+    document::Stored { node, looked_at_bytes, of_bytes, ended_ms, damaged }
+}
+
+fn scrubbed(stored: &document::Stored) -> Option<String> {
+    let (node, bytes, of_bytes) = (stored.node, stored.looked_at_bytes?, stored.of_bytes?);
+    Some(format!("node {node} looks through what it has stored: {bytes} of {of_bytes} bytes"))
+}
+
+fn damaged(stored: &document::Stored) -> impl Iterator<Item = String> {
+    let node = stored.node;
+    let words = stored.damaged.iter();
+    words.map(move |what| {
+        format!("node {node}: {what}; it fetches what was there from another node")
+    })
 }
 
 fn connection(broker: &Broker, cluster: &Node, id: u64) -> Connection {
@@ -125,6 +155,7 @@ fn report(
         under_way: under_way(groups, view),
         at_risk,
         verdict: verdict(groups, view),
+        stored: Vec::new(),
     }
 }
 

@@ -4,7 +4,8 @@
 //!  0  magic "PRnodeid"         8  version u32
 //! 12  cluster 16 bytes, zeros: none yet
 //! 28  node u64                36  directory 16 bytes
-//! 52  boot u64                60  bits: 1 once the cluster is founded, 2 in a node that joined it later
+//! 52  boot u64                60  bits: 1 once the cluster is founded, 2 in a node that joined it later,
+//!                                 4 while it is being recovered, 8 while it is being restored
 //! 61  count of nodes u16, and each of them:
 //!     node u64   directory 16 bytes, zeros: not seen yet   boot u64   length of its address u32   address
 //!     CRC32C of all before it u32
@@ -53,6 +54,10 @@ pub(crate) struct Content {
     pub(crate) is_founded: bool,
     /// The node has joined, or asks to: it founds nothing.
     pub(crate) joined: bool,
+    /// It goes on without the majority of its former cluster, and is not brought into that order yet.
+    pub(crate) is_recovering: bool,
+    /// It is made of a backup, and not all of it is there yet.
+    pub(crate) is_restoring: bool,
     /// All nodes, this one included.
     pub(crate) nodes: Records,
 }
@@ -73,7 +78,8 @@ impl Content {
         out.put_u64_le(self.node.0);
         out.put_slice(self.directory.as_bytes());
         out.put_u64_le(self.boot);
-        out.put_u8(u8::from(self.is_founded) | u8::from(self.joined) << 1);
+        let bits = [self.is_founded, self.joined, self.is_recovering, self.is_restoring];
+        out.put_u8(bits.iter().rev().fold(0, |bits, bit| bits << 1 | u8::from(*bit)));
         out.put_u16_le(self.nodes.len() as u16);
         for (node, Record { address, directory, boot }) in &self.nodes {
             out.put_u64_le(node.0);
@@ -111,6 +117,7 @@ impl Content {
         let boot = content.get_u64_le();
         let bits = content.get_u8();
         let (is_founded, joined) = (bits & 1 != 0, bits & 2 != 0);
+        let (is_recovering, is_restoring) = (bits & 4 != 0, bits & 8 != 0);
         let count = content.get_u16_le();
         let nodes = (0..count).map(|_| record(&mut content)).collect::<Option<Records>>();
         let nodes = nodes.filter(|_| !content.has_remaining());
@@ -118,7 +125,17 @@ impl Content {
         if nodes.len() > NODES_MAX {
             return Err(Damaged("it has more nodes than a cluster"));
         }
-        Ok(Self { cluster, node, directory, boot, is_founded, joined, nodes })
+        Ok(Self {
+            cluster,
+            node,
+            directory,
+            boot,
+            is_founded,
+            joined,
+            is_recovering,
+            is_restoring,
+            nodes,
+        })
     }
 }
 
@@ -161,6 +178,8 @@ mod tests {
             boot: 0x0102,
             is_founded: true,
             joined: false,
+            is_recovering: false,
+            is_restoring: false,
             nodes: [(NodeId(1), seen), (NodeId(2), unseen)].into(),
         }
     }
@@ -195,6 +214,12 @@ mod tests {
         let asks = Content { joined: true, ..young };
         assert_eq!(asks.encode()[60], 2);
         assert_eq!(Content::decode(&asks.encode()), Ok(asks));
+        let recovering = Content { is_recovering: true, ..content() };
+        assert_eq!(recovering.encode()[60], 5);
+        assert_eq!(Content::decode(&recovering.encode()), Ok(recovering));
+        let restoring = Content { is_restoring: true, ..content() };
+        assert_eq!(restoring.encode()[60], 9);
+        assert_eq!(Content::decode(&restoring.encode()), Ok(restoring));
     }
 
     #[test]

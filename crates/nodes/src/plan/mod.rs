@@ -9,7 +9,8 @@
 //! * no step is made that leaves a group without a majority that is connected
 //! * a node that comes gets one shard after the other, the catalog's first, and votes once it has the log
 //! * a node that leaves gives up one shard after the other, the catalog's last, so that it hears until then what the
-//!   cluster decides; where another one takes its place, each only once that one votes
+//!   cluster decides; where another one takes its place, each only once that one votes; and where fewer than three would
+//!   be left that vote, only once those vote that have joined
 
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,7 @@ pub(crate) const NODES_SAFE_MIN: usize = 3;
 pub(crate) struct View {
     /// Those that were removed are not among them.
     pub(crate) nodes: BTreeMap<u64, Node>,
+    pub(crate) removed: BTreeSet<u64>,
     /// The catalog's first.
     pub(crate) groups: Vec<Group>,
 }
@@ -119,7 +121,9 @@ pub(crate) fn next_steps(view: &View) -> Vec<Step> {
     let members = view.groups.iter().flat_map(|group| group.voters.union(&group.learners));
     let members: BTreeSet<u64> = members.copied().collect();
     let gone = view.nodes.keys().filter(|node| !wanted.contains(node) && !members.contains(node));
-    if !view.groups.is_empty() {
+    // Of a group that this node is no member of it knows nobody.
+    let knows_all = view.groups.iter().all(|group| !group.voters.is_empty());
+    if knows_all && !view.groups.is_empty() {
         steps.extend(gone.map(|node| Step::Forget { node: *node }));
     }
     steps
@@ -134,7 +138,7 @@ fn next_of_leaving(
 ) -> Option<Step> {
     let shard = group.shard;
     let leavers = group.voters.union(&group.learners).copied();
-    let leavers: Vec<u64> = leavers.filter(|node| !wanted.contains(node)).collect();
+    let leavers: Vec<u64> = leavers.filter(|node| view.leaves(*node)).collect();
     let mut step = None;
     for node in leavers {
         let is_first = leaving.insert(node);
@@ -157,6 +161,10 @@ fn next_of_leaving(
         let mut rest = group.voters.clone();
         rest.remove(&node);
         if !view.has_majority(&group.voters) || !view.has_majority(&rest) {
+            continue;
+        }
+        // Who comes votes first, or the group could lose nobody meanwhile.
+        if rest.intersection(wanted).count() < wanted.len().min(NODES_SAFE_MIN) {
             continue;
         }
         step = match group.leader == Some(node) {
@@ -202,6 +210,12 @@ fn next_of_coming(
 }
 
 impl View {
+    /// A node that is not known here may have come since this node heard of the others.
+    fn leaves(&self, node: u64) -> bool {
+        let standing = self.nodes.get(&node).map(|node| node.standing);
+        matches!(standing, Some(Standing::Leaving { .. })) || self.removed.contains(&node)
+    }
+
     pub(crate) fn is_live(&self, node: u64) -> bool {
         self.nodes.get(&node).is_some_and(|node| node.is_live)
     }

@@ -21,7 +21,7 @@ fn view(nodes: &[(u64, Standing, bool)], groups: Vec<Group>) -> View {
     let node = |(id, standing, is_live): &(u64, Standing, bool)| {
         (*id, Node { standing: *standing, is_live: *is_live })
     };
-    View { nodes: nodes.iter().map(node).collect(), groups }
+    View { nodes: nodes.iter().map(node).collect(), groups, ..View::default() }
 }
 
 const LEAVING: Standing = Standing::Leaving { replaced_by: None };
@@ -75,9 +75,40 @@ fn a_node_that_is_replaced_goes_once_the_other_votes() {
 }
 
 #[test]
+fn a_node_leaves_a_group_of_three_only_once_one_that_joined_votes_there() {
+    let nodes = [(1, Active, true), (2, Active, true), (3, LEAVING, true), (4, Active, true)];
+    let mut view = view(&nodes, vec![group(0, 1, &[1, 2, 4]), group(1, 1, &[1, 2, 3])]);
+    let shard = ShardId(1);
+    assert_eq!(next_steps(&view), [Step::Add { shard, node: 4 }]);
+    view.groups[1].learners.insert(4);
+    assert_eq!(next_steps(&view), []);
+    view.groups[1].learners.remove(&4);
+    view.groups[1].voters.insert(4);
+    assert_eq!(next_steps(&view), [Step::Remove { shard, node: 3 }]);
+}
+
+#[test]
+fn a_member_that_is_not_known_yet_stays_and_one_that_was_removed_does_not() {
+    let nodes = [(1, Active, true), (2, Active, true), (3, Active, true)];
+    let mut view = view(&nodes, vec![group(1, 1, &[1, 2, 3, 4])]);
+    assert_eq!(next_steps(&view), [], "node 4 joined a moment ago");
+    view.removed.insert(4);
+    assert_eq!(next_steps(&view), [Step::Remove { shard: ShardId(1), node: 4 }]);
+}
+
+#[test]
+fn whoever_is_no_member_of_a_group_forgets_nobody() {
+    let nodes = [(1, Active, true), (2, Active, true), (3, LEAVING, false), (4, Active, true)];
+    let mut view = view(&nodes, vec![group(0, 4, &[1, 2, 4]), group(1, 1, &[])]);
+    assert_eq!(next_steps(&view), []);
+    view.groups[1].voters = BTreeSet::from([1, 2, 4]);
+    assert_eq!(next_steps(&view), [Step::Forget { node: 3 }]);
+}
+
+#[test]
 fn no_step_is_made_in_a_group_without_leader_or_majority_or_while_it_changes() {
     let nodes = [(1, Active, true), (2, Active, true), (3, LEAVING, false), (4, Active, true)];
-    let mut view = view(&nodes, vec![group(1, 1, &[1, 2, 3])]);
+    let mut view = view(&nodes, vec![group(1, 1, &[1, 2, 3, 4])]);
     assert_eq!(next_steps(&view), [Step::Remove { shard: ShardId(1), node: 3 }]);
     view.groups[0].is_changing = true;
     assert_eq!(next_steps(&view), []);
@@ -170,7 +201,7 @@ impl Model {
     }
 
     fn view(&self) -> View {
-        View { nodes: self.nodes.clone(), groups: self.groups.clone() }
+        View { nodes: self.nodes.clone(), groups: self.groups.clone(), ..View::default() }
     }
 
     /// What an operator or fate does.
@@ -261,8 +292,10 @@ impl Model {
             }
             Step::Remove { node, .. } => {
                 assert_ne!(group.leader, Some(node), "a leader removes itself");
-                group.voters.remove(&node);
+                let voted = group.voters.remove(&node);
                 group.learners.remove(&node);
+                let safe = wanted(&view.nodes).len().min(NODES_SAFE_MIN);
+                assert!(!voted || group.voters.len() >= safe, "{step} leaves {group:?}");
             }
             Step::Forget { .. } => {}
         }

@@ -20,7 +20,7 @@ fn view(nodes: &[(u64, bool)]) -> View {
     let node = |(id, is_live): &(u64, bool)| {
         (*id, plan::Node { standing: Standing::Active, is_live: *is_live })
     };
-    View { nodes: nodes.iter().map(node).collect(), groups: Vec::new() }
+    View { nodes: nodes.iter().map(node).collect(), ..View::default() }
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn what_is_said_of_nodes_tells_what_to_do() {
     let nodes = registry
         .present()
         .map(|(id, it)| (id, plan::Node { standing: it.standing, is_live: id != 5 }));
-    let view = View { nodes: nodes.collect(), groups: Vec::new() };
+    let view = View { nodes: nodes.collect(), ..View::default() };
     let said = report("c".into(), 1, &registry, &connections, &groups, &view);
     assert_eq!(said.nodes[1].leads, 1);
     assert_eq!(said.nodes[3].holds, 1);

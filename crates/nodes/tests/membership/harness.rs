@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use base::{PartitionId, ShardId, TopicId};
@@ -10,12 +10,13 @@ use broker::operations::{OperationError, OperationFamily};
 use broker::{AppendBatch, Broker, FetchError, NewTopic, batches_in};
 use bytes::BytesMut;
 use cluster::{DirectoryError, NodeStartError};
+use futures_util::future::join_all;
 use nodes::{Administration, Endpoint, Endpoints, Nodes};
 use operations::cluster::{Decided, Operation, Status};
 use parking_lot::Mutex;
 use record::{BatchBuilder, BatchHeader, BatchOptions};
 use serde::de::DeserializeOwned;
-use test_cluster::{Place, TestNode, start_three, try_start};
+use test_cluster::{JournalOptions, Place, TestNode, start_three, start_three_with, try_start};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use world::{Entropy, OsEntropy};
@@ -44,7 +45,15 @@ fn follow(node: TestNode) -> Member {
 impl Cluster {
     /// Three nodes and a topic with a partition in each shard.
     pub(crate) async fn start() -> Self {
-        let started = timeout(SOON, start_three()).await.expect("they start");
+        Self::of(timeout(SOON, start_three()).await.expect("they start")).await
+    }
+
+    /// The same, where all shards have such journals.
+    pub(crate) async fn start_with(journal: JournalOptions) -> Self {
+        Self::of(timeout(SOON, start_three_with(journal)).await.expect("they start")).await
+    }
+
+    async fn of(started: Vec<TestNode>) -> Self {
         let members = started.into_iter().map(follow);
         let members = members.map(|it| (u64::from(it.node.broker.node()), it)).collect();
         let cluster = Self { members, topic: TopicId(0) };
@@ -75,19 +84,19 @@ impl Cluster {
         }
     }
 
-    fn all(&self) -> Vec<&TestNode> {
+    pub(crate) fn nodes(&self) -> Vec<&TestNode> {
         self.members.values().map(|member| &member.node).collect()
     }
 
     /// A node with an empty disk at an address of its own.
     pub(crate) async fn join(&mut self) -> u64 {
-        let place = Place::joining(&self.all());
+        let place = Place::joining(&self.nodes());
         self.join_from(place).await.expect("it is let in")
     }
 
     /// A node with an empty disk at the address of one that has ended.
     pub(crate) async fn join_in_place_of(&mut self, place: &Place) -> u64 {
-        let place = place.wiped(&self.all());
+        let place = place.wiped(&self.nodes());
         self.join_from(place).await.expect("it is let in")
     }
 
@@ -114,6 +123,15 @@ impl Cluster {
         let Member { node, nodes } = self.members.remove(&node).expect("it runs");
         drop(nodes);
         node.end().await
+    }
+
+    pub(crate) async fn end_all(mut self) {
+        let ending = std::mem::take(&mut self.members).into_values().map(async |member| {
+            let Member { node, nodes } = member;
+            drop(nodes);
+            node.end().await
+        });
+        timeout(SOON, join_all(ending)).await.expect("they end");
     }
 
     pub(crate) async fn start_again(&mut self, place: Place) -> u64 {
@@ -189,6 +207,16 @@ impl Cluster {
         found.expect("there is one")
     }
 
+    /// Appends a record, to whoever leads the partition.
+    pub(crate) async fn append_at_leader(&self, partition: PartitionId, value: &str) {
+        let appends = async || {
+            let broker = self.broker(self.any());
+            let answers = broker.append_at_leaders(vec![batch(partition, value)]).await;
+            answers.iter().all(Result::is_ok)
+        };
+        wait_for(appends, || format!("a record in {partition}")).await;
+    }
+
     /// All values that a node has which leads everything.
     pub(crate) async fn values_at(&self, node: u64) -> BTreeSet<String> {
         let mut all = BTreeSet::new();
@@ -210,13 +238,14 @@ impl Known for Broker {
     }
 }
 
-async fn values(broker: &Broker, partition: PartitionId) -> Vec<String> {
+pub(crate) async fn values(broker: &Broker, partition: PartitionId) -> Vec<String> {
     let (mut values, mut offset) = (Vec::new(), 0);
     loop {
         let read = match broker.read_batches(partition, offset, 8 << 20).await {
             Ok(read) => read,
             // It was elected a moment ago.
-            Err(FetchError::Unavailable(_)) => {
+            // Or what is read is damaged, and being repaired.
+            Err(FetchError::Unavailable(_) | FetchError::Storage(_)) => {
                 sleep(Duration::from_millis(10)).await;
                 continue;
             }
@@ -257,6 +286,7 @@ pub(crate) async fn operate<A: DeserializeOwned>(
 /// Appends all the time, to whoever leads. Keeps what was acknowledged.
 pub(crate) struct Load {
     stop: Arc<AtomicBool>,
+    acknowledged: Arc<AtomicUsize>,
     brokers: Arc<Mutex<Vec<Broker>>>,
     task: JoinHandle<BTreeSet<String>>,
 }
@@ -266,6 +296,8 @@ impl Load {
         let brokers = cluster.members.values().map(|member| member.node.broker.clone()).collect();
         let brokers: Arc<Mutex<Vec<Broker>>> = Arc::new(Mutex::new(brokers));
         let (stop, topic) = (Arc::<AtomicBool>::default(), cluster.topic);
+        let count = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&count);
         let (stopped, at) = (Arc::clone(&stop), Arc::clone(&brokers));
         let task = tokio::spawn(async move {
             let mut acknowledged = BTreeSet::new();
@@ -282,13 +314,19 @@ impl Load {
                     let answers = timeout(SOON, leader.append(vec![batch])).await;
                     if answers.is_ok_and(|answers| answers.iter().all(Result::is_ok)) {
                         acknowledged.insert(value);
+                        counted.fetch_add(1, Ordering::SeqCst);
                     }
                 }
                 sleep(Duration::from_millis(2)).await;
             }
             acknowledged
         });
-        Self { stop, brokers, task }
+        Self { stop, acknowledged: count, brokers, task }
+    }
+
+    /// How many were acknowledged so far.
+    pub(crate) fn acknowledged(&self) -> usize {
+        self.acknowledged.load(Ordering::SeqCst)
     }
 
     /// The node is about to end: nobody may hold its broker then.
@@ -307,7 +345,7 @@ impl Load {
     }
 }
 
-fn batch(partition: PartitionId, value: &str) -> AppendBatch {
+pub(crate) fn batch(partition: PartitionId, value: &str) -> AppendBatch {
     let mut builder = BatchBuilder::new(BatchOptions::default());
     builder.push(1_700_000_000_000, None, Some(value.as_bytes()), &[]).expect("it fits");
     let bytes = BytesMut::from(&builder.finish()[..]);

@@ -1,0 +1,136 @@
+//! The directory of a node that is made of a backup.
+//!
+//! It is of a cluster of its own, of this node alone, with an id of its own: whoever was of the cluster that the backup was
+//! taken from is refused. The file `node` says so first, and that the rest is not there yet; the node does not start before
+//! it is, and the next attempt begins anew.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use thiserror::Error;
+use uuid::Uuid;
+use world::World;
+
+use crate::directory::{
+    Claimed, Content, Directory, DirectoryError, MEMBER_FILE, Record, Records, claim,
+};
+use crate::seeds::FOUNDER;
+
+/// A directory that is empty, but for what an interrupted attempt has left. Nobody else uses it while this is there.
+pub struct Vacant {
+    world: World,
+    claimed: Claimed,
+    begun: Option<Content>,
+}
+
+/// A directory that is being filled.
+#[derive(Debug)]
+pub struct Restoring {
+    directory: Directory,
+    cluster: Uuid,
+    id: Uuid,
+}
+
+#[derive(Debug, Error)]
+pub enum VacantError {
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    #[error(
+        "{dir} is not empty (it has {found:?}): name an empty directory, or one that is not there yet"
+    )]
+    NotEmpty { dir: String, found: String },
+}
+
+impl fmt::Debug for Vacant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Vacant").field("begun", &self.begun.is_some()).finish_non_exhaustive()
+    }
+}
+
+/// What a directory has that nobody put there.
+fn is_nothing(name: &str) -> bool {
+    name == "LOCK" || name == "lost+found"
+}
+
+impl Vacant {
+    /// Whether it could be one. Makes nothing.
+    pub fn look(world: &World, dir: &Path) -> Result<(), VacantError> {
+        let names = match world.disk.list(dir) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(source) => {
+                let doing = format!("reading {}", dir.display());
+                return Err(DirectoryError::Io { doing, source }.into());
+            }
+            Ok(names) => names,
+        };
+        if names.iter().any(|name| name == MEMBER_FILE) {
+            // What it says is read once it is claimed.
+            return Ok(());
+        }
+        match names.into_iter().find(|name| !is_nothing(name)) {
+            Some(found) => Err(VacantError::NotEmpty { dir: dir.display().to_string(), found }),
+            None => Ok(()),
+        }
+    }
+
+    pub async fn claim(world: &World, dir: &Path) -> Result<Self, VacantError> {
+        Self::look(world, dir)?;
+        let (claimed, begun) = claim(world, dir).await?;
+        if begun.as_ref().is_some_and(|begun| !begun.is_restoring) {
+            let (dir, found) = (dir.display().to_string(), MEMBER_FILE.to_owned());
+            return Err(VacantError::NotEmpty { dir, found });
+        }
+        Ok(Self { world: world.clone(), claimed, begun })
+    }
+
+    /// From now on the directory is of node 1 of a new cluster, reached at `address`, which does not start yet.
+    pub async fn begin(self, address: &str) -> Result<Restoring, DirectoryError> {
+        let Self { world, claimed, begun } = self;
+        let begun = begun.and_then(|begun| Some((begun.cluster?, begun.directory)));
+        let (cluster, id) = begun.unwrap_or_else(|| (world.entropy.uuid(), world.entropy.uuid()));
+        let record = Record { address: address.to_owned(), directory: Some(id), boot: 0 };
+        let nodes: Records = BTreeMap::from([(FOUNDER, record)]);
+        let content = Content {
+            cluster: Some(cluster),
+            node: FOUNDER,
+            directory: id,
+            boot: 0,
+            is_founded: true,
+            joined: false,
+            is_recovering: false,
+            is_restoring: true,
+            nodes,
+        };
+        Ok(Restoring { directory: claimed.write(content).await?, cluster, id })
+    }
+}
+
+impl Restoring {
+    /// The id of the new cluster.
+    pub fn cluster(&self) -> Uuid {
+        self.cluster
+    }
+
+    /// The number of its node.
+    pub fn node(&self) -> u64 {
+        FOUNDER.0
+    }
+
+    /// The id of the directory.
+    pub fn directory(&self) -> Uuid {
+        self.id
+    }
+
+    /// All of it is there: its node may start. It counts its starts from `boot` on, which is that of the last one that
+    /// what it was restored from knows of under this number: what goes with one start of a node is then none of its.
+    pub async fn finish(self, boot: u64) -> Result<(), DirectoryError> {
+        let finish = |content: &mut Content| {
+            content.is_restoring = false;
+            content.boot = boot;
+            content.nodes.values_mut().for_each(|record| record.boot = boot);
+        };
+        self.directory.change(finish).await
+    }
+}

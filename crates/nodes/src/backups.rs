@@ -1,0 +1,75 @@
+//! The steps of a backup, as operators ask for them.
+
+use ::operations::backup::{
+    Begun, Blob, Ended, Ends, LogId, LogPiece, Piece, SectionSize, ShardBegun, Step,
+};
+use base::ShardId;
+use broker::Broker;
+use broker::backup::BackupError;
+use broker::operations::OperationError;
+use journal::transfer::Section;
+
+use crate::operations::written;
+
+pub(crate) async fn answer(broker: &Broker, step: Step) -> Result<Vec<u8>, OperationError> {
+    match step {
+        Step::Begin {} => {
+            let backup = broker.begin_backup().map_err(refused)?;
+            written(&Begun {
+                backup,
+                cluster: broker.cluster_id().to_string(),
+                node: broker.node().into(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                now_ms: broker.clock().now_ms(),
+                shards: broker.backup_shards().into_iter().map(|shard| shard.0).collect(),
+            })
+        }
+        Step::Shard { backup, shard } => {
+            let start = broker.back_up_shard(backup, ShardId(shard)).await.map_err(refused)?;
+            let id = start.manifest.id;
+            let sections = start.manifest.sections.iter();
+            written(&ShardBegun {
+                snapshot: LogId { index: id.index, term: id.term, leader: id.leader },
+                sections: sections.map(|it| SectionSize { bytes: it.bytes, crc: it.crc }).collect(),
+                segments: start.segments,
+            })
+        }
+        Step::Section { backup, shard, section, from } => {
+            let section = Section::ALL.get(usize::from(section)).copied();
+            let section = section.ok_or_else(|| refused(BackupError::NoSuchPlace))?;
+            let bytes = broker.back_up_section(backup, ShardId(shard), section, from).await;
+            written(&Piece { bytes: Blob(bytes.map_err(refused)?), next: None })
+        }
+        Step::Segment { backup, shard, segment, row } => {
+            let piece = broker.back_up_segment(backup, ShardId(shard), segment, row).await;
+            let piece = piece.map_err(refused)?;
+            written(&Piece { bytes: Blob(piece.bytes), next: piece.next })
+        }
+        Step::Log { backup, shard, from } => {
+            let piece = broker.back_up_log(backup, ShardId(shard), from).await.map_err(refused)?;
+            let (entries, next, more) = (Blob(piece.entries), piece.next, piece.more);
+            written(&LogPiece { entries, next, more })
+        }
+        Step::Ends { backup } => {
+            written(&Ends { ends: broker.back_up_ends(backup).await.map_err(refused)? })
+        }
+        Step::End { backup } => {
+            broker.end_backup(backup);
+            written(&Ended {})
+        }
+    }
+}
+
+fn refused(error: BackupError) -> OperationError {
+    let words = error.to_string();
+    match error {
+        BackupError::Unknown => OperationError::NotFound(words),
+        BackupError::NoShard(_) | BackupError::NoSuchPlace | BackupError::TooMany => {
+            OperationError::Invalid(words)
+        }
+        BackupError::Unavailable(_) => OperationError::Unavailable(words),
+        BackupError::TooSlow(_) | BackupError::Replaced(_) | BackupError::Unreadable { .. } => {
+            OperationError::Failed(words)
+        }
+    }
+}

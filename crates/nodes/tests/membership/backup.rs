@@ -1,0 +1,386 @@
+//! A backup is taken while all goes on, and a cluster is made of it.
+
+mod letters;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use ::backup::{Manifest, Source, Stored, StoredError, TakeError, take};
+use broker::BrokerOptions;
+use broker::operations::{OperationError, OperationFamily};
+use nodes::Administration;
+use nodes::restore::{RestoreError, Restored, look, restore};
+use operations::backup::{Begun, Ends, Step};
+use operations::cluster::Operation;
+use serde::de::DeserializeOwned;
+use test_cluster::{JournalOptions, Place};
+use tokio::time::{sleep, timeout};
+use world::World;
+
+use self::letters::Letters;
+use crate::harness::{Cluster, Load, SOON, wait_for};
+
+const BACKUP: &str = "/backup";
+
+/// A node that is asked for a backup.
+struct At {
+    administration: Administration,
+    /// Before each answer.
+    pause: Duration,
+    /// Steps that are answered before it is gone.
+    answered: AtomicUsize,
+    /// The first shard of which it says how far it is; the others follow, each a while later.
+    first: Option<usize>,
+}
+
+/// Between two shards.
+const A_WHILE: Duration = Duration::from_millis(40);
+
+impl At {
+    fn node(cluster: &Cluster, node: u64) -> Self {
+        Self::slow(cluster, node, Duration::ZERO)
+    }
+
+    fn slow(cluster: &Cluster, node: u64, pause: Duration) -> Self {
+        let administration = cluster.administration(node);
+        Self { administration, pause, answered: AtomicUsize::new(usize::MAX), first: None }
+    }
+
+    async fn carry_out(&self, step: &Step) -> Result<Vec<u8>, OperationError> {
+        let document = serde_json::to_vec(&Operation::Backup(step.clone())).expect("written");
+        self.administration.carry_out(document).await
+    }
+
+    /// How far all shards are, each at another moment.
+    async fn ends(&self, step: &Step, first: usize) -> Result<Ends, OperationError> {
+        let mut ends: Vec<u64> = Vec::new();
+        for place in 0..4 {
+            let answer = self.carry_out(step).await?;
+            let now: Ends = serde_json::from_slice(&answer).expect("an answer");
+            ends.resize(now.ends.len(), 0);
+            let place = (first + place) % now.ends.len();
+            ends[place] = now.ends[place];
+            sleep(A_WHILE).await;
+        }
+        Ok(Ends { ends })
+    }
+}
+
+impl Source for At {
+    type Error = OperationError;
+
+    async fn ask<A: DeserializeOwned + Send>(&self, step: Step) -> Result<A, OperationError> {
+        let left = self.answered.load(Ordering::SeqCst);
+        let is_end = matches!(step, Step::End { .. });
+        if !is_end {
+            if left == 0 {
+                return Err(OperationError::Unavailable("it is gone".to_owned()));
+            }
+            self.answered.store(left - 1, Ordering::SeqCst);
+        }
+        sleep(self.pause).await;
+        let answer = match (&step, self.first) {
+            (Step::Ends { .. }, Some(first)) => {
+                serde_json::to_vec(&self.ends(&step, first).await?).expect("written")
+            }
+            _ => self.carry_out(&step).await?,
+        };
+        Ok(serde_json::from_slice(&answer).expect("an answer"))
+    }
+}
+
+fn options() -> BrokerOptions {
+    let journal = JournalOptions { segment_bytes: 8 << 20, ..JournalOptions::default() };
+    BrokerOptions { journal, ..BrokerOptions::default() }
+}
+
+fn world(place: &Place) -> World {
+    World::on(place.shared_disk())
+}
+
+async fn taken(at: &At, place: &Place) -> Result<Manifest, TakeError<OperationError>> {
+    let world = world(place);
+    timeout(SOON, take(at, &world, Path::new(BACKUP), |_| {})).await.expect("soon")
+}
+
+async fn restored(place: &Place) -> Result<Restored, RestoreError> {
+    let (dir, from) = (Path::new(Place::DIR), Path::new(BACKUP));
+    let world = world(place);
+    let restoring = restore(&world, dir, from, place.address(), options(), |_| {});
+    timeout(SOON, restoring).await.expect("soon")
+}
+
+/// A cluster of the node that was restored.
+async fn started(place: &Place, former: &Cluster) -> Cluster {
+    let mut cluster = Cluster { members: BTreeMap::new(), topic: former.topic };
+    assert_eq!(cluster.start_again(place.clone()).await, 1);
+    cluster.are_ready().await;
+    cluster
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_that_crosses_shards_is_in_the_restored_cluster_once() {
+    let former = Cluster::start().await;
+    let letters = Letters::begin(former.broker(1)).await;
+    wait_for(async || letters.so_far().rejected.len() > 40, || "dead letters".to_owned()).await;
+    // From each node, with each order of shards, and at last while leaders change.
+    for (round, node) in [1, 2, 3, 1].into_iter().enumerate() {
+        let before = letters.so_far();
+        let at = At { first: Some(round), ..At::slow(&former, node, Duration::from_millis(10)) };
+        let place = Place::elsewhere();
+        let taking = taken(&at, &place);
+        let changing = async {
+            if round == 3 {
+                for step in [Operation::DrainNode { node: 2 }, Operation::ResumeNode { node: 2 }] {
+                    former.ask(1, step).await.expect("it is decided");
+                    sleep(Duration::from_millis(100)).await;
+                }
+            }
+        };
+        let (manifest, ()) = tokio::join!(taking, changing);
+        let manifest = manifest.expect("it is taken");
+        assert_eq!((manifest.node, manifest.shards.len()), (node, 4));
+        let tried = letters.so_far();
+        let outcome = restored(&place).await.expect("it is restored");
+        assert_eq!(outcome.manifest, manifest);
+        let cluster = started(&place, &former).await;
+        // What goes with a start of the former node 1 is none of this one's.
+        let boots = [&former, &cluster].map(|of| of.members[&1].node.member.identity().at.boot);
+        assert!(boots[1] > boots[0], "{boots:?}");
+        let id = cluster.status(1).await.cluster;
+        assert_ne!(id, former.status(1).await.cluster);
+        letters::check(cluster.broker(1), letters.of(), &before, &tried).await;
+        cluster.end_all().await;
+    }
+    letters.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn others_join_what_was_restored_and_the_former_nodes_are_refused() {
+    let mut former = Cluster::start().await;
+    let load = Load::on(&former);
+    wait_for(async || load.acknowledged() > 50, || "acknowledged appends".to_owned()).await;
+    let acknowledged = load.stop().await;
+    let place = Place::elsewhere();
+    taken(&At::node(&former, 2), &place).await.expect("it is taken");
+    restored(&place).await.expect("it is restored");
+    let mut cluster = started(&place, &former).await;
+    assert_eq!(cluster.values_at(1).await, acknowledged);
+    let of_former = former.end(3).await;
+    let refused = cluster.join_from(of_former.asking(&cluster.nodes())).await;
+    let refused = refused.expect_err("it is of another cluster");
+    assert!(matches!(refused, cluster::NodeStartError::Foreign { node: 3, .. }), "{refused}");
+    // Numbers go on behind those of the former nodes.
+    assert_eq!((cluster.join().await, cluster.join().await), (4, 5));
+    cluster.becomes(&[1, 4, 5]).await;
+    let load = Load::on(&cluster);
+    cluster.end(1).await;
+    load.leave(1);
+    wait_for(async || load.acknowledged() > 20, || "appends without node 1".to_owned()).await;
+    load.stop().await;
+    cluster.end_all().await;
+    former.end_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_with_a_file_that_changed_is_refused_by_the_files_name() {
+    let cluster = Cluster::start().await;
+    cluster.append_at_leader(base::PartitionId::new(cluster.topic, 0), "one").await;
+    let place = Place::elsewhere();
+    let manifest = taken(&At::node(&cluster, 1), &place).await.expect("it is taken");
+    cluster.end_all().await;
+    let files = manifest.shards.iter().flat_map(|shard| &shard.files);
+    let mut names: Vec<String> =
+        files.filter(|file| file.bytes > 0).map(|file| file.name.clone()).collect();
+    names.push("backup.json".to_owned());
+    assert!(names.iter().any(|name| name.contains("batches")), "{names:?}");
+    let (dir, from) = (Path::new(Place::DIR), Path::new(BACKUP));
+    let refused = |name: &str| {
+        let error = look(&world(&place), dir, from).expect_err("it is damaged");
+        assert!(error.to_string().contains(name), "{name}: {error}");
+    };
+    for name in &names {
+        let path: PathBuf = from.join(name);
+        let content = place.disk().content(&path).expect("it is there");
+        let middle = content.len() as u64 / 2;
+        place.disk().flip_bit(&path, middle, 1);
+        refused(name);
+        let restoring = restored(&place).await.expect_err("it is damaged");
+        assert!(restoring.to_string().contains(name), "{name}: {restoring}");
+        place.disk().flip_bit(&path, middle, 1);
+        look(&world(&place), dir, from).expect("as it was");
+        if name != "backup.json" {
+            place.disk().cut_file(&path, middle);
+            refused(name);
+            place.disk().lose_file(&path);
+            refused(name);
+            let file = place.shared_disk().open(&path, true).expect("made");
+            file.write_at(&mut [std::io::IoSlice::new(&content)], 0).expect("written");
+        }
+    }
+    // Nothing was written meanwhile.
+    assert!(place.shared_disk().list(dir).is_err());
+    restored(&place).await.expect("as it was");
+    let error = restored(&place).await.expect_err("there is something").to_string();
+    assert!(error.contains("not empty"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_that_was_interrupted_is_refused_and_begun_anew() {
+    let mut cluster = Cluster::start().await;
+    let load = Load::on(&cluster);
+    wait_for(async || load.acknowledged() > 20, || "acknowledged appends".to_owned()).await;
+    let place = Place::elsewhere();
+    let dir = Path::new(Place::DIR);
+    // The node is gone after each of its answers in turn.
+    for answers in 0.. {
+        let at = At::node(&cluster, 1);
+        at.answered.store(answers, Ordering::SeqCst);
+        match taken(&at, &place).await {
+            Err(TakeError::Asked(_)) => {}
+            Ok(_) => {
+                assert!(answers > 12, "{answers}");
+                break;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        let refused = look(&world(&place), dir, Path::new(BACKUP)).expect_err("it is not complete");
+        let is_so = matches!(refused, RestoreError::Stored(StoredError::Incomplete { .. }));
+        assert!(is_so && refused.to_string().contains("postroad backup /backup"), "{refused}");
+    }
+    Stored::open(&place.shared_disk(), Path::new(BACKUP)).expect("complete");
+    let again = taken(&At::node(&cluster, 1), &place).await;
+    assert!(matches!(again, Err(TakeError::HasBackup { .. })), "{again:?}");
+
+    // The directory is full.
+    let full = Place::elsewhere();
+    full.disk().set_capacity(Some(2_000));
+    let error = taken(&At::node(&cluster, 2), &full).await.expect_err("it is full");
+    assert!(matches!(error, TakeError::Write { .. }), "{error}");
+    full.disk().set_capacity(None);
+
+    // The node ends, and another one is asked.
+    let at = At::slow(&cluster, 3, Duration::from_millis(5));
+    load.leave(3);
+    let ending = async {
+        sleep(Duration::from_millis(40)).await;
+        at.answered.store(0, Ordering::SeqCst);
+    };
+    let (error, ()) = tokio::join!(taken(&at, &full), ending);
+    assert!(matches!(error, Err(TakeError::Asked(_))), "{error:?}");
+    drop(at);
+    cluster.end(3).await;
+    let acknowledged = load.acknowledged();
+    taken(&At::node(&cluster, 1), &full).await.expect("it is taken from another one");
+    restored(&full).await.expect("it is restored");
+    load.stop().await;
+    let other = started(&full, &cluster).await;
+    assert!(other.values_at(1).await.len() >= acknowledged);
+    other.end_all().await;
+    cluster.end_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_that_is_interrupted_or_has_no_room_is_done_again() {
+    let cluster = Cluster::start().await;
+    let load = Load::on(&cluster);
+    wait_for(async || load.acknowledged() > 50, || "acknowledged appends".to_owned()).await;
+    let acknowledged = load.stop().await;
+    let place = Place::elsewhere();
+    taken(&At::node(&cluster, 1), &place).await.expect("it is taken");
+    let mut place = place.after_power_loss(1);
+    let image = place.disk().pack();
+    let begun = place.disk().operations();
+    let whole = Place::of_disk(world::SimulatedDisk::unpack(&image, Path::new("/")));
+    let before = whole.disk().operations();
+    restored(&whole).await.expect("it is restored");
+    let changes = whole.disk().operations() - before;
+    assert!(changes > 20 && begun == 0, "{changes} {begun}");
+    // The power fails after each of some changes, and once more while it is done again.
+    for after in (0..changes).step_by(changes as usize / 12) {
+        place = Place::of_disk(world::SimulatedDisk::unpack(&image, Path::new("/")));
+        for again in [0, 7] {
+            place.disk().cut_power_after(after + again);
+            let done = restored(&place).await;
+            place = place.after_power_loss(after);
+            if done.is_ok() {
+                continue;
+            }
+            // It starts only if nothing had begun, and then it is none of this cluster.
+            let names = place.shared_disk().list(Path::new(Place::DIR)).unwrap_or_default();
+            if names.iter().any(|name| name == cluster::MEMBER_FILE) {
+                let mut none = Cluster { members: BTreeMap::new(), topic: cluster.topic };
+                match none.join_from(place.clone()).await {
+                    Err(refused) => {
+                        let refused = refused.to_string();
+                        assert!(refused.contains("postroad restore"), "{refused}");
+                    }
+                    // It was complete, and nobody could say so.
+                    Ok(_) => {
+                        none.end_all().await;
+                        break;
+                    }
+                }
+            }
+        }
+        match restored(&place).await {
+            Ok(_) => {}
+            // The last one had been done.
+            Err(RestoreError::Vacant(_)) => {}
+            Err(error) => panic!("after {after} of {changes}: {error}"),
+        }
+    }
+    let other = started(&place, &cluster).await;
+    assert_eq!(other.values_at(1).await, acknowledged);
+    other.end_all().await;
+
+    let full = Place::of_disk(world::SimulatedDisk::unpack(&image, Path::new("/")));
+    full.disk().set_capacity(Some(1 << 20));
+    restored(&full).await.expect_err("it is full");
+    full.disk().set_capacity(None);
+    restored(&full).await.expect("it is restored");
+    cluster.end_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_sends_two_backups_at_a_time_and_only_what_there_is() {
+    let cluster = Cluster::start().await;
+    let (one, other) = (Place::elsewhere(), Place::elsewhere());
+    let at = At::slow(&cluster, 1, Duration::from_millis(5));
+    let (first, second) = tokio::join!(taken(&at, &one), taken(&at, &other));
+    let (first, second) = (first.expect("taken"), second.expect("taken"));
+    assert_eq!(first.shards.len(), second.shards.len());
+    let begin = async || at.ask::<Begun>(Step::Begin {}).await;
+    let begun = begin().await.expect("begun");
+    begin().await.expect("begun");
+    let refused = begin().await.expect_err("there are two").to_string();
+    assert!(refused.contains("2 backups"), "{refused}");
+    let backup = begun.backup;
+    let ask = async |step: Step| at.ask::<serde_json::Value>(step).await;
+    for step in [
+        Step::Shard { backup: backup ^ 1, shard: 0 },
+        Step::Shard { backup, shard: 9 },
+        Step::Log { backup, shard: 0, from: 1 },
+        Step::Section { backup, shard: 0, section: 1, from: 0 },
+    ] {
+        ask(step.clone()).await.expect_err("there is no such thing");
+    }
+    ask(Step::Shard { backup, shard: 1 }).await.expect("begun");
+    for step in [
+        Step::Log { backup, shard: 1, from: 0 },
+        Step::Section { backup, shard: 1, section: 4, from: 0 },
+        Step::Segment { backup, shard: 1, segment: u64::MAX, row: 0 },
+        Step::Segment { backup, shard: 1, segment: 0, row: u64::MAX },
+    ] {
+        ask(step.clone()).await.expect_err("there is no such place");
+    }
+    let far = ask(Step::Log { backup, shard: 1, from: u64::MAX }).await.expect("nothing yet");
+    assert_eq!(far["more"], false);
+    ask(Step::End { backup }).await.expect("ended");
+    ask(Step::Ends { backup }).await.expect_err("it has ended");
+    begin().await.expect("there is one less");
+    drop(at);
+    cluster.end_all().await;
+}

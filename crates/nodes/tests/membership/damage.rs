@@ -1,0 +1,146 @@
+//! What is on a disk changes while it lies there, on one node of three.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use operations::cluster::{Operation, Stored};
+use test_cluster::{JournalOptions, Place, SHARDS, refusal};
+use tokio::time::timeout;
+use world::{Disk, SimulatedDisk};
+
+use crate::all_of;
+use crate::harness::{Cluster, Load, SOON, operate, wait_for};
+
+/// Segments that are full soon, and nothing of them in memory.
+fn small() -> JournalOptions {
+    JournalOptions { segment_bytes: 64 << 10, tail_cache_bytes: 0, ..JournalOptions::default() }
+}
+
+/// The files of a shard with this ending, in the order of their numbers, but for those of the last segment.
+fn files(disk: &SimulatedDisk, shard: u32, ending: &str) -> Vec<PathBuf> {
+    let dir = Place::shard_dir(shard);
+    let mut names = disk.list(&dir).expect("it is there");
+    names.sort();
+    let mut last = names.iter().filter(|name| name.ends_with(".seg")).filter(|name| {
+        // One that is made ahead is empty.
+        let content = disk.content(&dir.join(name)).expect("it is there");
+        content[512..].iter().any(|byte| *byte != 0)
+    });
+    let last = last.next_back().expect("there is one")[..8].to_owned();
+    names.retain(|name| name.ends_with(ending) && name[..8] < last[..]);
+    names.iter().map(|name| dir.join(name)).collect()
+}
+
+/// Flips bits all over the file.
+fn flip(disk: &SimulatedDisk, file: &Path) {
+    let len = disk.content(file).expect("it is there").len() as u64;
+    (1..30).for_each(|place| disk.flip_bit(file, place * len / 30, (place % 8) as u8));
+}
+
+/// A cluster with so much in it that each shard with records has several segments, and what was acknowledged.
+async fn filled() -> (Cluster, BTreeSet<String>) {
+    let cluster = Cluster::start_with(small()).await;
+    let load = Load::on(&cluster);
+    let disk = || cluster.members[&1].node.place().disk().clone();
+    let full = async || (1..=SHARDS).all(|shard| files(&disk(), shard, ".seg").len() >= 6);
+    wait_for(full, || "several segments".to_owned()).await;
+    let acknowledged = load.stop().await;
+    (cluster, acknowledged)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bits_that_flip_on_one_disk_are_never_served_and_come_back_from_the_other_nodes() {
+    let (mut cluster, acknowledged) = filled().await;
+    let disk = cluster.members[&2].node.place().disk().clone();
+    let mut damaged = 0;
+    for shard in 0..=SHARDS {
+        for file in files(&disk, shard, ".seg").iter().chain(&files(&disk, shard, ".idx")) {
+            flip(&disk, file);
+            damaged += 1;
+        }
+    }
+    assert!(damaged >= 12, "{damaged} files");
+    // All is read there, and a value that was not written, or a batch that cannot be read, ends the test.
+    let read = timeout(SOON, all_of(&cluster, 2)).await.expect("it is repaired");
+    assert!(read.is_superset(&acknowledged));
+    assert!(read.iter().all(|value| value.starts_with('v')));
+    // It has them on its disk.
+    let place = cluster.end(2).await;
+    cluster.start_again(place).await;
+    let read = timeout(SOON, all_of(&cluster, 2)).await.expect("soon");
+    assert!(read.is_superset(&acknowledged));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_nobody_reads_is_found_by_a_pass_over_all_and_said_where_operators_look() {
+    let (cluster, acknowledged) = filled().await;
+    let disk = cluster.members[&2].node.place().disk().clone();
+    for shard in 1..=SHARDS {
+        flip(&disk, &files(&disk, shard, ".seg")[0]);
+    }
+    let asked = |begin| Operation::Scrub { begin };
+    let stored = async |begin| -> Stored {
+        let asked = operate(&cluster.administration(2), asked(begin)).await;
+        asked.expect("it says what it knows")
+    };
+    assert_eq!(stored(false).await.damaged, Vec::<String>::new(), "nobody has read it");
+    stored(true).await;
+    let found = async || {
+        let status = cluster.status(1).await;
+        let of = status.stored.iter().find(|it| it.node == 2).expect("it says what it has");
+        let said = status.at_risk.iter().any(|word| word.starts_with("node 2: /data/shard-"));
+        said || of.ended_ms.is_some()
+    };
+    wait_for(found, || "that it is found".to_owned()).await;
+    let repaired = async || {
+        let stored = stored(false).await;
+        stored.ended_ms.is_some() && stored.damaged.is_empty() && stored.looked_at_bytes.is_none()
+    };
+    wait_for(repaired, || "that it is repaired".to_owned()).await;
+    let rewritten = |shard| {
+        let names = disk.list(&Place::shard_dir(shard)).expect("it is there");
+        names.iter().any(|name| name.ends_with(".g2.seg"))
+    };
+    assert!((1..=SHARDS).all(rewritten), "each was written anew");
+    let read = timeout(SOON, all_of(&cluster, 2)).await.expect("soon");
+    assert!(read.is_superset(&acknowledged));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_segment_that_is_lost_while_its_node_is_away_comes_back_from_the_other_nodes() {
+    let (mut cluster, acknowledged) = filled().await;
+    let place = cluster.end(3).await;
+    let disk = place.disk();
+    for shard in 1..=SHARDS {
+        // The log begins later: what it still has is needed to start.
+        disk.cut_file(&files(disk, shard, ".seg")[0], 1_000);
+    }
+    cluster.start_again(place).await;
+    let read = timeout(SOON, all_of(&cluster, 3)).await.expect("it is repaired");
+    assert!(read.is_superset(&acknowledged));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_whose_log_is_damaged_does_not_start_and_says_how_another_takes_its_place() {
+    let (mut cluster, acknowledged) = filled().await;
+    let place = cluster.end(3).await;
+    let dir = Place::shard_dir(1);
+    let mut segments = place.disk().list(&dir).expect("it is there");
+    segments.retain(|name| name.ends_with(".seg"));
+    segments.sort();
+    for name in &segments {
+        // Somewhere before the end of what is written.
+        let content = place.disk().content(&dir.join(name)).expect("it is there");
+        let used = content.iter().rposition(|byte| *byte != 0).expect("it has a header");
+        (1..40_u64).for_each(|at| {
+            place.disk().flip_bit(&dir.join(name), 600 + at * used as u64 / 50, 3);
+        });
+    }
+    let refused = refusal(&place).await.to_string();
+    assert!(refused.contains("is damaged at byte"), "{refused}");
+    assert!(refused.contains("`postroad node replace 3 --with NEW`"), "{refused}");
+    let fourth = cluster.join_in_place_of(&place).await;
+    cluster.ask(1, Operation::ReplaceNode { node: 3, with: fourth }).await.expect("it is replaced");
+    cluster.becomes(&[1, 2, fourth]).await;
+    assert!(all_of(&cluster, fourth).await.is_superset(&acknowledged));
+}
