@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use access::Permission;
+use access::Operation;
 use base::limits::AMQP_UNSETTLED_PER_CONSUMER_MAX;
 use broker::delivery::{ConsumeError, ConsumeOptions, Credit, CreditReturns};
 use topology::{Queue, QueueKind};
@@ -37,7 +37,7 @@ impl Session {
         if name == REPLY_TO {
             return self.consume_replies(number, tag, consume.no_ack, consume.no_wait);
         }
-        self.check_queue(Permission::Read, &name)?;
+        self.check_queue(Operation::Consume, &name)?;
         let prefetch = channel.prefetch;
         let limited_together = channel.prefetch_together > 0;
         let generation = channel.generation;

@@ -2,6 +2,7 @@
 //! It is published once it is there whole.
 
 use bytes::Bytes;
+use rabbitmq::Body;
 use tokio::time::Instant;
 
 use crate::codec::frame::{self, ContentHeader, FrameKind};
@@ -10,43 +11,6 @@ use crate::errors::{Exception, ReplyCode};
 use crate::failure::{Failure, unknown_frame};
 use crate::publish::Copy;
 use crate::session::Session;
-
-/// A body as it came: slices of what the socket brought.
-#[derive(Clone, Debug, Default)]
-pub(crate) enum Body {
-    #[default]
-    Empty,
-    One(Bytes),
-    Many(Vec<Bytes>),
-}
-
-impl Body {
-    fn push(&mut self, slice: Bytes) {
-        if slice.is_empty() {
-            return;
-        }
-        *self = match std::mem::take(self) {
-            Self::Empty => Self::One(slice),
-            Self::One(first) => Self::Many(vec![first, slice]),
-            Self::Many(mut slices) => {
-                slices.push(slice);
-                Self::Many(slices)
-            }
-        };
-    }
-
-    pub(crate) fn slices(&self) -> &[Bytes] {
-        match self {
-            Self::Empty => &[],
-            Self::One(slice) => std::slice::from_ref(slice),
-            Self::Many(slices) => slices,
-        }
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.slices().iter().map(Bytes::len).sum()
-    }
-}
 
 /// A message as its frames come in.
 #[derive(Debug)]

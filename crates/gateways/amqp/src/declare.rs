@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use access::Permission;
+use access::Operation;
 use topology::{BindingRequest, Destination, OwnerId, VirtualHost};
 
 use crate::codec::fields::EncodedTable;
@@ -14,11 +14,10 @@ use crate::codec::methods::{
 };
 use crate::codec::table::{FieldTable, FieldValue};
 use crate::declarations::{ExchangeDeclaration, QueueDeclaration, bindings, exchanges, queues};
-use crate::errors::{Exception, Named, ReplyCode, Resource};
+use crate::errors::{Exception, ReplyCode, Resource};
 use crate::gateway::Gateway;
 use crate::operation::{Done, replied};
 use crate::replies::{REPLY_TO, REPLY_TO_PREFIX};
-use crate::rights::Rights;
 use crate::session::Session;
 
 /// A binding as it comes, for [`Session::change_binding`].
@@ -60,7 +59,7 @@ impl Session {
         let internal = declare.internal;
         let rights = self.rights()?;
         if !passive {
-            self.check_exchange(Permission::Configure, &name)?;
+            self.check_exchange(Operation::DeclareExchange, &name)?;
         }
         let future = async move {
             if passive {
@@ -70,7 +69,7 @@ impl Session {
                     && exchanges::check(&vhost, &name).await.is_err()
                 {
                     let own = Resource::exchange(&name, vhost.name());
-                    check_forwarding(&rights, own, alternate)?;
+                    rights.check_forwarding(own, alternate)?;
                 }
                 let declaration = ExchangeDeclaration {
                     name: &name,
@@ -97,7 +96,7 @@ impl Session {
         let name = delete.exchange.to_owned();
         // What nobody may delete is refused as such.
         if !name.starts_with("amq.") {
-            self.check_exchange(Permission::Configure, &name)?;
+            self.check_exchange(Operation::DeleteExchange, &name)?;
         }
         let (if_unused, no_wait) = (delete.if_unused, delete.no_wait);
         let future = async move {
@@ -162,7 +161,7 @@ impl Session {
             let made_up =
                 if name.is_empty() { vhost.generated_queue_name() } else { String::new() };
             let checked = if name.is_empty() { &made_up } else { &name };
-            self.check_queue(Permission::Configure, checked)?;
+            self.check_queue(Operation::Create, checked)?;
         }
         let future = async move {
             let queue = if passive {
@@ -174,7 +173,7 @@ impl Session {
                     && vhost.find_queue(&name).is_none()
                 {
                     let own = Resource::queue(&name, vhost.name());
-                    check_forwarding(&rights, own, dead_letters)?;
+                    rights.check_forwarding(own, dead_letters)?;
                 }
                 let declaration = QueueDeclaration {
                     name: &name,
@@ -217,7 +216,7 @@ impl Session {
     ) -> Result<(), Exception> {
         let (_, vhost, id) = self.at_hand()?;
         let name = self.queue_name(number, delete.queue)?;
-        self.check_queue(Permission::Configure, &name)?;
+        self.check_queue(Operation::Delete, &name)?;
         let (if_unused, if_empty) = (delete.if_unused, delete.if_empty);
         let no_wait = delete.no_wait;
         let future = async move {
@@ -237,21 +236,10 @@ impl Session {
     ) -> Result<(), Exception> {
         let (gateway, vhost, id) = self.at_hand()?;
         let name = self.queue_name(number, purge.queue)?;
-        self.check_queue(Permission::Read, &name)?;
+        self.check_queue(Operation::Purge, &name)?;
         let no_wait = purge.no_wait;
         let future = async move {
-            let queue = queues::find(&vhost, id, &name).await?;
-            let Some(group) = queue.group() else {
-                let text =
-                    format!("queue.purge not supported by stream queues {}", queue.resource());
-                return Err(Exception::new(ReplyCode::NotImplemented, text));
-            };
-            gateway.broker.acknowledged_is_readable(queue.topic).await;
-            let purged = gateway
-                .broker
-                .purge(group)
-                .await
-                .map_err(|error| Exception::new(ReplyCode::InternalError, error.to_string()))?;
+            let purged = queues::purge(&gateway.broker, &vhost, id, &name).await?;
             let message_count = u32::try_from(purged).unwrap_or(u32::MAX);
             let ok = QueuePurgeOk { message_count, ..QueuePurgeOk::default() };
             Ok(replied(number, no_wait, ok))
@@ -356,12 +344,6 @@ impl Session {
         };
         self.begin(number, ChannelClose::ID, future);
     }
-}
-
-/// What is made sends messages on to an exchange: who may not do that may not have it done.
-fn check_forwarding(rights: &Rights, own: Resource<'_>, exchange: &str) -> Result<(), Exception> {
-    rights.check(Permission::Read, own)?;
-    rights.check(Permission::Write, Resource::exchange(exchange, own.vhost))
 }
 
 fn text<'a>(arguments: &'a FieldTable, name: &str) -> Option<&'a str> {

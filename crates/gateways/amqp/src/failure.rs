@@ -2,12 +2,12 @@
 
 use tokio::time::Instant;
 
-use crate::codec::erlang;
 use crate::codec::frame::{FrameError, FrameKind, Snippet};
 use crate::codec::methods::{ChannelClose, ConnectionClose, MethodError, MethodId};
 use crate::errors::{Exception, ReplyCode};
 use crate::session::{Phase, Session};
 use crate::session_end::{CLOSE_WITHIN, SessionEnd};
+use rabbitmq::erlang;
 
 /// Class and method.
 const METHOD_NUMBER_BYTES: usize = 4;

@@ -1,12 +1,13 @@
 //! `basic.get`: one message off a queue, or the answer that there is none.
 
-use access::Permission;
+use access::Operation;
 use broker::delivery::{Delivery, Settle, Settlement, TakeError, TakeOptions};
-use topology::{Queue, QueueKind};
+use topology::Queue;
 
 use crate::answer_timeout::{answer_within, due};
 use crate::channel::Held;
 use crate::codec::methods::BasicGet;
+use crate::declarations::queues;
 use crate::errors::{Exception, Named, ReplyCode};
 use crate::operation::Done;
 use crate::outgoing::{Announced, Outgoing, Writer};
@@ -16,23 +17,11 @@ impl Session {
     pub(crate) fn get(&mut self, number: u16, get: &BasicGet<'_>) -> Result<(), Exception> {
         let (gateway, vhost, id) = self.at_hand()?;
         let name = self.queue_name(number, get.queue)?;
-        self.check_queue(Permission::Read, &name)?;
+        self.check_queue(Operation::Consume, &name)?;
         let no_ack = get.no_ack;
         let Some(leases) = self.leases(number) else { return Ok(()) };
         let future = async move {
-            let queue = vhost.queue(id, &name).await?;
-            let Some(group) = queue.group() else {
-                let text = format!("basic.get not supported by stream queues {}", queue.resource());
-                return Err(Exception::new(ReplyCode::NotImplemented, text));
-            };
-            if queue.kind == QueueKind::Quorum && queue.settings().single_active_consumer {
-                let text = format!(
-                    "cannot obtain access to locked {}. basic.get operations are not supported by \
-                     quorum queues with single active consumer",
-                    queue.resource()
-                );
-                return Err(Exception::new(ReplyCode::ResourceLocked, text));
-            }
+            let (queue, group) = queues::gettable(&vhost, id, &name).await?;
             vhost.use_queue(&queue).await?;
             // What its publisher has a confirm for must be found.
             gateway.broker.acknowledged_is_readable(queue.topic).await;

@@ -18,9 +18,9 @@ use crate::codec::table::{FieldTable, FieldValue};
 use crate::errors::{Exception, ReplyCode};
 use crate::failure::{Failure, bad_method};
 use crate::operation::Done;
-use crate::rights::{Rights, refused_vhost};
 use crate::session::{Capabilities, Phase, Session};
 use crate::session_end::SessionEnd;
+use rabbitmq::rights::{Rights, refused_vhost};
 
 const MECHANISMS: &[u8] = b"PLAIN AMQPLAIN";
 const MECHANISMS_WITH_ANONYMOUS: &[u8] = b"PLAIN AMQPLAIN ANONYMOUS";
@@ -223,7 +223,7 @@ impl Session {
 
     fn open(&mut self, open: &ConnectionOpen<'_>) -> Result<(), Exception> {
         let name = open.virtual_host;
-        let granted = self.principal.as_ref().is_some_and(|it| it.grant(name).is_some());
+        let granted = self.rights_in(name).is_some();
         if let Some(vhost) = self.gateway.topology.vhost(name).filter(|_| granted) {
             return self.open_vhost(name, vhost);
         }
@@ -243,8 +243,12 @@ impl Session {
         Ok(())
     }
 
+    fn rights_in(&self, vhost: &str) -> Option<Rights> {
+        Rights::of(&self.gateway.users, self.principal.as_ref()?, self.peer.ip(), vhost)
+    }
+
     pub(crate) fn open_vhost(&mut self, name: &str, vhost: VirtualHost) -> Result<(), Exception> {
-        let rights = self.principal.as_ref().and_then(|principal| Rights::of(principal, name));
+        let rights = self.rights_in(name);
         self.rights = Some(rights.ok_or_else(|| refused_vhost(name, self.user()))?);
         self.vhost = Some(vhost);
         self.output.method(0, ConnectionOpenOk::default());

@@ -9,16 +9,16 @@
 //!   it ends; `failure`: how a client is told what it did wrong
 //! * `channel`: what a channel has open; `channel_methods`: what comes on it; `operation`: what is waited
 //!   for
-//! * `declare`: the methods that make queues, exchanges and bindings; `declarations`: what a client
-//!   may declare. The entities themselves are `topology`'s
+//! * `declare`: the methods that make queues, exchanges and bindings; what a client
+//!   may declare is [`rabbitmq`]'s, the entities themselves `topology`'s
 //! * `content`, `publish`: the hot path in. Messages as records and back are `message`'s
 //! * `consume`, `stream`: consumers, by lease and by offset; `deliver`: the hot path out; `get`: one message
 //!   at a time
 //! * `settle`, `unacked`: answers; `answer_timeout`: those that do not come
-//! * `transaction`, `replies`: tx, and direct reply-to; [`dead_letter`]: the way of dead letters
+//! * `transaction`, `replies`: tx, and direct reply-to
 //! * `rights`: what a user may do, asked before it is done; who users are is `access`'s
 //! * [`operations`]: what operators do: vhosts, policies, users
-//! * [`errors`]: what a client is told when something is refused
+//! * [`rabbitmq`]: what all that speak RabbitMQ's language share: declarations, rights, batches of messages, dead letters
 
 mod answer_timeout;
 mod channel;
@@ -27,11 +27,8 @@ pub mod codec;
 mod connection;
 mod consume;
 mod content;
-pub mod dead_letter;
-mod declarations;
 mod declare;
 mod deliver;
-pub mod errors;
 mod failure;
 mod gateway;
 mod get;
@@ -44,7 +41,6 @@ mod options;
 mod outgoing;
 mod output;
 mod publish;
-mod publisher;
 mod replies;
 mod rights;
 mod session;
@@ -56,3 +52,5 @@ mod unacked;
 
 pub use listener::serve;
 pub use options::GatewayOptions;
+pub(crate) use rabbitmq::declarations;
+pub use rabbitmq::{dead_letter, errors};

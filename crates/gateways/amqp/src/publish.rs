@@ -4,7 +4,8 @@
 use base::limits::ENTRY_ROW_BYTES;
 use broker::{AppendError, Appended};
 use bytes::{Bytes, BytesMut};
-use message::headers::{BCC, CC};
+use message::headers::BCC;
+use rabbitmq::publishing::{copies, delay, expiration};
 use routing::Message;
 use topology::{RouteError, Routed};
 
@@ -12,15 +13,16 @@ use crate::channel::ConfirmMode;
 use crate::codec::fields::EncodedTable;
 use crate::codec::methods::{BasicAck, BasicNack, BasicPublish, BasicReturn};
 use crate::codec::properties::{Properties, WireProperties};
-use crate::codec::table::{FieldTable, FieldValue, MalformedTable, RawFields, kind_name};
-use crate::content::{Body, Content};
+use crate::codec::table::{FieldTable, RawFields};
+use crate::content::Content;
 use crate::declarations::MessageHeaders;
 use crate::errors::{Exception, ReplyCode};
 use crate::operation::Done;
 use crate::output::Output;
-use crate::publisher::{Confirms, Parcel};
 use crate::replies::{REPLY_TO, REPLY_TO_PREFIX, Reply};
 use crate::session::Session;
+use rabbitmq::Body;
+use rabbitmq::publisher::{Confirms, Parcel};
 
 /// This node's copy of what is declared, by which a message is routed.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,7 +44,7 @@ impl Session {
         let Some((publish, encoded)) = content.read() else {
             return Err(Exception::new(ReplyCode::SyntaxError, "a message cannot be read"));
         };
-        self.check_publish(publish.exchange)?;
+        let each_queue = self.check_publish(publish.exchange, publish.routing_key)?;
         let mut properties = Properties::decode(encoded)
             .map_err(|malformed| Exception::new(ReplyCode::SyntaxError, malformed.to_string()))?;
         let reply_name;
@@ -64,6 +66,9 @@ impl Session {
             return self.publish_by_current(number, content);
         }
         let targets = routed?;
+        if each_queue {
+            self.check_targets(&targets)?;
+        }
         self.post_replies(&publish, &properties, &content.body, &copies);
         let parcel = Parcel {
             exchange: publish.exchange,
@@ -292,53 +297,8 @@ fn answer(number: u16, mode: &mut ConfirmMode, last: u64, nacked: &[u64], output
     mode.answered = last;
 }
 
-pub(crate) fn malformed_headers(malformed: MalformedTable) -> Exception {
-    Exception::new(ReplyCode::SyntaxError, malformed.to_string())
-}
-
 /// What a message in a transaction weighs besides its body, about.
 const TRANSACTION_MESSAGE_BYTES: usize = 256;
-
-/// When a message is to be forgotten, in milliseconds from now.
-fn expiration(properties: &Properties<'_>) -> Result<Option<i64>, Exception> {
-    let Some(text) = properties.expiration else { return Ok(None) };
-    let text = String::from_utf8_lossy(text);
-    let wrong = match leading_integer(&text) {
-        None => "no_integer".to_owned(),
-        Some((_, rest)) if !rest.is_empty() => format!("{{leftover_string,\"{rest}\"}}"),
-        Some((0..=EXPIRATION_MS_MAX, _)) => return Ok(text.parse().ok()),
-        Some((..0, _)) => format!("{{value_negative,{text}}}"),
-        Some(_) => format!("{{value_too_large,{text}}}"),
-    };
-    Err(Exception::precondition_failed(format!("invalid expiration '{text}': {wrong}")))
-}
-
-/// The number that a text begins with, and what follows it (Erlang's `string:to_integer`). One of
-/// more than 64 bits is as good as the largest.
-fn leading_integer(text: &str) -> Option<(i64, &str)> {
-    let sign = text.starts_with(['+', '-']).into();
-    let digits = text[sign..].bytes().take_while(u8::is_ascii_digit).count();
-    if digits == 0 {
-        return None;
-    }
-    let (number, rest) = text.split_at(sign + digits);
-    let bound = if number.starts_with('-') { i64::MIN } else { i64::MAX };
-    Some((number.parse().unwrap_or(bound), rest))
-}
-
-/// Ten years, as RabbitMQ has it (`MAX_EXPIRY_TIMER`).
-const EXPIRATION_MS_MAX: i64 = 315_360_000_000;
-
-/// How long a message asks to be held back by an exchange that does so, in milliseconds.
-fn delay(properties: &Properties<'_>) -> Option<i64> {
-    let table = properties.headers?;
-    let field = RawFields::new(table.0).map_while(Result::ok).find(|f| f.name == b"x-delay")?;
-    let ms = match field.decode().ok()? {
-        FieldValue::LongString(text) => std::str::from_utf8(&text).ok()?.parse().ok()?,
-        other => other.as_integer()?,
-    };
-    (ms > 0).then_some(ms)
-}
 
 /// The headers without BCC, if that is one of them.
 fn without_blind_copies(properties: &Properties<'_>) -> Option<Bytes> {
@@ -350,30 +310,4 @@ fn without_blind_copies(properties: &Properties<'_>) -> Option<Bytes> {
     let mut headers = FieldTable::decode(table).ok()?;
     headers.0.retain(|(name, _)| !is_blind(name.as_bytes()));
     Some(headers.to_bytes())
-}
-
-/// Routing keys besides the message's own: its CC and BCC headers.
-fn copies(properties: &Properties<'_>) -> Result<Vec<String>, Exception> {
-    let Some(EncodedTable(table)) = properties.headers else { return Ok(Vec::new()) };
-    let mut copies = Vec::new();
-    for field in RawFields::new(table) {
-        let field = field.map_err(malformed_headers)?;
-        if field.name != CC && field.name != BCC {
-            continue;
-        }
-        match field.decode().map_err(malformed_headers)? {
-            // What is no text is passed over.
-            FieldValue::Array(keys) => {
-                copies.extend(keys.iter().filter_map(FieldValue::as_str).map(str::to_owned));
-            }
-            other => {
-                let name = String::from_utf8_lossy(field.name);
-                return Err(Exception::precondition_failed(format!(
-                    "invalid message: {{unacceptable_type_in_header,\"{name}\",{}}}",
-                    kind_name(&other)
-                )));
-            }
-        }
-    }
-    Ok(copies)
 }

@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use world::Entropy;
 
-use crate::content::Body;
 use crate::stream::StreamRecords;
+use rabbitmq::Body;
 
 pub(crate) const REPLY_TO: &str = "amq.rabbitmq.reply-to";
 pub(crate) const REPLY_TO_PREFIX: &str = "amq.rabbitmq.reply-to.";

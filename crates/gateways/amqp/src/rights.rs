@@ -1,60 +1,12 @@
-//! What a user may do: asked where a method begins, of the names as they count, and told in
-//! RabbitMQ's words (`rabbit_channel:check_*_permitted`).
-//!
-//! | method | permission |
-//! | --- | --- |
-//! | `queue.declare`, `.delete`, `exchange.declare`, `.delete` | configure |
-//! | a new queue with a dead-letter exchange, a new exchange with an alternate | read of its own, and write of the other |
-//! | `queue.bind`, `exchange.bind` and the reverse | write of the destination, read of the source |
-//! | `basic.publish` | write of the exchange; the default one is `amq.default` |
-//! | `basic.consume`, `basic.get`, `queue.purge` | read |
-//!
-//! To look (passive declarations) and to answer deliveries takes nothing.
+//! What a connection's user may do, asked where a method begins. What decides is [`rabbitmq::rights`].
 
-use std::sync::Arc;
+use access::Operation;
+use rabbitmq::rights::{Rights, refused_vhost};
+use topology::{Destination, Routed};
 
-use access::{Grant, Permission, Principal};
-use topology::Destination;
-
-use crate::errors::{Exception, ReplyCode, Resource};
+use crate::errors::{Exception, ReplyCode};
 use crate::failure::Failure;
 use crate::session::Session;
-
-/// What the default exchange is called where permissions are checked.
-const DEFAULT_EXCHANGE: &str = "amq.default";
-
-/// What the user may do in the vhost that is open, and how it is refused.
-#[derive(Clone, Debug)]
-pub(crate) struct Rights {
-    user: Arc<str>,
-    grant: Grant,
-}
-
-impl Rights {
-    /// `None`: the user may not even open the vhost.
-    pub(crate) fn of(principal: &Principal, vhost: &str) -> Option<Self> {
-        let grant = principal.grant(vhost)?;
-        Some(Self { user: Arc::clone(principal.name()), grant })
-    }
-
-    /// Whether that may be done, or RabbitMQ's words where not (`rabbit_access_control`).
-    pub(crate) fn check(
-        &self,
-        permission: Permission,
-        resource: Resource<'_>,
-    ) -> Result<(), Exception> {
-        let name = match resource.name {
-            "" if resource.kind == "exchange" => DEFAULT_EXCHANGE,
-            name => name,
-        };
-        if self.grant.allows(permission, name) {
-            return Ok(());
-        }
-        let (permission, resource) = (permission.name(), Resource { name, ..resource });
-        let text = format!("{permission} access to {resource} refused for user '{}'", self.user);
-        Err(Exception::new(ReplyCode::AccessRefused, text))
-    }
-}
 
 impl Session {
     /// What the user may do in the vhost that is open.
@@ -63,23 +15,16 @@ impl Session {
         self.rights.clone().ok_or_else(closed)
     }
 
-    pub(crate) fn check_queue(&self, permission: Permission, name: &str) -> Result<(), Exception> {
-        let vhost = self.vhost.as_ref().map_or("", |vhost| vhost.name());
-        self.rights()?.check(permission, Resource::queue(&without_line_ends(name), vhost))
+    fn vhost_name(&self) -> &str {
+        self.vhost.as_ref().map_or("", |vhost| vhost.name())
     }
 
-    /// The default exchange is refused later, whoever asks.
-    pub(crate) fn check_exchange(
-        &self,
-        permission: Permission,
-        name: &str,
-    ) -> Result<(), Exception> {
-        let name = without_line_ends(name);
-        if name.is_empty() {
-            return Ok(());
-        }
-        let vhost = self.vhost.as_ref().map_or("", |vhost| vhost.name());
-        self.rights()?.check(permission, Resource::exchange(&name, vhost))
+    pub(crate) fn check_queue(&self, operation: Operation, name: &str) -> Result<(), Exception> {
+        self.rights()?.check_queue(operation, name, self.vhost_name())
+    }
+
+    pub(crate) fn check_exchange(&self, operation: Operation, name: &str) -> Result<(), Exception> {
+        self.rights()?.check_exchange(operation, name, self.vhost_name())
     }
 
     pub(crate) fn check_binding(
@@ -87,25 +32,26 @@ impl Session {
         source: &str,
         destination: &Destination,
     ) -> Result<(), Exception> {
-        if source.is_empty() {
-            return Ok(());
-        }
-        match destination {
-            Destination::Queue(name) => self.check_queue(Permission::Write, name)?,
-            Destination::Exchange(name) => self.check_exchange(Permission::Write, name)?,
-        }
-        self.check_exchange(Permission::Read, source)
+        self.rights()?.check_binding(source, destination, self.vhost_name())
     }
 
-    /// For each message: what was allowed for the last one is not asked again.
-    pub(crate) fn check_publish(&mut self, exchange: &str) -> Result<(), Exception> {
-        if self.writable.as_deref() == Some(exchange) {
-            return Ok(());
-        }
-        let vhost = self.vhost.as_ref().map_or("", |vhost| vhost.name());
-        self.rights()?.check(Permission::Write, Resource::exchange(exchange, vhost))?;
-        self.writable = Some(exchange.into());
-        Ok(())
+    /// For each message: what was allowed for the last one is not asked again. Answers whether each queue that it
+    /// leads to is to be asked about ([`Session::check_targets`]).
+    pub(crate) fn check_publish(&mut self, exchange: &str, key: &str) -> Result<bool, Exception> {
+        let known = self.writable.take().filter(|known| known.is_of(exchange));
+        let Some(rights) = &self.rights else { return self.rights().map(|_| false) };
+        let writable = match known {
+            Some(known) => known,
+            None => rights.writable(exchange, self.vhost_name())?,
+        };
+        let asked = rights.check_key(&writable, key, self.vhost_name());
+        self.writable = Some(writable);
+        asked
+    }
+
+    /// Whether a message may go to all the queues that it leads to.
+    pub(crate) fn check_targets(&self, targets: &[Routed]) -> Result<(), Exception> {
+        self.rights()?.check_targets(self.writable.as_ref(), targets)
     }
 
     /// Something changed about vhosts or users: what is open may be no more, or do less.
@@ -121,21 +67,11 @@ impl Session {
             None
         };
         self.writable = None;
-        self.rights = Rights::of(principal, vhost.name());
+        self.rights = Rights::of(&self.gateway.users, principal, self.peer.ip(), vhost.name());
         let refused = self.rights.is_none().then(|| refused_vhost(vhost.name(), user));
         let forced = gone.map(|reason| Exception::new(ReplyCode::ConnectionForced, reason));
         if let Some(exception) = forced.or(refused) {
             self.fail(Failure { channel: 0, method: Default::default(), exception });
         }
     }
-}
-
-pub(crate) fn refused_vhost(vhost: &str, user: &str) -> Exception {
-    let text = format!("access to vhost '{vhost}' refused for user '{user}'");
-    Exception::new(ReplyCode::NotAllowed, text)
-}
-
-/// Line ends do not belong to names.
-fn without_line_ends(name: &str) -> std::borrow::Cow<'_, str> {
-    if name.contains(['\r', '\n']) { name.replace(['\r', '\n'], "").into() } else { name.into() }
 }

@@ -17,7 +17,7 @@ use base::limits::{
     AMQP_HANDSHAKE_FRAME_BYTES_MAX, AMQP_POSTED_MAX, PROPOSAL_BYTES_MAX,
     REQUESTS_IN_FLIGHT_PER_SESSION_MAX,
 };
-use broker::{AppendReply, Permit};
+use broker::{AppendBatch, AppendReply, Permit};
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -37,10 +37,10 @@ use crate::gateway::Gateway;
 use crate::input::{Input, Peeked};
 use crate::operation::{Done, Operation};
 use crate::output::Output;
-use crate::publisher::{Confirms, Publisher};
 use crate::replies::Posted;
-use crate::rights::Rights;
 use crate::session_end::SessionEnd;
+use rabbitmq::publisher::{Confirms, Publisher};
+use rabbitmq::rights::{Rights, Writable};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
@@ -108,7 +108,7 @@ pub(crate) struct Session {
     /// What the user may do in it.
     pub(crate) rights: Option<Rights>,
     /// The exchange that was published to last, which the user may.
-    pub(crate) writable: Option<Box<str>>,
+    pub(crate) writable: Option<Writable>,
     pub(crate) channels: HashMap<u16, Channel>,
     /// Tells a channel from one that had its number before.
     pub(crate) generation: u32,
@@ -320,6 +320,8 @@ impl Session {
         if batches.is_empty() && confirms.is_empty() {
             return;
         }
+        let (records, bytes) = AppendBatch::amount(&batches);
+        self.connection.traffic().received(records, bytes);
         let reply = (!batches.is_empty()).then(|| self.gateway.broker.append_at_leaders(batches));
         // What is still being received keeps its room.
         let mut permits = Vec::new();

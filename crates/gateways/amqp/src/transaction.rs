@@ -17,8 +17,8 @@ use crate::codec::methods::{TxCommit, TxRollbackOk, TxSelectOk};
 use crate::errors::{Exception, ReplyCode};
 use crate::operation::Done;
 use crate::output::Output;
-use crate::publisher::Publisher;
 use crate::session::Session;
+use rabbitmq::publisher::Publisher;
 
 #[derive(Debug, Default)]
 pub(crate) struct Transaction {

@@ -11,7 +11,9 @@ use documents::{Change, Expect, StoreError, Stored};
 use super::VirtualHost;
 use crate::changing::{Attempts, Made};
 use crate::error::ChangeError;
-use crate::policy::{Policy, PolicyDefinition, PolicyError, PolicyMatch, PolicyScope, Subject};
+use crate::policy::{
+    Definition, Policy, PolicyDefinition, PolicyError, PolicyMatch, PolicyScope, Subject,
+};
 use crate::queue::Queue;
 use crate::settings::QueueSettings;
 use crate::store::policy_space;
@@ -78,6 +80,12 @@ impl VirtualHost {
             queue.set_settings(self.0.shared.values.settings(settings));
             self.0.shared.expiry.watch(&queue);
         }
+    }
+
+    /// What policies say of a queue together.
+    pub fn effective_policy(&self, queue: &Queue) -> Definition {
+        let entities = self.0.entities.read();
+        entities.policies.find(Subject::Queue(&queue.name, queue.kind)).definition
     }
 
     fn settings_of(&self, queue: &Queue) -> QueueSettings {

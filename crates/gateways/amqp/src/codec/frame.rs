@@ -2,8 +2,8 @@
 
 use bytes::{BufMut, BytesMut};
 
-use super::erlang;
 use super::methods::Method;
+use rabbitmq::erlang;
 
 /// Type, channel and payload size.
 pub const HEAD_BYTES: usize = 7;

@@ -7,15 +7,13 @@
 //! * [`frame`]: where a frame ends, and how one is written
 //! * [`methods`]: the table of all methods
 //! * [`properties`]: what a message's header frame says
-//! * [`fields`], [`table`]: the data types
-//! * `erlang`: how RabbitMQ's texts show bytes
+//! * [`fields`], [`table`](rabbitmq::table): the data types
 
-pub(crate) mod erlang;
 pub mod fields;
 pub mod frame;
 pub mod methods;
 pub mod properties;
-pub mod table;
+pub use rabbitmq::table;
 
 #[cfg(test)]
 mod tests;

@@ -38,6 +38,11 @@ pub struct Administration {
 }
 
 impl OperationFamily for Administration {
+    fn is_a_look(&self, operation: &[u8]) -> bool {
+        // The log tells of changes.
+        serde_json::from_slice(operation).is_ok_and(|operation| in_words(&operation).is_none())
+    }
+
     fn carry_out(&self, operation: Vec<u8>) -> OperationAnswer<'_> {
         Box::pin(async move {
             let operation = serde_json::from_slice(&operation).map_err(|error| {
@@ -75,11 +80,13 @@ impl Administration {
                 document(self.clear_policy(&vhost, &name).await?)
             }
             Operation::AddUser { name, password_hash, scram } => {
-                let verifiers = Verifiers { password_hash: Some(password_hash), scram };
+                let verifiers =
+                    Verifiers { password_hash: Some(password_hash), rabbitmq: None, scram };
                 done(self.users.add(&name, verifiers).await)
             }
             Operation::SetPassword { name, password_hash, scram } => {
-                let verifiers = Verifiers { password_hash: Some(password_hash), scram };
+                let verifiers =
+                    Verifiers { password_hash: Some(password_hash), rabbitmq: None, scram };
                 done(self.users.set_password(&name, verifiers).await)
             }
             Operation::ListUsers { after } => document(self.list_users(after.as_deref())),

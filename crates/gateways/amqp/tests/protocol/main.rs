@@ -13,5 +13,6 @@ mod crossing;
 mod harness;
 mod permissions;
 mod publishing;
+mod rules;
 mod streams;
 mod transactions;

@@ -20,6 +20,7 @@ use super::Client;
 pub(crate) struct Node {
     pub(crate) broker: Broker,
     pub(crate) administration: Administration,
+    pub(crate) users: Users,
     pub(crate) address: SocketAddr,
     pub(crate) stop: watch::Sender<bool>,
     pub(crate) serving: JoinHandle<()>,
@@ -78,8 +79,8 @@ impl Node {
             stopping,
         );
         let serving = tokio::spawn(serving);
-        let administration = Administration::new(topology, users);
-        Self { broker, administration, address, stop, serving }
+        let administration = Administration::new(topology, users.clone());
+        Self { broker, administration, users, address, stop, serving }
     }
 
     /// Shuts down as a server does.

@@ -5,8 +5,8 @@ use record::{BatchBuilder, BatchOptions, EncodedHeaders, SharedBatch, SharedReco
 use topology::dead_letter::Route;
 
 use super::*;
-use crate::codec::fields::EncodedTable;
-use crate::codec::properties::Properties;
+use message::Properties;
+use values::EncodedTable;
 
 use crate::dead_letter::Router;
 

@@ -3,20 +3,20 @@
 use routing::{Headers, Property, Value};
 use topology::matched::header_value;
 
-use crate::codec::properties::Properties;
-use crate::codec::table::{FieldValue, RawFields};
+use crate::table::{FieldValue, RawFields};
+use message::Properties;
 
 /// The delayed-message exchange's longest: what an Erlang timer can wait.
 const DELAY_MS_MAX: i64 = 4_294_967_295;
 
 /// The headers of a message that is being published.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct MessageHeaders<'a>(pub(crate) &'a Properties<'a>);
+pub struct MessageHeaders<'a>(pub &'a Properties<'a>);
 
 impl MessageHeaders<'_> {
     /// How long a delayed-message exchange holds the message back, as its `x-delay` says. `None`:
     /// it is passed on at once.
-    pub(crate) fn delay_ms(&self) -> Option<i64> {
+    pub fn delay_ms(&self) -> Option<i64> {
         let field = self.fields().find(|field| field.name == b"x-delay")?;
         let delay = match field.decode().ok()? {
             FieldValue::LongString(text) => std::str::from_utf8(&text).ok()?.parse().ok()?,
@@ -27,7 +27,7 @@ impl MessageHeaders<'_> {
         (1..=DELAY_MS_MAX).contains(&delay).then_some(delay)
     }
 
-    fn fields(&self) -> impl Iterator<Item = crate::codec::table::RawField<'_>> {
+    fn fields(&self) -> impl Iterator<Item = crate::table::RawField<'_>> {
         let table = self.0.headers.map_or(&[][..], |table| table.0);
         RawFields::new(table).map_while(Result::ok)
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 /// A binary as `~p` shows it.
-pub(crate) fn binary(bytes: &[u8]) -> String {
+pub fn binary(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok("") => "<<>>".to_owned(),
         Ok(text) if text.chars().all(|c| !c.is_control()) => {
@@ -22,6 +22,6 @@ pub(crate) fn binary(bytes: &[u8]) -> String {
 }
 
 /// A string as `~p` shows it.
-pub(crate) fn string(text: &str) -> String {
+pub fn string(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

@@ -15,8 +15,8 @@ use topology::{BindingRequest, Destination, OwnerId, Queue, Topology, VirtualHos
 use world::{Entropy, OsEntropy, SimulatedDisk, World};
 
 use super::{ExchangeDeclaration, QueueDeclaration, bindings, exchanges, queues};
-use crate::codec::table::{FieldTable, FieldValue};
 use crate::errors::Exception;
+use crate::table::{FieldTable, FieldValue};
 
 struct Node {
     disk: SimulatedDisk,

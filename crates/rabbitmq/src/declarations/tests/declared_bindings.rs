@@ -1,7 +1,7 @@
 use super::*;
-use crate::codec::fields::EncodedTable;
-use crate::codec::properties::Properties;
 use crate::declarations::MessageHeaders;
+use message::Properties;
+use values::EncodedTable;
 
 #[tokio::test]
 async fn both_ends_of_a_binding_must_be_there() {

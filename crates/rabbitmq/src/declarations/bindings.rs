@@ -6,7 +6,7 @@ use super::without_line_ends;
 use crate::errors::Exception;
 
 /// `queue.bind` and `exchange.bind`.
-pub(crate) async fn bind(
+pub async fn bind(
     vhost: &VirtualHost,
     connection: OwnerId,
     request: BindingRequest<'_>,
@@ -17,7 +17,7 @@ pub(crate) async fn bind(
 }
 
 /// `queue.unbind` and `exchange.unbind`. What is not there is unbound already.
-pub(crate) async fn unbind(
+pub async fn unbind(
     vhost: &VirtualHost,
     connection: OwnerId,
     request: BindingRequest<'_>,

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use base::LeaseGroupId;
+use broker::Broker;
 use topology::arguments::{DEAD_LETTER_EXCHANGE, QUEUE_TYPE, sorted};
 use topology::{ChangeError, Entity, NewQueue, Owner, OwnerId, Queue, QueueKind, VirtualHost};
 
@@ -10,22 +12,22 @@ use super::arguments::{self, module};
 use super::exchanges::check_text;
 use super::values::{assert_equivalent, assert_same};
 use super::without_line_ends;
-use crate::codec::table::{FieldTable, FieldValue};
-use crate::errors::{Exception, Named, Resource};
+use crate::errors::{Exception, Named, ReplyCode, Resource};
+use crate::table::{FieldTable, FieldValue};
 
 /// What `queue.declare` says.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct QueueDeclaration<'a> {
+pub struct QueueDeclaration<'a> {
     /// Empty: the server gives it a name.
-    pub(crate) name: &'a str,
-    pub(crate) durable: bool,
-    pub(crate) exclusive: bool,
-    pub(crate) auto_delete: bool,
-    pub(crate) arguments: &'a FieldTable,
+    pub name: &'a str,
+    pub durable: bool,
+    pub exclusive: bool,
+    pub auto_delete: bool,
+    pub arguments: &'a FieldTable,
 }
 
 /// `queue.declare`, not passive.
-pub(crate) async fn declare(
+pub async fn declare(
     vhost: &VirtualHost,
     connection: OwnerId,
     declaration: QueueDeclaration<'_>,
@@ -53,7 +55,7 @@ pub(crate) async fn declare(
 
 /// The queue, for a client that wants to consume from it, get from it, purge it or know about it
 /// (`queue.declare`, passive).
-pub(crate) async fn find(
+pub async fn find(
     vhost: &VirtualHost,
     connection: OwnerId,
     name: &str,
@@ -61,8 +63,47 @@ pub(crate) async fn find(
     Ok(vhost.queue(connection, &without_line_ends(name)).await?)
 }
 
+/// The queue with its lease group, for `basic.get`: not every queue has that.
+pub async fn gettable(
+    vhost: &VirtualHost,
+    connection: OwnerId,
+    name: &str,
+) -> Result<(Arc<Queue>, LeaseGroupId), Exception> {
+    let queue = find(vhost, connection, name).await?;
+    let Some(group) = queue.group() else {
+        let text = format!("basic.get not supported by stream queues {}", queue.resource());
+        return Err(Exception::new(ReplyCode::NotImplemented, text));
+    };
+    if queue.kind == QueueKind::Quorum && queue.settings().single_active_consumer {
+        let text = format!(
+            "cannot obtain access to locked {}. basic.get operations are not supported by quorum \
+             queues with single active consumer",
+            queue.resource()
+        );
+        return Err(Exception::new(ReplyCode::ResourceLocked, text));
+    }
+    Ok((queue, group))
+}
+
+/// `queue.purge`: how many messages that were.
+pub async fn purge(
+    broker: &Broker,
+    vhost: &VirtualHost,
+    connection: OwnerId,
+    name: &str,
+) -> Result<u64, Exception> {
+    let queue = find(vhost, connection, name).await?;
+    let Some(group) = queue.group() else {
+        let text = format!("queue.purge not supported by stream queues {}", queue.resource());
+        return Err(Exception::new(ReplyCode::NotImplemented, text));
+    };
+    broker.acknowledged_is_readable(queue.topic).await;
+    let purged = broker.purge(group).await;
+    purged.map_err(|error| Exception::new(ReplyCode::InternalError, error.to_string()))
+}
+
 /// `queue.delete`: how many messages were ready. One that is not there is deleted already.
-pub(crate) async fn delete(
+pub async fn delete(
     vhost: &VirtualHost,
     connection: OwnerId,
     name: &str,

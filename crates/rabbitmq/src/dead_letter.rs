@@ -16,10 +16,10 @@ use topology::dead_letter::Route;
 pub use topology::dead_letter::SCHEME;
 use topology::{Routed, Topology, WeakTopology};
 
-use crate::codec::fields::EncodedTable;
-use crate::codec::properties::Properties;
-use crate::codec::table::{FieldTable, FieldValue};
 use crate::declarations::MessageHeaders;
+use crate::table::{FieldTable, FieldValue};
+use message::Properties;
+use values::EncodedTable;
 
 const DEATHS: &str = "x-death";
 const FIRST: [&str; 3] = ["x-first-death-reason", "x-first-death-queue", "x-first-death-exchange"];

@@ -9,19 +9,19 @@
 //! * `message`: a message as routing looks at it
 
 mod arguments;
-pub(crate) mod bindings;
-pub(crate) mod exchanges;
+pub mod bindings;
+pub mod exchanges;
 mod message;
-pub(crate) mod queues;
+pub mod queues;
 mod refusals;
 mod values;
 
 #[cfg(test)]
 mod tests;
 
-pub(crate) use exchanges::ExchangeDeclaration;
-pub(crate) use message::MessageHeaders;
-pub(crate) use queues::QueueDeclaration;
+pub use exchanges::ExchangeDeclaration;
+pub use message::MessageHeaders;
+pub use queues::QueueDeclaration;
 
 use topology::ChangeError;
 

@@ -10,14 +10,14 @@ use topology::QueueKind;
 use topology::arguments::{DEAD_LETTER_EXCHANGE, EXPIRY_MS_MAX, ORDERING, QUEUE_TYPE, max_age_ms};
 
 use super::values::string;
-use crate::codec::table::{FieldTable, FieldValue, kind_name};
 use crate::errors::{Exception, Resource};
+use crate::table::{FieldTable, FieldValue, kind_name};
 
 const PRIORITY_MAX: i64 = 255;
 const STREAM_SEGMENT_BYTES_MAX: i64 = 3_000_000_000;
 
 /// What a type of queue takes, in the order in which a second declaration is compared.
-pub(super) fn known(kind: QueueKind) -> &'static [&'static str] {
+pub(crate) fn known(kind: QueueKind) -> &'static [&'static str] {
     match kind {
         QueueKind::Classic => &[
             "x-expires",
@@ -125,7 +125,7 @@ const CHECKS: [(&str, Check); 23] = [
 ];
 
 /// Which type of queue these arguments ask for.
-pub(super) fn check(queue: Resource<'_>, arguments: &FieldTable) -> Result<QueueKind, Exception> {
+pub(crate) fn check(queue: Resource<'_>, arguments: &FieldTable) -> Result<QueueKind, Exception> {
     check_one(queue, arguments, QUEUE_TYPE)?;
     let named = arguments.get(QUEUE_TYPE).and_then(FieldValue::as_str);
     let kind = named.and_then(QueueKind::named).unwrap_or(QueueKind::Classic);
@@ -236,7 +236,7 @@ fn unacceptable(value: &FieldValue) -> String {
 }
 
 /// A type of queue as RabbitMQ's texts name it.
-pub(super) const fn module(kind: QueueKind) -> &'static str {
+pub(crate) const fn module(kind: QueueKind) -> &'static str {
     match kind {
         QueueKind::Classic => "rabbit_classic_queue",
         QueueKind::Quorum => "rabbit_quorum_queue",

@@ -11,39 +11,38 @@ use std::sync::Arc;
 use base::headers::{DELIVER_AT, EXPIRES_AT, PRIORITY};
 use base::limits::{BATCH_BYTES_DEFAULT, ENTRY_ROW_BYTES};
 use base::{HashMap, PartitionId};
-use broker::config::{CompressionType, LimitOverflow, TimestampType, TopicConfig};
-use broker::{AppendBatch, Broker};
-use bytes::{Bytes, BytesMut};
+use broker::config::{CompressionType, TimestampType, TopicConfig};
+use broker::{AppendBatch, Broker, batch_options, refuses_when_full};
 use message::write_record_headers;
-use record::{BatchBuilder, BatchHeader, BatchOptions, Compression, EncodedHeaders};
+use record::{BatchBuilder, EncodedHeaders};
 use topology::{Queue, Routed};
 
-use crate::codec::properties::Properties;
-use crate::content::Body;
+use crate::body::Body;
 use crate::errors::{Exception, Named};
-use crate::publish::malformed_headers;
+use crate::publishing::malformed_headers;
+use message::Properties;
 
 /// Messages on their way into batches. A channel's transaction has one of its own.
 #[derive(Debug, Default)]
-pub(crate) struct Publisher {
+pub struct Publisher {
     batches: Vec<Building>,
     /// The last batch of each partition, if it may take more.
     open: HashMap<PartitionId, usize>,
     /// Where the last message with several targets went.
     fan: Fan,
-    pub(crate) confirms: Confirms,
+    pub confirms: Confirms,
     /// Of bodies, and of the rows of batches.
     bytes: usize,
     headers: EncodedHeaders,
     /// The same of a message that is held back.
     headers_deferred: EncodedHeaders,
-    pub(crate) targets: Vec<Routed>,
+    pub targets: Vec<Routed>,
     /// Where the message at hand goes.
     rows: Vec<Row>,
     /// For records without a key, where a topic has several partitions.
     turn: u32,
     /// Its messages are taken together or not at all.
-    pub(crate) is_transaction: bool,
+    pub is_transaction: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,36 +85,36 @@ struct Shape {
 
 /// The publishers that wait for confirms, and the batches that their messages are in.
 #[derive(Debug, Default)]
-pub(crate) struct Confirms {
+pub struct Confirms {
     /// Each message's channel and number, once for each batch that it is in; by batch.
-    pub(crate) parts: Vec<Part>,
+    pub parts: Vec<Part>,
     /// The last number of each channel.
-    pub(crate) channels: Vec<Confirmed>,
+    pub channels: Vec<Confirmed>,
     /// Where the answers to each batch end: one for each of its partitions.
     ends: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Part {
-    pub(crate) batch: u32,
-    pub(crate) channel: u16,
-    pub(crate) number: u64,
+pub struct Part {
+    pub batch: u32,
+    pub channel: u16,
+    pub number: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Confirmed {
-    pub(crate) channel: u16,
-    pub(crate) generation: u32,
-    pub(crate) last: u64,
+pub struct Confirmed {
+    pub channel: u16,
+    pub generation: u32,
+    pub last: u64,
 }
 
 impl Confirms {
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.channels.is_empty()
     }
 
     /// Which of the answers are a batch's.
-    pub(crate) fn rows_of(&self, batch: u32) -> Range<usize> {
+    pub fn rows_of(&self, batch: u32) -> Range<usize> {
         let batch = batch as usize;
         let end = |batch: usize| self.ends.get(batch).map_or(0, |end| *end as usize);
         let start = batch.checked_sub(1).map_or(0, end);
@@ -128,7 +127,7 @@ impl Confirms {
         }
     }
 
-    pub(crate) fn note(&mut self, channel: u16, generation: u32, number: u64) {
+    pub fn note(&mut self, channel: u16, generation: u32, number: u64) {
         let known = self.channels.iter_mut().rev().find(|known| known.channel == channel);
         match known.filter(|known| known.generation == generation) {
             Some(known) => known.last = number,
@@ -139,14 +138,14 @@ impl Confirms {
 
 /// A message that is ready to go: what is known of it besides its body.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Parcel<'a> {
-    pub(crate) exchange: &'a str,
-    pub(crate) routing_key: &'a str,
-    pub(crate) properties: &'a Properties<'a>,
-    pub(crate) body: &'a Body,
-    pub(crate) delay_ms: Option<i64>,
-    pub(crate) expires_ms: Option<i64>,
-    pub(crate) now_ms: i64,
+pub struct Parcel<'a> {
+    pub exchange: &'a str,
+    pub routing_key: &'a str,
+    pub properties: &'a Properties<'a>,
+    pub body: &'a Body,
+    pub delay_ms: Option<i64>,
+    pub expires_ms: Option<i64>,
+    pub now_ms: i64,
 }
 
 /// A message that is being added to batches.
@@ -168,17 +167,17 @@ impl Outgoing<'_> {
 }
 
 impl Publisher {
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.batches.is_empty() && self.confirms.is_empty()
     }
 
     /// What it holds, about: each body once for each batch that it is in, and each batch's rows.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// The batches, ready to be appended, and who waits for them.
-    pub(crate) fn take(&mut self) -> (Vec<AppendBatch>, Confirms) {
+    pub fn take(&mut self) -> (Vec<AppendBatch>, Confirms) {
         self.open.clear();
         self.fan = Fan::default();
         self.bytes = 0;
@@ -192,7 +191,7 @@ impl Publisher {
     }
 
     /// Adds a message to the batches of all its queues.
-    pub(crate) fn add(
+    pub fn add(
         &mut self,
         broker: &Broker,
         parcel: &Parcel<'_>,
@@ -400,7 +399,7 @@ impl Shape {
         Self {
             compression: config.compression_type,
             log_append_time: config.timestamp_type == TimestampType::LogAppendTime,
-            refuses: refuses(config),
+            refuses: refuses_when_full(config),
         }
     }
 }
@@ -408,14 +407,7 @@ impl Shape {
 impl Building {
     fn new(row: Row, config: &TopicConfig) -> Self {
         let shape = Shape::of(config);
-        let compression = match shape.compression {
-            CompressionType::Producer | CompressionType::Uncompressed => Compression::None,
-            CompressionType::Gzip => Compression::Gzip,
-            CompressionType::Snappy => Compression::Snappy,
-            CompressionType::Lz4 => Compression::Lz4,
-            CompressionType::Zstd => Compression::Zstd,
-        };
-        let builder = BatchBuilder::new(BatchOptions { compression, ..BatchOptions::default() });
+        let builder = BatchBuilder::new(batch_options(config));
         let (partitions, deferred) = (vec![row.partition], row.deferred);
         Self { partitions, deferred, shape, bytes_max: config.max_message_bytes, builder }
     }
@@ -426,21 +418,9 @@ impl Building {
     }
 
     fn finish(self) -> AppendBatch {
-        let mut bytes = BytesMut::from(Bytes::from(self.builder.finish()));
-        let mut header =
-            BatchHeader::parse(&bytes).expect("the header of a batch that was just made");
-        if self.shape.log_append_time {
-            record::set_log_append_time(&mut bytes, header.max_timestamp);
-            header = BatchHeader::parse(&bytes).expect("only its time was set");
-        }
         let mut partitions = self.partitions.into_iter();
         let first = partitions.next().expect("a batch is made for a partition");
-        AppendBatch { also: partitions.collect(), ..AppendBatch::new(first, header, bytes) }
+        let batch = AppendBatch::made(first, self.builder, self.shape.log_append_time);
+        AppendBatch { also: partitions.collect(), ..batch }
     }
-}
-
-/// Whether a full queue of this topic refuses messages.
-fn refuses(config: &TopicConfig) -> bool {
-    let limited = config.limit_records.is_some() || config.limit_bytes.is_some();
-    limited && config.limit_overflow != LimitOverflow::DropOldest
 }

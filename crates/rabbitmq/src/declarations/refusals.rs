@@ -6,8 +6,8 @@ use documents::StoreError;
 use topology::{BindingError, ChangeError, Entity, EntityKind, RouteError};
 
 use super::values::{binary, term};
-use crate::codec::table::kind_name;
 use crate::errors::{Exception, ReplyCode, Resource};
+use crate::table::kind_name;
 
 impl<'a> From<&'a Entity> for Resource<'a> {
     fn from(entity: &'a Entity) -> Self {

@@ -7,7 +7,7 @@ pub use values::{
 };
 
 /// RabbitMQ's name of a value's type, as its texts have it.
-pub(crate) fn kind_name(value: &FieldValue) -> &'static str {
+pub fn kind_name(value: &FieldValue) -> &'static str {
     match value {
         FieldValue::Boolean(_) => "bool",
         FieldValue::I8(_) => "byte",

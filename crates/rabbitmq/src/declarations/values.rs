@@ -1,12 +1,12 @@
 //! Values of arguments: how RabbitMQ compares them and how its texts show them.
 
-pub(super) use crate::codec::erlang::{binary, string};
-use crate::codec::table::{FieldValue, kind_name};
+pub(crate) use crate::erlang::{binary, string};
 use crate::errors::{Exception, Resource};
+use crate::table::{FieldValue, kind_name};
 
 /// Refuses a declaration whose argument is not the one that holds (`rabbit_misc:
 /// assert_args_equivalence`).
-pub(super) fn assert_equivalent(
+pub(crate) fn assert_equivalent(
     resource: Resource<'_>,
     name: &str,
     current: Option<&FieldValue>,
@@ -31,7 +31,7 @@ pub(super) fn assert_equivalent(
 }
 
 /// The same for what is no argument: `durable`, `auto_delete`, `type`.
-pub(super) fn assert_same<T: std::fmt::Display + PartialEq>(
+pub(crate) fn assert_same<T: std::fmt::Display + PartialEq>(
     resource: Resource<'_>,
     name: &str,
     current: T,
@@ -80,7 +80,7 @@ fn quoted(value: &FieldValue) -> String {
 }
 
 /// As Erlang's `~p` shows it.
-pub(super) fn term(value: &FieldValue) -> String {
+pub(crate) fn term(value: &FieldValue) -> String {
     let typed = |value: &FieldValue| format!("{},{}", kind_name(value), term(value));
     match value {
         FieldValue::Boolean(yes) => yes.to_string(),

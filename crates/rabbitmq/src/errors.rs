@@ -155,7 +155,7 @@ impl<'a> Resource<'a> {
 }
 
 /// What texts name as a resource.
-pub(crate) trait Named {
+pub trait Named {
     fn resource(&self) -> Resource<'_>;
 }
 

@@ -6,22 +6,22 @@ use topology::{Exchange, ExchangeKind, NewExchange, VirtualHost};
 
 use super::values::{assert_equivalent, assert_same};
 use super::{refuse_default, without_line_ends};
-use crate::codec::table::{FieldTable, FieldValue, kind_name};
 use crate::errors::{Exception, Named, Resource};
+use crate::table::{FieldTable, FieldValue, kind_name};
 
 /// What `exchange.declare` says.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ExchangeDeclaration<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) kind: &'a str,
-    pub(crate) durable: bool,
-    pub(crate) auto_delete: bool,
-    pub(crate) internal: bool,
-    pub(crate) arguments: &'a FieldTable,
+pub struct ExchangeDeclaration<'a> {
+    pub name: &'a str,
+    pub kind: &'a str,
+    pub durable: bool,
+    pub auto_delete: bool,
+    pub internal: bool,
+    pub arguments: &'a FieldTable,
 }
 
 /// `exchange.declare`, not passive.
-pub(crate) async fn declare(
+pub async fn declare(
     vhost: &VirtualHost,
     declaration: ExchangeDeclaration<'_>,
 ) -> Result<(), Exception> {
@@ -37,7 +37,7 @@ pub(crate) async fn declare(
 }
 
 /// `exchange.declare`, passive: whether it is there.
-pub(crate) async fn check(vhost: &VirtualHost, name: &str) -> Result<(), Exception> {
+pub async fn check(vhost: &VirtualHost, name: &str) -> Result<(), Exception> {
     let name = without_line_ends(name);
     refuse_default(&name)?;
     if !vhost.has_exchange(&name) {
@@ -50,11 +50,7 @@ pub(crate) async fn check(vhost: &VirtualHost, name: &str) -> Result<(), Excepti
 }
 
 /// `exchange.delete`. One that is not there is deleted already.
-pub(crate) async fn delete(
-    vhost: &VirtualHost,
-    name: &str,
-    if_unused: bool,
-) -> Result<(), Exception> {
+pub async fn delete(vhost: &VirtualHost, name: &str, if_unused: bool) -> Result<(), Exception> {
     Ok(vhost.delete_exchange(&without_line_ends(name), if_unused).await?)
 }
 
@@ -125,7 +121,7 @@ fn check_hash(exchange: Resource<'_>, arguments: &FieldTable) -> Result<(), Exce
     }
 }
 
-pub(super) fn check_text(
+pub(crate) fn check_text(
     resource: Resource<'_>,
     name: &str,
     arguments: &FieldTable,

@@ -1,0 +1,250 @@
+//! Rules of Kafka's hold for AMQP: a queue and its topic are one thing under two names. And every method is walked by
+//! somebody without rights.
+
+use access::acl::{Action, Pattern, Resource, Rule, Verdict};
+use gateway_amqp::codec::methods::*;
+
+use crate::administration::{add_user, allow};
+use crate::harness::{Client, Node};
+
+fn refused(permission: &str, resource: &str) -> String {
+    format!(
+        "ACCESS_REFUSED - {permission} access to {resource} in vhost '/' refused for user 'app'"
+    )
+}
+
+impl Node {
+    async fn rule(&self, verdict: Verdict, action: Action, topic: &str) {
+        let rule = Rule {
+            resource: Resource::Topic,
+            pattern: Pattern::Literal,
+            name: topic.into(),
+            principal: "User:app".into(),
+            host: "*".into(),
+            action,
+            verdict,
+        };
+        self.users.add_rules(vec![rule]).await.expect("is added");
+    }
+}
+
+/// A node with queues `q` and `other`, both bound to `amq.topic`, and a user without any rights.
+async fn node() -> Node {
+    let node = Node::start().await;
+    add_user(&node, "app", "secret").await;
+    let mut guest = node.client().await;
+    for queue in ["q", "other"] {
+        guest.declare(queue).await;
+        guest.bind(queue, "amq.topic", queue).await;
+        guest.fill(queue, &["x"]).await;
+    }
+    node
+}
+
+async fn app(node: &Node) -> Client {
+    node.client_of("app", "secret", "/").await
+}
+
+#[tokio::test]
+async fn a_rule_that_denies_holds_whatever_permissions_say() {
+    let node = node().await;
+    allow(&node, "app", "/", [".*", ".*", ".*"]).await;
+    let mut app = app(&node).await;
+    assert!(app.get(1, "q").await.is_some());
+    node.rule(Verdict::Deny, Action::Read, "q").await;
+    let text = refused("read", "queue 'q'");
+    app.refuses(1, BasicGet { queue: "q", ..BasicGet::default() }, &text).await;
+    app.refuses(1, BasicConsume { queue: "q", ..BasicConsume::default() }, &text).await;
+    assert!(app.get(1, "other").await.is_some(), "another queue is another topic");
+    node.rule(Verdict::Deny, Action::Delete, "q").await;
+    let text = refused("configure", "queue 'q'");
+    app.refuses(1, QueueDelete { queue: "q", ..QueueDelete::default() }, &text).await;
+    let text = refused("read", "queue 'q'");
+    app.refuses(1, QueuePurge { queue: "q", ..QueuePurge::default() }, &text).await;
+    node.rule(Verdict::Deny, Action::Create, "new").await;
+    let text = refused("configure", "queue 'new'");
+    let declare = QueueDeclare { queue: "new", durable: true, ..QueueDeclare::default() };
+    app.refuses(1, declare, &text).await;
+}
+
+#[tokio::test]
+async fn a_queue_that_is_denied_is_not_reached_through_any_exchange() {
+    let node = node().await;
+    allow(&node, "app", "/", [".*", ".*", ".*"]).await;
+    let mut app = app(&node).await;
+    app.select_confirms(1).await;
+    app.publish(1, "amq.topic", "q", b"before").await;
+    app.confirmed_up_to(1, 1).await;
+    node.rule(Verdict::Deny, Action::Write, "q").await;
+    let text = refused("write", "queue 'q'");
+    for exchange in ["amq.topic", ""] {
+        app.publish(1, exchange, "q", b"after").await;
+        app.channel_closes(1, &text).await;
+        app.open_channel(1).await;
+        // Another connection counts the messages below, and may see those that are confirmed.
+        app.select_confirms(1).await;
+        app.publish(1, exchange, "other", b"fine").await;
+        app.confirmed_up_to(1, 1).await;
+    }
+    app.refuses(1, QueueBind { queue: "q", exchange: "amq.fanout", ..QueueBind::default() }, &text)
+        .await;
+    let mut guest = node.client().await;
+    let (q, other) = (guest.look_at("q").await.messages, guest.look_at("other").await.messages);
+    assert_eq!((q, other), (2, 3));
+}
+
+#[tokio::test]
+async fn a_rule_that_allows_opens_the_queue_and_its_vhost() {
+    let node = node().await;
+    node.rule(Verdict::Allow, Action::Write, "q").await;
+    let mut app = app(&node).await;
+    app.select_confirms(1).await;
+    app.publish(1, "", "q", b"by rule").await;
+    app.confirmed_up_to(1, 1).await;
+    // Alike whether there is such a queue or not, and through no other exchange.
+    for (exchange, key, name) in
+        [("", "other", "amq.default"), ("", "none", "amq.default"), ("amq.topic", "q", "amq.topic")]
+    {
+        app.publish(1, exchange, key, b"refused").await;
+        app.channel_closes(1, &refused("write", &format!("exchange '{name}'"))).await;
+        app.open_channel(1).await;
+    }
+    let text = refused("read", "queue 'q'");
+    app.refuses(1, BasicGet { queue: "q", ..BasicGet::default() }, &text).await;
+    node.rule(Verdict::Allow, Action::Read, "q").await;
+    assert!(app.get(1, "q").await.is_some());
+    node.rule(Verdict::Allow, Action::Create, "mine").await;
+    app.declare("mine").await;
+}
+
+#[tokio::test]
+async fn kept_apart_rules_are_of_kafka_alone() {
+    let node = node().await;
+    node.users.keep_protocols_apart();
+    allow(&node, "app", "/", [".*", ".*", ".*"]).await;
+    node.rule(Verdict::Deny, Action::Any, "q").await;
+    let mut app = app(&node).await;
+    assert!(app.get(1, "q").await.is_some());
+    app.publish(1, "", "q", b"y").await;
+    assert!(app.get(1, "q").await.is_some());
+}
+
+/// What becomes of a method that somebody without rights sends.
+enum Fate {
+    /// It takes no right, or is about what the channel has got by one.
+    Free,
+    /// Servers say it.
+    OfServers,
+    Refused(&'static str, &'static str),
+}
+
+/// Each method. One that is new has to be put here.
+fn fate(method: &Method<'_>) -> Fate {
+    use Fate::{Free, OfServers, Refused};
+    match method {
+        Method::ExchangeDeclare(_) | Method::ExchangeDelete(_) => {
+            Refused("configure", "exchange 'e'")
+        }
+        Method::ExchangeBind(_) | Method::ExchangeUnbind(_) => Refused("write", "exchange 'd'"),
+        Method::QueueDeclare(_) | Method::QueueDelete(_) => Refused("configure", "queue 'q'"),
+        Method::QueueBind(_) | Method::QueueUnbind(_) => Refused("write", "queue 'q'"),
+        Method::QueuePurge(_) | Method::BasicConsume(_) | Method::BasicGet(_) => {
+            Refused("read", "queue 'q'")
+        }
+        Method::BasicPublish(_) => Refused("write", "exchange 'e'"),
+        Method::ConnectionStartOk(_)
+        | Method::ConnectionSecureOk(_)
+        | Method::ConnectionTuneOk(_)
+        | Method::ConnectionOpen(_)
+        | Method::ConnectionClose(_)
+        | Method::ConnectionCloseOk(_)
+        | Method::ConnectionUpdateSecret(_)
+        | Method::ChannelOpen(_)
+        | Method::ChannelFlow(_)
+        | Method::ChannelFlowOk(_)
+        | Method::ChannelClose(_)
+        | Method::ChannelCloseOk(_)
+        | Method::AccessRequest(_)
+        | Method::BasicQos(_)
+        | Method::BasicCancel(_)
+        | Method::BasicCancelOk(_)
+        | Method::BasicAck(_)
+        | Method::BasicReject(_)
+        | Method::BasicNack(_)
+        | Method::BasicRecover(_)
+        | Method::BasicRecoverAsync(_)
+        | Method::ConfirmSelect(_)
+        | Method::TxSelect(_)
+        | Method::TxCommit(_)
+        | Method::TxRollback(_) => Free,
+        Method::ConnectionStart(_)
+        | Method::ConnectionSecure(_)
+        | Method::ConnectionTune(_)
+        | Method::ConnectionOpenOk(_)
+        | Method::ConnectionBlocked(_)
+        | Method::ConnectionUnblocked(_)
+        | Method::ConnectionUpdateSecretOk(_)
+        | Method::ChannelOpenOk(_)
+        | Method::AccessRequestOk(_)
+        | Method::ExchangeDeclareOk(_)
+        | Method::ExchangeDeleteOk(_)
+        | Method::ExchangeBindOk(_)
+        | Method::ExchangeUnbindOk(_)
+        | Method::QueueDeclareOk(_)
+        | Method::QueueBindOk(_)
+        | Method::QueuePurgeOk(_)
+        | Method::QueueDeleteOk(_)
+        | Method::QueueUnbindOk(_)
+        | Method::BasicQosOk(_)
+        | Method::BasicConsumeOk(_)
+        | Method::BasicReturn(_)
+        | Method::BasicDeliver(_)
+        | Method::BasicGetOk(_)
+        | Method::BasicGetEmpty(_)
+        | Method::BasicRecoverOk(_)
+        | Method::ConfirmSelectOk(_)
+        | Method::TxSelectOk(_)
+        | Method::TxCommitOk(_)
+        | Method::TxRollbackOk(_) => OfServers,
+    }
+}
+
+/// One of each that takes a right.
+fn methods() -> Vec<Method<'static>> {
+    let (queue, exchange, source, destination) = ("q", "e", "s", "d");
+    vec![
+        ExchangeDeclare { exchange, kind: "topic", ..ExchangeDeclare::default() }.into(),
+        ExchangeDelete { exchange, ..ExchangeDelete::default() }.into(),
+        ExchangeBind { source, destination, ..ExchangeBind::default() }.into(),
+        ExchangeUnbind { source, destination, ..ExchangeUnbind::default() }.into(),
+        QueueDeclare { queue, durable: true, ..QueueDeclare::default() }.into(),
+        QueueDelete { queue, ..QueueDelete::default() }.into(),
+        QueueBind { queue, exchange, ..QueueBind::default() }.into(),
+        QueueUnbind { queue, exchange, ..QueueUnbind::default() }.into(),
+        QueuePurge { queue, ..QueuePurge::default() }.into(),
+        BasicConsume { queue, ..BasicConsume::default() }.into(),
+        BasicGet { queue, ..BasicGet::default() }.into(),
+        BasicPublish { exchange, ..BasicPublish::default() }.into(),
+    ]
+}
+
+#[tokio::test]
+async fn somebody_without_rights_may_send_no_method_that_takes_one() {
+    let node = node().await;
+    // Otherwise it may not even come in.
+    allow(&node, "app", "/", ["", "", ""]).await;
+    let mut app = app(&node).await;
+    for method in methods() {
+        let Fate::Refused(permission, resource) = fate(&method) else {
+            panic!("{} takes no right", method.name());
+        };
+        let text = refused(permission, resource);
+        if let Method::BasicPublish(publish) = method {
+            app.publish(1, publish.exchange, "k", b"x").await;
+            app.channel_closes(1, &text).await;
+            app.open_channel(1).await;
+            continue;
+        }
+        app.refuses(1, method, &text).await;
+    }
+}
