@@ -18,6 +18,8 @@ use base::limits::CONNECTION_TEXT_BYTES_MAX;
 use parking_lot::Mutex;
 use world::Instant;
 
+use crate::traffic::{Traffic, TrafficOfAll, TrafficSeen};
+
 /// All of them. Clones are the same.
 #[derive(Clone, Debug, Default)]
 pub struct Connections(Arc<Live>);
@@ -26,6 +28,7 @@ pub struct Connections(Arc<Live>);
 struct Live {
     last_id: AtomicU64,
     by_id: Mutex<BTreeMap<u64, Connection>>,
+    traffic: TrafficOfAll,
 }
 
 /// One of them. Clones are the same.
@@ -36,6 +39,7 @@ pub struct Connection(Arc<State>);
 struct State {
     id: u64,
     protocol: &'static str,
+    traffic: Traffic,
     peer: SocketAddr,
     since: Instant,
     closing: AtomicBool,
@@ -65,13 +69,25 @@ impl Connections {
         let connection = Connection(Arc::new(State {
             id,
             protocol,
+            traffic: self.traffic(protocol),
             peer,
             since: Instant::now(),
             closing: AtomicBool::new(false),
             learned: Mutex::default(),
         }));
+        connection.traffic().opened();
         self.0.by_id.lock().insert(id, connection.clone());
         Registered { connection, connections: self.clone() }
+    }
+
+    /// What went through the connections of a protocol.
+    pub fn traffic(&self, protocol: &'static str) -> Traffic {
+        self.0.traffic.of(protocol)
+    }
+
+    /// The same of each protocol that there is.
+    pub fn traffic_seen(&self) -> Vec<(&'static str, TrafficSeen)> {
+        self.0.traffic.seen()
     }
 
     /// The first `max` of them after the one of that number, in the order in which they came.
@@ -95,6 +111,11 @@ impl Connection {
 
     pub fn protocol(&self) -> &'static str {
         self.0.protocol
+    }
+
+    /// What went through connections of its protocol.
+    pub fn traffic(&self) -> &Traffic {
+        &self.0.traffic
     }
 
     pub fn peer(&self) -> SocketAddr {
@@ -172,6 +193,7 @@ impl Registered {
 impl Drop for Registered {
     fn drop(&mut self) {
         self.connections.0.by_id.lock().remove(&self.connection.id());
+        self.connection.traffic().closed();
     }
 }
 

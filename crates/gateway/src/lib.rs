@@ -6,6 +6,7 @@
 //! * [`listener`]: accepts connections within limits, and drains them at shutdown
 //! * [`tls`], [`socket`]: encryption, and one type of connection with and without it
 //! * [`connections`]: the live ones, which operators list and close
+//! * [`traffic`]: what went through them
 //! * [`unsent`]: what a session has to say and the socket has not taken
 //! * [`slow_reader`]: when a client is too slow to take it
 //! * [`input`]: reading into a buffer that grows
@@ -18,6 +19,7 @@ pub mod listener;
 pub mod slow_reader;
 pub mod socket;
 pub mod tls;
+pub mod traffic;
 pub mod unsent;
 
 pub use connections::{Connection, Connections, Registered};
@@ -25,4 +27,5 @@ pub use listener::{ListenerOptions, Ports, serve, serve_ports};
 pub use slow_reader::{SlowReader, WriteError};
 pub use socket::Socket;
 pub use tls::Tls;
+pub use traffic::{Traffic, TrafficSeen};
 pub use unsent::Unsent;

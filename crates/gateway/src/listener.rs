@@ -124,6 +124,7 @@ pub async fn serve<F>(
         };
         match accepted {
             Ok((_, peer)) if sessions.len() >= sessions_max => {
+                options.connections.traffic(protocol).refused();
                 // Dropping the socket closes it: before a client has spoken no protocol has a word for "full".
                 warn!(protocol, %peer, max = sessions_max, "too many connections: closed");
             }

@@ -73,8 +73,16 @@ pub struct Tls(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     clients: ClientCertificates,
-    current: RwLock<Arc<ServerConfig>>,
+    current: RwLock<Current>,
     handshakes: Semaphore,
+}
+
+/// What new connections are encrypted with.
+#[derive(Debug)]
+struct Current {
+    configuration: Arc<ServerConfig>,
+    /// When the node's certificate ends, in seconds since the epoch.
+    ends_secs: i64,
 }
 
 /// Why a connection did not come to be.
@@ -111,11 +119,16 @@ impl Tls {
         Ok(())
     }
 
+    /// When the node's certificate ends, in seconds since the epoch.
+    pub fn ends_secs(&self) -> i64 {
+        self.0.current.read().ends_secs
+    }
+
     /// The side that accepts. Bounded in time, and in how many are under way at once.
     pub(crate) async fn accept(&self, stream: Stream) -> Result<Socket, HandshakeError> {
         let handshake = async {
             let _permit = self.0.handshakes.acquire().await.map_err(io::Error::other)?;
-            let current = Arc::clone(&self.0.current.read());
+            let current = Arc::clone(&self.0.current.read().configuration);
             TlsAcceptor::from(current).accept(stream).await
         };
         // Boxed: a session that is encrypted must not carry the room for its handshake for ever.
@@ -130,9 +143,12 @@ fn configuration(
     pem: Pem<'_>,
     clients: ClientCertificates,
     now_secs: i64,
-) -> Result<Arc<ServerConfig>, TlsError> {
+) -> Result<Current, TlsError> {
     let chain = certificates("the node's certificate", pem.chain)?;
-    refuse_ended(&chain[0], now_secs)?;
+    let ends_secs = end_of(&chain[0])?;
+    if ends_secs < now_secs {
+        return Err(TlsError::Ended);
+    }
     let what = "the node's key";
     let key =
         PrivateKeyDer::from_pem_slice(pem.key).map_err(|source| TlsError::Pem { what, source })?;
@@ -156,7 +172,8 @@ fn configuration(
             builder.with_client_cert_verifier(verifier.build()?)
         }
     };
-    builder.with_single_cert(chain, key).map(Arc::new).map_err(TlsError::Pair)
+    let configuration = builder.with_single_cert(chain, key).map_err(TlsError::Pair)?;
+    Ok(Current { configuration: Arc::new(configuration), ends_secs })
 }
 
 fn certificates(what: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
@@ -165,10 +182,7 @@ fn certificates(what: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'st
     if all.is_empty() { Err(TlsError::NoCertificate(what)) } else { Ok(all) }
 }
 
-fn refuse_ended(certificate: &CertificateDer<'_>, now_secs: i64) -> Result<(), TlsError> {
+fn end_of(certificate: &CertificateDer<'_>) -> Result<i64, TlsError> {
     let (_, read) = X509Certificate::from_der(certificate).map_err(|_| TlsError::Certificate)?;
-    match read.validity().not_after.timestamp() < now_secs {
-        true => Err(TlsError::Ended),
-        false => Ok(()),
-    }
+    Ok(read.validity().not_after.timestamp())
 }
