@@ -155,7 +155,7 @@ fn needs(api: ApiKey) -> Option<Needs> {
 pub(crate) struct HeldRights(Mutex<Option<Arc<Rights>>>);
 
 impl HeldRights {
-    fn get(&self, gateway: &Gateway, session: &Session) -> Arc<Rights> {
+    pub(crate) fn get(&self, gateway: &Gateway, session: &Session) -> Arc<Rights> {
         let mut held = self.0.lock();
         let principal = session.login.principal();
         let users = gateway.options.users.as_ref();
@@ -266,12 +266,6 @@ impl Asker {
     pub(crate) fn cluster_bits(&self) -> i32 {
         self.rights.bits(CLUSTER_ACTIONS, Resource::Cluster, CLUSTER)
     }
-}
-
-/// Whether somebody who is logged in may ask for operations of our own: they are about all that a node has.
-pub(crate) fn may_operate(gateway: &Gateway, session: &Session) -> bool {
-    let rights = session.rights.get(gateway, session);
-    rights.allows(Action::Alter, Resource::Cluster, CLUSTER)
 }
 
 pub(crate) fn topic_refused() -> Fault {

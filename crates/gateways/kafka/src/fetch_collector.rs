@@ -211,6 +211,7 @@ impl<'a> Collector<'a> {
         }
         self.keep(room, bytes);
         self.bytes += bytes;
+        self.gateway.traffic.delivered(bytes as u64);
         let Some(found) = self.found.get_mut(&partition) else { return Look::Nothing };
         (found.high_watermark, found.log_start) = (batches.high_watermark, batches.log_start);
         if let Some(next) = next_offset(&batches.records) {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use broker::{Broker, Budget, Permit};
 use coordinator::Text;
-use gateway::Connection;
+use gateway::{Connection, Traffic};
 use kafka_protocol::protocol::StrBytes;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 
@@ -30,6 +30,7 @@ pub(crate) struct Gateway {
     pub(crate) broker: Broker,
     pub(crate) options: GatewayOptions,
     pub(crate) groups: Groups,
+    pub(crate) traffic: Traffic,
     pub(crate) fetch_sessions: FetchSessions,
     pub(crate) share_sessions: ShareSessions,
     /// Kilobytes of fetch responses that may be in memory, from read to written.
@@ -53,6 +54,9 @@ pub(crate) struct Gateway {
     shutdown: watch::Receiver<bool>,
 }
 
+/// As operators call the protocol.
+pub(crate) const PROTOCOL: &str = "kafka";
+
 /// Permits of [`Gateway::fetch_budget`] stand for so many bytes each.
 pub(crate) const FETCH_BUDGET_UNIT: usize = 1 << 10;
 
@@ -68,6 +72,7 @@ impl Gateway {
         Self {
             leaders: LeaderWatch::start(&broker, Arc::downgrade(groups.homes())),
             groups,
+            traffic: options.connections.traffic(PROTOCOL),
             fetch_sessions: FetchSessions::new(options.fetch_sessions_max),
             share_sessions: ShareSessions::default(),
             fetch_budget: Arc::new(Semaphore::new(FETCH_BYTES_IN_FLIGHT_MAX / FETCH_BUDGET_UNIT)),

@@ -69,5 +69,6 @@ mod topics;
 mod versions;
 mod wire;
 
-pub use listener::serve;
-pub use options::{Admission, GatewayOptions, LoginOptions};
+pub use listener::{Kafka, serve};
+pub use operations::service::Operations;
+pub use options::{GatewayOptions, LoginOptions};

@@ -8,21 +8,48 @@ use tasks::Task;
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
-use crate::gateway::{Gateway, Session};
+use crate::gateway::{Gateway, PROTOCOL, Session};
+use crate::operations::service::Operations;
 use crate::options::GatewayOptions;
 use crate::session;
 
-/// As operators call the protocol.
-const PROTOCOL: &str = "kafka";
+/// The gateway, before anybody is served.
+#[derive(Debug)]
+pub struct Kafka {
+    gateway: Arc<Gateway>,
+    shutdown: watch::Receiver<bool>,
+}
 
-/// Serves Kafka clients until `shutdown` becomes true, then lets every session finish what it has
-/// begun (at most `options.drain_within`) and returns.
+impl Kafka {
+    /// `shutdown`: becomes true when the node shuts down.
+    pub fn open(broker: Broker, options: GatewayOptions, shutdown: watch::Receiver<bool>) -> Self {
+        Self { gateway: Arc::new(Gateway::new(broker, options, shutdown.clone())), shutdown }
+    }
+
+    /// What operators ask for, for whoever asks in another way.
+    pub fn operations(&self) -> Operations {
+        Operations::of(&self.gateway)
+    }
+
+    /// Serves Kafka clients until the node shuts down, then lets every session finish what it has begun (at most
+    /// `drain_within` of its options) and returns.
+    pub async fn serve(self, ports: impl Into<Ports>) {
+        serve_with(self.gateway, ports.into(), self.shutdown).await;
+    }
+}
+
+/// As [`Kafka::serve`].
 pub async fn serve(
     ports: impl Into<Ports>,
     broker: Broker,
     options: GatewayOptions,
     shutdown: watch::Receiver<bool>,
 ) {
+    Kafka::open(broker, options, shutdown).serve(ports).await;
+}
+
+async fn serve_with(gateway: Arc<Gateway>, ports: Ports, shutdown: watch::Receiver<bool>) {
+    let options = &gateway.options;
     let accepting = ListenerOptions {
         protocol: PROTOCOL,
         session: Task::KafkaSession,
@@ -30,14 +57,13 @@ pub async fn serve(
         drain_within: options.drain_within,
         connections: options.connections.clone(),
     };
-    let gateway = Arc::new(Gateway::new(broker, options, shutdown.clone()));
     let serving = move |socket: Socket, connection: Connection| {
         let encrypted = socket.is_encrypted();
         let must_log_in = gateway.options.login_is_required(encrypted);
         let session = Arc::new(Session::new(connection, encrypted, must_log_in));
         serve_session(socket, session, Arc::clone(&gateway))
     };
-    gateway::serve_ports(ports.into(), accepting, shutdown, serving).await;
+    gateway::serve_ports(ports, accepting, shutdown, serving).await;
 }
 
 async fn serve_session(socket: Socket, session: Arc<Session>, gateway: Arc<Gateway>) {

@@ -3,22 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::Users;
+use access::{Admission, Users};
 use base::limits;
 use broker::operations::OperationFamily;
 use gateway::Connections;
 use nodes::Nodes;
-
-/// Whether clients of a port must log in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Admission {
-    /// They may, and need not.
-    #[default]
-    Open,
-    Required,
-    /// They must as soon as there is a user.
-    OpenWithoutUsers,
-}
 
 /// How clients log in.
 #[derive(Clone, Copy, Debug, Default)]
@@ -69,11 +58,8 @@ pub struct GatewayOptions {
 impl GatewayOptions {
     /// Whether a client that connects now must log in.
     pub(crate) fn login_is_required(&self, encrypted: bool) -> bool {
-        match if encrypted { self.login.tls } else { self.login.plain } {
-            Admission::Open => false,
-            Admission::Required => true,
-            Admission::OpenWithoutUsers => self.users.as_ref().is_some_and(Users::has_any),
-        }
+        let admission = if encrypted { self.login.tls } else { self.login.plain };
+        admission.is_log_in_required(self.users.as_ref())
     }
 
     pub fn new(nodes: Nodes) -> Self {

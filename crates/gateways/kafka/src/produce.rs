@@ -110,6 +110,8 @@ pub(crate) async fn start(
         .await;
     }
     let Checks { slots, batches, .. } = checks;
+    let (records, bytes) = AppendBatch::amount(&batches);
+    session.connection.traffic().received(records, bytes);
     let reply = gateway.broker.append(batches);
     let topics = produce.topics;
     let referring =

@@ -1,45 +1,45 @@
-//! Who may ask for operations.
+//! Who may ask for operations, and as whom.
 //!
-//! Somebody who is logged in may if it may alter the cluster. Where nobody has to log in, everybody on loopback may, as
-//! RabbitMQ's guest: who has a shell on the machine has its files too. From elsewhere an operator must know a token, which the server keeps in a file that only its own
-//! user reads.
+//! Somebody who is logged in may do by operations what it may do at all. Where nobody has to log in, everybody on
+//! loopback may do everything, as RabbitMQ's guest: who has a shell on the machine has its files too. From elsewhere an
+//! operator must know a token, which the server keeps in a file that only its own user reads.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use ::access::is_same;
+use ::access::{Rights, is_same};
 use kafka_protocol::error::ResponseError;
 
-use crate::authorization::may_operate;
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
 
-/// Whether somebody may ask for operations who gives this token, if any, where this one is expected, if any.
+/// What somebody may do who gives this token, if any, where this one is expected, if any.
 pub(crate) fn check(
     gateway: &Gateway,
     session: &Session,
     given: Option<&str>,
     expected: Option<&str>,
-) -> Result<(), Fault> {
-    let may = session.login.principal().map(|_| may_operate(gateway, session));
-    check_of(session.connection.peer().ip(), may, given, expected)
+) -> Result<Arc<Rights>, Fault> {
+    let rights = session.login.principal().map(|_| session.rights.get(gateway, session));
+    check_of(session.connection.peer().ip(), rights, given, expected)
 }
 
 fn check_of(
     peer: IpAddr,
-    may: Option<bool>,
+    rights: Option<Arc<Rights>>,
     given: Option<&str>,
     expected: Option<&str>,
-) -> Result<(), Fault> {
+) -> Result<Arc<Rights>, Fault> {
+    let everything = || Ok(Arc::new(Rights::everything()));
     // A token that is wrong is refused on loopback too: whoever gave it should know.
     match (given, expected) {
-        (Some(given), Some(expected)) if is_same(given, expected) => Ok(()),
+        (Some(given), Some(expected)) if is_same(given, expected) => everything(),
         (Some(_), _) => Err(refused("the operators' token is not this server's")),
-        (None, _) if may == Some(true) => Ok(()),
-        (None, _) if may.is_some() => {
-            Err(refused("operations need a user who may alter the cluster"))
-        }
-        (None, _) if peer.to_canonical().is_loopback() => Ok(()),
-        (None, _) => Err(refused("from another machine, operations need the operators' token")),
+        (None, _) => match rights {
+            Some(rights) => Ok(rights),
+            None if peer.to_canonical().is_loopback() => everything(),
+            None => Err(refused("from another machine, operations need the operators' token")),
+        },
     }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use access::{Operation, Rights, Target};
 use base::limits::{OPERATION_PAGE_SCAN_MAX, OPERATION_RECORDS_MAX};
 use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId, headers};
 use broker::delivery::{Peeked, RedriveError, RedriveTo, RedriveWhat};
@@ -72,7 +73,7 @@ fn source(gateway: &Gateway, topic: &str) -> Result<Source, Fault> {
 
 /// Topics that groups name for their dead letters, and those that take letters of any group. Where
 /// a gateway's router decides, each queue whose oldest record is a dead letter.
-pub(super) async fn topics(gateway: &Gateway) -> Result<DeadLetterTopics, Fault> {
+pub(super) async fn topics(gateway: &Gateway, asker: &Rights) -> Result<DeadLetterTopics, Fault> {
     let (mut topics, maybe) = candidates(&gateway.broker.catalog());
     let mut pace = Pace::new(gateway.broker.turns(), FLOORS_AT_ONCE as u32);
     for some in maybe.chunks(FLOORS_AT_ONCE) {
@@ -92,6 +93,7 @@ pub(super) async fn topics(gateway: &Gateway) -> Result<DeadLetterTopics, Fault>
             }
         }
     }
+    topics.retain(|topic| asker.may(Operation::Describe, Target::Topic(topic)));
     Ok(DeadLetterTopics { topics: topics.into_iter().collect() })
 }
 

@@ -9,6 +9,14 @@ use super::{Answer, invalid};
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 
+/// Whether it changes nothing. What is not understood is taken for a change.
+pub(super) fn is_a_look(gateway: &Gateway, family: &str, operation: &Value) -> bool {
+    let families = &gateway.options.families;
+    let found = families.iter().find(|(name, _)| *name == family);
+    let document = serde_json::to_vec(operation).unwrap_or_default();
+    found.is_some_and(|(_, found)| found.is_a_look(&document))
+}
+
 pub(super) async fn carry_out(gateway: &Gateway, family: &str, operation: &Value) -> Answer {
     let families = &gateway.options.families;
     let Some((_, found)) = families.iter().find(|(name, _)| *name == family) else {
@@ -20,6 +28,8 @@ pub(super) async fn carry_out(gateway: &Gateway, family: &str, operation: &Value
         let code = match &error {
             OperationError::Invalid(_) => ResponseError::InvalidRequest,
             OperationError::NotFound(_) => ResponseError::ResourceNotFound,
+            OperationError::NotAllowed(_) => ResponseError::ClusterAuthorizationFailed,
+            OperationError::Unavailable(_) => ResponseError::RequestTimedOut,
             OperationError::Failed(_) => ResponseError::UnknownServerError,
         };
         Fault::new(code, error.to_string())

@@ -6,15 +6,16 @@
 //! document. It is told to nobody but the command line: stock clients never meet it.
 //!
 //! Its shape, its numbers and its documents are in the crate [`operations`](::operations), which
-//! clients share. Operations make users and empty queues, so not everybody who reaches the port may ask for them:
-//! see [`access`].
+//! clients share. Operations make users and empty queues, so not everybody who reaches the port may ask for them,
+//! and each takes a right of its own.
 //!
 //! Whatever stands in a request is answered, with an error where it makes no sense; every answer is
 //! bounded, and says where the next one goes on.
 //!
-//! * [`access`]: who may ask
+//! * [`access`]: who may ask; `rights`: for what
 //! * `queues`, `dead_letters`, `schedule`, `shards`: the operations, thin over the broker
 //! * `connections`: the live connections of all gateways
+//! * [`service`]: the same for other gateways
 //! * `families`: operations of other gateways, handed on as they came
 //! * `browse`: reading records for people
 
@@ -24,11 +25,14 @@ mod connections;
 mod dead_letters;
 mod families;
 mod queues;
+mod rights;
 mod schedule;
+pub mod service;
 mod shards;
 
 use std::sync::Arc;
 
+use ::access::Rights;
 use base::limits::OPERATION_BYTES_MAX;
 use bytes::BufMut;
 use kafka_protocol::error::ResponseError;
@@ -62,8 +66,15 @@ pub(crate) fn start(
                 drop(frame);
                 let expected = gateway.options.operator_token.as_deref();
                 let peer = session.connection.peer().ip();
-                match access::check(&gateway, &session, asked.token.as_deref(), expected) {
-                    Ok(()) => carry_out(&gateway, asked.operation).await,
+                let asker = access::check(&gateway, &session, asked.token.as_deref(), expected);
+                let allowed = asker.and_then(|asker| {
+                    let is_a_look = |family: &str, operation: &_| {
+                        families::is_a_look(&gateway, family, operation)
+                    };
+                    rights::check(&asker, &asked.operation, is_a_look).map(|()| asker)
+                });
+                match allowed {
+                    Ok(asker) => carry_out(&gateway, &asker, asked.operation).await,
                     Err(fault) => {
                         tracing::warn!(%peer, %fault, "an operation was refused");
                         Err(fault)
@@ -117,7 +128,7 @@ fn body(frame: &[u8]) -> Result<&[u8], Malformed> {
 /// The document of an answer.
 type Answer = Result<Vec<u8>, Fault>;
 
-async fn carry_out(gateway: &Gateway, operation: Operation) -> Answer {
+async fn carry_out(gateway: &Gateway, asker: &Rights, operation: Operation) -> Answer {
     // Each may hold a page of records: only so many at a time, on the whole node.
     let permit = gateway.operations.acquire().await;
     let _permit = permit.map_err(|_| Fault::plain(ResponseError::UnknownServerError))?;
@@ -126,7 +137,7 @@ async fn carry_out(gateway: &Gateway, operation: Operation) -> Answer {
             document(queues::declare(gateway, &queue, from, config).await)
         }
         Operation::ListQueues { after, queues_max } => {
-            document(queues::list(gateway, after.as_ref(), queues_max).await)
+            document(queues::list(gateway, asker, after.as_ref(), queues_max).await)
         }
         Operation::DescribeQueue { queue } => document(queues::describe(gateway, &queue).await),
         Operation::PeekQueue { queue, partition, from, records_max } => {
@@ -143,7 +154,7 @@ async fn carry_out(gateway: &Gateway, operation: Operation) -> Answer {
         Operation::DeleteQueue { queue, force } => {
             document(queues::delete(gateway, &queue, force).await)
         }
-        Operation::ListDeadLetterTopics {} => document(dead_letters::topics(gateway).await),
+        Operation::ListDeadLetterTopics {} => document(dead_letters::topics(gateway, asker).await),
         Operation::CountDeadLetters { topic, from } => {
             document(dead_letters::count(gateway, &topic, from).await)
         }

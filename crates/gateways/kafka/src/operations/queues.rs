@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use access::{Operation, Rights, Target};
 use base::limits::{OPERATION_LEASES_MAX, OPERATION_RECORDS_MAX};
 use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId};
 use broker::config::{LEASE_GROUP_CONFIGS, Overrides};
@@ -128,6 +129,7 @@ fn check_route(own: &Overrides, values: &Overrides) -> Result<(), Fault> {
 
 pub(super) async fn list(
     gateway: &Gateway,
+    asker: &Rights,
     after: Option<&QueueName>,
     queues_max: u32,
 ) -> Result<QueuePage, Fault> {
@@ -136,7 +138,9 @@ pub(super) async fn list(
         let catalog = gateway.broker.catalog();
         let from = after.map_or(Bound::Unbounded, |after| Bound::Included(&*after.topic));
         // Sorted by name, as the groups of each topic are.
-        let groups = catalog.topics_from(from).flat_map(|topic| {
+        let seen = |topic: &str| asker.may(Operation::Describe, Target::Topic(topic));
+        let topics = catalog.topics_from(from).filter(|topic| seen(topic.name()));
+        let groups = topics.flat_map(|topic| {
             catalog.lease_groups_of(topic.id()).filter(move |group| {
                 after.is_none_or(|after| {
                     (&**topic.name(), &**group.name()) > (&*after.topic, &*after.group)

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use access::Admission;
 use access::acl::{Action, CLUSTER, Pattern, Resource, Rule, Verdict};
 use access::{Permissions, Verifiers};
-use gateway_kafka::Admission;
 use kafka_protocol::messages::alter_user_scram_credentials_request::ScramCredentialDeletion;
 use kafka_protocol::messages::*;
 use kafka_protocol::protocol::Request;
@@ -53,12 +53,12 @@ pub(crate) async fn app(node: &Node) -> Client {
 }
 
 impl Node {
-    async fn allow(&self, resource: Resource, name: &str, action: Action) {
+    pub(crate) async fn allow(&self, resource: Resource, name: &str, action: Action) {
         let rule = rule(resource, name, action, Verdict::Allow);
         self.users.as_ref().expect("are there").add_rules(vec![rule]).await.expect("added");
     }
 
-    async fn forget_rules(&self) {
+    pub(crate) async fn forget_rules(&self) {
         let filter = access::acl::RuleFilter {
             resource: None,
             pattern: access::acl::PatternFilter::Any,

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::Admission;
 use access::{SettingsUser, Users};
 use base::{LeaseGroupId, MAIN_LEASE_GROUP};
 use broker::{Broker, BrokerOptions};
@@ -13,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 pub(crate) use client::requests::topic_name as name;
 use client::requests::{self, FetchLimits};
 use client::{Pipeline, Sent};
-use gateway_kafka::{Admission, GatewayOptions};
+use gateway_kafka::GatewayOptions;
 use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use kafka_protocol::messages::produce_response::PartitionProduceResponse;
 use kafka_protocol::messages::{

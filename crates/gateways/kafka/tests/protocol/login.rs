@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use access::Admission;
 use base::limits::{LOGIN_FRAME_BYTES_MAX, LOGIN_WITHIN};
-use gateway_kafka::{Admission, GatewayOptions};
+use gateway_kafka::GatewayOptions;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::{
     ApiVersionsRequest, MetadataRequest, SaslAuthenticateRequest, SaslAuthenticateResponse,

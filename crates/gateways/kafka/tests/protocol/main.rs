@@ -13,6 +13,7 @@ mod harness;
 mod large_answers;
 mod log_offsets;
 mod login;
+mod operation_rights;
 mod operations;
 mod packed;
 mod produce;

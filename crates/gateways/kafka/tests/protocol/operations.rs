@@ -47,11 +47,17 @@ impl Client {
         (code, message, answer)
     }
 
-    async fn operate<A: DeserializeOwned>(&mut self, operation: &Operation) -> A {
+    pub(crate) async fn operate<A: DeserializeOwned>(&mut self, operation: &Operation) -> A {
         let document = serde_json::to_vec(operation).expect("JSON");
         let (code, message, answer) = self.say(&request(VERSION, &document)).await;
         assert_eq!(code, None, "{message}");
         serde_json::from_slice(&answer).expect("the answer's document")
+    }
+
+    /// The error that an operation is answered with, if it is.
+    pub(crate) async fn code_of(&mut self, operation: &Operation) -> Option<ResponseError> {
+        let document = serde_json::to_vec(operation).expect("JSON");
+        self.say(&request(VERSION, &document)).await.0
     }
 
     async fn refused(&mut self, operation: &Operation) -> (ResponseError, String) {
@@ -325,6 +331,10 @@ async fn a_page_is_bounded_by_bytes_and_the_next_one_goes_on() {
 struct Echo;
 
 impl OperationFamily for Echo {
+    fn is_a_look(&self, operation: &[u8]) -> bool {
+        operation == b"\"look\""
+    }
+
     fn carry_out(&self, operation: Vec<u8>) -> OperationAnswer<'_> {
         Box::pin(async move {
             match &operation[..] {

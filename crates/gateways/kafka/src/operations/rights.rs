@@ -1,0 +1,96 @@
+//! What each operation takes of whoever asks for it.
+
+use access::{Operation as Right, Rights, Target};
+use kafka_protocol::error::ResponseError;
+
+use crate::errors::Fault;
+
+use ::operations::document::{Operation, QueueName};
+
+/// Whether all that it takes is allowed. What a list shows is left to the list. `is_a_look`: an operation of another
+/// gateway changes nothing.
+pub(super) fn check(
+    rights: &Rights,
+    operation: &Operation,
+    is_a_look: impl Fn(&str, &serde_json::Value) -> bool,
+) -> Result<(), Fault> {
+    if rights.is_everything() {
+        return Ok(());
+    }
+    let needs = needs(operation, is_a_look);
+    let missing = needs.into_iter().find(|(right, target)| !rights.may(*right, *target));
+    missing.map_or(Ok(()), |(right, target)| Err(refused(right, target)))
+}
+
+/// Everything that it takes, of which all must be allowed.
+fn needs<'a>(
+    operation: &'a Operation,
+    is_a_look: impl Fn(&str, &serde_json::Value) -> bool,
+) -> Vec<(Right, Target<'a>)> {
+    let cluster = |right| vec![(right, Target::Cluster)];
+    match operation {
+        // Those show only what may be seen.
+        Operation::ListQueues { .. } | Operation::ListDeadLetterTopics {} => Vec::new(),
+        Operation::DeclareQueue { queue, .. } | Operation::PauseQueue { queue, .. } => {
+            vec![(Right::Alter, of(queue))]
+        }
+        Operation::DescribeQueue { queue } => vec![(Right::DescribeGroup, of(queue))],
+        Operation::PeekQueue { queue, .. } | Operation::ListScheduled { queue, .. } => {
+            vec![(Right::Browse, of(queue)), (Right::DescribeGroup, of(queue))]
+        }
+        Operation::PurgeQueue { queue }
+        | Operation::RemoveRecords { queue, .. }
+        | Operation::CancelScheduled { queue, .. } => vec![(Right::Purge, of(queue))],
+        Operation::SeekQueue { queue, .. } => vec![(Right::Seek, of(queue))],
+        Operation::DeleteQueue { queue, .. } => {
+            vec![(Right::Delete, of(queue)), (Right::DeleteGroup, of(queue))]
+        }
+        Operation::CountDeadLetters { topic, .. } => vec![(Right::Describe, Target::Topic(topic))],
+        Operation::ShowDeadLetters { topic, .. } => vec![(Right::Browse, Target::Topic(topic))],
+        Operation::RedriveDeadLetters { topic, only, to, .. } => {
+            let mut needs = vec![(Right::Consume, Target::Topic(topic))];
+            match to.as_ref().or(only.source.as_ref()) {
+                Some(to) => needs.push((Right::Append, Target::Topic(to))),
+                // To wherever each came from.
+                None => needs.push((Right::Administer, Target::Cluster)),
+            }
+            needs
+        }
+        Operation::DeleteDeadLetters { topic, .. } => vec![(Right::Purge, Target::Topic(topic))],
+        Operation::ListShards {} | Operation::ListConnections { .. } => cluster(Right::Look),
+        Operation::ElectLeader {} | Operation::CloseConnection { .. } => cluster(Right::Administer),
+        Operation::Family { family, operation } => match is_a_look(family, operation) {
+            true => cluster(Right::Look),
+            false => cluster(Right::Administer),
+        },
+    }
+}
+
+fn of(queue: &QueueName) -> Target<'_> {
+    Target::Group { topic: &queue.topic, group: &queue.group }
+}
+
+/// Alike whether it is there or not.
+fn refused(right: Right, target: Target<'_>) -> Fault {
+    match target {
+        Target::Cluster => {
+            let word = if right == Right::Look { "describe" } else { "alter" };
+            Fault::new(
+                ResponseError::ClusterAuthorizationFailed,
+                format!("this needs a user who may {word} the cluster"),
+            )
+        }
+        Target::Topic(topic) | Target::Group { topic, .. } | Target::Queue { topic, .. } => {
+            Fault::new(
+                ResponseError::TopicAuthorizationFailed,
+                format!(
+                    "this user may not do that to the topic {topic}; 'postroad access explain' says why"
+                ),
+            )
+        }
+        Target::Exchange { name, .. } => Fault::new(
+            ResponseError::ClusterAuthorizationFailed,
+            format!("this user may not do that to the exchange {name}"),
+        ),
+    }
+}

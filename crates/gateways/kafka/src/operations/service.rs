@@ -1,0 +1,55 @@
+//! The same operations for whoever asks in another way than by this gateway's own request.
+
+use std::sync::Arc;
+
+use ::access::Rights;
+use broker::operations::OperationError;
+use kafka_protocol::error::ResponseError::*;
+
+use super::{carry_out, families, rights};
+use crate::errors::Fault;
+use crate::gateway::Gateway;
+
+use ::operations::document::Operation;
+
+/// Carries operations out. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Operations(Arc<Gateway>);
+
+impl Operations {
+    pub(crate) fn of(gateway: &Arc<Gateway>) -> Self {
+        Self(Arc::clone(gateway))
+    }
+
+    /// For somebody who may do so much. Answers the document of the answer.
+    pub async fn carry_out(
+        &self,
+        asker: &Rights,
+        operation: Operation,
+    ) -> Result<Vec<u8>, OperationError> {
+        let gateway = &self.0;
+        let is_a_look =
+            |family: &str, operation: &_| families::is_a_look(gateway, family, operation);
+        rights::check(asker, &operation, is_a_look).map_err(told)?;
+        carry_out(gateway, asker, operation).await.map_err(told)
+    }
+}
+
+/// Without Kafka's words.
+fn told(fault: Fault) -> OperationError {
+    let message = fault.message().map_or_else(|| fault.error.to_string(), str::to_owned);
+    match fault.error {
+        TopicAuthorizationFailed | GroupAuthorizationFailed | ClusterAuthorizationFailed => {
+            OperationError::NotAllowed(message)
+        }
+        UnknownTopicOrPartition | UnknownTopicId | GroupIdNotFound | ResourceNotFound => {
+            OperationError::NotFound(message)
+        }
+        NotLeaderOrFollower | NotCoordinator | CoordinatorNotAvailable | RequestTimedOut => {
+            OperationError::Unavailable(message)
+        }
+        UnknownServerError | KafkaStorageError => OperationError::Failed(message),
+        // Whatever else there is speaks against what was asked for.
+        _ => OperationError::Invalid(message),
+    }
+}

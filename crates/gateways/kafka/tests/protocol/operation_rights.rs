@@ -1,0 +1,166 @@
+//! Each operation of our own, as somebody without rights, and with the right that it takes.
+
+use ::operations::document::{
+    Cancel, DeadLetterFilter, DeadLetterTopics, Operation, Place, QueueName, QueuePage, Span, Start,
+};
+use access::acl::{Action, CLUSTER, Resource};
+use base::MAIN_LEASE_GROUP;
+use kafka_protocol::error::ResponseError::{
+    self, ClusterAuthorizationFailed, TopicAuthorizationFailed,
+};
+use serde_json::json;
+
+use crate::authorization::{app, logged_in, node};
+
+const REFUSALS: [ResponseError; 2] = [ClusterAuthorizationFailed, TopicAuthorizationFailed];
+
+fn queue(group: &str) -> QueueName {
+    QueueName { topic: "t".into(), group: group.into() }
+}
+
+/// The rights that an operation takes, all of them. One that is new has to be put here, and among the samples.
+fn rights(operation: &Operation) -> (usize, Vec<(Resource, &'static str, Action)>) {
+    let topic = |action| vec![(Resource::Topic, "t", action)];
+    let cluster = |action| vec![(Resource::Cluster, CLUSTER, action)];
+    let group =
+        |action, of_group| vec![(Resource::Topic, "t", action), (Resource::Group, "g", of_group)];
+    match operation {
+        Operation::DeclareQueue { .. } => (0, topic(Action::Alter)),
+        Operation::ListQueues { .. } => (1, Vec::new()),
+        Operation::DescribeQueue { .. } => (2, group(Action::Describe, Action::Describe)),
+        Operation::PeekQueue { .. } => (3, group(Action::Read, Action::Describe)),
+        Operation::PurgeQueue { .. } => (4, topic(Action::Delete)),
+        Operation::RemoveRecords { .. } => (5, topic(Action::Delete)),
+        Operation::PauseQueue { .. } => (6, topic(Action::Alter)),
+        Operation::SeekQueue { .. } => (7, group(Action::Read, Action::Read)),
+        Operation::DeleteQueue { .. } => {
+            (8, [group(Action::Read, Action::Delete), topic(Action::Delete)].concat())
+        }
+        Operation::ListDeadLetterTopics {} => (9, Vec::new()),
+        Operation::CountDeadLetters { .. } => (10, topic(Action::Describe)),
+        Operation::ShowDeadLetters { .. } => (11, topic(Action::Read)),
+        Operation::RedriveDeadLetters { .. } => {
+            (12, [topic(Action::Read), vec![(Resource::Topic, "other", Action::Write)]].concat())
+        }
+        Operation::DeleteDeadLetters { .. } => (13, topic(Action::Delete)),
+        Operation::ListScheduled { .. } => (14, group(Action::Read, Action::Describe)),
+        Operation::CancelScheduled { .. } => (15, topic(Action::Delete)),
+        Operation::ListShards {} => (16, cluster(Action::Describe)),
+        Operation::ElectLeader {} => (17, cluster(Action::Alter)),
+        Operation::ListConnections { .. } => (18, cluster(Action::Describe)),
+        Operation::CloseConnection { .. } => (19, cluster(Action::Alter)),
+        Operation::Family { .. } => (20, cluster(Action::Alter)),
+    }
+}
+
+const COUNT: usize = 21;
+
+/// At least one of each.
+fn samples() -> Vec<Operation> {
+    let (from, records_max) = (None, 10);
+    let span = || Span { from: None, until: None, records_max: 10 };
+    let only = DeadLetterFilter::default;
+    let topic = || "t".to_owned();
+    vec![
+        Operation::DeclareQueue { queue: queue("g"), from: Start::Earliest, config: [].into() },
+        Operation::ListQueues { after: None, queues_max: 10 },
+        Operation::DescribeQueue { queue: queue("g") },
+        Operation::PeekQueue { queue: queue("g"), partition: None, from, records_max },
+        Operation::PurgeQueue { queue: queue("g") },
+        Operation::RemoveRecords { queue: queue("g"), records: Vec::new() },
+        Operation::PauseQueue { queue: queue("g"), paused: true },
+        Operation::SeekQueue { queue: queue("g"), to: vec![Place { partition: 0, offset: 0 }] },
+        Operation::ListDeadLetterTopics {},
+        Operation::CountDeadLetters { topic: topic(), from },
+        Operation::ShowDeadLetters { topic: topic(), only: only(), from, records_max },
+        Operation::RedriveDeadLetters {
+            topic: topic(),
+            only: only(),
+            to: Some("other".into()),
+            span: span(),
+        },
+        Operation::RedriveDeadLetters {
+            topic: topic(),
+            only: DeadLetterFilter { source: Some("other".into()), ..only() },
+            to: None,
+            span: span(),
+        },
+        Operation::DeleteDeadLetters { topic: topic(), only: only(), span: span() },
+        Operation::ListScheduled { queue: queue("g"), after: None, records_max },
+        Operation::CancelScheduled { queue: queue("g"), what: Cancel::Id("x".into()) },
+        Operation::ListShards {},
+        Operation::ElectLeader {},
+        Operation::ListConnections { after: None, connections_max: 10 },
+        Operation::CloseConnection { connection: 4_000_000 },
+        Operation::Family { family: "none".into(), operation: json!({}) },
+        Operation::DeleteQueue { queue: queue("g"), force: true },
+    ]
+}
+
+#[tokio::test]
+async fn each_operation_takes_a_right_of_its_own() {
+    let node = node().await;
+    let mut root = logged_in(&node, b"\0root\0toor").await;
+    let declare = samples().remove(0);
+    root.operate::<serde_json::Value>(&declare).await;
+    let mut app = app(&node).await;
+    let mut walked = [false; COUNT];
+    for operation in samples() {
+        let (place, rights) = rights(&operation);
+        walked[place] = true;
+        if rights.is_empty() {
+            continue;
+        }
+        for missing in 0..rights.len() {
+            let others = rights.iter().enumerate().filter(|(place, _)| *place != missing);
+            for (_, (resource, name, action)) in others {
+                node.allow(*resource, name, *action).await;
+            }
+            let code = app.code_of(&operation).await;
+            assert!(code.is_some_and(|code| REFUSALS.contains(&code)), "{operation:?} {missing}");
+            node.forget_rules().await;
+        }
+        for (resource, name, action) in &rights {
+            node.allow(*resource, name, *action).await;
+        }
+        let code = app.code_of(&operation).await;
+        assert!(!code.is_some_and(|code| REFUSALS.contains(&code)), "{operation:?} {code:?}");
+        node.forget_rules().await;
+    }
+    assert_eq!(walked, [true; COUNT], "an operation has no sample");
+}
+
+#[tokio::test]
+async fn dead_letters_go_to_wherever_they_came_from_for_operators_only() {
+    let node = node().await;
+    let mut app = app(&node).await;
+    let (to, only) = (None, DeadLetterFilter::default());
+    let span = Span { from: None, until: None, records_max: 10 };
+    let operation = Operation::RedriveDeadLetters { topic: "t".into(), only, to, span };
+    node.allow(Resource::Topic, "*", Action::Any).await;
+    assert_eq!(app.code_of(&operation).await, Some(ClusterAuthorizationFailed));
+    node.allow(Resource::Cluster, CLUSTER, Action::Alter).await;
+    assert_eq!(app.code_of(&operation).await, None);
+}
+
+#[tokio::test]
+async fn lists_have_what_may_be_seen_and_nothing_else() {
+    let node = node().await;
+    let mut root = logged_in(&node, b"\0root\0toor").await;
+    for topic in ["t", "other"] {
+        let queue = QueueName { topic: topic.into(), group: MAIN_LEASE_GROUP.into() };
+        let config = [("dead.letter.topic".to_owned(), topic.to_owned())].into();
+        let declare = Operation::DeclareQueue { queue, from: Start::Earliest, config };
+        root.operate::<serde_json::Value>(&declare).await;
+    }
+    let mut app = app(&node).await;
+    let list = Operation::ListQueues { after: None, queues_max: 10 };
+    let dead = Operation::ListDeadLetterTopics {};
+    assert!(app.operate::<QueuePage>(&list).await.queues.is_empty());
+    assert!(app.operate::<DeadLetterTopics>(&dead).await.topics.is_empty());
+    node.allow(Resource::Topic, "t", Action::Describe).await;
+    let seen = app.operate::<QueuePage>(&list).await.queues;
+    assert_eq!(seen.iter().map(|queue| &*queue.topic).collect::<Vec<_>>(), ["t"]);
+    assert_eq!(app.operate::<DeadLetterTopics>(&dead).await.topics, ["t"]);
+    assert_eq!(root.operate::<QueuePage>(&list).await.queues.len(), 2);
+}
