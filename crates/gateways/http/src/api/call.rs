@@ -1,0 +1,278 @@
+//! One request: who asks for what, and whether that may be asked.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use access::{Operation, Target, Users};
+use axum::extract::Request;
+use axum::http::{HeaderMap, Method};
+use axum::response::Response;
+use broker::Broker;
+use bytes::Bytes;
+use rabbitmq::rights::Rights;
+use serde_json::{Map, Value};
+use topology::{OwnerId, Topology, VirtualHost};
+
+use super::endpoints::{ENDPOINTS, Endpoint, Gate};
+use super::path::{Query, captured, segments};
+use super::refused::Refused;
+use crate::connection::Peer;
+use crate::front::{Front, Node};
+use crate::login::Asker;
+use crate::v1::asked;
+
+/// Who asks where nobody logs in.
+const NOBODY: &str = "anonymous";
+/// What the default exchange is called in paths.
+const DEFAULT_EXCHANGE: &str = "amq.default";
+
+pub(super) type Outcome = Result<Response, Refused>;
+pub(super) type Answering<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
+
+pub(super) struct Call {
+    pub(super) front: Front,
+    pub(super) asker: Asker,
+    pub(super) peer: Peer,
+    pub(super) topology: Topology,
+    pub(super) query: Query,
+    pub(super) headers: HeaderMap,
+    arguments: Vec<(&'static str, String)>,
+    body: Bytes,
+}
+
+pub(super) async fn answer(
+    front: Front,
+    asker: Asker,
+    peer: Peer,
+    request: Request,
+) -> Result<Response, Refused> {
+    if !asker.rights().manages() {
+        return Err(Refused::not_authorised("Not management user"));
+    }
+    let topology = front.opened()?.topology.clone();
+    let topology = topology.ok_or_else(|| Refused::unavailable("there is no management here"))?;
+    let (head, body) = request.into_parts();
+    let segments = segments(head.uri.path())?;
+    let (endpoint, arguments) = found(&head.method, &segments)?;
+    let query = Query::of(head.uri.query())?;
+    let body = match endpoint.body_bytes_max {
+        0 => Bytes::new(),
+        bytes_max => asked::whole(&front, body, bytes_max).await?,
+    };
+    let headers = head.headers;
+    let call = Call { front, asker, peer, topology, query, headers, arguments, body };
+    call.check(endpoint.gate).await?;
+    (endpoint.carry_out)(&call).await
+}
+
+type Found = (&'static Endpoint, Vec<(&'static str, String)>);
+
+fn found(method: &Method, segments: &[String]) -> Result<Found, Refused> {
+    let method = if method == Method::HEAD { &Method::GET } else { method };
+    let mut is_known = false;
+    for endpoint in ENDPOINTS {
+        let Some(arguments) = captured(endpoint.path, segments) else { continue };
+        if endpoint.method == method {
+            return Ok((endpoint, arguments));
+        }
+        is_known = true;
+    }
+    Err(if is_known { Refused::method_not_allowed() } else { Refused::not_found() })
+}
+
+impl Call {
+    pub(super) fn node(&self) -> Result<&Node, Refused> {
+        Ok(self.front.opened()?)
+    }
+
+    pub(super) fn broker(&self) -> &Broker {
+        self.topology.broker()
+    }
+
+    pub(super) fn users(&self) -> Result<&Users, Refused> {
+        let users = self.node()?.users.as_ref();
+        users.ok_or_else(|| Refused::bad_request("there are no users here"))
+    }
+
+    /// What the path has under this name.
+    pub(super) fn arg(&self, name: &str) -> &str {
+        let found = self.arguments.iter().find(|(known, _)| *known == name);
+        found.map_or("", |(_, value)| value)
+    }
+
+    /// An exchange of the path, as it is called elsewhere.
+    pub(super) fn exchange_arg(&self, name: &str) -> &str {
+        exchange_name(self.arg(name))
+    }
+
+    /// Whom exclusive queues would belong to.
+    pub(super) fn owner(&self) -> OwnerId {
+        OwnerId(self.peer.connection.id())
+    }
+
+    pub(super) fn user_name(&self) -> &str {
+        self.asker.name().unwrap_or(NOBODY)
+    }
+
+    /// By which RabbitMQ's questions are answered.
+    pub(super) fn rights(&self) -> Rights {
+        Rights::of_known(Arc::from(self.user_name()), self.asker.shared_rights())
+    }
+
+    pub(super) fn looks(&self) -> bool {
+        self.asker.rights().may(Operation::Look, Target::Cluster)
+    }
+
+    pub(super) fn administers(&self) -> bool {
+        self.asker.rights().may(Operation::Administer, Target::Cluster)
+    }
+
+    pub(super) fn may_open(&self, vhost: &str) -> bool {
+        self.asker.rights().opens(vhost)
+    }
+
+    /// Those that the asker may see.
+    pub(super) fn visible_vhosts(&self) -> Vec<VirtualHost> {
+        let mut vhosts = self.topology.vhosts();
+        vhosts.retain(|vhost| self.looks() || self.may_open(vhost.name()));
+        vhosts
+    }
+
+    /// The one of the path, or all that are visible.
+    pub(super) async fn vhosts(&self) -> Result<Vec<VirtualHost>, Refused> {
+        match self.arguments.iter().any(|(name, _)| *name == "vhost") {
+            true => Ok(vec![self.vhost().await?]),
+            false => Ok(self.visible_vhosts()),
+        }
+    }
+
+    pub(super) async fn vhost(&self) -> Result<VirtualHost, Refused> {
+        let found = self.topology.look_for_vhost(self.arg("vhost")).await?;
+        found.ok_or_else(Refused::not_found)
+    }
+
+    async fn check(&self, gate: Gate) -> Result<(), Refused> {
+        let may = match gate {
+            Gate::Manage => true,
+            Gate::Look => self.looks(),
+            Gate::Administer => self.administers(),
+            Gate::SeeVhost => {
+                let vhost = self.vhost().await?;
+                self.looks() || self.may_open(vhost.name())
+            }
+            Gate::UseVhost => self.may_open(self.vhost().await?.name()),
+            Gate::SetPolicies => {
+                let vhost = self.vhost().await?;
+                self.asker.rights().sets_policies() && self.may_open(vhost.name())
+            }
+            Gate::SeePolicies => self.asker.rights().sets_policies() || self.looks(),
+        };
+        match (may, gate) {
+            (true, _) => Ok(()),
+            (false, Gate::SeeVhost | Gate::UseVhost) => {
+                Err(Refused::not_authorised("User not authorised to access virtual host"))
+            }
+            (false, Gate::Administer) => Err(Refused::not_authorised("Not administrator user")),
+            (false, Gate::Look) => Err(Refused::not_authorised("Not monitor user")),
+            (false, _) => Err(Refused::not_authorised("Not policymaker user")),
+        }
+    }
+
+    pub(super) fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// The body as an object; nothing at all is an empty one.
+    pub(super) fn object(&self) -> Result<Map<String, Value>, Refused> {
+        object(&self.body)
+    }
+}
+
+pub(super) fn exchange_name(name: &str) -> &str {
+    if name == DEFAULT_EXCHANGE { "" } else { name }
+}
+
+pub(super) fn object(body: &[u8]) -> Result<Map<String, Value>, Refused> {
+    if body.iter().all(u8::is_ascii_whitespace) {
+        return Ok(Map::new());
+    }
+    match serde_json::from_slice(body) {
+        Ok(Value::Object(map)) => Ok(map),
+        Ok(_) => Err(Refused::with_error("not_json", "the body is no JSON object")),
+        Err(error) => Err(Refused::with_error("not_json", format!("the body is no JSON: {error}"))),
+    }
+}
+
+/// What an object says, with defaults for what it does not.
+pub(super) struct Said<'a>(pub(super) &'a Map<String, Value>);
+
+impl<'a> Said<'a> {
+    fn wrong(name: &str, what: &str) -> Refused {
+        Refused::bad_request(format!("{name} is {what}"))
+    }
+
+    pub(super) fn is_there(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(|value| !value.is_null())
+    }
+
+    pub(super) fn text(&self, name: &str) -> Result<Option<&'a str>, Refused> {
+        match self.0.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(_) => Err(Self::wrong(name, "to be a string")),
+        }
+    }
+
+    pub(super) fn needed(&self, name: &str) -> Result<&'a str, Refused> {
+        let missing = || Refused::bad_request(format!("key_missing: {name}"));
+        self.text(name)?.ok_or_else(missing)
+    }
+
+    /// Some clients send `"true"`.
+    pub(super) fn flag(&self, name: &str, default: bool) -> Result<bool, Refused> {
+        match self.0.get(name) {
+            None | Some(Value::Null) => Ok(default),
+            Some(Value::Bool(value)) => Ok(*value),
+            Some(Value::String(text)) if text == "true" => Ok(true),
+            Some(Value::String(text)) if text == "false" => Ok(false),
+            Some(_) => Err(Self::wrong(name, "to be true or false")),
+        }
+    }
+
+    pub(super) fn integer(&self, name: &str, default: i64) -> Result<i64, Refused> {
+        match self.0.get(name) {
+            None | Some(Value::Null) => Ok(default),
+            Some(Value::String(text)) => {
+                text.parse().map_err(|_| Self::wrong(name, "to be an integer"))
+            }
+            Some(value) => value.as_i64().ok_or_else(|| Self::wrong(name, "to be an integer")),
+        }
+    }
+
+    /// `[]` is what some languages write for an empty object.
+    pub(super) fn object(&self, name: &str) -> Result<Option<&'a Map<String, Value>>, Refused> {
+        match self.0.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Object(map)) => Ok(Some(map)),
+            Some(Value::Array(all)) if all.is_empty() => Ok(None),
+            Some(_) => Err(Self::wrong(name, "to be an object")),
+        }
+    }
+
+    /// A list of texts, or one text with commas.
+    pub(super) fn texts(&self, name: &str) -> Result<Option<Vec<String>>, Refused> {
+        let wrong = || Self::wrong(name, "to be a list of strings");
+        match self.0.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => {
+                let all = text.split(',').map(str::trim).filter(|one| !one.is_empty());
+                Ok(Some(all.map(str::to_owned).collect()))
+            }
+            Some(Value::Array(all)) => {
+                let all = all.iter().map(|one| one.as_str().map(str::to_owned));
+                all.collect::<Option<Vec<_>>>().map(Some).ok_or_else(wrong)
+            }
+            Some(_) => Err(wrong()),
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Everything that is declared, as one document that RabbitMQ's tools read. It has the hashes of passwords, so it takes
+//! an administrator, and who asked is in the log.
+
+use access::Verifiers;
+use axum::Json;
+use axum::response::IntoResponse;
+use serde_json::{Map, Value, json};
+use topology::{PolicyScope, VirtualHost};
+
+use super::call::{Call, Outcome};
+use super::overview::RABBITMQ_VERSION;
+use super::refused::Refused;
+use super::users::ARGON2ID;
+use super::{bindings, exchanges, permissions, policies, queues};
+
+/// What RabbitMQ has of each in a file.
+fn only(row: &Value, names: &[&str], with_vhost: bool) -> Value {
+    let mut out = Map::new();
+    for name in names.iter().filter(|name| with_vhost || **name != "vhost") {
+        out.insert((*name).to_owned(), row[*name].clone());
+    }
+    Value::Object(out)
+}
+
+pub(super) async fn export(call: &Call) -> Outcome {
+    let of_one = !call.arg("vhost").is_empty();
+    let vhosts = match of_one {
+        true => vec![call.vhost().await?],
+        false => call.topology.vhosts(),
+    };
+    let mut document = Map::new();
+    document.insert("rabbit_version".to_owned(), RABBITMQ_VERSION.into());
+    document.insert("rabbitmq_version".to_owned(), RABBITMQ_VERSION.into());
+    document.insert("product_name".to_owned(), "Postroad".into());
+    document.insert("product_version".to_owned(), call.node()?.version.into());
+    let kind = match of_one {
+        true => ("vhost", call.arg("vhost").to_owned()),
+        false => ("cluster", call.broker().cluster_id().to_string()),
+    };
+    document.insert("rabbitmq_definition_format".to_owned(), kind.0.into());
+    document
+        .insert("original_cluster_name".to_owned(), call.broker().cluster_id().to_string().into());
+    if !of_one {
+        let (users, granted) = users(call)?;
+        document.insert("users".to_owned(), users.into());
+        document.insert("permissions".to_owned(), granted.into());
+        let names = vhosts.iter().map(|vhost| json!({"name": vhost.name()}));
+        document.insert("vhosts".to_owned(), names.collect::<Vec<_>>().into());
+        document.insert("topic_permissions".to_owned(), json!([]));
+        document.insert("global_parameters".to_owned(), json!([]));
+    } else {
+        document.insert("original_vhost_name".to_owned(), kind.1.into());
+    }
+    document.insert("parameters".to_owned(), json!([]));
+    for (name, rows) in in_vhosts(&vhosts, !of_one) {
+        document.insert(name.to_owned(), rows.into());
+    }
+    tracing::info!(by = call.user_name(), "definitions are exported");
+    Ok(Json(Value::Object(document)).into_response())
+}
+
+fn users(call: &Call) -> Result<(Vec<Value>, Vec<Value>), Refused> {
+    let store = call.users()?;
+    let (mut rows, mut granted) = (Vec::new(), Vec::new());
+    // Those of the node's settings are there wherever the settings are.
+    for user in store.list().iter().filter(|user| !user.of_settings) {
+        let (hash, algorithm) = match store.verifiers(&user.name) {
+            Some(Verifiers { password_hash: Some(hash), .. }) => (hash, ARGON2ID),
+            Some(Verifiers { rabbitmq: Some(known), .. }) => (known.hash, known.algorithm.name()),
+            _ => (String::new(), ARGON2ID),
+        };
+        rows.push(json!({
+            "name": &*user.name, "password_hash": hash, "hashing_algorithm": algorithm,
+            "tags": user.tags.names(), "limits": {},
+        }));
+        let set = user.permissions.iter();
+        granted.extend(set.map(|(vhost, set)| permissions::row(&user.name, vhost, set)));
+    }
+    Ok((rows, granted))
+}
+
+/// What outlives a connection and a start.
+fn in_vhosts(vhosts: &[VirtualHost], with_vhost: bool) -> [(&'static str, Vec<Value>); 4] {
+    let [mut all_exchanges, mut all_queues, mut all_bindings, mut all_policies] =
+        [const { Vec::new() }; 4];
+    for vhost in vhosts {
+        let exchanges = vhost.exchanges().into_iter();
+        let kept = exchanges
+            .filter(|it| it.durable && !it.name.is_empty() && !it.name.starts_with("amq."));
+        let names = ["name", "vhost", "type", "durable", "auto_delete", "internal", "arguments"];
+        all_exchanges.extend(kept.map(|it| only(&exchanges::row(&it), &names, with_vhost)));
+        let queues: Vec<_> =
+            vhost.queues().into_iter().filter(|it| it.declared && it.durable).collect();
+        let names = ["name", "vhost", "durable", "auto_delete", "arguments"];
+        all_queues.extend(queues.iter().map(|it| only(&queues::declared(it), &names, with_vhost)));
+        let names =
+            ["source", "vhost", "destination", "destination_type", "routing_key", "arguments"];
+        let row =
+            |it: &topology::Binding| only(&bindings::row(vhost.name(), it), &names, with_vhost);
+        let leads = |end: &topology::Destination| match end {
+            topology::Destination::Queue(name) => queues.iter().any(|queue| queue.name == *name),
+            topology::Destination::Exchange(_) => true,
+        };
+        let kept = vhost.bindings().into_iter().filter(|it| leads(&it.destination));
+        all_bindings.extend(kept.map(|it| row(&it)));
+        let names = ["vhost", "name", "pattern", "apply-to", "definition", "priority"];
+        let mut known = vhost.policies(PolicyScope::User);
+        known.sort_by(|a, b| a.name.cmp(&b.name));
+        all_policies
+            .extend(known.iter().map(|it| only(&policies::row(vhost, it), &names, with_vhost)));
+    }
+    [
+        ("policies", all_policies),
+        ("queues", all_queues),
+        ("exchanges", all_exchanges),
+        ("bindings", all_bindings),
+    ]
+}

@@ -1,0 +1,193 @@
+//! Every endpoint, with the right that it takes.
+
+use axum::http::Method;
+use base::limits::{
+    HTTP_API_DEFINITIONS_BYTES_MAX, HTTP_API_MESSAGE_BYTES_MAX, HTTP_DOCUMENT_BYTES_MAX,
+};
+
+use super::call::{Answering, Call};
+use super::{
+    bindings, connections, definitions, exchanges, health, importing, messages, nodes, overview,
+    parameters, permissions, policies, queues, users, vhosts,
+};
+
+/// What somebody needs who asks, besides some tag. What a handler does is asked about further, as AMQP's methods are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Gate {
+    /// Any tag.
+    Manage,
+    /// To look at the cluster.
+    Look,
+    Administer,
+    /// To open the virtual host of the path, or to look at the cluster.
+    SeeVhost,
+    /// To open it.
+    UseVhost,
+    /// To set policies in it.
+    SetPolicies,
+    /// To set policies anywhere, or to look.
+    SeePolicies,
+}
+
+pub(crate) struct Endpoint {
+    pub(crate) method: &'static Method,
+    pub(crate) path: &'static str,
+    pub(crate) gate: Gate,
+    pub(crate) body_bytes_max: usize,
+    pub(super) carry_out: for<'a> fn(&'a Call) -> Answering<'a>,
+}
+
+const NOTHING: usize = 0;
+const DOCUMENT: usize = HTTP_DOCUMENT_BYTES_MAX;
+const MESSAGE: usize = HTTP_API_MESSAGE_BYTES_MAX;
+const DEFINITIONS: usize = HTTP_API_DEFINITIONS_BYTES_MAX;
+
+macro_rules! endpoints {
+    ($($method:ident $path:literal $gate:ident $body:ident $handler:path;)*) => {
+        &[$(Endpoint {
+            method: &Method::$method,
+            path: $path,
+            gate: Gate::$gate,
+            body_bytes_max: $body,
+            carry_out: |call| Box::pin($handler(call)),
+        },)*]
+    };
+}
+
+pub(crate) const ENDPOINTS: &[Endpoint] = endpoints! {
+    GET "/overview" Manage NOTHING overview::overview;
+    GET "/whoami" Manage NOTHING overview::whoami;
+    GET "/version" Manage NOTHING overview::version;
+    GET "/cluster-name" Manage NOTHING overview::cluster_name;
+    GET "/extensions" Manage NOTHING parameters::none;
+    GET "/feature-flags" Manage NOTHING overview::feature_flags;
+    GET "/deprecated-features" Look NOTHING parameters::none;
+    GET "/deprecated-features/used" Look NOTHING parameters::none;
+    GET "/nodes" Look NOTHING nodes::list;
+    GET "/nodes/{name}" Look NOTHING nodes::one;
+
+    GET "/vhosts" Manage NOTHING vhosts::list;
+    GET "/vhosts/{vhost}" SeeVhost NOTHING vhosts::one;
+    PUT "/vhosts/{name}" Administer DOCUMENT vhosts::put;
+    DELETE "/vhosts/{name}" Administer NOTHING vhosts::delete;
+    GET "/vhosts/{vhost}/permissions" Administer NOTHING permissions::of_vhost;
+    GET "/vhosts/{vhost}/topic-permissions" Administer NOTHING parameters::none;
+
+    GET "/users" Administer NOTHING users::list;
+    GET "/users/without-permissions" Administer NOTHING users::without_permissions;
+    POST "/users/bulk-delete" Administer DOCUMENT users::delete_several;
+    GET "/users/{name}" Administer NOTHING users::one;
+    PUT "/users/{name}" Administer DOCUMENT users::put;
+    DELETE "/users/{name}" Administer NOTHING users::delete;
+    GET "/users/{name}/permissions" Administer NOTHING permissions::of_user;
+    GET "/users/{name}/topic-permissions" Administer NOTHING parameters::none;
+    GET "/permissions" Administer NOTHING permissions::list;
+    GET "/permissions/{vhost}/{user}" Administer NOTHING permissions::one;
+    PUT "/permissions/{vhost}/{user}" Administer DOCUMENT permissions::put;
+    DELETE "/permissions/{vhost}/{user}" Administer NOTHING permissions::delete;
+    GET "/topic-permissions" Administer NOTHING parameters::none;
+    GET "/topic-permissions/{vhost}/{user}" Administer NOTHING parameters::none;
+    PUT "/topic-permissions/{vhost}/{user}" Administer DOCUMENT parameters::no_topic_permissions;
+    GET "/vhost-limits" Manage NOTHING parameters::none;
+    GET "/vhost-limits/{vhost}" SeeVhost NOTHING parameters::none;
+    PUT "/vhost-limits/{vhost}/{name}" Administer DOCUMENT parameters::no_limits;
+    GET "/user-limits" Administer NOTHING parameters::none;
+    GET "/user-limits/{user}" Administer NOTHING parameters::none;
+    PUT "/user-limits/{user}/{name}" Administer DOCUMENT parameters::no_limits;
+
+    GET "/policies" SeePolicies NOTHING policies::list;
+    GET "/policies/{vhost}" SeePolicies NOTHING policies::list;
+    GET "/policies/{vhost}/{name}" SeePolicies NOTHING policies::one;
+    PUT "/policies/{vhost}/{name}" SetPolicies DOCUMENT policies::put;
+    DELETE "/policies/{vhost}/{name}" SetPolicies NOTHING policies::delete;
+    GET "/operator-policies" Look NOTHING policies::list_operators;
+    GET "/operator-policies/{vhost}" Look NOTHING policies::list_operators;
+    GET "/operator-policies/{vhost}/{name}" Look NOTHING policies::one_operators;
+    PUT "/operator-policies/{vhost}/{name}" Administer DOCUMENT policies::put_operators;
+    DELETE "/operator-policies/{vhost}/{name}" Administer NOTHING policies::delete_operators;
+    GET "/parameters" SeePolicies NOTHING parameters::none;
+    GET "/parameters/{component}" SeePolicies NOTHING parameters::none;
+    GET "/parameters/{component}/{vhost}" SeePolicies NOTHING parameters::none;
+    PUT "/parameters/{component}/{vhost}/{name}" SetPolicies DOCUMENT parameters::no_parameters;
+    GET "/global-parameters" Administer NOTHING parameters::none;
+    PUT "/global-parameters/{name}" Administer DOCUMENT parameters::no_parameters;
+    GET "/shovels" Look NOTHING parameters::none;
+    GET "/shovels/{vhost}" Look NOTHING parameters::none;
+    GET "/federation-links" Look NOTHING parameters::none;
+    GET "/federation-links/{vhost}" Look NOTHING parameters::none;
+
+    GET "/exchanges" Manage NOTHING exchanges::list;
+    GET "/exchanges/{vhost}" SeeVhost NOTHING exchanges::list;
+    GET "/exchanges/{vhost}/{name}" SeeVhost NOTHING exchanges::one;
+    PUT "/exchanges/{vhost}/{name}" UseVhost DOCUMENT exchanges::put;
+    DELETE "/exchanges/{vhost}/{name}" UseVhost NOTHING exchanges::delete;
+    GET "/exchanges/{vhost}/{name}/bindings/source" SeeVhost NOTHING bindings::of_source;
+    GET "/exchanges/{vhost}/{name}/bindings/destination" SeeVhost NOTHING bindings::of_destination;
+    POST "/exchanges/{vhost}/{name}/publish" UseVhost MESSAGE messages::publish;
+
+    GET "/queues" Manage NOTHING queues::list;
+    GET "/queues/detailed" Manage NOTHING queues::list;
+    GET "/queues/{vhost}" SeeVhost NOTHING queues::list;
+    GET "/queues/{vhost}/{name}" SeeVhost NOTHING queues::one;
+    PUT "/queues/{vhost}/{name}" UseVhost DOCUMENT queues::put;
+    DELETE "/queues/{vhost}/{name}" UseVhost NOTHING queues::delete;
+    DELETE "/queues/{vhost}/{name}/contents" UseVhost NOTHING queues::purge;
+    GET "/queues/{vhost}/{name}/bindings" SeeVhost NOTHING bindings::of_queue;
+    POST "/queues/{vhost}/{name}/get" UseVhost DOCUMENT messages::get;
+    POST "/queues/{vhost}/{name}/actions" Administer DOCUMENT parameters::no_actions;
+
+    GET "/bindings" Manage NOTHING bindings::list;
+    GET "/bindings/{vhost}" SeeVhost NOTHING bindings::list;
+    GET "/bindings/{vhost}/e/{source}/q/{queue}" SeeVhost NOTHING bindings::of_pair;
+    POST "/bindings/{vhost}/e/{source}/q/{queue}" UseVhost DOCUMENT bindings::post;
+    GET "/bindings/{vhost}/e/{source}/q/{queue}/{key}" SeeVhost NOTHING bindings::one;
+    DELETE "/bindings/{vhost}/e/{source}/q/{queue}/{key}" UseVhost NOTHING bindings::delete;
+    GET "/bindings/{vhost}/e/{source}/e/{exchange}" SeeVhost NOTHING bindings::of_pair;
+    POST "/bindings/{vhost}/e/{source}/e/{exchange}" UseVhost DOCUMENT bindings::post;
+    GET "/bindings/{vhost}/e/{source}/e/{exchange}/{key}" SeeVhost NOTHING bindings::one;
+    DELETE "/bindings/{vhost}/e/{source}/e/{exchange}/{key}" UseVhost NOTHING bindings::delete;
+
+    GET "/definitions" Administer NOTHING definitions::export;
+    POST "/definitions" Administer DEFINITIONS importing::import;
+    GET "/definitions/{vhost}" Administer NOTHING definitions::export;
+    POST "/definitions/{vhost}" Administer DEFINITIONS importing::import;
+
+    GET "/connections" Look NOTHING connections::list;
+    GET "/connections/{name}" Look NOTHING connections::one;
+    DELETE "/connections/{name}" Administer NOTHING connections::close;
+
+    GET "/aliveness-test/{vhost}" SeeVhost NOTHING health::well;
+    GET "/health/checks/alarms" Manage NOTHING health::alarms;
+    GET "/health/checks/local-alarms" Manage NOTHING health::alarms;
+    GET "/health/checks/virtual-hosts" Manage NOTHING health::well;
+    GET "/health/checks/node-is-quorum-critical" Manage NOTHING health::quorum;
+    GET "/health/checks/ready-to-serve-clients" Manage NOTHING health::ready;
+    GET "/health/checks/is-in-service" Manage NOTHING health::ready;
+    GET "/health/checks/metadata-store/initialized" Manage NOTHING health::ready;
+    GET "/health/checks/port-listener/{port}" Manage NOTHING health::port;
+    GET "/health/checks/protocol-listener/{protocol}" Manage NOTHING health::protocol;
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changes_something_takes_more_than_a_tag() {
+        for endpoint in ENDPOINTS.iter().filter(|it| *it.method != Method::GET) {
+            let gates = [Gate::Administer, Gate::UseVhost, Gate::SetPolicies];
+            assert!(gates.contains(&endpoint.gate), "{} {}", endpoint.method, endpoint.path);
+        }
+    }
+
+    #[test]
+    fn each_path_is_in_the_documentation() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let path = path.join("../../../docs/user/management-api.md");
+        let text = std::fs::read_to_string(path).expect("docs/user/management-api.md");
+        for endpoint in ENDPOINTS {
+            let first = endpoint.path.split('/').nth(1).unwrap_or_default();
+            assert!(text.contains(&format!("`/{first}")), "{} is not there", endpoint.path);
+        }
+    }
+}

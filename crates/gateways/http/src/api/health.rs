@@ -1,0 +1,84 @@
+//! Checks that probes and load balancers of RabbitMQ ask for: 200, or 503 with the reason.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::call::{Call, Outcome};
+use super::refused::Refused;
+use crate::front::Readiness;
+
+fn ok() -> Response {
+    Json(json!({"status": "ok"})).into_response()
+}
+
+fn failed(reason: &str, more: Value) -> Response {
+    let mut document = more;
+    document["status"] = "failed".into();
+    document["reason"] = reason.into();
+    (StatusCode::SERVICE_UNAVAILABLE, Json(document)).into_response()
+}
+
+/// That it answers is the answer: virtual hosts are there as long as the node is.
+pub(super) async fn well(_: &Call) -> Outcome {
+    Ok(ok())
+}
+
+pub(super) async fn ready(call: &Call) -> Outcome {
+    Ok(match call.front.readiness() {
+        Readiness::Ready => ok(),
+        other => failed(&format!("{other:?}"), json!({})),
+    })
+}
+
+pub(super) async fn alarms(call: &Call) -> Outcome {
+    let is_full = call.broker().vitals().shards.iter().any(|shard| shard.is_full);
+    Ok(match is_full {
+        false => ok(),
+        true => {
+            let node = super::nodes::node_name(call.broker());
+            let alarms = json!({"alarms": [{"node": node, "resource": "disk"}]});
+            failed("There are alarms in effect in the cluster", alarms)
+        }
+    })
+}
+
+/// A node that is alone is no member of any quorum; in a cluster it is one if some shard could not do without it.
+pub(super) async fn quorum(call: &Call) -> Outcome {
+    if call.broker().is_alone() {
+        return Ok(ok());
+    }
+    Err(Refused::bad_request(
+        "of a cluster, `postroad cluster status` says which nodes can be done without",
+    ))
+}
+
+pub(super) async fn port(call: &Call) -> Outcome {
+    let port: u16 =
+        call.arg("port").parse().map_err(|_| Refused::bad_request("that is no port"))?;
+    let listening = &call.node()?.listening;
+    Ok(match listening.iter().any(|it| it.address.port() == port) {
+        true => Json(json!({"status": "ok", "port": port})).into_response(),
+        false => {
+            let ports: Vec<u16> = listening.iter().map(|it| it.address.port()).collect();
+            failed("No active listener", json!({"missing": port, "ports": ports}))
+        }
+    })
+}
+
+pub(super) async fn protocol(call: &Call) -> Outcome {
+    let asked = match call.arg("protocol").to_ascii_lowercase().as_str() {
+        "amqp091" | "amqp0.9.1" | "amqp" => "amqp".to_owned(),
+        "amqps" => "amqp/ssl".to_owned(),
+        other => other.to_owned(),
+    };
+    let listening = &call.node()?.listening;
+    Ok(match listening.iter().any(|it| it.protocol == asked) {
+        true => Json(json!({"status": "ok", "protocol": asked})).into_response(),
+        false => {
+            let protocols: Vec<&str> = listening.iter().map(|it| it.protocol).collect();
+            failed("No active listener", json!({"missing": asked, "protocols": protocols}))
+        }
+    })
+}

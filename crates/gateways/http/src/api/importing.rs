@@ -1,0 +1,290 @@
+//! A file of definitions becomes what it says. Everything is read and judged first, so that a file which has something
+//! that is not here changes nothing; what is there already and is the same stays.
+
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use serde_json::{Map, Value};
+use tokio::sync::Mutex;
+use topology::{BindingRequest, Destination, PolicyDefinition, PolicyScope, VirtualHost};
+use values::Table;
+
+use super::call::{Call, Outcome, Said, exchange_name, object};
+use super::refused::Refused;
+use super::{bindings, exchanges, permissions, policies, queues, users, vhosts};
+
+/// A file may be large: one is in memory at a time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
+
+/// Says something about the file, and nothing about what is declared.
+const ABOUT: [&str; 10] = [
+    "rabbit_version",
+    "rabbitmq_version",
+    "product_name",
+    "product_version",
+    "rabbitmq_definition_format",
+    "original_cluster_name",
+    "original_vhost_name",
+    "explanation",
+    "metadata",
+    "description",
+];
+
+/// As far as RabbitMQ writes them by itself.
+const IGNORED_GLOBAL_PARAMETERS: [&str; 2] = ["cluster_name", "internal_cluster_id"];
+
+/// A file that was judged.
+#[derive(Default)]
+struct File {
+    vhosts: Vec<String>,
+    users: Vec<(String, Map<String, Value>)>,
+    permissions: Vec<(String, String, access::Permissions)>,
+    policies: Vec<(String, String, PolicyDefinition)>,
+    queues: Vec<(String, String, queues::Declared)>,
+    exchanges: Vec<(String, String, exchanges::Declared)>,
+    bindings: Vec<NewBinding>,
+}
+
+struct NewBinding {
+    vhost: String,
+    source: String,
+    destination: Destination,
+    key: String,
+    arguments: Table,
+}
+
+pub(super) async fn import(call: &Call) -> Outcome {
+    let _turn = ONE_AT_A_TIME.lock().await;
+    let document = object(&file(call)?)?;
+    let file = File::of(&document, call.arg("vhost"))?;
+    drop(document);
+    if !call.arg("vhost").is_empty() {
+        // It is to be there.
+        call.vhost().await?;
+    }
+    if call.query.is_true("dry_run") {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    file.apply(call).await?;
+    tracing::info!(by = call.user_name(), "definitions are imported");
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// The body, or the file within it that a form has.
+fn file(call: &Call) -> Result<bytes::Bytes, Refused> {
+    let content =
+        call.headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok()).unwrap_or_default();
+    let Some(parameters) = content.strip_prefix("multipart/form-data") else {
+        return Ok(call.body().clone());
+    };
+    let wrong = || Refused::bad_request("the form has no part named file");
+    let boundary = parameters.split(';').find_map(|it| it.trim().strip_prefix("boundary="));
+    let boundary = boundary.map(|it| it.trim_matches('"')).filter(|it| !it.is_empty());
+    let body = call.body();
+    part(body, boundary.ok_or_else(wrong)?).map(|range| body.slice(range)).ok_or_else(wrong)
+}
+
+/// Where the part named `file` has its content (RFC 7578).
+fn part(body: &[u8], boundary: &str) -> Option<std::ops::Range<usize>> {
+    let find = |from: usize, sought: &[u8]| {
+        let rest = body.get(from..)?;
+        rest.windows(sought.len()).position(|window| window == sought).map(|at| from + at)
+    };
+    let mark = format!("--{boundary}");
+    let mut at = find(0, mark.as_bytes())?;
+    loop {
+        let head = at + mark.len();
+        let content = find(head, b"\r\n\r\n")? + 4;
+        let end = find(content, format!("\r\n{mark}").as_bytes())?;
+        let headers = String::from_utf8_lossy(&body[head..content]);
+        if headers.contains("name=\"file\"") || headers.contains("name=file") {
+            return Some(content..end);
+        }
+        at = end + 2;
+    }
+}
+
+impl File {
+    /// `of`: the virtual host that everything is in; empty: each says its own.
+    fn of(document: &Map<String, Value>, of: &str) -> Result<Self, Refused> {
+        let mut file = Self::default();
+        for (section, value) in document {
+            if ABOUT.contains(&section.as_str()) {
+                continue;
+            }
+            let rows = match value {
+                Value::Array(rows) => rows.as_slice(),
+                Value::Null => &[],
+                // What some tools write for an empty list.
+                Value::Object(map) if map.is_empty() => &[],
+                _ => return Err(Refused::bad_request(format!("{section} is to be a list"))),
+            };
+            for row in rows {
+                let Value::Object(row) = row else {
+                    return Err(Refused::bad_request(format!("{section}: {row} is no object")));
+                };
+                let named = |refused: Refused| {
+                    let name = row.get("name").or(row.get("user")).and_then(Value::as_str);
+                    let name = name.unwrap_or_default();
+                    Refused::bad_request(format!("{section} {name:?}: {}", refused.reason()))
+                };
+                file.add(section, row, of).map_err(named)?;
+            }
+        }
+        Ok(file)
+    }
+
+    fn add(&mut self, section: &str, row: &Map<String, Value>, of: &str) -> Result<(), Refused> {
+        let said = Said(row);
+        let vhost = || match of {
+            "" => said.needed("vhost").map(str::to_owned),
+            of => Ok(of.to_owned()),
+        };
+        let name = || said.needed("name").map(str::to_owned);
+        let is_of_one = !of.is_empty();
+        match section {
+            "vhosts" | "users" | "permissions" | "topic_permissions" | "global_parameters"
+                if is_of_one =>
+            {
+                Err(Refused::bad_request("a file for one virtual host has none of these"))
+            }
+            "vhosts" => {
+                vhosts::check(row)?;
+                vhosts::check_name(&name()?)?;
+                if said.object("limits")?.is_some_and(|limits| !limits.is_empty()) {
+                    return Err(Refused::bad_request("there are no limits of a virtual host here"));
+                }
+                self.vhosts.push(name()?);
+                Ok(())
+            }
+            "users" => {
+                users::check(row)?;
+                if said.object("limits")?.is_some_and(|limits| !limits.is_empty()) {
+                    return Err(Refused::bad_request("there are no limits of a user here"));
+                }
+                self.users.push((name()?, row.clone()));
+                Ok(())
+            }
+            "permissions" => {
+                let user = said.needed("user")?.to_owned();
+                self.permissions.push((vhost()?, user, permissions::said(row)?));
+                Ok(())
+            }
+            "policies" => {
+                self.policies.push((vhost()?, name()?, policies::said(row)?));
+                Ok(())
+            }
+            "queues" => {
+                self.queues.push((vhost()?, name()?, queues::Declared::of(row)?));
+                Ok(())
+            }
+            "exchanges" => {
+                self.exchanges.push((vhost()?, name()?, exchanges::Declared::of(row)?));
+                Ok(())
+            }
+            "bindings" => {
+                let destination = said.needed("destination")?;
+                let destination = match said.needed("destination_type")? {
+                    "queue" => Destination::Queue(destination.into()),
+                    "exchange" => Destination::Exchange(exchange_name(destination).into()),
+                    other => return Err(Refused::bad_request(format!("destination_type {other}"))),
+                };
+                let (key, arguments) = bindings::said(row)?;
+                let source = exchange_name(said.needed("source")?).to_owned();
+                self.bindings.push(NewBinding {
+                    vhost: vhost()?,
+                    source,
+                    destination,
+                    key,
+                    arguments,
+                });
+                Ok(())
+            }
+            "global_parameters" if IGNORED_GLOBAL_PARAMETERS.contains(&name()?.as_str()) => Ok(()),
+            "parameters" => Err(Refused::bad_request(format!(
+                "component {} not found",
+                said.text("component")?.unwrap_or_default()
+            ))),
+            _ => Err(Refused::bad_request("that is not there here")),
+        }
+    }
+
+    async fn apply(self, call: &Call) -> Result<(), Refused> {
+        for name in &self.vhosts {
+            vhosts::make(call, name).await?;
+        }
+        for (name, said) in &self.users {
+            if call.users()?.list().iter().any(|user| user.of_settings && *user.name == **name) {
+                return Err(Refused::bad_request(format!(
+                    "users {name:?}: it is one of the node's settings, and is changed there"
+                )));
+            }
+            users::set(call, name, said, true).await?;
+        }
+        for (vhost, user, set) in self.permissions {
+            self::vhost(call, &vhost).await?;
+            call.users()?.allow(&user, &vhost, set).await?;
+        }
+        for (vhost, name, policy) in self.policies {
+            policies::set(&self::vhost(call, &vhost).await?, PolicyScope::User, &name, policy)
+                .await?;
+        }
+        for (vhost, name, declared) in &self.queues {
+            declared.declare(call, &self::vhost(call, vhost).await?, name).await?;
+        }
+        for (vhost, name, declared) in &self.exchanges {
+            declared.declare(call, &self::vhost(call, vhost).await?, exchange_name(name)).await?;
+        }
+        for binding in &self.bindings {
+            // Every queue has that one.
+            if binding.source.is_empty() {
+                continue;
+            }
+            let NewBinding { vhost, source, destination, key, arguments } = binding;
+            let request = BindingRequest { source, destination, key, arguments };
+            bindings::bind(call, &self::vhost(call, vhost).await?, request).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn vhost(call: &Call, name: &str) -> Result<VirtualHost, Refused> {
+    let found = call.topology.look_for_vhost(name).await?;
+    found.ok_or_else(|| Refused::bad_request(format!("there is no virtual host {name}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_form_has_the_file_in_its_part() {
+        let form = b"--x\r\nContent-Disposition: form-data; name=\"other\"\r\n\r\nno\r\n--x\r\n\
+            Content-Disposition: form-data; name=\"file\"; filename=\"d.json\"\r\n\r\n{}\r\n--x--\r\n";
+        assert_eq!(part(form, "x").map(|range| &form[range]), Some(&b"{}"[..]));
+        assert_eq!(part(form, "y"), None);
+        assert_eq!(part(b"--x", "x"), None);
+        assert_eq!(part(b"", "x"), None);
+    }
+
+    #[test]
+    fn what_is_not_here_is_refused_by_name() {
+        let refused = |text: &str| {
+            let document = serde_json::from_str(text).expect("JSON");
+            File::of(&document, "").err().expect("is refused").reason().to_owned()
+        };
+        for (text, word) in [
+            (r#"{"shovels":[{"name":"s"}]}"#, "shovels"),
+            (r#"{"parameters":[{"component":"shovel","name":"s"}]}"#, "shovel"),
+            (r#"{"topic_permissions":[{"user":"u"}]}"#, "topic_permissions"),
+            (r#"{"users":[{"name":"u","tags":"","limits":{"max-connections":1}}]}"#, "limits"),
+            (r#"{"vhosts":[{"name":"v","tracing":true}]}"#, "tracing"),
+            (r#"{"queues":[{"name":"q"}]}"#, "vhost"),
+            (r#"{"queues":1}"#, "list"),
+        ] {
+            assert!(refused(text).contains(word), "{text}: {}", refused(text));
+        }
+        let fine = r#"{"rabbit_version":"4","global_parameters":[{"name":"cluster_name","value":"x"}],"topic_permissions":[]}"#;
+        assert!(File::of(&serde_json::from_str(fine).expect("JSON"), "").is_ok());
+    }
+}

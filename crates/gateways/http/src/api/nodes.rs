@@ -1,0 +1,69 @@
+//! This node. The others of a cluster tell of themselves.
+
+use broker::Broker;
+use serde_json::{Value, json};
+
+use super::call::{Call, Outcome};
+use super::list;
+use super::refused::Refused;
+
+pub(super) fn node_name(broker: &Broker) -> String {
+    format!("postroad@node-{}", broker.node())
+}
+
+pub(super) fn listeners(call: &Call) -> Result<Vec<Value>, Refused> {
+    let node = node_name(call.broker());
+    let of = |port: &crate::front::ListeningPort| {
+        json!({
+            "node": node, "protocol": port.protocol, "ip_address": port.address.ip().to_string(),
+            "port": port.address.port(), "socket_opts": [],
+        })
+    };
+    Ok(call.node()?.listening.iter().map(of).collect())
+}
+
+fn row(call: &Call) -> Result<Value, Refused> {
+    let broker = call.broker();
+    let vitals = broker.vitals();
+    let process = (call.node()?.process)();
+    let mut row = json!({
+        "name": node_name(broker),
+        "type": "disc",
+        "running": true,
+        "being_drained": call.front.is_draining(),
+        "partitions": [],
+        "rates_mode": "basic",
+        "enabled_plugins": [],
+        "mem_alarm": false,
+        "disk_free_alarm": vitals.shards.iter().any(|shard| shard.is_full),
+        "applications": [],
+        "contexts": [],
+    });
+    if let Ok(storage) = broker.storage() {
+        row["disk_free"] = storage.free_bytes.into();
+    }
+    for (name, seen) in [
+        ("mem_used", process.resident_bytes),
+        ("fd_used", process.open_files),
+        ("fd_total", process.open_files_max),
+    ] {
+        if let Some(seen) = seen {
+            row[name] = seen.into();
+        }
+    }
+    Ok(row)
+}
+
+pub(super) async fn list(call: &Call) -> Outcome {
+    let (items, chosen) = list::choose(&call.query, vec![row(call)?], |row| {
+        row["name"].as_str().unwrap_or_default()
+    })?;
+    chosen.answer(items)
+}
+
+pub(super) async fn one(call: &Call) -> Outcome {
+    if call.arg("name") != node_name(call.broker()) {
+        return Err(Refused::not_found());
+    }
+    Ok(list::one(&call.query, row(call)?))
+}

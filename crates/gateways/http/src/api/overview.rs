@@ -1,0 +1,114 @@
+//! The node at a glance, and who asks.
+
+use axum::Json;
+use axum::response::IntoResponse;
+use base::limits::HTTP_API_QUEUES_SUMMED_MAX;
+use serde_json::{Map, Value, json};
+
+use super::call::{Call, Outcome};
+use super::list;
+use super::nodes::{listeners, node_name};
+use super::queues;
+
+/// What this behaves like.
+pub(super) const RABBITMQ_VERSION: &str = "4.2.0";
+const EXCHANGE_TYPES: [&str; 7] = [
+    "direct",
+    "fanout",
+    "headers",
+    "topic",
+    "x-consistent-hash",
+    "x-delayed-message",
+    "x-local-random",
+];
+/// Those of RabbitMQ whose features are here.
+const FEATURE_FLAGS: [&str; 3] = ["quorum_queue", "stream_queue", "virtual_host_metadata"];
+
+pub(super) async fn overview(call: &Call) -> Outcome {
+    let node = call.node()?;
+    let name = node_name(call.broker());
+    let (vhosts, mut exchanges, mut all_queues) = (call.visible_vhosts(), 0, Vec::new());
+    for vhost in &vhosts {
+        exchanges += vhost.exchanges().len();
+        all_queues.extend(vhost.queues().into_iter().map(|queue| (vhost.clone(), queue)));
+    }
+    let traffic = call.front.options().connections.traffic_seen();
+    let amqp = traffic.iter().find(|(protocol, _)| *protocol == "amqp").map(|(_, seen)| *seen);
+    let amqp = amqp.unwrap_or_default();
+    let mut objects = json!({
+        "connections": amqp.connections, "queues": all_queues.len(), "exchanges": exchanges,
+    });
+    let mut row = json!({
+        "management_version": RABBITMQ_VERSION,
+        "rates_mode": "basic",
+        "product_name": "Postroad",
+        "product_version": node.version,
+        "rabbitmq_version": RABBITMQ_VERSION,
+        "cluster_name": &*call.broker().cluster_id(),
+        "erlang_version": "none",
+        "erlang_full_version": "none: it is not written in Erlang",
+        "disable_stats": false,
+        "enable_queue_totals": true,
+        "default_queue_type": "classic",
+        "statistics_db_event_queue": 0,
+        "cluster_tags": {},
+        "node_tags": {},
+        "node": name,
+        "exchange_types": EXCHANGE_TYPES.map(|kind| json!({"name": kind, "enabled": true, "description": ""})),
+        "listeners": listeners(call)?,
+        "contexts": [],
+        "churn_rates": {
+            "connection_created": amqp.connections_opened,
+            "connection_closed": amqp.connections_closed,
+        },
+    });
+    if all_queues.len() <= HTTP_API_QUEUES_SUMMED_MAX {
+        let sums = queues::sums(call, &all_queues).await;
+        row["queue_totals"] = json!({
+            "messages": sums.ready + sums.unacknowledged,
+            "messages_ready": sums.ready,
+            "messages_unacknowledged": sums.unacknowledged,
+        });
+        objects["consumers"] = sums.consumers.into();
+    }
+    row["object_totals"] = objects;
+    let mut stats = Map::new();
+    let (mut delivered, mut redelivered) = (0, 0);
+    for shard in call.broker().vitals().shards {
+        delivered += shard.leases.delivered;
+        redelivered += shard.leases.redelivered;
+    }
+    for (name, count) in
+        [("publish", amqp.records_received), ("deliver_get", delivered), ("redeliver", redelivered)]
+    {
+        if count > 0 && call.looks() {
+            stats.insert(name.to_owned(), count.into());
+        }
+    }
+    row["message_stats"] = Value::Object(stats);
+    Ok(list::one(&call.query, row))
+}
+
+pub(super) async fn whoami(call: &Call) -> Outcome {
+    let tags = call.asker.rights().tags().names();
+    let row = json!({"name": call.user_name(), "tags": tags, "is_internal_user": true});
+    Ok(Json(row).into_response())
+}
+
+pub(super) async fn version(_: &Call) -> Outcome {
+    Ok(Json(RABBITMQ_VERSION).into_response())
+}
+
+pub(super) async fn cluster_name(call: &Call) -> Outcome {
+    Ok(Json(json!({"name": &*call.broker().cluster_id()})).into_response())
+}
+
+pub(super) async fn feature_flags(_: &Call) -> Outcome {
+    let flags = FEATURE_FLAGS.map(|name| {
+        json!({
+            "name": name, "state": "enabled", "stability": "required", "desc": name,
+            "doc_url": "", "provided_by": "postroad",
+        })
+    });
+    Ok(Json(flags).into_response())
+}

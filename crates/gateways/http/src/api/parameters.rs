@@ -1,0 +1,37 @@
+//! What is not here: asked for, there is none, which is the truth; and to set it is refused by name.
+
+use axum::Json;
+use axum::response::IntoResponse;
+use serde_json::json;
+
+use super::call::{Call, Outcome};
+use super::refused::Refused;
+
+pub(super) async fn none(_: &Call) -> Outcome {
+    Ok(Json(json!([])).into_response())
+}
+
+pub(super) async fn no_topic_permissions(_: &Call) -> Outcome {
+    Err(Refused::bad_request(
+        "there are no topic permissions here: permissions and rules of Kafka's count",
+    ))
+}
+
+pub(super) async fn no_limits(_: &Call) -> Outcome {
+    Err(Refused::bad_request("there are no limits of a virtual host or a user here"))
+}
+
+pub(super) async fn no_parameters(call: &Call) -> Outcome {
+    let component = call.arg("component");
+    let reason = match component {
+        "shovel" => "there are no shovels here; `postroad dead-letters redrive` moves dead letters"
+            .to_owned(),
+        "" => format!("the global parameter {} means nothing here", call.arg("name")),
+        component => format!("component {component} not found"),
+    };
+    Err(Refused::bad_request(reason))
+}
+
+pub(super) async fn no_actions(_: &Call) -> Outcome {
+    Err(Refused::bad_request("a queue takes no actions here: it has no mirrors to synchronise"))
+}

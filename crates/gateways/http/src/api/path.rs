@@ -1,0 +1,113 @@
+//! Paths and queries as RabbitMQ's clients write them: segments are told apart before they are decoded, so that a name
+//! may have a slash (`%2F`), and slashes at the end count for nothing.
+
+use super::refused::Refused;
+
+/// What stands behind `/api`, decoded; none where it is empty.
+pub(super) fn segments(path: &str) -> Result<Vec<String>, Refused> {
+    let rest = path.strip_prefix("/api").unwrap_or(path).trim_end_matches('/');
+    let rest = rest.strip_prefix('/').unwrap_or(rest);
+    if rest.is_empty() {
+        return Ok(Vec::new());
+    }
+    rest.split('/').map(decoded).collect()
+}
+
+fn decoded(segment: &str) -> Result<String, Refused> {
+    let wrong = || Refused::bad_request("the path has something in it that is no text of UTF-8");
+    let mut bytes = Vec::with_capacity(segment.len());
+    let mut rest = segment.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || (rest.next()? as char).to_digit(16);
+        let (high, low) = (digit().ok_or_else(wrong)?, digit().ok_or_else(wrong)?);
+        bytes.push((high * 16 + low) as u8);
+    }
+    String::from_utf8(bytes).map_err(|_| wrong())
+}
+
+/// As one segment of a path.
+pub(super) fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.') {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub(super) fn of(text: Option<&str>) -> Result<Self, Refused> {
+        let wrong = |_| Refused::bad_request("the query cannot be read");
+        serde_urlencoded::from_str(text.unwrap_or_default()).map(Self).map_err(wrong)
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(key, _)| key == name);
+        found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+    }
+
+    pub(super) fn is_true(&self, name: &str) -> bool {
+        self.get(name) == Some("true")
+    }
+}
+
+/// Whether the path is of this pattern, and what stands where it has names.
+pub(super) fn captured(
+    pattern: &'static str,
+    segments: &[String],
+) -> Option<Vec<(&'static str, String)>> {
+    let mut found = Vec::new();
+    let mut rest = segments.iter();
+    for part in pattern.split('/').filter(|part| !part.is_empty()) {
+        let segment = rest.next()?;
+        match part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) {
+            Some(name) => found.push((name, segment.clone())),
+            None if part == segment => {}
+            None => return None,
+        }
+    }
+    rest.next().is_none().then_some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_have_a_slash_and_the_path_may_end_with_some() {
+        let of = |path: &str| segments(path).expect("a path");
+        assert_eq!(of("/api/queues/%2F/a%2fb+c"), ["queues", "/", "a/b+c"]);
+        assert_eq!(of("/api/queues//"), ["queues"]);
+        assert_eq!(of("/api/"), Vec::<String>::new());
+        assert_eq!(of("/api/exchanges/%2F//publish"), ["exchanges", "/", "", "publish"]);
+        for wrong in ["/api/%", "/api/%2", "/api/%zz", "/api/%ff"] {
+            assert!(segments(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_escaped_is_decoded_again() {
+        for text in ["", "a", "a/b ~%+ü", "\n"] {
+            assert_eq!(decoded(&escaped(text)).expect("text"), text);
+        }
+    }
+
+    #[test]
+    fn a_pattern_names_segments() {
+        let path = segments("/api/queues/%2F/q").expect("a path");
+        let found = captured("/queues/{vhost}/{name}", &path).expect("fits");
+        assert_eq!(found, [("vhost", "/".to_owned()), ("name", "q".to_owned())]);
+        assert!(captured("/queues/{vhost}", &path).is_none());
+        assert!(captured("/queues/{vhost}/{name}/get", &path).is_none());
+    }
+}

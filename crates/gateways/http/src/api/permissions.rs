@@ -1,0 +1,87 @@
+//! What users may do in virtual hosts.
+
+use access::{ListedUser, Permissions};
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use serde_json::{Map, Value, json};
+
+use super::call::{Call, Outcome, Said};
+use super::list;
+use super::refused::Refused;
+use super::users::known;
+
+pub(super) fn row(user: &str, vhost: &str, set: &Permissions) -> Value {
+    let Permissions { configure, write, read } = set;
+    json!({"user": user, "vhost": vhost, "configure": configure, "write": write, "read": read})
+}
+
+fn rows(users: &[ListedUser], vhost: Option<&str>) -> Vec<Value> {
+    let all = users.iter().flat_map(|user| {
+        let set = user.permissions.iter();
+        set.map(|(vhost, set)| (vhost, row(&user.name, vhost, set)))
+    });
+    let fits = |known: &str| vhost.is_none_or(|vhost| vhost == known);
+    all.filter(|(known, _)| fits(known)).map(|(_, row)| row).collect()
+}
+
+fn answer(call: &Call, rows: Vec<Value>) -> Outcome {
+    let name = |row: &Value| row["user"].as_str().unwrap_or_default().to_owned();
+    let named: Vec<(String, Value)> = rows.into_iter().map(|row| (name(&row), row)).collect();
+    let (named, chosen) = list::choose(&call.query, named, |(name, _)| name)?;
+    chosen.answer(named.into_iter().map(|(_, row)| row).collect())
+}
+
+pub(super) async fn list(call: &Call) -> Outcome {
+    answer(call, rows(&call.users()?.list(), None))
+}
+
+pub(super) async fn of_vhost(call: &Call) -> Outcome {
+    let vhost = call.vhost().await?;
+    answer(call, rows(&call.users()?.list(), Some(vhost.name())))
+}
+
+pub(super) async fn of_user(call: &Call) -> Outcome {
+    answer(call, rows(&[known(call.users()?, call.arg("name"))?], None))
+}
+
+pub(super) async fn one(call: &Call) -> Outcome {
+    let (vhost, user) = (call.arg("vhost"), known(call.users()?, call.arg("user"))?);
+    let set = user.permissions.get(vhost).ok_or_else(Refused::not_found)?;
+    Ok(list::one(&call.query, row(&user.name, vhost, set)))
+}
+
+pub(super) fn said(said: &Map<String, Value>) -> Result<Permissions, Refused> {
+    let said = Said(said);
+    let text = |name| said.needed(name).map(str::to_owned);
+    let set =
+        Permissions { configure: text("configure")?, write: text("write")?, read: text("read")? };
+    set.check().map_err(|error| Refused::bad_request(error.to_string()))?;
+    Ok(set)
+}
+
+pub(super) async fn put(call: &Call) -> Outcome {
+    let set = said(&call.object()?)?;
+    let (vhost, user) = (call.vhost().await?, call.arg("user"));
+    let known = known(call.users()?, user)?;
+    let status = match known.permissions.contains_key(vhost.name()) {
+        true => StatusCode::NO_CONTENT,
+        false => StatusCode::CREATED,
+    };
+    call.users()?.allow(user, vhost.name(), set).await?;
+    tracing::info!(
+        by = call.user_name(),
+        "the permissions of user {user:?} in vhost {:?} are set",
+        vhost.name()
+    );
+    Ok(status.into_response())
+}
+
+pub(super) async fn delete(call: &Call) -> Outcome {
+    let (vhost, user) = (call.arg("vhost"), call.arg("user"));
+    call.users()?.deny(user, vhost).await?;
+    tracing::info!(
+        by = call.user_name(),
+        "the permissions of user {user:?} in vhost {vhost:?} are taken away"
+    );
+    Ok(StatusCode::NO_CONTENT.into_response())
+}

@@ -1,0 +1,171 @@
+//! Users: made, changed and deleted by the store of all gateways.
+
+use access::rabbitmq_hash::{RabbitMqHash, RabbitMqHashing};
+use access::{ListedUser, Tags, UserError, Users, Verifiers};
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use serde_json::{Map, Value, json};
+use tasks::Task;
+
+use super::call::{Call, Outcome, Said};
+use super::list;
+use super::refused::Refused;
+
+/// Our own hash, as definitions name it.
+pub(super) const ARGON2ID: &str = "argon2id";
+const USERS_DELETED_AT_ONCE_MAX: usize = 1_000;
+
+fn row(user: &ListedUser) -> Value {
+    json!({
+        "name": &*user.name,
+        "password_hash": "",
+        "hashing_algorithm": ARGON2ID,
+        "tags": user.tags.names(),
+        "limits": {},
+    })
+}
+
+fn rows(call: &Call, users: Vec<ListedUser>) -> Outcome {
+    let (users, chosen) = list::choose(&call.query, users, |user| &user.name)?;
+    chosen.answer(users.iter().map(row).collect())
+}
+
+pub(super) async fn list(call: &Call) -> Outcome {
+    rows(call, call.users()?.list())
+}
+
+pub(super) async fn without_permissions(call: &Call) -> Outcome {
+    let mut users = call.users()?.list();
+    users.retain(|user| user.permissions.is_empty() && !user.of_settings);
+    rows(call, users)
+}
+
+pub(super) fn known(users: &Users, name: &str) -> Result<ListedUser, Refused> {
+    let found = users.list().into_iter().find(|user| *user.name == *name);
+    found.ok_or_else(Refused::not_found)
+}
+
+pub(super) async fn one(call: &Call) -> Outcome {
+    Ok(list::one(&call.query, row(&known(call.users()?, call.arg("name"))?)))
+}
+
+pub(super) async fn put(call: &Call) -> Outcome {
+    let said = call.object()?;
+    Ok(set(call, call.arg("name"), &said, false).await?.into_response())
+}
+
+/// Makes a user, or gives one that is there this password and these tags. `keeps`: one that comes without anything to
+/// log in by keeps what it has.
+pub(super) async fn set(
+    call: &Call,
+    name: &str,
+    said: &Map<String, Value>,
+    keeps: bool,
+) -> Result<StatusCode, Refused> {
+    let users = call.users()?;
+    let tags = Tags::new(tags(said)?)?;
+    let told = verifiers(call, said).await?;
+    let exists = users.exists(name);
+    match (told, exists) {
+        (None, true) if keeps => {}
+        (told, exists) => {
+            let verifiers = match told {
+                Some(verifiers) => verifiers,
+                None => unguessable(call).await?,
+            };
+            let set = match exists {
+                true => users.set_password(name, verifiers.clone()).await,
+                false => users.add(name, verifiers.clone()).await,
+            };
+            match set {
+                Err(UserError::Exists(_)) => users.set_password(name, verifiers).await?,
+                set => set?,
+            }
+        }
+    }
+    users.set_tags(name, tags).await?;
+    tracing::info!(by = call.user_name(), "user {name:?} is set");
+    Ok(if exists { StatusCode::NO_CONTENT } else { StatusCode::CREATED })
+}
+
+fn tags(said: &Map<String, Value>) -> Result<Vec<String>, Refused> {
+    let tags = Said(said).texts("tags")?;
+    tags.ok_or_else(|| Refused::bad_request("key_missing: tags"))
+}
+
+/// Whether what is said of a user could be set.
+pub(super) fn check(said: &Map<String, Value>) -> Result<(), Refused> {
+    Tags::new(tags(said)?)?;
+    hash_of(said).map(drop)
+}
+
+/// The hash that is said; `None`: none is.
+fn hash_of(said: &Map<String, Value>) -> Result<Option<Verifiers>, Refused> {
+    let said = Said(said);
+    let Some(hash) = said.text("password_hash")?.filter(|hash| !hash.is_empty()) else {
+        return Ok(None);
+    };
+    let algorithm = said.text("hashing_algorithm")?.unwrap_or("sha256");
+    if algorithm == ARGON2ID {
+        return Ok(Some(hash.to_owned().into()));
+    }
+    let algorithm = RabbitMqHashing::named(algorithm).ok_or_else(|| {
+        Refused::bad_request(format!(
+            "hashing_algorithm {algorithm} is not taken: sha256 and sha512 are"
+        ))
+    })?;
+    let rabbitmq = Some(RabbitMqHash { hash: hash.to_owned(), algorithm });
+    Ok(Some(Verifiers { rabbitmq, ..Verifiers::default() }))
+}
+
+async fn verifiers(call: &Call, said: &Map<String, Value>) -> Result<Option<Verifiers>, Refused> {
+    let Some(password) = Said(said).text("password")?.filter(|password| !password.is_empty())
+    else {
+        return hash_of(said);
+    };
+    if Said(said).text("password_hash")?.is_some_and(|hash| !hash.is_empty()) {
+        return Err(Refused::bad_request("both password and password_hash are given"));
+    }
+    hashed(call, password.to_owned()).await.map(Some)
+}
+
+/// Nobody logs in by a password.
+async fn unguessable(call: &Call) -> Result<Verifiers, Refused> {
+    let entropy = call.front.entropy();
+    hashed(call, format!("{}{}", entropy.uuid(), entropy.uuid())).await
+}
+
+async fn hashed(call: &Call, password: String) -> Result<Verifiers, Refused> {
+    let workers = call.broker().workers();
+    let made = workers.blocking(Task::AmqpPassword, move || Verifiers::of_password(&password));
+    let made = made.await.map_err(|error| Refused::failed(error.to_string()))?;
+    made.map_err(|error| Refused::bad_request(error.to_string()))
+}
+
+async fn remove(call: &Call, name: &str) -> Result<(), Refused> {
+    call.users()?.delete(name).await?;
+    tracing::info!(by = call.user_name(), "user {name:?} is deleted");
+    Ok(())
+}
+
+pub(super) async fn delete(call: &Call) -> Outcome {
+    remove(call, call.arg("name")).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+pub(super) async fn delete_several(call: &Call) -> Outcome {
+    let said = call.object()?;
+    let names = Said(&said).texts("users")?;
+    let names = names.ok_or_else(|| Refused::bad_request("key_missing: users"))?;
+    if names.len() > USERS_DELETED_AT_ONCE_MAX {
+        let reason = format!("at most {USERS_DELETED_AT_ONCE_MAX} users are deleted at once");
+        return Err(Refused::bad_request(reason));
+    }
+    for name in &names {
+        match remove(call, name).await {
+            Err(refused) if refused.is_not_found() => {}
+            removed => removed?,
+        }
+    }
+    Ok(StatusCode::NO_CONTENT.into_response())
+}

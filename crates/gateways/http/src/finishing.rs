@@ -1,0 +1,132 @@
+//! What every answer has, whoever gave it: the request's id, headers that browsers obey, and problems as documents.
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, RETRY_AFTER,
+    STRICT_TRANSPORT_SECURITY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use base::limits::HTTP_REQUEST_ID_BYTES_MAX;
+use tracing::warn;
+use world::Instant;
+
+use crate::api;
+use crate::connection::Peer;
+use crate::front::Front;
+use crate::problem::{Kind, Problem};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
+const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+/// Whatever it says, the console's scripts ask.
+const FROM_CONSOLE: HeaderName = HeaderName::from_static("postroad-console");
+/// Nothing of another site, no script in a page, no frame around it.
+const SECURITY_POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+     form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'",
+);
+/// A year, as RFC 6797's examples have it.
+const ENCRYPTED_FROM_NOW_ON: HeaderValue = HeaderValue::from_static("max-age=31536000");
+pub(crate) const CHALLENGE: HeaderValue =
+    HeaderValue::from_static("Basic realm=\"postroad\", charset=\"UTF-8\"");
+const PROBLEM_TYPE: HeaderValue = HeaderValue::from_static("application/problem+json");
+/// Of requests that are for nothing that is there.
+const NO_ROUTE: &str = "none";
+
+pub(crate) async fn finish(State(front): State<Front>, request: Request, next: Next) -> Response {
+    let begun = Instant::now();
+    let id = request_id(request.headers()).unwrap_or_else(|| new_id(&front));
+    let matched = request.extensions().get::<MatchedPath>();
+    let route = matched.map_or(NO_ROUTE.into(), |path| path.as_str().to_owned());
+    let encrypted = request.extensions().get::<Peer>().is_some_and(|peer| peer.encrypted);
+    let is_management = api::is_of(request.uri().path());
+    let from_console = request.headers().contains_key(&FROM_CONSOLE);
+    let mut response = next.run(request).await;
+    if response.status() == StatusCode::BAD_REQUEST && is_text(&response) {
+        // The router's own word for a path that cannot be read.
+        let detail = "the path has something in it that is no text of UTF-8";
+        response = Problem::new(Kind::BadRequest, detail).into_response();
+    }
+    if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+        if problem.kind() == Kind::Failed {
+            warn!(request = id, route, %problem, "a request failed");
+        }
+        response = match is_management {
+            true => api::of_problem(&problem),
+            false => written(response, &problem, &id, from_console),
+        };
+    }
+    add_headers(response.headers_mut(), &id, encrypted);
+    front.requests().note(&route, response.status().as_u16(), begun.elapsed());
+    response
+}
+
+/// The one that a client chose, if it can stand in a header and in a log.
+fn request_id(headers: &HeaderMap) -> Option<String> {
+    let text = headers.get(REQUEST_ID)?.to_str().ok()?;
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b':');
+    let fits = (1..=HTTP_REQUEST_ID_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_plain);
+    fits.then(|| text.to_owned())
+}
+
+fn is_text(response: &Response) -> bool {
+    let content = response.headers().get(CONTENT_TYPE).and_then(|it| it.to_str().ok());
+    content.is_some_and(|content| content.starts_with("text/plain"))
+}
+
+fn new_id(front: &Front) -> String {
+    format!("{:016x}", front.entropy().u64())
+}
+
+fn written(response: Response, problem: &Problem, id: &str, from_console: bool) -> Response {
+    let (mut head, _) = response.into_parts();
+    head.headers.insert(CONTENT_TYPE, PROBLEM_TYPE);
+    // A browser would ask for a password over the console's own page, which has a form for it.
+    if problem.kind() == Kind::NotLoggedIn && !from_console {
+        head.headers.insert(WWW_AUTHENTICATE, CHALLENGE);
+    }
+    if let Some(after) = problem.retry_after() {
+        // In whole seconds, and never sooner than was said.
+        let seconds = after.as_millis().div_ceil(1000) as u64;
+        head.headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    Response::from_parts(head, problem.document(id))
+}
+
+fn add_headers(headers: &mut HeaderMap, id: &str, encrypted: bool) {
+    let fixed = HeaderValue::from_static;
+    headers.insert(CONTENT_SECURITY_POLICY, SECURITY_POLICY);
+    headers.insert(X_CONTENT_TYPE_OPTIONS, fixed("nosniff"));
+    headers.insert(REFERRER_POLICY, fixed("no-referrer"));
+    headers.insert(OPENER_POLICY, fixed("same-origin"));
+    headers.insert(RESOURCE_POLICY, fixed("same-origin"));
+    // Only the console's own files say otherwise.
+    headers.entry(CACHE_CONTROL).or_insert(fixed("no-store"));
+    if encrypted {
+        headers.insert(STRICT_TRANSPORT_SECURITY, ENCRYPTED_FROM_NOW_ON);
+    }
+    if let Ok(id) = HeaderValue::from_str(id) {
+        headers.insert(REQUEST_ID, id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clients_id_is_taken_if_it_can_stand_in_a_log() {
+        let of = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(REQUEST_ID, HeaderValue::from_str(text).expect("a value"));
+            request_id(&headers)
+        };
+        assert_eq!(of("a-1_b.c:2").as_deref(), Some("a-1_b.c:2"));
+        for wrong in ["", "a b", "<script>", "a\"b", &"x".repeat(HTTP_REQUEST_ID_BYTES_MAX + 1)] {
+            assert_eq!(of(wrong), None, "{wrong}");
+        }
+        assert_eq!(request_id(&HeaderMap::new()), None);
+    }
+}

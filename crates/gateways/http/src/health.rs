@@ -1,0 +1,59 @@
+//! For probes. Whoever asks learns whether and why, and no name.
+//!
+//! * `live` says that the process answers: it looks neither at the disk nor at a quorum, which no restart heals
+//! * `startup` says that what was on the disk is recovered
+//! * `ready` says whether clients should come. A full disk is no reason that they should not: reads and settles go on
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use broker::Unready;
+use serde::Serialize;
+
+use crate::front::{Front, Readiness};
+
+#[derive(Serialize)]
+struct Health {
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+}
+
+pub(crate) async fn live() -> Response {
+    well("live")
+}
+
+pub(crate) async fn startup(State(front): State<Front>) -> Response {
+    match front.node() {
+        Some(_) => well("started"),
+        None => unwell("starting", "what is on the disk is being recovered".into()),
+    }
+}
+
+pub(crate) async fn ready(State(front): State<Front>) -> Response {
+    let why = match front.readiness() {
+        Readiness::Ready => return well("ready"),
+        Readiness::Recovering => "what is on the disk is being recovered".into(),
+        Readiness::Draining => "the node shuts down".into(),
+        Readiness::Failed(_) => "a part of the node failed; its log says which".into(),
+        Readiness::Broker(Unready::NoLeader) => "no node leads the catalog (shard 0)".into(),
+        Readiness::Broker(Unready::DiskHangs(since)) => {
+            format!("a write or sync has not returned for {} seconds", since.as_secs())
+        }
+    };
+    unwell("not-ready", why)
+}
+
+fn well(status: &'static str) -> Response {
+    answer(StatusCode::OK, Health { status, why: None })
+}
+
+fn unwell(status: &'static str, why: String) -> Response {
+    answer(StatusCode::SERVICE_UNAVAILABLE, Health { status, why: Some(why) })
+}
+
+fn answer(status: StatusCode, health: Health) -> Response {
+    let text = serde_json::to_string(&health).unwrap_or_default() + "\n";
+    (status, [(CONTENT_TYPE, "application/json")], text).into_response()
+}

@@ -1,0 +1,56 @@
+//! Serves each connection that arrives.
+
+use axum::Router;
+use gateway::{Connection, ListenerOptions, Ports, Socket};
+use tasks::Task;
+use world::net::Listener;
+
+use crate::connection::{self, Peer};
+use crate::front::Front;
+use crate::routes;
+
+/// As operators call the protocol.
+pub(crate) const PROTOCOL: &str = "http";
+/// The same of the port that has metrics and nothing else.
+const METRICS: &str = "metrics";
+
+/// Where clients connect.
+#[derive(Debug, Default)]
+pub struct HttpPorts {
+    pub http: Ports,
+    /// Metrics and health alone, for whoever reaches it.
+    pub metrics: Option<Listener>,
+}
+
+impl HttpPorts {
+    pub fn is_empty(&self) -> bool {
+        self.http.plain.is_none() && self.http.tls.is_none() && self.metrics.is_none()
+    }
+}
+
+/// Serves clients until [`Front::stop`], then lets every connection finish the request that it has begun (within the
+/// drain time of its options) and returns.
+pub async fn serve(ports: HttpPorts, front: Front) {
+    let metrics = Ports { plain: ports.metrics, tls: None };
+    tokio::join!(
+        serve_ports(PROTOCOL, ports.http, routes::all(&front), &front),
+        serve_ports(METRICS, metrics, routes::metrics_alone(&front), &front),
+    );
+}
+
+async fn serve_ports(protocol: &'static str, ports: Ports, routes: Router, front: &Front) {
+    let options = front.options();
+    let accepting = ListenerOptions {
+        protocol,
+        session: Task::HttpSession,
+        sessions_max: options.sessions_max,
+        drain_within: options.drain_within,
+        connections: options.connections.clone(),
+    };
+    let (taken_within, stopping) = (options.answer_taken_within, front.stopping());
+    let serving = move |socket: Socket, connection: Connection| {
+        let peer = Peer { encrypted: socket.is_encrypted(), connection };
+        connection::serve(socket, peer, routes.clone(), taken_within, stopping.clone())
+    };
+    gateway::serve_ports(ports, accepting, front.stopping(), serving).await;
+}

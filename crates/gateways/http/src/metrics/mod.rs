@@ -1,0 +1,74 @@
+//! What the node counts, as OpenMetrics text.
+//!
+//! The number of series does not depend on what is stored: labels are of what the node is made of (protocols, shards,
+//! routes), and never names of topics, groups, users or addresses. All counters are the node's own, from its start
+//! on, and not sums over what may go away.
+//!
+//! * `families`: what there is; `requests`: what this gateway counts of itself; `writer`: the form
+
+mod families;
+mod requests;
+mod writer;
+
+use access::acl::Action;
+use axum::Extension;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use world::Instant;
+
+use crate::front::{Front, Node};
+use crate::login::Asker;
+use crate::problem::{Kind, Problem};
+
+pub use families::ProcessSeen;
+pub(crate) use requests::Requests;
+use writer::Writer;
+
+const PREFIX: &str = "postroad";
+const CONTENT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// For whoever may look at the cluster.
+pub(crate) async fn all(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+) -> Result<Response, Problem> {
+    asker.cluster(Action::Describe)?;
+    scraped(front)
+}
+
+/// For whoever reaches the port.
+pub(crate) async fn without_names(State(front): State<Front>) -> Result<Response, Problem> {
+    scraped(front)
+}
+
+fn scraped(front: Front) -> Result<Response, Problem> {
+    let node = front.node().cloned().ok_or_else(Problem::starting)?;
+    let mut registry = Registry::with_prefix(PREFIX);
+    registry.register_collector(Box::new(Scrape { node, front }));
+    let mut text = String::new();
+    encode(&mut text, &registry)
+        .map_err(|_| Problem::new(Kind::Failed, "the metrics could not be written"))?;
+    Ok(([(CONTENT_TYPE, CONTENT)], text).into_response())
+}
+
+#[derive(Debug)]
+struct Scrape {
+    node: Node,
+    front: Front,
+}
+
+impl Collector for Scrape {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
+        let begun = Instant::now();
+        let mut writer = Writer::new(encoder);
+        families::write(&mut writer, &self.node, &self.front)?;
+        self.front.requests().write(&mut writer)?;
+        let took = begun.elapsed().as_secs_f64();
+        writer.gauge("metrics_scrape_seconds", "Time that it took to write these lines", took)
+    }
+}

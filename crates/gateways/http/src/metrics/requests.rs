@@ -1,0 +1,74 @@
+//! What this gateway counts of itself.
+
+use std::collections::BTreeMap;
+use std::fmt::Result;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::writer::Writer;
+
+/// Requests are counted by how long they took, in seconds.
+const BUCKETS_SECS: [f64; 11] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 5.0, 20.0, 60.0];
+/// Routes times the statuses that they answer: more would be a fault, and is counted as one.
+const SERIES_MAX: usize = 500;
+
+/// Requests of HTTP. A lock a request is nothing beside the request; records are not counted here.
+#[derive(Debug, Default)]
+pub(crate) struct Requests(Mutex<Counted>);
+
+#[derive(Debug, Default)]
+struct Counted {
+    by_route: BTreeMap<(Box<str>, u16), u64>,
+    seconds: f64,
+    buckets: [u64; BUCKETS_SECS.len() + 1],
+}
+
+impl Requests {
+    pub(crate) fn note(&self, route: &str, status: u16, took: Duration) {
+        let seconds = took.as_secs_f64();
+        let mut counted = self.0.lock();
+        let is_known = counted.by_route.len() < SERIES_MAX
+            || counted.by_route.contains_key(&(Box::from(route), status));
+        let key = if is_known { (Box::from(route), status) } else { (Box::from("other"), 0) };
+        *counted.by_route.entry(key).or_default() += 1;
+        counted.seconds += seconds;
+        counted.buckets[BUCKETS_SECS.partition_point(|bound| *bound < seconds)] += 1;
+    }
+
+    pub(super) fn write(&self, writer: &mut Writer<'_>) -> Result {
+        let counted = self.0.lock();
+        let series = counted.by_route.iter().map(|((route, status), count)| {
+            (vec![("route", route.to_string()), ("status", status.to_string())], *count)
+        });
+        writer.counters("http_requests", "Requests by HTTP that were answered", series)?;
+        let bounds = BUCKETS_SECS.into_iter().chain([f64::MAX]);
+        let buckets: Vec<_> = bounds.zip(counted.buckets).collect();
+        writer.durations(
+            "http_request_duration_seconds",
+            "From a request's head to its answer's head",
+            counted.seconds,
+            &buckets,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_only_so_many_series() {
+        let requests = Requests::default();
+        for i in 0..SERIES_MAX * 2 {
+            requests.note(&i.to_string(), 200, Duration::from_millis(3));
+        }
+        requests.note("0", 200, Duration::from_secs(100));
+        let counted = requests.0.lock();
+        assert_eq!(counted.by_route.len(), SERIES_MAX + 1);
+        assert_eq!(counted.by_route[&("0".into(), 200)], 2);
+        assert_eq!(counted.buckets.iter().sum::<u64>(), SERIES_MAX as u64 * 2 + 1);
+        assert_eq!(counted.buckets[BUCKETS_SECS.len()], 1);
+    }
+}

@@ -1,0 +1,220 @@
+//! What can go wrong, as a client is told: `application/problem+json` (RFC 9457).
+//!
+//! A handler makes a [`Problem`], and the outermost layer writes the document, which names the request. So no answer
+//! can come without it, whichever layer refused.
+
+use std::fmt;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// All kinds: a name for programs, which stays; the status; a title; and what to do about it.
+macro_rules! kinds {
+    ($($kind:ident: $status:ident, $slug:literal, $title:literal, $advice:literal;)*) => {
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub(crate) enum Kind {
+            $($kind,)*
+        }
+
+        impl Kind {
+            pub(crate) const ALL: &[Self] = &[$(Self::$kind,)*];
+
+            pub(crate) fn status(self) -> StatusCode {
+                match self { $(Self::$kind => StatusCode::$status,)* }
+            }
+
+            pub(crate) fn slug(self) -> &'static str {
+                match self { $(Self::$kind => $slug,)* }
+            }
+
+            pub(crate) fn title(self) -> &'static str {
+                match self { $(Self::$kind => $title,)* }
+            }
+
+            /// What whoever asked can do.
+            pub(crate) fn advice(self) -> &'static str {
+                match self { $(Self::$kind => $advice,)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    NoSuchPath: NOT_FOUND, "no-such-path", "There is nothing at this path",
+        "Compare the path with the documentation; paths are case-sensitive and have no slash at their end.";
+    Method: METHOD_NOT_ALLOWED, "method-not-allowed", "The path does not take this method",
+        "The header Allow names the methods that it takes.";
+    BadRequest: BAD_REQUEST, "bad-request", "The request makes no sense",
+        "The detail says what is wrong with it.";
+    UriTooLong: URI_TOO_LONG, "uri-too-long", "The path and its query are too long",
+        "Say less in the query; the member limit is the number of bytes that they may have.";
+    HeadersTooLong: REQUEST_HEADER_FIELDS_TOO_LARGE, "headers-too-long", "The headers are too long",
+        "Send fewer or shorter ones; the member limit is the number of bytes that they may have together.";
+    TooLarge: PAYLOAD_TOO_LARGE, "too-large", "The body is too large",
+        "Send less at a time; the member limit is the number of bytes that a body may have here.";
+    WrongHost: MISDIRECTED_REQUEST, "wrong-host", "This node is not called that",
+        "Where nobody has to log in, the node answers to addresses, to localhost and to the names of its setting \
+         http-host alone, so that no page of another site can pass for its own. Use one of these, or add the name.";
+    CrossSite: FORBIDDEN, "cross-site", "A page of another site asked for this",
+        "Browsers may change something from pages of this node only.";
+    NotLoggedIn: UNAUTHORIZED, "not-logged-in", "Nobody is logged in",
+        "Send the header Authorization with a name and a password (Basic); browsers log in on the console.";
+    PlaintextLogin: FORBIDDEN, "password-in-the-clear", "Anybody on the way could read the password",
+        "Connect to the port that encrypts (http-tls), or from the node's own machine; or let the node take \
+         passwords as they come (allow-plaintext-auth).";
+    NotAllowed: FORBIDDEN, "not-allowed", "This user may not do that",
+        "`postroad access explain USER ...` says why, and `postroad acl add` or `postroad user allow` lets it.";
+    Starting: SERVICE_UNAVAILABLE, "starting", "The node is not there yet",
+        "It recovers what is on its disk. Try again in a moment.";
+    Slow: REQUEST_TIMEOUT, "too-slow", "The request did not come in time",
+        "Send less at a time, or faster.";
+    NoSuchTopic: NOT_FOUND, "no-such-topic", "There is no such topic",
+        "GET /v1/topics lists those there are, and POST /v1/topics makes one.";
+    NoSuchPartition: NOT_FOUND, "no-such-partition", "The topic has no such partition",
+        "GET /v1/topics/TOPIC lists them.";
+    NoSuchGroup: NOT_FOUND, "no-such-group", "The topic has no such group",
+        "PUT /v1/topics/TOPIC/groups/GROUP makes it; the group main is the topic as AMQP's queue.";
+    NotFound: NOT_FOUND, "not-found", "What this is about is not there",
+        "The detail says what; a list of those there are is one path above.";
+    NoSuchLease: CONFLICT, "no-such-lease", "The lease is over",
+        "Somebody else may have the record by now: what was done with it may be done again. Extend leases in time, or          take them for longer.";
+    NotThere: RANGE_NOT_SATISFIABLE, "not-there", "The partition does not have this offset",
+        "What was there was deleted, by retention for one, or has not come. Go on with earliest, knowing that something is          missed.";
+    Exists: CONFLICT, "exists", "It is there already",
+        "Use it as it is, or choose another name.";
+    Invalid: UNPROCESSABLE_ENTITY, "invalid", "That cannot be done",
+        "The detail says what speaks against it.";
+    NoWindow: UNPROCESSABLE_ENTITY, "no-dedup-window", "The topic does not know records again",
+        "`postroad topic alter TOPIC --config dedup.window.ms=600000` has it remember for ten minutes; without that an          Idempotency-Key would promise what nobody keeps.";
+    Full: INSUFFICIENT_STORAGE, "topic-full", "The topic is full",
+        "Its limit.records or limit.bytes is reached. Consume, raise the limit, or try again later.";
+    DiskFull: INSUFFICIENT_STORAGE, "disk-full", "The disk of the node is full",
+        "Records can be read and settled, and none are taken. Free some space, or delete records or topics.";
+    Busy: SERVICE_UNAVAILABLE, "busy", "Not now",
+        "Try again in a moment.";
+    Unanswered: GATEWAY_TIMEOUT, "unanswered", "Nobody knows whether it was done",
+        "The node that leads went away before it answered. To try again without doing it twice, give an Idempotency-Key.";
+    Failed: INTERNAL_SERVER_ERROR, "failed", "The node could not do it",
+        "The node's log has more, under the request's id.";
+}
+
+/// Something that went wrong with a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Problem {
+    kind: Kind,
+    detail: String,
+    limit: Option<u64>,
+    retry_after: Option<Duration>,
+}
+
+impl Problem {
+    pub(crate) fn new(kind: Kind, detail: impl Into<String>) -> Self {
+        Self { kind, detail: detail.into(), limit: None, retry_after: None }
+    }
+
+    /// There may be no more than so much.
+    pub(crate) fn limited(kind: Kind, detail: impl Into<String>, limit: u64) -> Self {
+        Self { limit: Some(limit), ..Self::new(kind, detail) }
+    }
+
+    /// The same request may be answered otherwise then.
+    pub(crate) fn later(kind: Kind, detail: impl Into<String>, after: Duration) -> Self {
+        Self { retry_after: Some(after), ..Self::new(kind, detail) }
+    }
+
+    pub(crate) fn starting() -> Self {
+        Self::later(Kind::Starting, "the node recovers what is on its disk", Duration::from_secs(1))
+    }
+
+    pub(crate) fn busy(detail: impl Into<String>) -> Self {
+        Self::later(Kind::Busy, detail, Duration::from_secs(1))
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// The document, for the request of this id.
+    pub(crate) fn document(&self, request: &str) -> Body {
+        let document = Document { instance: Some(request.to_owned()), ..self.as_item() };
+        // Strings and numbers always are JSON.
+        Body::from(serde_json::to_vec(&document).unwrap_or_default())
+    }
+
+    /// Of one of several things that were asked for together.
+    pub(crate) fn as_item(&self) -> Document {
+        Document {
+            kind: format!("/problems/{}", self.kind.slug()),
+            title: self.kind.title(),
+            status: self.kind.status().as_u16(),
+            detail: self.detail.clone(),
+            instance: None,
+            limit: self.limit,
+            retry_after_ms: self.retry_after.map(|after| after.as_millis() as u64),
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind.slug(), self.detail)
+    }
+}
+
+/// What went wrong (RFC 9457).
+#[derive(Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(crate) struct Document {
+    /// A path of the node, where there is more about it.
+    #[serde(rename = "type")]
+    kind: String,
+    title: &'static str,
+    status: u16,
+    detail: String,
+    /// The id of the request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instance: Option<String>,
+    /// What there may be at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = self.kind.status();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_kinds_are_unique_and_fit_a_path() {
+        let mut slugs: Vec<_> = Kind::ALL.iter().map(|kind| kind.slug()).collect();
+        assert!(slugs.iter().all(|slug| slug.bytes().all(|b| b == b'-' || b.is_ascii_lowercase())));
+        slugs.sort_unstable();
+        slugs.dedup();
+        assert_eq!(slugs.len(), Kind::ALL.len());
+        for kind in Kind::ALL {
+            assert!(kind.status().is_client_error() || kind.status().is_server_error(), "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! A client that takes nothing of its answer: its connection ends, and with it what the answer holds.
+
+use std::io::{self, ErrorKind, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use gateway::Socket;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// A socket whose client has so long for each write to get on.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    socket: Socket,
+    within: Duration,
+    /// While a write waits.
+    due: Option<Pin<Box<Sleep>>>,
+}
+
+impl Watched {
+    pub(crate) fn new(socket: Socket, within: Duration) -> Self {
+        Self { socket, within, due: None }
+    }
+
+    /// What a write came to, unless it waits for too long.
+    fn watched<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.due = None;
+            return written;
+        }
+        let within = self.within;
+        let due = self.due.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + within)));
+        match due.as_mut().poll(context) {
+            Poll::Ready(()) => {
+                let why = format!("the client took nothing of its answer within {within:?}");
+                Poll::Ready(Err(io::Error::new(ErrorKind::TimedOut, why)))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().socket).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let watched = self.get_mut();
+        let written = Pin::new(&mut watched.socket).poll_write(context, bytes);
+        watched.watched(context, written)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let watched = self.get_mut();
+        let written = Pin::new(&mut watched.socket).poll_write_vectored(context, slices);
+        watched.watched(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let watched = self.get_mut();
+        let flushed = Pin::new(&mut watched.socket).poll_flush(context);
+        watched.watched(context, flushed)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().socket).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,45 @@
+//! Which node this is, and who asks.
+
+use axum::extract::State;
+use axum::{Extension, Json};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::front::Front;
+use crate::login::Asker;
+use crate::problem::Problem;
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct Version {
+    product: &'static str,
+    version: &'static str,
+    /// The cluster's, and this node's in it.
+    cluster: String,
+    node: u32,
+}
+
+/// What runs here.
+#[utoipa::path(get, path = "/v1/version", tag = "about", responses((status = 200, body = Version)))]
+pub(super) async fn version(State(front): State<Front>) -> Result<Json<Version>, Problem> {
+    let node = front.opened()?;
+    Ok(Json(Version {
+        product: "Postroad",
+        version: node.version,
+        cluster: node.broker.cluster_id().to_string(),
+        node: node.broker.node(),
+    }))
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct Whoami {
+    /// Null: nobody has logged in.
+    user: Option<String>,
+    /// It may do everything.
+    everything: bool,
+}
+
+/// Who asks.
+#[utoipa::path(get, path = "/v1/whoami", tag = "about", responses((status = 200, body = Whoami)))]
+pub(super) async fn whoami(Extension(asker): Extension<Asker>) -> Json<Whoami> {
+    Json(Whoami { user: asker.name().map(str::to_owned), everything: asker.may_everything() })
+}

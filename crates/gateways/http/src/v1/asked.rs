@@ -1,0 +1,63 @@
+//! What a request says, within its limits: nothing that it says is passed over.
+
+use std::error::Error;
+
+use axum::body::Body;
+use axum::http::Uri;
+use base::limits::{HTTP_BODY_WITHIN, HTTP_DOCUMENT_BYTES_MAX};
+use broker::Permit;
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use crate::front::Front;
+use crate::problem::{Kind, Problem};
+
+/// A body of at most so many bytes, which has come in time. It takes its room as it comes: what was announced and is not
+/// sent keeps nobody else's.
+pub(crate) async fn whole(front: &Front, body: Body, bytes_max: usize) -> Result<Bytes, Problem> {
+    let mut body = Limited::new(body, bytes_max);
+    let mut room = Permit::default();
+    let arriving = async {
+        let mut bytes = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            if let Ok(data) = frame?.into_data() {
+                front.arriving_room(&mut room, data.len()).await;
+                bytes.extend_from_slice(&data);
+            }
+        }
+        Ok::<_, Box<dyn Error + Send + Sync>>(bytes.freeze())
+    };
+    match timeout(HTTP_BODY_WITHIN, arriving).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Problem::limited(
+            Kind::TooLarge,
+            format!("the body has more than {bytes_max} bytes"),
+            bytes_max as u64,
+        )),
+        Ok(Err(error)) => {
+            Err(Problem::new(Kind::BadRequest, format!("the body did not come whole: {error}")))
+        }
+        Err(_) => Err(Problem::new(
+            Kind::Slow,
+            format!("the body did not come within {} seconds", HTTP_BODY_WITHIN.as_secs()),
+        )),
+    }
+}
+
+/// A document, whatever the request calls its type.
+pub(super) async fn document<T: DeserializeOwned>(front: &Front, body: Body) -> Result<T, Problem> {
+    read(&whole(front, body, HTTP_DOCUMENT_BYTES_MAX).await?)
+}
+
+pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let wrong = |error| Problem::new(Kind::BadRequest, format!("the body is not right: {error}"));
+    serde_json::from_slice(bytes).map_err(wrong)
+}
+
+/// What stands behind the question mark.
+pub(super) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
+    serde_urlencoded::from_str(uri.query().unwrap_or_default())
+        .map_err(|error| Problem::new(Kind::BadRequest, format!("the query is not right: {error}")))
+}

@@ -1,0 +1,105 @@
+//! Nodes and shards: how they stand, and what operators decide about them.
+
+use access::acl::Action;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use axum::{Extension, Json};
+use operations::cluster::{self, FAMILY, Standing, Status};
+use operations::document::{Operation, ShardList};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::asked;
+use super::operate::{as_it_is, ask, ask_for, of_family};
+use crate::front::Front;
+use crate::login::Asker;
+use crate::problem::{Kind, Problem};
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct Cluster {
+    /// Whether the node is one of several. One that is alone has no status.
+    clustered: bool,
+    /// The node that answers.
+    node: u32,
+    /// How nodes and shards stand, as the node that answers sees it.
+    #[schema(value_type = Option<Object>)]
+    status: Option<Status>,
+}
+
+/// How the cluster stands.
+#[utoipa::path(
+    get,
+    path = "/v1/cluster",
+    tag = "operate",
+    responses((status = 200, body = Cluster))
+)]
+pub(super) async fn show(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+) -> Result<Json<Cluster>, Problem> {
+    asker.cluster(Action::Describe)?;
+    let node = front.opened()?.broker.node();
+    let operation = of_family(FAMILY, written(&cluster::Operation::Status {})?);
+    let status = match ask_for(&front, &asker, operation, Kind::NotFound).await {
+        Ok(status) => Some(status),
+        // It is alone.
+        Err(problem) if problem.kind() == Kind::Invalid => None,
+        Err(problem) => return Err(problem),
+    };
+    Ok(Json(Cluster { clustered: status.is_some(), node, status }))
+}
+
+fn written(operation: &cluster::Operation) -> Result<serde_json::Value, Problem> {
+    let written = serde_json::to_value(operation);
+    written.map_err(|error| Problem::new(Kind::Failed, error.to_string()))
+}
+
+/// The shards of this node: their logs, and what they hold.
+#[utoipa::path(
+    get,
+    path = "/v1/shards",
+    tag = "operate",
+    responses((status = 200, body = Object))
+)]
+pub(super) async fn shards(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+) -> Result<Json<ShardList>, Problem> {
+    ask_for(&front, &asker, Operation::ListShards {}, Kind::NotFound).await.map(Json)
+}
+
+/// What is decided about a node.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NodeChange {
+    #[schema(value_type = String)]
+    standing: Standing,
+}
+
+/// Have a node lead nothing (`drained`), or lead again and stay (`active`), or give up all that it has (`leaving`).
+#[utoipa::path(
+    patch,
+    path = "/v1/nodes/{node}",
+    tag = "operate",
+    params(("node" = u64, Path)),
+    request_body = NodeChange,
+    responses((status = 200, body = Object))
+)]
+pub(super) async fn decide(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    Path(node): Path<String>,
+    body: Body,
+) -> Result<Response, Problem> {
+    let wrong = || Problem::new(Kind::BadRequest, format!("{node:?} is no number of a node"));
+    let node: u64 = node.parse().map_err(|_| wrong())?;
+    let NodeChange { standing } = asked::document(&front, body).await?;
+    let operation = match standing {
+        Standing::Drained => cluster::Operation::DrainNode { node },
+        Standing::Active => cluster::Operation::ResumeNode { node },
+        Standing::Leaving => cluster::Operation::RemoveNode { node },
+    };
+    let operation = of_family(FAMILY, written(&operation)?);
+    Ok(as_it_is(ask(&front, &asker, operation, Kind::NotFound).await?))
+}

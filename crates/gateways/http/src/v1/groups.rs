@@ -1,0 +1,338 @@
+//! Groups of a topic that settle its records one by one: made, looked at, paused, moved, emptied, deleted.
+//!
+//! What is done is what the command line does, by the same operations ([`crate::front::Operator`]); here are only paths
+//! and documents.
+
+use std::collections::BTreeMap;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+use axum::{Extension, Json};
+use base::limits::HTTP_PAGE_MAX;
+use operations::document::{
+    DeclaredQueue, Operation, Place, QueueName, QueuePage, QueueReport, Start,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+
+use super::asked;
+use super::operate::{self, as_it_is};
+use super::read::{current, locate, position, within};
+use super::records::Config;
+use super::topics::{Page, find};
+use crate::front::Front;
+use crate::login::Asker;
+use crate::problem::{Kind, Problem};
+
+pub(super) fn queue(topic: String, group: String) -> QueueName {
+    QueueName { topic, group }
+}
+
+async fn ask(front: &Front, asker: &Asker, operation: Operation) -> Result<Vec<u8>, Problem> {
+    operate::ask(front, asker, operation, Kind::NoSuchGroup).await
+}
+
+async fn ask_for<T: DeserializeOwned>(
+    front: &Front,
+    asker: &Asker,
+    operation: Operation,
+) -> Result<T, Problem> {
+    operate::ask_for(front, asker, operation, Kind::NoSuchGroup).await
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct GroupPage {
+    /// What waits in each, and for how long.
+    #[schema(value_type = Vec<Object>)]
+    items: Vec<Value>,
+    /// To be given as `cursor` for the next page; null: this is the last.
+    next: Option<String>,
+}
+
+/// List the groups of a topic, with how far they are behind.
+#[utoipa::path(
+    get,
+    path = "/v1/topics/{topic}/groups",
+    tag = "groups",
+    params(("topic" = String, Path), Page),
+    responses((status = 200, body = GroupPage))
+)]
+pub(super) async fn list(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    Path(topic): Path<String>,
+    uri: Uri,
+) -> Result<Json<GroupPage>, Problem> {
+    let Page { limit, cursor } = asked::query(&uri)?;
+    within("limit", limit, HTTP_PAGE_MAX)?;
+    find(&front.opened()?.broker, &asker, access::Operation::Describe, &topic)?;
+    let after = Some(queue(topic.clone(), cursor.unwrap_or_default()));
+    // One more, to know whether there is one; behind the topic's come those of others.
+    let list = Operation::ListQueues { after, queues_max: limit as u32 + 1 };
+    let QueuePage { mut queues, .. } = ask_for(&front, &asker, list).await?;
+    queues.retain(|queue| queue.topic == topic);
+    let more = queues.len() > limit;
+    queues.truncate(limit);
+    let next = queues.last().filter(|_| more).map(|last| last.group.clone());
+    let items = queues.iter().map(serde_json::to_value).collect::<Result<_, _>>();
+    let items = items.map_err(|error| Problem::new(Kind::Failed, error.to_string()))?;
+    Ok(Json(GroupPage { items, next }))
+}
+
+/// Describe a group: what waits, what is leased, how far it is in each partition.
+#[utoipa::path(
+    get,
+    path = "/v1/topics/{topic}/groups/{group}",
+    tag = "groups",
+    params(("topic" = String, Path), ("group" = String, Path)),
+    responses((status = 200, body = Object))
+)]
+pub(super) async fn describe(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    Path((topic, group)): Path<(String, String)>,
+) -> Result<Response, Problem> {
+    let operation = Operation::DescribeQueue { queue: queue(topic, group) };
+    Ok(as_it_is(ask(&front, &asker, operation).await?))
+}
+
+/// A group as it is to be.
+#[derive(Default, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct NewGroup {
+    /// Where a new one begins: `earliest`, with what the topic holds, or `latest`.
+    from: Option<Beginning>,
+    /// Own values by name; those that are not named stay.
+    config: Config,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+enum Beginning {
+    Earliest,
+    Latest,
+}
+
+/// Make a group, or give it these values.
+#[utoipa::path(
+    put,
+    path = "/v1/topics/{topic}/groups/{group}",
+    tag = "groups",
+    params(("topic" = String, Path), ("group" = String, Path)),
+    request_body = NewGroup,
+    responses((status = 200, body = Object), (status = 201, body = Object))
+)]
+pub(super) async fn declare(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    Path((topic, group)): Path<(String, String)>,
+    body: Body,
+) -> Result<(StatusCode, Json<DeclaredQueue>), Problem> {
+    let NewGroup { from, config } = asked::document(&front, body).await?;
+    let from = match from {
+        None | Some(Beginning::Earliest) => Start::Earliest,
+        Some(Beginning::Latest) => Start::Latest,
+    };
+    let operation = Operation::DeclareQueue { queue: queue(topic, group), from, config };
+    let declared: DeclaredQueue = ask_for(&front, &asker, operation).await?;
+    let status = if declared.created { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Json(declared)))
+}
+
+/// What is to be changed.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ChangedGroup {
+    /// Whether nothing of it is delivered.
+    paused: bool,
+}
+
+/// Pause a group, or have it go on.
+#[utoipa::path(
+    patch,
+    path = "/v1/topics/{topic}/groups/{group}",
+    tag = "groups",
+    params(("topic" = String, Path), ("group" = String, Path)),
+    request_body = ChangedGroup,
+    responses((status = 204))
+)]
+pub(super) async fn change(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    Path((topic, group)): Path<(String, String)>,
+    body: Body,
+) -> Result<StatusCode, Problem> {
+    let ChangedGroup { paused } = asked::document(&front, body).await?;
+    let operation = Operation::PauseQueue { queue: queue(topic, group), paused };
+    ask(&front, &asker, operation).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Where a group is to go on.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Seek {
+    /// `earliest`, `latest`, `-100` for the last 100 of each partition, or a time.
+    to: Option<String>,
+    /// Else these places; partitions that are not named stay.
+    #[serde(default)]
+    offsets: Vec<SeekTo>,
+}
+
+#[derive(Default, Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Trying {
+    /// Only say what would be done.
+    pub(super) dry_run: bool,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct SeekTo {
+    partition: u32,
+    offset: u64,
+}
+
+/// What was done.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Sought {
+    /// Where it goes on now, of partitions that were moved; with `dry_run`, where it would.
+    offsets: Vec<SoughtTo>,
+    /// Of these partitions: records that were settled and are delivered again, about where some were settled out of order.
+    again: u64,
+    /// Records that are passed over.
+    skipped: u64,
+    dry_run: bool,
+}
+
+#[derive(Serialize, ToSchema)]
+struct SoughtTo {
+    partition: u32,
+    offset: u64,
+    /// Where it was: all below was settled.
+    before: u64,
+}
+
+/// Have a group go on elsewhere, forwards or back. What it has leased is void.
+#[utoipa::path(
+    post,
+    path = "/v1/topics/{topic}/groups/{group}/seek",
+    tag = "groups",
+    params(("topic" = String, Path), ("group" = String, Path), Trying),
+    request_body = Seek,
+    responses((status = 200, body = Sought))
+)]
+pub(super) async fn seek(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    Path((topic, group)): Path<(String, String)>,
+    uri: Uri,
+    body: Body,
+) -> Result<Json<Sought>, Problem> {
+    let Trying { dry_run } = asked::query(&uri)?;
+    let Seek { to, offsets } = asked::document(&front, body).await?;
+    let places: Vec<Place> = match (to, offsets.is_empty()) {
+        (None, false) => {
+            let places = offsets.into_iter();
+            places.map(|SeekTo { partition, offset }| Place { partition, offset }).collect()
+        }
+        (Some(to), true) => places_of(&front, &asker, &topic, &group, &to).await?,
+        (None, true) | (Some(_), false) => {
+            let detail = "a seek has either to or offsets";
+            return Err(Problem::new(Kind::BadRequest, detail));
+        }
+    };
+    asker.may(access::Operation::Seek, access::Target::Group { topic: &topic, group: &group })?;
+    let looked = Operation::DescribeQueue { queue: queue(topic.clone(), group.clone()) };
+    let report: QueueReport = ask_for(&front, &asker, looked).await?;
+    let floors: BTreeMap<u32, u64> =
+        report.progress.iter().map(|it| (it.partition, it.floor)).collect();
+    if !dry_run {
+        let operation = Operation::SeekQueue { queue: queue(topic, group), to: places.clone() };
+        ask(&front, &asker, operation).await?;
+    }
+    let before = |place: &Place| floors.get(&place.partition).copied().unwrap_or_default();
+    let again = places.iter().map(|place| before(place).saturating_sub(place.offset)).sum();
+    let skipped = places.iter().map(|place| place.offset.saturating_sub(before(place))).sum();
+    let offsets = places.iter().map(|place| SoughtTo {
+        partition: place.partition,
+        offset: place.offset,
+        before: before(place),
+    });
+    Ok(Json(Sought { offsets: offsets.collect(), again, skipped, dry_run }))
+}
+
+async fn places_of(
+    front: &Front,
+    asker: &Asker,
+    topic: &str,
+    group: &str,
+    to: &str,
+) -> Result<Vec<Place>, Problem> {
+    if to.parse::<u64>().is_ok() {
+        let detail = "to: an offset is of one partition, and stands in offsets";
+        return Err(Problem::new(Kind::BadRequest, detail));
+    }
+    asker.may(access::Operation::Seek, access::Target::Group { topic, group })?;
+    let broker = &front.opened()?.broker;
+    let found = find(broker, asker, access::Operation::Describe, topic)?;
+    let position = position(to, broker)?;
+    let partitions = found.all();
+    current(broker, &partitions).await?;
+    let mut places = Vec::with_capacity(partitions.len());
+    for partition in partitions {
+        let offset = locate(broker, partition, position).await?;
+        places.push(Place { partition: partition.index, offset });
+    }
+    Ok(places)
+}
+
+/// Settle all that nobody has leased. Answers how many records that were.
+#[utoipa::path(
+    post,
+    path = "/v1/topics/{topic}/groups/{group}/purge",
+    tag = "groups",
+    params(("topic" = String, Path), ("group" = String, Path)),
+    responses((status = 200, body = Object))
+)]
+pub(super) async fn purge(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    Path((topic, group)): Path<(String, String)>,
+) -> Result<Response, Problem> {
+    let operation = Operation::PurgeQueue { queue: queue(topic, group) };
+    Ok(as_it_is(ask(&front, &asker, operation).await?))
+}
+
+#[derive(Default, Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Deleting {
+    /// Also a group that has consumers.
+    force: bool,
+}
+
+/// Delete a group; the records of the topic stay.
+#[utoipa::path(
+    delete,
+    path = "/v1/topics/{topic}/groups/{group}",
+    tag = "groups",
+    params(("topic" = String, Path), ("group" = String, Path), Deleting),
+    responses((status = 204))
+)]
+pub(super) async fn delete(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    Path((topic, group)): Path<(String, String)>,
+    uri: Uri,
+) -> Result<StatusCode, Problem> {
+    let Deleting { force } = asked::query(&uri)?;
+    let operation = Operation::DeleteQueue { queue: queue(topic, group), force };
+    ask(&front, &asker, operation).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,109 @@
+//! Our API. It only grows: a path that is here stays what it is.
+//!
+//! What is asked is refused by name where it says more than is known; clients must pass over what they do not know of
+//! answers. Paths and documents are in the OpenAPI document, which is made of the same code (`openapi`).
+//!
+//! * `asked`: bodies and queries, within their limits; `held`: answers within theirs
+//! * `topics`: which there are; `records`: records as documents
+//! * `produce`; `read`, `stream`: by offset
+//! * `groups`: who settles records one by one; `leases`, `token`: one record at a time
+//! * `offsets`: groups that commit offsets
+//! * `lease_groups`: groups of all topics, and their records that wait; `dead_letters`: those that nobody could settle
+//! * `search`, `filter`: looking for records; `whereabouts`: what became of one
+//! * `configs`: what a topic is set to
+//! * `overview`, `cluster`, `connections`: how the node, its cluster and its clients are
+//! * `users`, `rules`: who may do what; `session`: log-ins of browsers
+//! * `about`: which node this is, and who asks; `operate`: operations of the command line by paths
+
+mod about;
+pub(crate) mod asked;
+mod cluster;
+mod configs;
+mod connections;
+mod dead_letters;
+mod filter;
+mod groups;
+mod held;
+mod lease_groups;
+mod leases;
+mod offsets;
+pub(crate) mod openapi;
+mod operate;
+mod overview;
+mod produce;
+mod read;
+mod records;
+mod rules;
+mod search;
+mod session;
+mod stream;
+mod token;
+mod topics;
+mod users;
+mod whereabouts;
+
+use axum::Router;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::front::Front;
+
+/// Every route of it, with what the document says of them.
+pub(crate) fn documented() -> OpenApiRouter<Front> {
+    OpenApiRouter::with_openapi(openapi::about())
+        .routes(routes!(about::version))
+        .routes(routes!(about::whoami))
+        .routes(routes!(topics::list, topics::create))
+        .routes(routes!(topics::describe, topics::delete))
+        .routes(routes!(produce::produce))
+        .routes(routes!(read::read))
+        .routes(routes!(stream::stream))
+        .routes(routes!(groups::list))
+        .routes(routes!(groups::describe, groups::declare, groups::change, groups::delete))
+        .routes(routes!(groups::seek))
+        .routes(routes!(groups::purge))
+        .routes(routes!(leases::take))
+        .routes(routes!(leases::settle))
+        .routes(routes!(leases::extend))
+        .routes(routes!(offsets::list))
+        .routes(routes!(offsets::lag))
+        .routes(routes!(configs::show, configs::change))
+        .routes(routes!(search::search))
+        .routes(routes!(whereabouts::find_out))
+        .routes(routes!(lease_groups::list))
+        .routes(routes!(lease_groups::peek))
+        .routes(routes!(lease_groups::scheduled))
+        .routes(routes!(lease_groups::cancel))
+        .routes(routes!(lease_groups::remove))
+        .routes(routes!(dead_letters::topics))
+        .routes(routes!(dead_letters::count))
+        .routes(routes!(dead_letters::show))
+        .routes(routes!(dead_letters::redrive))
+        .routes(routes!(dead_letters::delete))
+        .routes(routes!(overview::overview))
+        .routes(routes!(cluster::show))
+        .routes(routes!(cluster::shards))
+        .routes(routes!(cluster::decide))
+        .routes(routes!(connections::list))
+        .routes(routes!(connections::close))
+        .routes(routes!(users::list, users::add))
+        .routes(routes!(users::set_password))
+        .routes(routes!(users::delete))
+        .routes(routes!(rules::list, rules::add))
+        .routes(routes!(rules::delete))
+        .routes(routes!(rules::explain))
+}
+
+/// Those for which nobody has to log in, since they are how a browser does.
+pub(crate) fn documented_for_everybody() -> OpenApiRouter<Front> {
+    OpenApiRouter::new().routes(routes!(session::show, session::begin, session::end))
+}
+
+pub(crate) fn routes_for_everybody() -> Router<Front> {
+    documented_for_everybody().split_for_parts().0
+}
+
+pub(crate) fn routes() -> Router<Front> {
+    let (routes, _) = documented().split_for_parts();
+    routes.route("/v1/openapi.json", axum::routing::get(openapi::serve))
+}

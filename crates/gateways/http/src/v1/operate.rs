@@ -1,0 +1,67 @@
+//! Operations of the command line, asked for by paths ([`crate::front::Operator`]): their answers are those documents.
+
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use broker::operations::OperationError;
+use operations::document::{Operation, Place};
+use serde::de::DeserializeOwned;
+
+use crate::front::Front;
+use crate::login::Asker;
+use crate::problem::{Kind, Problem};
+
+/// What an operation answers. `missing`: what it is called that what it is about is not there.
+pub(super) async fn ask(
+    front: &Front,
+    asker: &Asker,
+    operation: Operation,
+    missing: Kind,
+) -> Result<Vec<u8>, Problem> {
+    let answer = front.opened()?.operator.carry_out(asker.rights(), operation).await;
+    answer.map_err(|error| {
+        let detail = error.to_string();
+        match error {
+            OperationError::NotAllowed(_) => Problem::new(Kind::NotAllowed, detail),
+            OperationError::NotFound(_) => Problem::new(missing, detail),
+            OperationError::Invalid(_) => Problem::new(Kind::Invalid, detail),
+            OperationError::Unavailable(_) => Problem::busy(detail),
+            OperationError::Failed(_) => Problem::new(Kind::Failed, detail),
+        }
+    })
+}
+
+/// The same, read.
+pub(super) async fn ask_for<T: DeserializeOwned>(
+    front: &Front,
+    asker: &Asker,
+    operation: Operation,
+    missing: Kind,
+) -> Result<T, Problem> {
+    let answer = ask(front, asker, operation, missing).await?;
+    serde_json::from_slice(&answer).map_err(|error| Problem::new(Kind::Failed, error.to_string()))
+}
+
+pub(super) fn as_it_is(answer: Vec<u8>) -> Response {
+    (StatusCode::OK, [(CONTENT_TYPE, "application/json")], answer).into_response()
+}
+
+/// An operation of another gateway.
+pub(super) fn of_family(family: &str, operation: serde_json::Value) -> Operation {
+    Operation::Family { family: family.to_owned(), operation }
+}
+
+/// A cursor of ours: a partition and an offset, with a dot between them.
+pub(super) fn place(cursor: Option<&str>) -> Result<Option<Place>, Problem> {
+    let Some(text) = cursor else { return Ok(None) };
+    let read = || {
+        let (partition, offset) = text.split_once('.')?;
+        Some(Place { partition: partition.parse().ok()?, offset: offset.parse().ok()? })
+    };
+    let wrong = || Problem::new(Kind::BadRequest, "the cursor is none of this list");
+    read().map(Some).ok_or_else(wrong)
+}
+
+pub(super) fn cursor(place: Place) -> String {
+    format!("{}.{}", place.partition, place.offset)
+}

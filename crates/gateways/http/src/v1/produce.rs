@@ -1,0 +1,429 @@
+//! Appending: records as documents, as lines of them, or one as it is.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use axum::extract::{Path, Request, State};
+use axum::http::HeaderMap;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use base::PartitionId;
+use base::limits::{
+    BATCH_BYTES_DEFAULT, HTTP_APPENDED_WITHIN, HTTP_BODY_BYTES_MAX, HTTP_RECORDS_MAX,
+};
+use broker::config::{TimestampType, TopicConfig};
+use broker::{
+    AppendBatch, AppendError, Appended, Broker, Unavailable, batch_options, refuses_when_full,
+};
+use bytes::Bytes;
+use operations::payload::Payload;
+use record::{BatchBuilder, EncodedHeaders};
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+use utoipa::ToSchema;
+
+use super::asked;
+use super::records::{NewHeader, NewRecord};
+use super::topics::{Found, find};
+use crate::connection::Peer;
+use crate::front::Front;
+use crate::login::Asker;
+use crate::problem::{Document, Kind, Problem};
+
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+const TRACE: &str = "traceparent";
+const KEY: &str = "postroad-key";
+const HEADER_PREFIX: &str = "postroad-header-";
+const LINES: [&str; 2] = ["application/x-ndjson", "application/jsonl"];
+const DOCUMENTS: &str = "application/json";
+
+/// Records to be appended.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewRecords {
+    /// 1 to 10,000 of them.
+    records: Vec<NewRecord>,
+}
+
+/// What became of each record, in their order.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Produced {
+    items: Vec<Item>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+enum Item {
+    Placed(Placed),
+    /// It is not appended.
+    Refused {
+        problem: Document,
+    },
+}
+
+/// Where a record is.
+#[derive(Clone, Copy, Serialize, ToSchema)]
+struct Placed {
+    partition: u32,
+    offset: u64,
+    /// It was there before: this is where.
+    duplicate: bool,
+}
+
+/// Append records. Answered once they are as durable as the topic wants them: by default when a majority has synced
+/// them. A body of another type than JSON or lines of JSON is the value of one record, whose key and headers are
+/// `Postroad-Key` and `Postroad-Header-NAME`. Where there is one record the answer has its status; otherwise each item
+/// says what became of its record.
+#[utoipa::path(
+    post,
+    path = "/v1/topics/{topic}/records",
+    tag = "records",
+    params(
+        ("topic" = String, Path),
+        ("Idempotency-Key" = Option<String>, Header, description = "the same key again appends nothing again, in a topic with dedup.window.ms"),
+    ),
+    request_body(
+        content = NewRecords,
+        description = "or lines of records (application/x-ndjson), or a value of any other type",
+    ),
+    responses((status = 200, body = Produced))
+)]
+pub(super) async fn produce(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    Extension(peer): Extension<Peer>,
+    Path(topic): Path<String>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let broker = &front.opened()?.broker;
+    let topic = find(broker, &asker, access::Operation::Append, &topic)?;
+    let (head, body) = request.into_parts();
+    let body = asked::whole(&front, body, HTTP_BODY_BYTES_MAX).await?;
+    // Room for it among what producers of all protocols send, until it is on disk.
+    let _permit = broker.admit(body.len()).await;
+    let mut records = records_of(&head.headers, body)?;
+    if !(1..=HTTP_RECORDS_MAX).contains(&records.len()) {
+        let detail =
+            format!("a request has 1 to {HTTP_RECORDS_MAX} records, not {}", records.len());
+        return Err(Problem::limited(Kind::BadRequest, detail, HTTP_RECORDS_MAX as u64));
+    }
+    add_ids(&head.headers, &topic.config, &mut records)?;
+    add_trace(&head.headers, &mut records);
+    let items = append(broker, &peer, &topic, &records).await?;
+    answer(items)
+}
+
+fn answer(mut items: Vec<Result<Placed, Problem>>) -> Result<Response, Problem> {
+    if items.len() == 1 {
+        let placed = items.swap_remove(0)?;
+        return Ok(Json(Produced { items: vec![Item::Placed(placed)] }).into_response());
+    }
+    let items = items.into_iter().map(|item| match item {
+        Ok(placed) => Item::Placed(placed),
+        Err(problem) => Item::Refused { problem: problem.as_item() },
+    });
+    Ok(Json(Produced { items: items.collect() }).into_response())
+}
+
+// ------------------------------------------------------------------------------------- what is asked
+
+fn records_of(headers: &HeaderMap, body: Bytes) -> Result<Vec<NewRecord>, Problem> {
+    let content = headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok()).unwrap_or_default();
+    let content = content.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    if content == DOCUMENTS {
+        return Ok(asked::read::<NewRecords>(&body)?.records);
+    }
+    if LINES.contains(&&*content) {
+        let lines = body.split(|byte| *byte == b'\n');
+        let lines = lines.filter(|line| !line.trim_ascii().is_empty());
+        return lines.take(HTTP_RECORDS_MAX + 1).map(asked::read).collect();
+    }
+    Ok(vec![raw(headers, body)?])
+}
+
+/// A record whose value is the body.
+fn raw(headers: &HeaderMap, body: Bytes) -> Result<NewRecord, Problem> {
+    let bytes = |value: &axum::http::HeaderValue| Payload::copied(value.as_bytes());
+    let named = headers.iter().filter_map(|(name, value)| {
+        let name = name.as_str().strip_prefix(HEADER_PREFIX)?.to_owned();
+        Some(NewHeader { name, value: Some(bytes(value)) })
+    });
+    let unknown = headers.keys().map(|name| name.as_str()).find(|name| {
+        name.starts_with("postroad-") && *name != KEY && !name.starts_with(HEADER_PREFIX)
+    });
+    if let Some(name) = unknown {
+        let detail =
+            format!("the header {name} means nothing here; {KEY} and {HEADER_PREFIX}NAME do");
+        return Err(Problem::new(Kind::BadRequest, detail));
+    }
+    Ok(NewRecord {
+        key: headers.get(KEY).map(bytes),
+        value: Some(Payload(body)),
+        headers: named.collect(),
+        ..NewRecord::default()
+    })
+}
+
+/// A client that tries again is known by its key.
+fn add_ids(
+    headers: &HeaderMap,
+    config: &TopicConfig,
+    records: &mut [NewRecord],
+) -> Result<(), Problem> {
+    let Some(key) = headers.get(IDEMPOTENCY_KEY) else { return Ok(()) };
+    let key = key.to_str().ok().filter(|key| !key.is_empty());
+    let key =
+        key.ok_or_else(|| Problem::new(Kind::BadRequest, "the Idempotency-Key is no text"))?;
+    if config.dedup_window_ms <= 0 {
+        return Err(Problem::new(
+            Kind::NoWindow,
+            "the topic keeps no ids of records, by which a second try would be found: set its \
+             dedup.window.ms, such as to 600000",
+        ));
+    }
+    if records.iter().any(|record| record.id.is_some()) {
+        let detail = "a record has an id of its own, beside the Idempotency-Key of the request";
+        return Err(Problem::new(Kind::BadRequest, detail));
+    }
+    for (place, record) in records.iter_mut().enumerate() {
+        record.id = Some(format!("{key}/{place}"));
+    }
+    Ok(())
+}
+
+/// Whoever follows a request finds its records (W3C Trace Context).
+fn add_trace(headers: &HeaderMap, records: &mut [NewRecord]) {
+    let Some(trace) = headers.get(TRACE) else { return };
+    for record in records.iter_mut().filter(|record| !record.has_header(TRACE)) {
+        let value = Some(Payload::copied(trace.as_bytes()));
+        record.headers.push(NewHeader { name: TRACE.to_owned(), value });
+    }
+}
+
+// ----------------------------------------------------------------------------------------- appending
+
+/// A batch in the making, and the places of its records in the request.
+struct Building {
+    partition: u32,
+    builder: BatchBuilder,
+    places: Vec<usize>,
+}
+
+/// Records without a key go to partitions in turn.
+static TURN: AtomicU32 = AtomicU32::new(0);
+
+type Outcomes = Vec<Result<Placed, Problem>>;
+
+async fn append(
+    broker: &Broker,
+    peer: &Peer,
+    topic: &Found,
+    records: &[NewRecord],
+) -> Result<Outcomes, Problem> {
+    let (batches, mut outcomes) = build(broker, topic, records)?;
+    let log_append_time = topic.config.timestamp_type == TimestampType::LogAppendTime;
+    let mut expected = Vec::with_capacity(batches.len());
+    let batches: Vec<AppendBatch> = batches
+        .into_iter()
+        .map(|Building { partition, builder, places }| {
+            expected.push((partition, places));
+            AppendBatch::made(PartitionId::new(topic.id, partition), builder, log_append_time)
+        })
+        .collect();
+    let (count, bytes) = AppendBatch::amount(&batches);
+    peer.connection.traffic().received(count, bytes);
+    let appending = broker.append_at_leaders(batches);
+    let appended = timeout(HTTP_APPENDED_WITHIN, appending).await.map_err(|_| unanswered())?;
+    for ((partition, places), appended) in expected.into_iter().zip(appended) {
+        for (at, place) in places.into_iter().enumerate() {
+            outcomes[place] = Some(outcome(partition, at as u64, &appended));
+        }
+    }
+    let unanswered = || Err(Problem::new(Kind::Failed, "the record was not answered"));
+    Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(unanswered)).collect())
+}
+
+fn outcome(
+    partition: u32,
+    at: u64,
+    appended: &Result<Appended, AppendError>,
+) -> Result<Placed, Problem> {
+    match appended {
+        Ok(Appended { base_offset, duplicate, .. }) => {
+            Ok(Placed { partition, offset: base_offset + at, duplicate: *duplicate })
+        }
+        Err(error) => Err(refused(error)),
+    }
+}
+
+type Built = (Vec<Building>, Vec<Option<Result<Placed, Problem>>>);
+
+fn build(broker: &Broker, topic: &Found, records: &[NewRecord]) -> Result<Built, Problem> {
+    let now_ms = broker.clock().now_ms();
+    let config = &*topic.config;
+    // Each has an outcome of its own then.
+    let alone = refuses_when_full(config) || config.dedup_window_ms > 0;
+    let batch_bytes_max = config.max_message_bytes.min(BATCH_BYTES_DEFAULT) as usize;
+    let mut batches: Vec<Building> = Vec::new();
+    let mut open: BTreeMap<u32, usize> = BTreeMap::new();
+    let mut outcomes: Vec<Option<Result<Placed, Problem>>> = Vec::new();
+    outcomes.resize_with(records.len(), || None);
+    let mut headers = EncodedHeaders::new();
+    for (place, record) in records.iter().enumerate() {
+        let value = record.value()?;
+        record.write_headers(&mut headers)?;
+        let (partition, timestamp) = match admitted(topic, record, now_ms) {
+            Ok(admitted) => admitted,
+            Err(problem) => {
+                outcomes[place] = Some(Err(problem));
+                continue;
+            }
+        };
+        let key = record.key.as_ref().map(|key| &key.0[..]);
+        let length = value.as_ref().map_or(0, Bytes::len);
+        let fits = |building: &Building| {
+            building.builder.len_with_encoded(key, length, &headers) <= batch_bytes_max
+        };
+        let known = open.get(&partition).copied().filter(|at| !alone && fits(&batches[*at]));
+        let at = known.unwrap_or_else(|| {
+            let builder = BatchBuilder::new(batch_options(config));
+            batches.push(Building { partition, builder, places: Vec::new() });
+            open.insert(partition, batches.len() - 1);
+            batches.len() - 1
+        });
+        let building = &mut batches[at];
+        let bytes = building.builder.len_with_encoded(key, length, &headers);
+        if bytes > config.max_message_bytes as usize {
+            let limit = u64::from(config.max_message_bytes);
+            let detail = format!(
+                "the record has {bytes} bytes, and the topic takes {limit} (max.message.bytes)"
+            );
+            outcomes[place] = Some(Err(Problem::limited(Kind::TooLarge, detail, limit)));
+            continue;
+        }
+        let value = value.as_ref().map(std::slice::from_ref);
+        match building.builder.push_encoded(timestamp, key, value, &headers) {
+            Ok(()) => building.places.push(place),
+            Err(error) => {
+                outcomes[place] = Some(Err(Problem::new(Kind::Invalid, error.to_string())));
+            }
+        }
+    }
+    batches.retain(|building| !building.places.is_empty());
+    Ok((batches, outcomes))
+}
+
+/// The partition and the time of a record, if the topic takes it.
+fn admitted(topic: &Found, record: &NewRecord, now_ms: i64) -> Result<(u32, i64), Problem> {
+    let (config, invalid) = (&topic.config, |detail| Problem::new(Kind::Invalid, detail));
+    if config.cleanup_policy.compact && record.key.is_none() {
+        return Err(invalid("the topic is compacted: each record needs a key".to_owned()));
+    }
+    let partition = partition_of(topic, record)?;
+    let said = record.timestamp_ms.filter(|_| config.timestamp_type == TimestampType::CreateTime);
+    let Some(timestamp) = said else { return Ok((partition, now_ms)) };
+    let earliest = now_ms.saturating_sub(config.timestamp_before_max_ms).max(0);
+    let latest = now_ms.saturating_add(config.timestamp_after_max_ms);
+    match (earliest..=latest).contains(&timestamp) {
+        true => Ok((partition, timestamp)),
+        false => Err(invalid(format!(
+            "the topic takes records of the times {earliest} to {latest}, not {timestamp}"
+        ))),
+    }
+}
+
+fn partition_of(topic: &Found, record: &NewRecord) -> Result<u32, Problem> {
+    if let Some(partition) = record.partition {
+        return match partition < topic.partitions {
+            true => Ok(partition),
+            false => Err(topic.no_partition(partition)),
+        };
+    }
+    // A second try must come to where the first one went, or nobody could say where the record is.
+    let key = record.key.as_ref().map(|key| &key.0[..]);
+    Ok(match key.or(record.id.as_deref().map(str::as_bytes)) {
+        Some(key) => record::partition_of_key(key, topic.partitions),
+        None => TURN.fetch_add(1, Ordering::Relaxed) % topic.partitions.max(1),
+    })
+}
+
+fn refused(error: &AppendError) -> Problem {
+    let detail = error.to_string();
+    match error {
+        AppendError::UnknownPartition(_) => {
+            Problem::new(Kind::NoSuchTopic, "the topic was deleted")
+        }
+        AppendError::StorageFull { .. } => Problem::new(Kind::DiskFull, detail),
+        AppendError::Full { .. } => Problem::new(Kind::Full, detail),
+        AppendError::OutboxFull { .. } => Problem::busy(detail),
+        AppendError::Unavailable(why) => unavailable(why),
+        AppendError::Sequence(_)
+        | AppendError::NotAtExpected { .. }
+        | AppendError::ExpectedElsewhere(_)
+        | AppendError::UnitRefused => Problem::new(Kind::Failed, detail),
+    }
+}
+
+pub(super) fn unavailable(why: &Unavailable) -> Problem {
+    match why {
+        Unavailable::Unanswered => unanswered(),
+        why => Problem::busy(why.to_string()),
+    }
+}
+
+fn unanswered() -> Problem {
+    Problem::new(
+        Kind::Unanswered,
+        "nobody answered whether it was done: to try again without doing it twice, give an Idempotency-Key",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        let pair = |(name, value): &(&'static str, &str)| {
+            (axum::http::HeaderName::from_static(name), value.parse().expect("a value"))
+        };
+        pairs.iter().map(pair).collect()
+    }
+
+    #[test]
+    fn a_body_is_a_document_lines_or_a_value() {
+        let of = |content: &str, body: &'static str| {
+            records_of(&headers(&[("content-type", content)]), Bytes::from_static(body.as_bytes()))
+        };
+        let json = of("application/json; charset=utf-8", r#"{"records":[{"value":"a"},{}]}"#);
+        assert_eq!(json.expect("records").len(), 2);
+        let lines = of("application/x-ndjson", "{\"value\":\"a\"}\n\n{\"key\":\"k\"}\r\n");
+        assert_eq!(lines.expect("records").len(), 2);
+        let raw = of("text/plain", "{\"value\":1}").expect("a record");
+        assert_eq!(raw[0].value, Some(Payload::copied(b"{\"value\":1}")));
+        for wrong in [r#"{"records":[{"valeu":"a"}]}"#, r#"{"record":[]}"#, "[]", ""] {
+            assert!(of("application/json", wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_value_as_it_is_has_its_key_and_headers_beside_it() {
+        let said = headers(&[("postroad-key", "k"), ("postroad-header-colour", "red")]);
+        let record = raw(&said, Bytes::from_static(b"\xff")).expect("a record");
+        assert_eq!(record.key, Some(Payload::copied(b"k")));
+        assert_eq!(record.headers[0].name, "colour");
+        assert!(raw(&headers(&[("postroad-partition", "1")]), Bytes::new()).is_err());
+    }
+
+    #[test]
+    fn a_key_of_a_request_becomes_ids_of_its_records() {
+        let said = headers(&[("idempotency-key", "abc")]);
+        let mut records = vec![NewRecord::default(), NewRecord::default()];
+        let without = TopicConfig::default();
+        assert!(add_ids(&said, &without, &mut records).is_err(), "nobody would look");
+        let with = TopicConfig { dedup_window_ms: 1, ..without };
+        add_ids(&said, &with, &mut records).expect("ids");
+        assert_eq!(records[1].id.as_deref(), Some("abc/1"));
+        assert!(add_ids(&said, &with, &mut records).is_err(), "they have ids");
+    }
+}

@@ -1,0 +1,265 @@
+//! Reading by offset. Nothing is kept of whoever reads: where it goes on is in the answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use access::Operation;
+use axum::Extension;
+use axum::extract::{Path, State};
+use axum::http::Uri;
+use axum::response::Response;
+use base::PartitionId;
+use base::limits::{
+    HTTP_READ_BYTES_DEFAULT, HTTP_READ_BYTES_MAX, HTTP_READ_RECORDS_DEFAULT, HTTP_RECORDS_MAX,
+    HTTP_WAIT_MAX, LEASE_READ_BYTES,
+};
+use broker::{Bounds, Broker, FetchError, Permit, batches_in};
+use bytes::Bytes;
+use operations::position::Position;
+use record::SharedBatch;
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, timeout_at};
+use utoipa::{IntoParams, ToSchema};
+
+use super::produce::unavailable;
+use super::records::Record;
+use super::topics::find;
+use super::{asked, held};
+use crate::connection::Peer;
+use crate::front::Front;
+use crate::login::Asker;
+use crate::problem::{Kind, Problem};
+
+#[derive(Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct From {
+    /// An offset, `earliest`, `latest`, `-100` for the last 100, or a time: 2026-03-01T12:00:00Z, 15m ago.
+    from: String,
+    max_records: usize,
+    /// The first record is given whatever its size.
+    max_bytes: usize,
+    /// How long to wait for a record where there is none, up to 60,000.
+    wait_ms: u64,
+}
+
+impl Default for From {
+    fn default() -> Self {
+        Self {
+            from: "earliest".into(),
+            max_records: HTTP_READ_RECORDS_DEFAULT,
+            max_bytes: HTTP_READ_BYTES_DEFAULT,
+            wait_ms: 0,
+        }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct Read {
+    records: Vec<Record>,
+    /// Where to go on: `from` of the next request.
+    next: u64,
+    /// What the partition has.
+    start: u64,
+    end: u64,
+}
+
+/// Read records of a partition, from a place on.
+#[utoipa::path(
+    get,
+    path = "/v1/topics/{topic}/partitions/{partition}/records",
+    tag = "records",
+    params(("topic" = String, Path), ("partition" = u32, Path), From),
+    responses((status = 200, body = Read))
+)]
+pub(super) async fn read(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    Extension(peer): Extension<Peer>,
+    Path((topic, partition)): Path<(String, String)>,
+    uri: Uri,
+) -> Result<Response, Problem> {
+    let From { from, max_records, max_bytes, wait_ms } = asked::query(&uri)?;
+    within("max_records", max_records, HTTP_RECORDS_MAX)?;
+    within("max_bytes", max_bytes, HTTP_READ_BYTES_MAX)?;
+    let wait = waiting(wait_ms)?;
+    let broker = &front.opened()?.broker;
+    let topic = find(broker, &asker, Operation::Browse, &topic)?;
+    let index = partition.parse().map_err(|_| {
+        Problem::new(Kind::BadRequest, format!("{partition:?} is no number of a partition"))
+    })?;
+    let partition = topic.partition(index)?;
+    current(broker, &[partition]).await?;
+    let position = position(&from, broker)?;
+    let mut next = locate(broker, partition, position).await?;
+    let watch = broker.watch();
+    watch.add(partition);
+    let until = Instant::now() + wait;
+    let (mut found, mut held) = (Vec::new(), Permit::default());
+    loop {
+        // Whoever waits holds no room.
+        if bounds(broker, partition)?.end > next {
+            held = front.answer_room(max_bytes).await;
+            let room = Room { records: max_records, bytes: max_bytes };
+            next = some(broker, partition, next, room, &mut found).await?;
+        }
+        if !found.is_empty() || Instant::now() >= until {
+            break;
+        }
+        held = Permit::default();
+        tokio::select! {
+            biased;
+            () = front.draining() => break,
+            waited = timeout_at(until, watch.ready()) => if waited.is_err() { break },
+        }
+        let _ = watch.take_ready();
+    }
+    let records: Vec<Record> = found.into_iter().map(|(record, _)| record).collect();
+    peer.connection.traffic().delivered(records.iter().map(weight).sum());
+    let Bounds { log_start: start, end } = bounds(broker, partition)?;
+    held::document(&Read { records, next, start, end }, held)
+}
+
+/// Of a record, about.
+fn weight(record: &Record) -> u64 {
+    let bytes =
+        |payload: &Option<operations::payload::Payload>| payload.as_ref().map_or(0, |it| it.len());
+    (bytes(&record.key) + bytes(&record.value)) as u64
+}
+
+pub(super) fn within(name: &str, said: usize, most: usize) -> Result<(), Problem> {
+    match (1..=most).contains(&said) {
+        true => Ok(()),
+        false => {
+            let detail = format!("{name} is 1 to {most}, not {said}");
+            Err(Problem::limited(Kind::BadRequest, detail, most as u64))
+        }
+    }
+}
+
+pub(super) fn waiting(wait_ms: u64) -> Result<Duration, Problem> {
+    let (wait, most) = (Duration::from_millis(wait_ms), HTTP_WAIT_MAX.as_millis() as u64);
+    match wait <= HTTP_WAIT_MAX {
+        true => Ok(wait),
+        false => {
+            let detail = format!("wait_ms is at most {most}, not {wait_ms}");
+            Err(Problem::limited(Kind::BadRequest, detail, most))
+        }
+    }
+}
+
+/// Waits until this node has all that was acknowledged, whoever leads.
+pub(super) async fn current(broker: &Broker, partitions: &[PartitionId]) -> Result<(), Problem> {
+    broker.copies_are_current(partitions).await.map_err(|why| unavailable(&why))
+}
+
+pub(super) fn position(text: &str, broker: &Broker) -> Result<Position, Problem> {
+    Position::parse(text, broker.clock().now_ms())
+        .map_err(|error| Problem::new(Kind::BadRequest, format!("from: {error}")))
+}
+
+fn gone() -> Problem {
+    Problem::new(Kind::NoSuchTopic, "the topic was deleted")
+}
+
+pub(super) fn bounds(broker: &Broker, partition: PartitionId) -> Result<Bounds, Problem> {
+    broker.bounds(partition).ok_or_else(gone)
+}
+
+/// The offset of a place. One that is not there is refused: whoever goes on from where it was would miss what lies
+/// between and not know it.
+pub(super) async fn locate(
+    broker: &Broker,
+    partition: PartitionId,
+    position: Position,
+) -> Result<u64, Problem> {
+    let Bounds { log_start, end } = bounds(broker, partition)?;
+    Ok(match position {
+        Position::Earliest => log_start,
+        Position::Latest => end,
+        Position::Last(records) => end.saturating_sub(records).max(log_start),
+        Position::Offset(offset) if (log_start..=end).contains(&offset) => offset,
+        Position::Offset(offset) => {
+            let detail = format!("the partition has offsets {log_start} to {end}, not {offset}");
+            return Err(Problem::new(Kind::NotThere, detail));
+        }
+        Position::Time(ms) => {
+            let found = broker.known_offset_at_time(partition, ms).await;
+            found.map_err(|error| failed(&error))?.map_or(end, |at| at.offset)
+        }
+    })
+}
+
+/// How much is wanted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    pub(super) records: usize,
+    pub(super) bytes: usize,
+}
+
+/// Adds records from an offset on, as much as there is room for and at least one; answers where to go on.
+pub(super) async fn some(
+    broker: &Broker,
+    partition: PartitionId,
+    from: u64,
+    room: Room,
+    found: &mut Vec<(Record, usize)>,
+) -> Result<u64, Problem> {
+    let mut next = from;
+    let mut bytes = 0;
+    let before = found.len();
+    loop {
+        let Bounds { log_start, end } = bounds(broker, partition)?;
+        next = next.max(log_start);
+        if next >= end {
+            return Ok(next);
+        }
+        let batches = match broker.read_known_batches(partition, next, LEASE_READ_BYTES).await {
+            // Retention took it a moment ago.
+            Err(FetchError::OffsetOutOfRange { .. }) => continue,
+            read => read.map_err(|error| failed(&error))?,
+        };
+        let mut any = false;
+        for batch in batches_in(&batches.records) {
+            let (header, encoded) = batch.map_err(|error| damaged(&error))?;
+            any = true;
+            let at = Some(header.base_offset);
+            let decode = move |bytes: &Bytes| SharedBatch::decode_at(bytes, at);
+            let batch = broker.cpu().read_batch(encoded, decode).await;
+            let batch = Arc::new(batch.map_err(|error| damaged(&error))?);
+            for record in batch.records() {
+                let view = record.map_err(|error| damaged(&error))?;
+                if view.offset < next {
+                    continue;
+                }
+                let (count, length) = (found.len() - before, view.encoded_len());
+                if count > 0 && (count >= room.records || bytes + length > room.bytes) {
+                    return Ok(next);
+                }
+                bytes += length;
+                found.push((Record::of(partition.index, view.offset, &view), length));
+                next = view.offset + 1;
+            }
+            next = next.max(header.next_offset());
+        }
+        if !any {
+            // Compaction took all that there was.
+            next = batches.high_watermark;
+        }
+        if found.len() > before {
+            return Ok(next);
+        }
+    }
+}
+
+pub(super) fn damaged(error: &record::BatchError) -> Problem {
+    Problem::new(Kind::Failed, format!("a batch cannot be read: {error}"))
+}
+
+pub(super) fn failed(error: &FetchError) -> Problem {
+    match error {
+        FetchError::UnknownPartition(_) => gone(),
+        FetchError::Unavailable(why) => unavailable(why),
+        error => Problem::new(Kind::Failed, error.to_string()),
+    }
+}

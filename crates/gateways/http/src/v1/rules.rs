@@ -1,0 +1,166 @@
+//! Rules of Kafka's kind, which hold for every protocol, and why somebody may do something or not.
+
+use std::net::IpAddr;
+
+use access::acl::{Action, PatternFilter, Resource, Rule, RuleFilter};
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
+use axum::{Extension, Json};
+use base::limits::HTTP_PAGE_MAX;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::asked;
+use super::read::within;
+use super::topics::Page;
+use super::users::{of_node, refused};
+use crate::connection::Peer;
+use crate::front::Front;
+use crate::login::Asker;
+use crate::problem::{Kind, Problem};
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct RulePage {
+    #[schema(value_type = Vec<Object>)]
+    items: Vec<Rule>,
+    /// To be given as `cursor` for the next page; null: this is the last.
+    next: Option<String>,
+}
+
+/// List rules, sorted.
+#[utoipa::path(
+    get,
+    path = "/v1/acls",
+    tag = "access",
+    params(Page),
+    responses((status = 200, body = RulePage))
+)]
+pub(super) async fn list(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    uri: Uri,
+) -> Result<Json<RulePage>, Problem> {
+    let Page { limit, cursor } = asked::query(&uri)?;
+    within("limit", limit, HTTP_PAGE_MAX)?;
+    asker.cluster(Action::Describe)?;
+    let wrong = || Problem::new(Kind::BadRequest, "the cursor is none of this list");
+    let from = cursor.as_deref().map_or(Ok(0), str::parse::<usize>).map_err(|_| wrong())?;
+    let rules = of_node(front.opened()?)?.rules();
+    let items: Vec<Rule> = rules.iter().skip(from).take(limit).cloned().collect();
+    let end = from.saturating_add(items.len());
+    Ok(Json(RulePage { items, next: (end < rules.len()).then(|| end.to_string()) }))
+}
+
+async fn read(front: &Front, body: Body) -> Result<Rule, Problem> {
+    let rule: Rule = asked::document(front, body).await?;
+    rule.check().map_err(|error| Problem::new(Kind::Invalid, error.to_string()))?;
+    Ok(rule)
+}
+
+/// Add a rule; one that is there already is none the more for it.
+#[utoipa::path(
+    post,
+    path = "/v1/acls",
+    tag = "access",
+    request_body = Object,
+    responses((status = 204))
+)]
+pub(super) async fn add(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    body: Body,
+) -> Result<StatusCode, Problem> {
+    asker.cluster(Action::Alter)?;
+    let rule = read(&front, body).await?;
+    of_node(front.opened()?)?.add_rules(vec![rule]).await.map_err(refused)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Take a rule away, which is said whole.
+#[utoipa::path(
+    post,
+    path = "/v1/acls/delete",
+    tag = "access",
+    request_body = Object,
+    responses((status = 204))
+)]
+pub(super) async fn delete(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    body: Body,
+) -> Result<StatusCode, Problem> {
+    asker.cluster(Action::Alter)?;
+    let rule = read(&front, body).await?;
+    let filter = RuleFilter {
+        resource: Some(rule.resource),
+        pattern: PatternFilter::Is(rule.pattern),
+        name: Some(rule.name),
+        principal: Some(rule.principal),
+        host: Some(rule.host),
+        action: Some(rule.action),
+        verdict: Some(rule.verdict),
+    };
+    let removed = of_node(front.opened()?)?.remove_rules(&[filter]).await.map_err(refused)?;
+    match removed.iter().all(Vec::is_empty) {
+        true => Err(Problem::new(Kind::NotFound, "there is no such rule")),
+        false => Ok(StatusCode::NO_CONTENT),
+    }
+}
+
+#[derive(Default, Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Explaining {
+    user: String,
+    /// `topic`, `group`, `cluster`, ..
+    resource: String,
+    /// Of the resource; the one cluster need not be named.
+    name: String,
+    /// `read`, `write`, `describe`, ..
+    action: String,
+    /// The address that it comes from; where nothing is said, the one that asks this.
+    host: String,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct Explained {
+    allowed: bool,
+    /// The rule or permission that decides, in words.
+    why: String,
+}
+
+/// Say whether a user may do something, and which rule decides that.
+#[utoipa::path(
+    get,
+    path = "/v1/access",
+    tag = "access",
+    params(Explaining),
+    responses((status = 200, body = Explained))
+)]
+pub(super) async fn explain(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    Extension(peer): Extension<Peer>,
+    uri: Uri,
+) -> Result<Json<Explained>, Problem> {
+    let Explaining { user, resource, name, action, host } = asked::query(&uri)?;
+    asker.cluster(Action::Describe)?;
+    let unknown = |what, word: &str| {
+        Problem::new(Kind::BadRequest, format!("{word:?} is no {what} of rules"))
+    };
+    let of = Resource::of_word(&resource).ok_or_else(|| unknown("resource", &resource))?;
+    let action = Action::of_word(&action).ok_or_else(|| unknown("action", &action))?;
+    let host: IpAddr = match &*host {
+        "" => peer.connection.peer().ip(),
+        host => host.parse().map_err(|_| unknown("address", host))?,
+    };
+    let name = match (of, &*name) {
+        (Resource::Cluster, "") => access::acl::CLUSTER,
+        (_, name) => name,
+    };
+    let explained = of_node(front.opened()?)?.explain(&user, host, action, of, name);
+    let missing = || Problem::new(Kind::NotFound, format!("there is no user {user}"));
+    let (allowed, why) = explained.ok_or_else(missing)?;
+    Ok(Json(Explained { allowed, why }))
+}

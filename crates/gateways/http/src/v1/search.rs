@@ -1,0 +1,216 @@
+//! Looking for records, a bounded stretch at a time: each answer says how far it came and where to go on, so whoever asks can
+//! show that, stop, and continue. Nothing is kept between requests.
+
+use access::Operation;
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use base::PartitionId;
+use base::limits::{
+    HTTP_READ_BYTES_MAX, HTTP_SEARCH_BYTES_DEFAULT, HTTP_SEARCH_BYTES_MAX, HTTP_SEARCH_MATCHES_MAX,
+    HTTP_SEARCH_WITHIN, LEASE_READ_BYTES,
+};
+use broker::{Broker, FetchError, batches_in};
+use bytes::Bytes;
+use operations::document::Place;
+use operations::position::Position;
+use record::SharedBatch;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+use utoipa::ToSchema;
+
+use super::filter::Filter;
+use super::operate::{cursor, place};
+use super::read::{bounds, current, damaged, failed, locate, position, within};
+use super::records::Record;
+use super::topics::find;
+use super::{asked, held};
+use crate::front::Front;
+use crate::login::Asker;
+use crate::problem::{Kind, Problem};
+
+const MATCHES_DEFAULT: usize = 50;
+
+#[derive(Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Search {
+    filter: Filter,
+    /// Only in this one.
+    partition: Option<u32>,
+    /// Where each partition is begun: `earliest`, `-1000`, a time; in a single partition an offset as well.
+    from: String,
+    /// As the answer before said, in place of `from`.
+    cursor: Option<String>,
+    /// At most so many matches, up to 1,000.
+    max_matches: usize,
+    /// About so many bytes are read at most, up to 64 MiB.
+    max_bytes: usize,
+}
+
+impl Default for Search {
+    fn default() -> Self {
+        Self {
+            filter: Filter::default(),
+            partition: None,
+            from: "earliest".into(),
+            cursor: None,
+            max_matches: MATCHES_DEFAULT,
+            max_bytes: HTTP_SEARCH_BYTES_DEFAULT,
+        }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct Searched {
+    records: Vec<Record>,
+    /// How many records this request has compared, and how many bytes it has read for that.
+    looked_at: u64,
+    looked_at_bytes: u64,
+    /// Records that are left to be compared, at most: some offsets may have none.
+    left: u64,
+    /// For the next request; null: that was all.
+    next: Option<String>,
+}
+
+/// What a request may still do.
+struct Budget {
+    matches: usize,
+    bytes: usize,
+    matched_bytes: usize,
+    until: Instant,
+}
+
+#[derive(Default)]
+struct Found {
+    records: Vec<Record>,
+    looked_at: u64,
+    looked_at_bytes: u64,
+}
+
+/// Look for records by key, header, value or time, partition by partition.
+#[utoipa::path(
+    post,
+    path = "/v1/topics/{topic}/search",
+    tag = "records",
+    params(("topic" = String, Path)),
+    request_body = Search,
+    responses((status = 200, body = Searched))
+)]
+pub(super) async fn search(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    Path(topic): Path<String>,
+    body: Body,
+) -> Result<Response, Problem> {
+    let Search { filter, partition, from, cursor: after, max_matches, max_bytes } =
+        asked::document(&front, body).await?;
+    within("max_matches", max_matches, HTTP_SEARCH_MATCHES_MAX)?;
+    within("max_bytes", max_bytes, HTTP_SEARCH_BYTES_MAX)?;
+    filter.check()?;
+    let broker = &front.opened()?.broker;
+    let topic = find(broker, &asker, Operation::Browse, &topic)?;
+    let partitions = match partition {
+        Some(index) => vec![topic.partition(index)?],
+        None => topic.all(),
+    };
+    current(broker, &partitions).await?;
+    let begin = position(&from, broker)?;
+    if partition.is_none() && matches!(begin, Position::Offset(_)) {
+        let detail =
+            "from: an offset is of one partition; say which, or use a time, -N or earliest";
+        return Err(Problem::new(Kind::BadRequest, detail));
+    }
+    let resume = place(after.as_deref())?;
+    // One request of a search is under way for each so much room.
+    let room = front.answer_room(HTTP_READ_BYTES_MAX).await;
+    let mut budget = Budget {
+        matches: max_matches,
+        bytes: max_bytes,
+        matched_bytes: HTTP_READ_BYTES_MAX,
+        until: Instant::now() + HTTP_SEARCH_WITHIN,
+    };
+    let (mut found, mut next, mut left) = (Found::default(), None, 0);
+    for id in partitions {
+        let from = match resume {
+            Some(place) if id.index < place.partition => continue,
+            Some(place) if id.index == place.partition => place.offset,
+            _ => locate(broker, id, begin).await?,
+        };
+        let at = match next {
+            None => look_through(broker, id, from, &filter, &mut budget, &mut found).await?,
+            Some(_) => Some(from),
+        };
+        if let Some(at) = at {
+            left += bounds(broker, id)?.end.saturating_sub(at);
+            next = next.or(Some(Place { partition: id.index, offset: at }));
+        }
+    }
+    let Found { records, looked_at, looked_at_bytes } = found;
+    let next = next.map(cursor);
+    held::document(&Searched { records, looked_at, looked_at_bytes, left, next }, room)
+}
+
+/// Answers where to go on; `None`: the partition is done.
+async fn look_through(
+    broker: &Broker,
+    id: PartitionId,
+    from: u64,
+    filter: &Filter,
+    budget: &mut Budget,
+    found: &mut Found,
+) -> Result<Option<u64>, Problem> {
+    let mut next = from;
+    loop {
+        let bounds = bounds(broker, id)?;
+        next = next.max(bounds.log_start);
+        if next >= bounds.end {
+            return Ok(None);
+        }
+        if budget.bytes == 0 || Instant::now() >= budget.until {
+            return Ok(Some(next));
+        }
+        let batches = match broker.read_known_batches(id, next, LEASE_READ_BYTES).await {
+            // Retention took it a moment ago.
+            Err(FetchError::OffsetOutOfRange { .. }) => continue,
+            read => read.map_err(|error| failed(&error))?,
+        };
+        let mut any = false;
+        for batch in batches_in(&batches.records) {
+            let (header, encoded) = batch.map_err(|error| damaged(&error))?;
+            any = true;
+            let bytes = encoded.len();
+            budget.bytes = budget.bytes.saturating_sub(bytes);
+            found.looked_at_bytes += bytes as u64;
+            let at = Some(header.base_offset);
+            let decode = move |bytes: &Bytes| SharedBatch::decode_at(bytes, at);
+            let batch = broker.cpu().read_batch(encoded, decode).await;
+            let batch = batch.map_err(|error| damaged(&error))?;
+            for record in batch.records() {
+                let view = record.map_err(|error| damaged(&error))?;
+                if view.offset < next {
+                    continue;
+                }
+                found.looked_at += 1;
+                if filter.fits(&view) {
+                    let length = view.encoded_len();
+                    if budget.matches == 0
+                        || !found.records.is_empty() && length > budget.matched_bytes
+                    {
+                        found.looked_at -= 1;
+                        return Ok(Some(view.offset));
+                    }
+                    budget.matches -= 1;
+                    budget.matched_bytes = budget.matched_bytes.saturating_sub(length);
+                    found.records.push(Record::of(id.index, view.offset, &view));
+                }
+                next = view.offset + 1;
+            }
+            next = next.max(header.next_offset());
+        }
+        if !any {
+            // Compaction took all that there was.
+            next = next.max(batches.high_watermark);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Log-ins of browsers ([`crate::sessions`]). Other clients say who they are with each request, and need none.
+
+use access::Credentials;
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header::SET_COOKIE;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, http::HeaderValue};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::asked;
+use crate::connection::Peer;
+use crate::front::Front;
+use crate::login;
+use crate::problem::{Kind, Problem};
+use crate::sessions;
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LogIn {
+    user: String,
+    password: String,
+}
+
+/// Who asks, and whether somebody has to.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Session {
+    /// Null: nobody has logged in.
+    user: Option<String>,
+    /// It may do everything. False where nobody has logged in and somebody has to.
+    everything: bool,
+    /// Whether a log-in is needed for all else.
+    required: bool,
+    /// When the browser's session ends if nothing more is asked. Null: there is none.
+    ends_ms: Option<i64>,
+}
+
+/// Say who asks, if anybody: for pages, which begin with this. Nobody has to log in for it.
+#[utoipa::path(get, path = "/v1/session", tag = "session", responses((status = 200, body = Session)))]
+pub(super) async fn show(
+    State(front): State<Front>,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+) -> Result<Json<Session>, Problem> {
+    let node = front.opened()?;
+    let required = login::is_required(node, &peer);
+    let shown = match login::asker(&front, node, &peer, &headers).await {
+        Ok(asker) => {
+            let ends_in = login::resumed(&front, node, &peer, &headers).map(|it| it.ends_in);
+            let now_ms = node.broker.clock().now_ms();
+            Session {
+                user: asker.name().map(str::to_owned),
+                everything: asker.may_everything(),
+                required,
+                ends_ms: ends_in.map(|left| now_ms + left.as_millis() as i64),
+            }
+        }
+        Err(_) => Session { user: None, everything: false, required, ends_ms: None },
+    };
+    Ok(Json(shown))
+}
+
+/// Log a browser in: it is given a cookie that no script reads.
+#[utoipa::path(
+    post,
+    path = "/v1/session",
+    tag = "session",
+    request_body = LogIn,
+    responses((status = 200, body = Session))
+)]
+pub(super) async fn begin(
+    State(front): State<Front>,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let LogIn { user, password } = asked::document(&front, body).await?;
+    let node = front.opened()?;
+    let credentials = Credentials { name: user, password };
+    let principal = login::log_in(node, &peer, credentials).await?;
+    let users = node.users.as_ref().ok_or_else(nobody)?;
+    // Whoever had the browser before.
+    if let Some(id) = sessions::said(&headers, peer.encrypted) {
+        front.sessions().end(id);
+    }
+    let id = front.sessions().begin(principal.clone(), users, front.entropy());
+    let id = id.ok_or_else(nobody)?;
+    let ip = peer.connection.peer().ip();
+    let resumed = front.sessions().resume(&id, users, ip).ok_or_else(nobody)?;
+    let left = resumed.ends_in.as_millis() as i64;
+    let session = Session {
+        user: Some(principal.name().to_string()),
+        everything: users.rights(&principal, ip).is_everything(),
+        required: login::is_required(node, &peer),
+        ends_ms: Some(node.broker.clock().now_ms() + left),
+    };
+    Ok((told(Some(&id), &peer)?, Json(session)).into_response())
+}
+
+fn nobody() -> Problem {
+    Problem::new(Kind::NotLoggedIn, "the user is not there any more")
+}
+
+fn told(id: Option<&str>, peer: &Peer) -> Result<HeaderMap, Problem> {
+    let cookie = HeaderValue::from_str(&sessions::cookie(id, peer.encrypted));
+    let cookie = cookie.map_err(|error| Problem::new(Kind::Failed, error.to_string()))?;
+    Ok(HeaderMap::from_iter([(SET_COOKIE, cookie)]))
+}
+
+#[derive(Default, Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Ending {
+    /// All sessions of the user on this node, in other browsers, too.
+    everywhere: bool,
+}
+
+/// Log the browser out.
+#[utoipa::path(
+    delete,
+    path = "/v1/session",
+    tag = "session",
+    params(Ending),
+    responses((status = 204))
+)]
+pub(super) async fn end(
+    State(front): State<Front>,
+    Extension(peer): Extension<Peer>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let Ending { everywhere } = asked::query(&uri)?;
+    let node = front.opened()?;
+    if everywhere && let Some(resumed) = login::resumed(&front, node, &peer, &headers) {
+        front.sessions().end_all_of(resumed.principal.name());
+    }
+    if let Some(id) = sessions::said(&headers, peer.encrypted) {
+        front.sessions().end(id);
+    }
+    Ok((StatusCode::NO_CONTENT, told(None, &peer)?).into_response())
+}

@@ -1,0 +1,242 @@
+//! A topic as it grows: server-sent events (WHATWG HTML 9.2), all partitions together.
+//!
+//! The answer is written as the client takes it, and nothing is read ahead of that, so a slow client costs a batch and
+//! misses nothing but what retention takes meanwhile, of which it is told.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+
+use access::Operation;
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, Uri};
+use axum::response::{IntoResponse, Response};
+use base::limits::{HTTP_SSE_COMMENT_EVERY, HTTP_STREAM_PARTITIONS_MAX};
+use broker::{Broker, Watch};
+use bytes::Bytes;
+use futures_util::stream::unfold;
+use serde::Deserialize;
+use tokio::time::{Instant, timeout_at};
+use utoipa::IntoParams;
+
+use super::asked;
+use super::read::{Room, current, locate, position, some};
+use super::records::Record;
+use super::topics::{Found, find};
+use crate::connection::Peer;
+use crate::front::Front;
+use crate::login::Asker;
+use crate::problem::{Kind, Problem};
+
+const LAST_EVENT: &str = "last-event-id";
+/// Records that are read in one go.
+const AT_ONCE: Room = Room { records: 100, bytes: 1 << 20 };
+
+#[derive(Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct From {
+    /// As for reading a partition, but for an offset; `latest` where nothing is said.
+    from: String,
+}
+
+impl Default for From {
+    fn default() -> Self {
+        Self { from: "latest".into() }
+    }
+}
+
+/// Follow a topic: an event for each record, whose id is to be sent as `Last-Event-ID` to go on behind it. A comment comes
+/// every 15 seconds, and `event: skipped` where retention took records before they were sent.
+#[utoipa::path(
+    get,
+    path = "/v1/topics/{topic}/stream",
+    tag = "records",
+    params(
+        ("topic" = String, Path),
+        From,
+        ("Last-Event-ID" = Option<String>, Header, description = "the id of the last event that came"),
+    ),
+    responses((status = 200, body = Record, content_type = "text/event-stream"))
+)]
+pub(super) async fn stream(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    Extension(peer): Extension<Peer>,
+    Path(topic): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let From { from } = asked::query(&uri)?;
+    let broker = front.opened()?.broker.clone();
+    let topic = find(&broker, &asker, Operation::Browse, &topic)?;
+    if topic.partitions as usize > HTTP_STREAM_PARTITIONS_MAX {
+        let detail = format!("the topic has {} partitions: read each by itself", topic.partitions);
+        let most = HTTP_STREAM_PARTITIONS_MAX as u64;
+        return Err(Problem::limited(Kind::Invalid, detail, most));
+    }
+    current(&broker, &topic.all()).await?;
+    let positions = match headers.get(LAST_EVENT) {
+        Some(last) => resumed(&topic, last.to_str().unwrap_or_default())?,
+        None => begun(&broker, &topic, &from).await?,
+    };
+    let watch = broker.watch();
+    watch.add_all(&topic.all());
+    let tail = Tail {
+        broker,
+        front,
+        peer,
+        asker,
+        topic,
+        positions,
+        watch,
+        turn: 0,
+        ready: VecDeque::new(),
+        comment_due: Instant::now() + HTTP_SSE_COMMENT_EVERY,
+    };
+    let chunks = unfold(tail, |mut tail| async move {
+        let chunk = tail.next().await?;
+        Some((Ok::<_, Infallible>(chunk), tail))
+    });
+    let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
+    let mut response = (headers, Body::from_stream(chunks)).into_response();
+    // Proxies that collect answers would hold events back.
+    let not_collected = axum::http::HeaderValue::from_static("no");
+    response.headers_mut().insert("x-accel-buffering", not_collected);
+    Ok(response)
+}
+
+async fn begun(broker: &Broker, topic: &Found, from: &str) -> Result<Vec<u64>, Problem> {
+    if from.parse::<u64>().is_ok() {
+        let detail = "from: an offset is of one partition; use a time, -N, earliest or latest";
+        return Err(Problem::new(Kind::BadRequest, detail));
+    }
+    let position = position(from, broker)?;
+    let mut positions = Vec::with_capacity(topic.partitions as usize);
+    for partition in topic.all() {
+        positions.push(locate(broker, partition, position).await?);
+    }
+    Ok(positions)
+}
+
+/// Offsets of all partitions, with dots between them.
+fn written(positions: &[u64]) -> String {
+    let texts: Vec<String> = positions.iter().map(u64::to_string).collect();
+    texts.join(".")
+}
+
+/// Partitions that were added since begin at their beginning.
+fn resumed(topic: &Found, text: &str) -> Result<Vec<u64>, Problem> {
+    let parsed: Result<Vec<u64>, _> = text.split('.').map(str::parse).collect();
+    let wrong = || Problem::new(Kind::BadRequest, "the Last-Event-ID is none of this topic");
+    let mut positions = parsed.map_err(|_| wrong())?;
+    if positions.len() > topic.partitions as usize {
+        return Err(wrong());
+    }
+    positions.resize(topic.partitions as usize, 0);
+    Ok(positions)
+}
+
+/// What is sent next, and where.
+struct Tail {
+    broker: Broker,
+    front: Front,
+    peer: Peer,
+    asker: Asker,
+    topic: Found,
+    /// By partition: the offset of the next record to be sent.
+    positions: Vec<u64>,
+    watch: Watch,
+    /// The partition that is looked at next.
+    turn: usize,
+    ready: VecDeque<Bytes>,
+    comment_due: Instant,
+}
+
+impl Tail {
+    /// `None`: it ends here.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(chunk) = self.ready.pop_front() {
+                self.comment_due = Instant::now() + HTTP_SSE_COMMENT_EVERY;
+                return Some(chunk);
+            }
+            // What it may do may have changed since it began.
+            let node = self.front.node()?;
+            if self.front.is_draining() || !self.asker.still_reads(node, &self.topic.name) {
+                return None;
+            }
+            if self.collect().await? {
+                continue;
+            }
+            tokio::select! {
+                biased;
+                () = self.front.draining() => return None,
+                waited = timeout_at(self.comment_due, self.watch.ready()) => {
+                    if waited.is_err() {
+                        self.comment_due = Instant::now() + HTTP_SSE_COMMENT_EVERY;
+                        return Some(Bytes::from_static(b": still here\n\n"));
+                    }
+                }
+            }
+            let _ = self.watch.take_ready();
+        }
+    }
+
+    /// Reads on in the first partition that has something; whether one did. `None`: the topic is gone, or damaged.
+    async fn collect(&mut self) -> Option<bool> {
+        let partitions = self.topic.all();
+        for _ in 0..partitions.len() {
+            let at = self.turn % partitions.len();
+            self.turn = at + 1;
+            let (partition, from) = (partitions[at], self.positions[at]);
+            let start = self.broker.bounds(partition)?.log_start;
+            if from < start {
+                let skipped = format!(
+                    "event: skipped\ndata: {{\"partition\":{at},\"from\":{from},\"to\":{start}}}\n\n"
+                );
+                self.positions[at] = start;
+                self.ready.push_back(skipped.into());
+            }
+            let mut found = Vec::new();
+            let read = some(&self.broker, partition, self.positions[at], AT_ONCE, &mut found).await;
+            let next = read.ok()?;
+            let bytes: usize = found.iter().map(|(_, bytes)| bytes).sum();
+            self.peer.connection.traffic().delivered(bytes as u64);
+            for (record, _) in found {
+                self.positions[at] = record.offset + 1;
+                let id = written(&self.positions);
+                let data = serde_json::to_string(&record).ok()?;
+                self.ready.push_back(format!("id: {id}\ndata: {data}\n\n").into());
+            }
+            self.positions[at] = next;
+            if !self.ready.is_empty() {
+                return Some(true);
+            }
+        }
+        Some(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use base::TopicId;
+
+    use super::*;
+
+    #[test]
+    fn an_id_is_where_each_partition_goes_on() {
+        let topic =
+            Found { id: TopicId(1), name: "t".into(), partitions: 3, config: Arc::default() };
+        assert_eq!(written(&[4, 0, 12]), "4.0.12");
+        assert_eq!(resumed(&topic, "4.0.12").expect("positions"), [4, 0, 12]);
+        assert_eq!(resumed(&topic, "4").expect("it grew"), [4, 0, 0]);
+        for wrong in ["", "a", "1.2.3.4", "1,2", "-1"] {
+            assert!(resumed(&topic, wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Which topics there are.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use access::acl::{Action, Resource};
+use access::{Operation, Target};
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, Uri};
+use axum::{Extension, Json};
+use base::limits::{HTTP_COUNTED_PARTITIONS_MAX, HTTP_PAGE_DEFAULT, HTTP_PAGE_MAX};
+use base::{PartitionId, TopicId};
+use broker::config::TopicConfig;
+use broker::{Broker, ExecuteError, NewTopic, Refusal};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::asked;
+use super::produce::unavailable;
+use super::read::within;
+use super::records::Config;
+use crate::front::Front;
+use crate::login::Asker;
+use crate::problem::{Kind, Problem};
+
+/// A topic as other handlers need it.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) id: TopicId,
+    pub(super) name: String,
+    pub(super) partitions: u32,
+    pub(super) config: Arc<TopicConfig>,
+}
+
+impl Found {
+    /// The partition of this number.
+    pub(super) fn partition(&self, index: u32) -> Result<PartitionId, Problem> {
+        match index < self.partitions {
+            true => Ok(PartitionId::new(self.id, index)),
+            false => Err(self.no_partition(index)),
+        }
+    }
+
+    pub(super) fn no_partition(&self, index: u32) -> Problem {
+        let Self { name, partitions, .. } = self;
+        let detail =
+            format!("topic {name} has partitions 0 to {}, not {index}", partitions.max(&1) - 1);
+        Problem::new(Kind::NoSuchPartition, detail)
+    }
+
+    pub(super) fn all(&self) -> Vec<PartitionId> {
+        (0..self.partitions).map(|index| PartitionId::new(self.id, index)).collect()
+    }
+}
+
+/// A topic to which somebody wants to do something. Who may not is told so alike whether it is there or not.
+pub(super) fn find(
+    broker: &Broker,
+    asker: &Asker,
+    operation: Operation,
+    name: &str,
+) -> Result<Found, Problem> {
+    asker.may(operation, Target::Topic(name))?;
+    let catalog = broker.catalog();
+    let topic = catalog.topic_named(name).ok_or_else(|| no_topic(name))?;
+    Ok(Found {
+        id: topic.id(),
+        name: name.to_owned(),
+        partitions: topic.partition_count(),
+        config: Arc::clone(topic.config()),
+    })
+}
+
+fn no_topic(name: &str) -> Problem {
+    Problem::new(Kind::NoSuchTopic, format!("there is no topic {name}"))
+}
+
+/// What stands in a list.
+#[derive(Serialize, ToSchema)]
+pub(super) struct TopicRow {
+    name: String,
+    partitions: u32,
+    /// How many groups settle its records one by one.
+    groups: usize,
+    /// With `counts`: offsets that it has, which are records where nothing was compacted. Null: not asked for, or not
+    /// counted, since the page has too many partitions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    records: Option<u64>,
+    /// With `counts`: those that were ever appended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    appended: Option<u64>,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Listing {
+    /// At most so many, up to 1,000.
+    limit: usize,
+    /// As the page before said.
+    cursor: Option<String>,
+    /// Only those whose name has this in it, in whatever case.
+    filter: String,
+    /// Also how many records each has.
+    counts: bool,
+}
+
+impl Default for Listing {
+    fn default() -> Self {
+        Self { limit: HTTP_PAGE_DEFAULT, cursor: None, filter: String::new(), counts: false }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct TopicPage {
+    items: Vec<TopicRow>,
+    /// To be given as `cursor` for the next page; null: this is the last.
+    next: Option<String>,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Page {
+    /// At most so many, up to 1,000.
+    pub(super) limit: usize,
+    /// As the page before said.
+    pub(super) cursor: Option<String>,
+}
+
+impl Default for Page {
+    fn default() -> Self {
+        Self { limit: HTTP_PAGE_DEFAULT, cursor: None }
+    }
+}
+
+/// List topics by name, those that the user may see.
+#[utoipa::path(
+    get,
+    path = "/v1/topics",
+    tag = "topics",
+    params(Listing),
+    responses((status = 200, body = TopicPage))
+)]
+pub(super) async fn list(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    uri: Uri,
+) -> Result<Json<TopicPage>, Problem> {
+    let Listing { limit, cursor, filter, counts } = asked::query(&uri)?;
+    within("limit", limit, HTTP_PAGE_MAX)?;
+    let filter = filter.to_lowercase();
+    let broker = &front.opened()?.broker;
+    let (mut items, more, partitions) = {
+        let catalog = broker.catalog();
+        let from = cursor.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let fits = |name: &str| filter.is_empty() || name.to_lowercase().contains(&filter);
+        let mut seen: Vec<_> = catalog
+            .topics_from(from)
+            .filter(|topic| fits(topic.name()) && asker.sees(Target::Topic(topic.name())))
+            .take(limit + 1)
+            .collect();
+        let more = seen.len() > limit;
+        seen.truncate(limit);
+        let row = |topic: &broker::catalog::Topic<'_>| TopicRow {
+            name: topic.name().to_string(),
+            partitions: topic.partition_count(),
+            groups: catalog.lease_groups_of(topic.id()).count(),
+            records: None,
+            appended: None,
+        };
+        let items: Vec<TopicRow> = seen.iter().map(row).collect();
+        let partitions: Vec<PartitionId> = match counts {
+            true => seen.iter().flat_map(|topic| topic.partition_ids()).collect(),
+            false => Vec::new(),
+        };
+        (items, more, partitions)
+    };
+    if counts && partitions.len() <= HTTP_COUNTED_PARTITIONS_MAX {
+        let bounds = broker.shards().bounds(&partitions).await.map_err(|why| unavailable(&why))?;
+        let mut bounds = bounds.into_iter();
+        for row in &mut items {
+            let of_topic: Vec<_> =
+                bounds.by_ref().take(row.partitions as usize).flatten().collect();
+            row.records = Some(of_topic.iter().map(|it| it.end - it.log_start.min(it.end)).sum());
+            row.appended = Some(of_topic.iter().map(|it| it.end).sum());
+        }
+    }
+    let next = items.last().filter(|_| more).map(|last| last.name.clone());
+    Ok(Json(TopicPage { items, next }))
+}
+
+/// A topic to be made.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CreateTopic {
+    name: String,
+    #[serde(default = "one")]
+    partitions: u32,
+    /// Kafka's configurations and our own, by name.
+    #[serde(default)]
+    config: Config,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// Make a topic.
+#[utoipa::path(
+    post,
+    path = "/v1/topics",
+    tag = "topics",
+    request_body = CreateTopic,
+    responses((status = 201, body = Topic))
+)]
+pub(super) async fn create(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    body: Body,
+) -> Result<(StatusCode, Json<Topic>), Problem> {
+    let CreateTopic { name, partitions, config } = asked::document(&front, body).await?;
+    // As Kafka has it: the right to make any topic is one to the cluster.
+    if !asker.allows(Action::Create, Resource::Cluster, access::acl::CLUSTER) {
+        asker.may(Operation::Create, Target::Topic(&name))?;
+    }
+    let broker = &front.opened()?.broker;
+    let uuid = broker.entropy().uuid();
+    let new = NewTopic { name: name.clone(), uuid, partitions, config };
+    broker.create_topic(new).await.map_err(|error| not_changed(&error))?;
+    Ok((StatusCode::CREATED, Json(described(broker, &name).await?)))
+}
+
+/// A topic as it stands.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Topic {
+    name: String,
+    /// As Kafka's clients know it.
+    id: String,
+    created_ms: i64,
+    partitions: Vec<Partition>,
+    /// What it was given itself; the rest is the node's.
+    config: Config,
+    groups: Vec<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Partition {
+    partition: u32,
+    /// The offset of its first record.
+    start: u64,
+    /// That of the next one to come.
+    end: u64,
+}
+
+/// Describe a topic.
+#[utoipa::path(
+    get,
+    path = "/v1/topics/{topic}",
+    tag = "topics",
+    params(("topic" = String, Path)),
+    responses((status = 200, body = Topic))
+)]
+pub(super) async fn describe(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    Path(topic): Path<String>,
+) -> Result<Json<Topic>, Problem> {
+    let broker = &front.opened()?.broker;
+    find(broker, &asker, Operation::Describe, &topic)?;
+    described(broker, &topic).await.map(Json)
+}
+
+async fn described(broker: &Broker, name: &str) -> Result<Topic, Problem> {
+    let (mut topic, partitions) = {
+        let catalog = broker.catalog();
+        let topic = catalog.topic_named(name).ok_or_else(|| no_topic(name))?;
+        let partitions: Vec<PartitionId> = topic.partition_ids().collect();
+        let groups = catalog.lease_groups_of(topic.id()).map(|group| group.name().to_string());
+        let described = Topic {
+            name: name.to_owned(),
+            id: topic.uuid().to_string(),
+            created_ms: topic.created_ms(),
+            partitions: Vec::new(),
+            config: (**topic.overrides()).clone(),
+            groups: groups.collect(),
+        };
+        (described, partitions)
+    };
+    let bounds = broker.shards().bounds(&partitions).await.map_err(|why| unavailable(&why))?;
+    topic.partitions = partitions
+        .iter()
+        .zip(bounds)
+        .map(|(partition, bounds)| {
+            let (start, end) = bounds.map_or((0, 0), |bounds| (bounds.log_start, bounds.end));
+            Partition { partition: partition.index, start, end }
+        })
+        .collect();
+    Ok(topic)
+}
+
+/// Delete a topic, with its records and groups.
+#[utoipa::path(
+    delete,
+    path = "/v1/topics/{topic}",
+    tag = "topics",
+    params(("topic" = String, Path)),
+    responses((status = 204))
+)]
+pub(super) async fn delete(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    Path(topic): Path<String>,
+) -> Result<StatusCode, Problem> {
+    let broker = &front.opened()?.broker;
+    let found = find(broker, &asker, Operation::Delete, &topic)?;
+    broker.delete_topic(found.id).await.map_err(|error| not_changed(&error))?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) fn not_changed(error: &ExecuteError) -> Problem {
+    let detail = error.to_string();
+    match error {
+        ExecuteError::Unavailable(why) => unavailable(why),
+        ExecuteError::Refused(Refusal::TopicExists { .. } | Refusal::TopicCollision { .. }) => {
+            Problem::new(Kind::Exists, detail)
+        }
+        ExecuteError::Refused(Refusal::UnknownTopic { .. }) => {
+            Problem::new(Kind::NoSuchTopic, detail)
+        }
+        ExecuteError::Refused(_) => Problem::new(Kind::Invalid, detail),
+    }
+}

@@ -1,0 +1,190 @@
+//! Users, and what each may do.
+
+use access::acl::Action;
+use access::{Permissions, UserError, Users, Verifiers};
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, Uri};
+use axum::{Extension, Json};
+use base::limits::HTTP_PAGE_MAX;
+use serde::{Deserialize, Serialize};
+use tasks::Task;
+use utoipa::ToSchema;
+
+use super::asked;
+use super::read::within;
+use super::topics::Page;
+use crate::front::{Front, Node};
+use crate::login::Asker;
+use crate::problem::{Kind, Problem};
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct UserPage {
+    items: Vec<User>,
+    /// To be given as `cursor` for the next page; null: this is the last.
+    next: Option<String>,
+}
+
+/// Never with what is kept of a password.
+#[derive(Serialize, ToSchema)]
+struct User {
+    name: String,
+    /// The node's settings name it: it may do everything, and is changed there.
+    of_settings: bool,
+    /// It logs in from the node's own machine only.
+    loopback_only: bool,
+    /// RabbitMQ's, by virtual host. Rules of Kafka's kind are listed by themselves.
+    permissions: Vec<Granted>,
+    /// Mechanisms by which it may prove its password.
+    scram: Vec<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Granted {
+    virtual_host: String,
+    #[serde(flatten)]
+    #[schema(value_type = Object)]
+    permissions: Permissions,
+}
+
+pub(super) fn of_node(node: &Node) -> Result<&Users, Problem> {
+    let nobody = || Problem::new(Kind::Invalid, "nobody can log in here");
+    node.users.as_ref().ok_or_else(nobody)
+}
+
+pub(super) fn refused(error: UserError) -> Problem {
+    let detail = error.to_string();
+    match error {
+        UserError::NotFound(_) | UserError::NoPermissions { .. } => {
+            Problem::new(Kind::NotFound, detail)
+        }
+        UserError::Exists(_) => Problem::new(Kind::Exists, detail),
+        UserError::Storage(_) => Problem::busy(detail),
+        UserError::Unreadable(_) => Problem::new(Kind::Failed, detail),
+        _ => Problem::new(Kind::Invalid, detail),
+    }
+}
+
+/// List users by name.
+#[utoipa::path(
+    get,
+    path = "/v1/users",
+    tag = "access",
+    params(Page),
+    responses((status = 200, body = UserPage))
+)]
+pub(super) async fn list(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    uri: Uri,
+) -> Result<Json<UserPage>, Problem> {
+    let Page { limit, cursor } = asked::query(&uri)?;
+    within("limit", limit, HTTP_PAGE_MAX)?;
+    asker.cluster(Action::Describe)?;
+    let users = of_node(front.opened()?)?;
+    let after = |name: &str| cursor.as_deref().is_none_or(|cursor| name > cursor);
+    let rest = users.list().into_iter().filter(|user| after(&user.name));
+    let mut items: Vec<User> =
+        rest.take(limit + 1)
+            .map(|user| {
+                let scram = users.scram_credentials(&user.name).unwrap_or_default();
+                let granted = user.permissions.into_iter().map(|(virtual_host, permissions)| {
+                    Granted { virtual_host: virtual_host.to_string(), permissions }
+                });
+                User {
+                    of_settings: user.of_settings,
+                    loopback_only: user.loopback_only,
+                    permissions: granted.collect(),
+                    scram: scram.iter().map(|it| it.hash.mechanism().to_owned()).collect(),
+                    name: user.name.to_string(),
+                }
+            })
+            .collect();
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().filter(|_| more).map(|last| last.name.clone());
+    Ok(Json(UserPage { items, next }))
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewUser {
+    name: String,
+    password: String,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewPassword {
+    password: String,
+}
+
+/// Hashes take a core for their time, by design.
+async fn verifiers(node: &Node, password: String) -> Result<Verifiers, Problem> {
+    let workers = node.broker.workers();
+    let made = workers.blocking(Task::AmqpPassword, move || Verifiers::of_password(&password));
+    let made = made.await.map_err(|_| Problem::busy("the password was not taken"))?;
+    made.map_err(|error| Problem::new(Kind::Invalid, error.to_string()))
+}
+
+/// Make a user, who may do nothing yet.
+#[utoipa::path(
+    post,
+    path = "/v1/users",
+    tag = "access",
+    request_body = NewUser,
+    responses((status = 201))
+)]
+pub(super) async fn add(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    body: Body,
+) -> Result<StatusCode, Problem> {
+    asker.cluster(Action::Alter)?;
+    let NewUser { name, password } = asked::document(&front, body).await?;
+    let node = front.opened()?;
+    let verifiers = verifiers(node, password).await?;
+    of_node(node)?.add(&name, verifiers).await.map_err(refused)?;
+    Ok(StatusCode::CREATED)
+}
+
+/// Give a user another password. Sessions of browsers end; connections that are open stay.
+#[utoipa::path(
+    put,
+    path = "/v1/users/{user}/password",
+    tag = "access",
+    params(("user" = String, Path)),
+    request_body = NewPassword,
+    responses((status = 204))
+)]
+pub(super) async fn set_password(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    Path(user): Path<String>,
+    body: Body,
+) -> Result<StatusCode, Problem> {
+    asker.cluster(Action::Alter)?;
+    let NewPassword { password } = asked::document(&front, body).await?;
+    let node = front.opened()?;
+    let verifiers = verifiers(node, password).await?;
+    of_node(node)?.set_password(&user, verifiers).await.map_err(refused)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Delete a user, whose connections are closed.
+#[utoipa::path(
+    delete,
+    path = "/v1/users/{user}",
+    tag = "access",
+    params(("user" = String, Path)),
+    responses((status = 204))
+)]
+pub(super) async fn delete(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    Path(user): Path<String>,
+) -> Result<StatusCode, Problem> {
+    asker.cluster(Action::Alter)?;
+    of_node(front.opened()?)?.delete(&user).await.map_err(refused)?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,242 @@
+//! A node and clients for the tests.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use access::{Admission, Rights, SettingsUser, Users};
+use axum::http::{HeaderMap, Method, Request, Response, StatusCode};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use broker::operations::OperationAnswer;
+use broker::{Broker, BrokerOptions};
+use bytes::Bytes;
+use gateway::{Connections, Ports};
+use gateway_http::{
+    Front, GatewayOptions, HttpPorts, ListeningPort, LoginOptions, Node, ProcessSeen,
+};
+use gateway_kafka::{Kafka, Operations};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use nodes::{Endpoint, Endpoints, Nodes};
+use operations::document::Operation;
+use serde_json::Value;
+use tasks::Failure;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use topology::Topology;
+use world::{Net, OsEntropy, SimulatedDisk, World};
+
+/// Longer than anything here takes; shorter than a hang.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// The gateway, in front of a node that may not be open yet.
+pub(crate) struct Server {
+    pub(crate) front: Front,
+    pub(crate) failure: Failure,
+    pub(crate) address: SocketAddr,
+    pub(crate) metrics: SocketAddr,
+    pub(crate) connections: Connections,
+    pub(crate) disk: Arc<SimulatedDisk>,
+    serving: JoinHandle<()>,
+}
+
+impl Server {
+    pub(crate) async fn start(change: impl FnOnce(&mut GatewayOptions)) -> Self {
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), change).await
+    }
+
+    pub(crate) async fn start_at(
+        any_port: SocketAddr,
+        change: impl FnOnce(&mut GatewayOptions),
+    ) -> Self {
+        let connections = Connections::default();
+        let mut options =
+            GatewayOptions { connections: connections.clone(), ..GatewayOptions::default() };
+        change(&mut options);
+        let listen = || async { Net::Kernel.listen(any_port).await.expect("binds") };
+        let (http, metrics) = (listen().await, listen().await);
+        let bound = [&http, &metrics].map(|it| it.local_addr().expect("is bound"));
+        let failure = Failure::new();
+        let front = Front::new(options, failure.clone(), Arc::new(OsEntropy));
+        let ports = HttpPorts { http: Ports::from(http), metrics: Some(metrics) };
+        let serving = tokio::spawn(gateway_http::serve(ports, front.clone()));
+        let disk = Arc::new(SimulatedDisk::new());
+        let [address, metrics] = bound;
+        Self { front, failure, address, metrics, connections, disk, serving }
+    }
+
+    /// Opens a node of its own behind it.
+    pub(crate) async fn open(&self, login: LoginOptions) -> (Broker, Users) {
+        let options = BrokerOptions {
+            journal: journal::Options { segment_bytes: 8 << 20, ..journal::Options::default() },
+            ..BrokerOptions::default()
+        };
+        let world = World::on(Arc::clone(&self.disk) as _);
+        let broker = Broker::open(world, Path::new("/data"), options).await.expect("opens");
+        let users = self.open_with(broker.clone(), login).await;
+        (broker, users)
+    }
+
+    pub(crate) async fn open_with(&self, broker: Broker, login: LoginOptions) -> Users {
+        let root = SettingsUser { name: "root".to_owned(), password: "toor".to_owned() };
+        let topology = Topology::open(broker.clone()).await.expect("the topology opens");
+        let known = topology.clone();
+        let known = move |name: &str| known.has_vhost(name);
+        let users = Users::open(broker.clone(), vec![root], known).await.expect("are read");
+        self.front.open(Node {
+            operator: Arc::new(Operator::of(&broker)),
+            broker,
+            topology: Some(topology),
+            listening: vec![ListeningPort { protocol: "amqp", address: self.address }],
+            users: Some(users.clone()),
+            login,
+            operator_token: Some("token of operators".into()),
+            version: "0.0.0-test",
+            tls: None,
+            process: ProcessSeen::default,
+        });
+        users
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        get(self.address, path, &[]).await
+    }
+
+    /// As a user.
+    pub(crate) async fn get_as(&self, path: &str, name: &str, password: &str) -> Answer {
+        get(self.address, path, &[("authorization", &basic(name, password))]).await
+    }
+
+    pub(crate) async fn shutdown(self) {
+        self.front.stop();
+        self.serving.await.expect("ends well");
+    }
+}
+
+/// What operators ask for is carried out by the gateway that the server has for it.
+#[derive(Debug)]
+struct Operator {
+    operations: Operations,
+    _stop: watch::Sender<bool>,
+}
+
+impl Operator {
+    fn of(broker: &Broker) -> Self {
+        let kafka = Endpoint { host: "127.0.0.1".to_owned(), port: 1 };
+        let endpoints = Endpoints { kafka, amqp: None, kafka_tls: None };
+        let options = gateway_kafka::GatewayOptions::new(Nodes::alone(broker.node(), endpoints));
+        let (stop, stopping) = watch::channel(false);
+        let operations = Kafka::open(broker.clone(), options, stopping).operations();
+        Self { operations, _stop: stop }
+    }
+}
+
+impl gateway_http::Operator for Operator {
+    fn carry_out<'a>(&'a self, rights: &'a Rights, operation: Operation) -> OperationAnswer<'a> {
+        Box::pin(self.operations.carry_out(rights, operation))
+    }
+}
+
+/// Open to everybody.
+pub(crate) async fn open_node() -> (Server, Broker) {
+    let server = Server::start(|_| {}).await;
+    let (broker, _) = server.open(LoginOptions::default()).await;
+    (server, broker)
+}
+
+/// Where everybody logs in: `root` may do everything.
+pub(crate) async fn safe_node() -> (Server, Broker, Users) {
+    let server = Server::start(|_| {}).await;
+    let login = LoginOptions { plain: Admission::Required, ..LoginOptions::default() };
+    let (broker, users) = server.open(login).await;
+    (server, broker, users)
+}
+
+pub(crate) fn basic(name: &str, password: &str) -> String {
+    format!("Basic {}", BASE64.encode(format!("{name}:{password}")))
+}
+
+/// An answer that came whole.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Answer {
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).expect("text")
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    #[track_caller]
+    pub(crate) fn header(&self, name: &str) -> &str {
+        let value = self.headers.get(name).unwrap_or_else(|| panic!("no {name}: {self:?}"));
+        value.to_str().expect("text")
+    }
+
+    /// It is a problem of this name; the whole of it.
+    #[track_caller]
+    pub(crate) fn is_problem(&self, status: u16, slug: &str) -> Value {
+        assert_eq!(self.status, status, "{self:?}");
+        assert_eq!(self.header("content-type"), "application/problem+json");
+        let document = self.json();
+        assert_eq!(document["type"], format!("/problems/{slug}"));
+        assert_eq!(document["status"], status);
+        assert_eq!(document["instance"], self.header("x-request-id"));
+        assert!(document["detail"].as_str().is_some_and(|detail| !detail.is_empty()));
+        document
+    }
+}
+
+pub(crate) type Sender = http1::SendRequest<Full<Bytes>>;
+
+/// A connection of its own.
+pub(crate) async fn connect(address: SocketAddr) -> Sender {
+    let stream = TcpStream::connect(address).await.expect("connects");
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.expect("a client");
+    tokio::spawn(connection);
+    sender
+}
+
+pub(crate) fn request(
+    method: Method,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: impl Into<Bytes>,
+) -> Request<Full<Bytes>> {
+    let mut request = Request::builder().method(method).uri(path);
+    if !headers.iter().any(|(name, _)| *name == "host") {
+        request = request.header("host", "127.0.0.1");
+    }
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    request.body(Full::new(body.into())).expect("a request")
+}
+
+pub(crate) async fn ask(sender: &mut Sender, request: Request<Full<Bytes>>) -> Answer {
+    let response = timeout(SOON, sender.send_request(request)).await.expect("in time");
+    whole(response.expect("an answer")).await
+}
+
+pub(crate) async fn whole(response: Response<Incoming>) -> Answer {
+    let (head, body) = response.into_parts();
+    let body = timeout(SOON, body.collect()).await.expect("in time").expect("whole").to_bytes();
+    Answer { status: head.status, headers: head.headers, body }
+}
+
+pub(crate) async fn get(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Answer {
+    ask(&mut connect(address).await, request(Method::GET, path, headers, "")).await
+}

@@ -1,0 +1,116 @@
+//! What probes are told, from the first moment to the last.
+
+use std::time::Duration;
+
+use gateway_http::LoginOptions;
+use tokio::time::{Instant, sleep};
+
+use crate::harness::{Answer, SOON, Server, get, open_node};
+
+#[track_caller]
+fn is_unwell(answer: &Answer, words: &str) {
+    assert_eq!(answer.status, 503, "{answer:?}");
+    let why = answer.json()["why"].as_str().unwrap_or_default().to_owned();
+    assert!(why.contains(words), "{why}");
+}
+
+#[tokio::test]
+async fn a_node_that_recovers_lives_and_is_not_ready() {
+    let server = Server::start(|_| {}).await;
+    for at in [server.address, server.metrics] {
+        assert_eq!(get(at, "/health/live", &[]).await.status, 200);
+        is_unwell(&get(at, "/health/startup", &[]).await, "recovered");
+        is_unwell(&get(at, "/health/ready", &[]).await, "recovered");
+        let metrics = get(at, "/metrics", &[]).await;
+        metrics.is_problem(503, "starting");
+        assert_eq!(metrics.header("retry-after"), "1");
+    }
+    let _node = server.open(LoginOptions::default()).await;
+    for path in ["/health/live", "/health/startup", "/health/ready", "/metrics"] {
+        assert_eq!(server.get(path).await.status, 200, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_shuts_down_lives_and_is_not_ready() {
+    let (server, _broker) = open_node().await;
+    server.front.drain();
+    is_unwell(&server.get("/health/ready").await, "shuts down");
+    assert_eq!(server.get("/health/live").await.status, 200);
+    assert_eq!(server.get("/health/startup").await.status, 200);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_node_of_which_a_part_failed_is_not_ready() {
+    let (server, _broker) = open_node().await;
+    // In a server the process ends a moment later.
+    server.failure.report("a sync failed: secret/path");
+    let answer = server.get("/health/ready").await;
+    is_unwell(&answer, "failed");
+    assert!(!answer.text().contains("secret"), "no names here: {answer:?}");
+    assert_eq!(server.get("/health/live").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_node_whose_disk_hangs_is_not_ready_until_it_returns() {
+    let (server, broker) = open_node().await;
+    server.disk.hang_syncs(true);
+    let waiting = tokio::spawn({
+        let broker = broker.clone();
+        async move { broker.set_node_config(Default::default()).await }
+    });
+    let begun = Instant::now();
+    while server.get("/health/ready").await.status == 200 {
+        assert!(begun.elapsed() < SOON, "nobody noticed");
+        sleep(Duration::from_millis(100)).await;
+    }
+    is_unwell(&server.get("/health/ready").await, "has not returned");
+    assert_eq!(server.get("/health/live").await.status, 200);
+    let text = server.get("/metrics").await;
+    assert!(text.text().contains("postroad_alarm{alarm=\"sync_hung\"} 1"), "{}", text.text());
+    server.disk.hang_syncs(false);
+    let _ = waiting.await;
+    while server.get("/health/ready").await.status != 200 {
+        assert!(begun.elapsed() < SOON, "it has returned");
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_is_an_alarm_and_no_reason_to_go_elsewhere() {
+    let (server, _broker) = open_node().await;
+    let alarm = |text: &str| text.contains("postroad_alarm{alarm=\"disk\"} 1");
+    assert!(!alarm(server.get("/metrics").await.text()));
+    server.disk.set_capacity(Some(0));
+    let begun = Instant::now();
+    while !alarm(server.get("/metrics").await.text()) {
+        assert!(begun.elapsed() < SOON, "no alarm");
+        sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(server.get("/health/ready").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_node_that_knows_no_leader_of_the_catalog_is_not_ready() {
+    let mut nodes = test_cluster::start_three().await;
+    for node in &nodes {
+        node.broker.ready().await.expect("ready");
+    }
+    let server = Server::start(|_| {}).await;
+    let left = nodes.remove(0);
+    let _users = server.open_with(left.broker.clone(), LoginOptions::default()).await;
+    assert_eq!(server.get("/health/ready").await.status, 200);
+    for node in nodes {
+        node.end().await;
+    }
+    let begun = Instant::now();
+    while server.get("/health/ready").await.status == 200 {
+        assert!(begun.elapsed() < SOON * 3, "it leads with no majority");
+        sleep(Duration::from_millis(100)).await;
+    }
+    is_unwell(&server.get("/health/ready").await, "leads the catalog");
+    assert_eq!(server.get("/health/live").await.status, 200);
+    let text = server.get("/metrics").await;
+    assert!(text.text().contains("postroad_alarm{alarm=\"no_leader\"} 1"), "{}", text.text());
+}

@@ -1,0 +1,125 @@
+//! Who gets in, and with what.
+
+use std::time::Duration;
+
+use access::acl::{Action, CLUSTER, Pattern, Resource, Rule, Verdict};
+use access::{Admission, hash_password};
+use gateway_http::LoginOptions;
+use tokio::time::Instant;
+
+use crate::harness::{Server, basic, get, open_node, safe_node};
+
+#[tokio::test]
+async fn a_name_and_a_password_are_asked_for_and_checked() {
+    let (server, _broker, _users) = safe_node().await;
+    let asked = server.get("/metrics").await;
+    asked.is_problem(401, "not-logged-in");
+    assert!(asked.header("www-authenticate").starts_with("Basic realm="), "{asked:?}");
+    assert_eq!(server.get_as("/metrics", "root", "toor").await.status, 200);
+    assert_eq!(server.get_as("/metrics", "_operator", "token of operators").await.status, 200);
+    for (name, password) in
+        [("root", "wrong"), ("root", ""), ("nobody", "toor"), ("", ""), ("_operator", "toor")]
+    {
+        server.get_as("/metrics", name, password).await.is_problem(401, "not-logged-in");
+    }
+    for wrong in ["Bearer abc", "Basic", "Basic %%%", "nonsense", "Basic dG9vcg=="] {
+        let answer = get(server.address, "/metrics", &[("authorization", wrong)]).await;
+        answer.is_problem(401, "not-logged-in");
+    }
+    // What is for everybody asks nobody.
+    assert_eq!(server.get("/health/ready").await.status, 200);
+    assert_eq!(get(server.metrics, "/metrics", &[]).await.status, 200);
+}
+
+#[tokio::test]
+async fn who_may_look_at_the_cluster_sees_its_metrics() {
+    let (server, _broker, users) = safe_node().await;
+    users.add("app", hash_password("secret").expect("a hash")).await.expect("is made");
+    let refused = server.get_as("/metrics", "app", "secret").await;
+    let document = refused.is_problem(403, "not-allowed");
+    assert!(document["detail"].as_str().is_some_and(|text| text.contains("describe")));
+    let rule = Rule {
+        resource: Resource::Cluster,
+        pattern: Pattern::Literal,
+        name: CLUSTER.into(),
+        principal: "User:app".into(),
+        host: "*".into(),
+        action: Action::Describe,
+        verdict: Verdict::Allow,
+    };
+    users.add_rules(vec![rule]).await.expect("is added");
+    assert_eq!(server.get_as("/metrics", "app", "secret").await.status, 200);
+    users.delete("app").await.expect("is deleted");
+    server.get_as("/metrics", "app", "secret").await.is_problem(401, "not-logged-in");
+}
+
+/// A hash takes 20 ms of a core and more by design; a digest takes less than one.
+#[tokio::test]
+async fn a_password_that_was_right_is_known_again_at_once() {
+    let (server, _broker, users) = safe_node().await;
+    users.add("app", hash_password("secret").expect("a hash")).await.expect("is made");
+    server.get_as("/metrics", "app", "secret").await.is_problem(403, "not-allowed");
+    let begun = Instant::now();
+    for _ in 0..20 {
+        server.get_as("/metrics", "app", "secret").await.is_problem(403, "not-allowed");
+    }
+    assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn where_nobody_need_log_in_a_wrong_password_is_wrong_all_the_same() {
+    let (server, _broker) = open_node().await;
+    assert_eq!(server.get("/metrics").await.status, 200);
+    assert_eq!(server.get_as("/metrics", "root", "toor").await.status, 200);
+    server.get_as("/metrics", "root", "wrong").await.is_problem(401, "not-logged-in");
+}
+
+#[tokio::test]
+async fn who_failed_often_is_answered_later() {
+    let (server, _broker, users) = safe_node().await;
+    let begun = Instant::now();
+    for _ in 0..3 {
+        server.get_as("/metrics", "root", "wrong").await.is_problem(401, "not-logged-in");
+    }
+    assert!(begun.elapsed() >= Duration::from_millis(700), "{:?}", begun.elapsed());
+    assert_eq!(users.failed_logins(), 3);
+    let text = server.get_as("/metrics", "root", "toor").await;
+    let counted = "postroad_authentications_total{outcome=\"refused\"} 3";
+    assert!(text.text().contains(counted), "{}", text.text());
+}
+
+/// An address of this machine that is none of loopback; a machine without one cannot have this tested.
+fn other_address() -> Option<std::net::IpAddr> {
+    let probe = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    // Nothing is sent: this asks which address would be used.
+    probe.connect("192.0.2.1:9").ok()?;
+    let address = probe.local_addr().ok()?.ip();
+    (!address.is_loopback() && !address.is_unspecified()).then_some(address)
+}
+
+#[tokio::test]
+async fn a_password_from_elsewhere_is_taken_over_tls_only_unless_the_node_is_told_otherwise() {
+    let Some(ip) = other_address() else { return };
+    let any = std::net::SocketAddr::new(ip, 0);
+    for plaintext in [false, true] {
+        let server = Server::start_at(any, |_| {}).await;
+        let login =
+            LoginOptions { plain: Admission::Required, tls: Admission::Required, plaintext };
+        let _node = server.open(login).await;
+        let said = basic("root", "toor");
+        let answer = get(server.address, "/metrics", &[("authorization", &said)]).await;
+        let unsaid = server.get("/metrics").await;
+        match plaintext {
+            true => {
+                assert_eq!(answer.status, 200);
+                unsaid.is_problem(401, "not-logged-in");
+            }
+            false => {
+                answer.is_problem(403, "password-in-the-clear");
+                // A browser is not made to ask for what it must not say.
+                unsaid.is_problem(403, "password-in-the-clear");
+            }
+        }
+        assert_eq!(server.get("/health/live").await.status, 200);
+    }
+}

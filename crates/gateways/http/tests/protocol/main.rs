@@ -1,0 +1,21 @@
+//! The gateway over real sockets, asked by hyper's client, which shares nothing with it but the protocol.
+
+#![expect(clippy::disallowed_types, reason = "clients of a node in the kernel's network")]
+
+mod answers;
+mod console;
+mod groups;
+mod harness;
+mod health;
+mod hosts;
+mod leases;
+mod limits;
+mod login;
+mod management;
+mod metrics;
+mod openapi;
+mod operate;
+mod records;
+mod rights;
+mod search;
+mod sessions;

@@ -1,0 +1,126 @@
+//! What is counted, and that its size does not depend on what is stored.
+
+use std::collections::BTreeSet;
+
+use broker::{AppendBatch, Broker, NewTopic};
+use bytes::BytesMut;
+use record::{BatchBuilder, BatchHeader, BatchOptions};
+
+use crate::harness::{get, open_node};
+
+/// A scrape of a node has no more lines of values than this, whatever it stores.
+const SERIES_MAX: usize = 2_000;
+
+async fn make_topics(broker: &Broker, names: impl Iterator<Item = String>, partitions: u32) {
+    let topics: Vec<NewTopic> = names
+        .map(|name| {
+            let (uuid, config) = (broker.entropy().uuid(), Default::default());
+            NewTopic { name, uuid, partitions, config }
+        })
+        .collect();
+    for made in broker.create_topics(topics).await.expect("are made") {
+        made.expect("is made");
+    }
+}
+
+fn series(text: &str) -> Vec<&str> {
+    text.lines().filter(|line| !line.starts_with('#')).collect()
+}
+
+/// Families are named once, each series has one value, and the end is said: what OpenMetrics asks.
+#[track_caller]
+fn is_open_metrics(text: &str) {
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    let mut names = BTreeSet::new();
+    let mut known = BTreeSet::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let name = rest.split(' ').next().expect("a name");
+            assert!(names.insert(name), "{name} is there twice");
+            assert!(name.starts_with("postroad_"), "{name}");
+            continue;
+        }
+        if line.starts_with('#') {
+            continue;
+        }
+        let (name, value) = line.rsplit_once(' ').expect("a value");
+        assert!(known.insert(name), "{name} is there twice");
+        assert!(value.parse::<f64>().is_ok(), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn a_scrape_is_open_metrics_and_says_what_the_node_is() {
+    let (server, broker) = open_node().await;
+    make_topics(&broker, ["orders".to_owned()].into_iter(), 3).await;
+    let answer = server.get("/metrics").await;
+    let content = answer.header("content-type").to_owned();
+    assert_eq!(content, "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    let text = answer.text();
+    is_open_metrics(text);
+    for line in [
+        "postroad_build_info{version=\"0.0.0-test\"} 1",
+        "postroad_topics 1",
+        "postroad_partitions 3",
+        "postroad_shard_leader{shard=\"0\"} 1",
+        "postroad_shard_leader{shard=\"1\"} 1",
+        "postroad_alarm{alarm=\"disk\"} 0",
+        "postroad_connections{protocol=\"http\"} 1",
+    ] {
+        assert!(text.contains(&format!("{line}\n")), "{line}: {text}");
+    }
+    // The next one counts this one.
+    let again = server.get("/metrics").await;
+    let counted = "postroad_http_requests_total{route=\"/metrics\",status=\"200\"} 1\n";
+    assert!(again.text().contains(counted), "{}", again.text());
+    let alone = get(server.metrics, "/metrics", &[]).await;
+    is_open_metrics(alone.text());
+}
+
+#[tokio::test]
+async fn what_a_journal_does_is_counted() {
+    let (server, broker) = open_node().await;
+    make_topics(&broker, ["orders".to_owned()].into_iter(), 1).await;
+    let value = |text: &str, name: &str| -> f64 {
+        let line = text.lines().find(|line| line.starts_with(&format!("{name} ")));
+        let line = line.unwrap_or_else(|| panic!("no {name}: {text}"));
+        line.rsplit_once(' ').and_then(|(_, value)| value.parse().ok()).expect("a number")
+    };
+    let before = server.get("/metrics").await;
+    let mut builder = BatchBuilder::new(BatchOptions::default());
+    builder.push(0, None, Some(b"value"), &[]).expect("it fits");
+    let batch = BytesMut::from(&builder.finish()[..]);
+    let header = BatchHeader::parse(&batch).expect("a batch");
+    let partition = {
+        let catalog = broker.catalog();
+        catalog.topic_named("orders").and_then(|topic| topic.partition(0)).expect("is there")
+    };
+    for appended in broker.append(vec![AppendBatch::new(partition, header, batch)]).await {
+        appended.expect("is appended");
+    }
+    let after = server.get("/metrics").await;
+    for name in [
+        "postroad_journal_frames_total",
+        "postroad_journal_entries_total",
+        "postroad_journal_appended_bytes_total",
+        "postroad_journal_sync_seconds_count",
+        "postroad_journal_sync_seconds_sum",
+        "postroad_journal_disk_bytes{state=\"live\"}",
+    ] {
+        let (before, after) = (value(before.text(), name), value(after.text(), name));
+        assert!(after > before || name.ends_with("_sum"), "{name}: {before} {after}");
+    }
+}
+
+#[tokio::test]
+async fn twenty_thousand_partitions_are_no_more_series_than_none() {
+    let (server, broker) = open_node().await;
+    let before = server.get("/metrics").await;
+    make_topics(&broker, (0..200).map(|i| format!("quoted-{i}")), 100).await;
+    let answer = server.get("/metrics").await;
+    assert!(answer.text().contains("postroad_partitions 20000\n"), "{}", answer.text());
+    // The scrape before added its own route.
+    let (few, many) = (series(before.text()).len(), series(answer.text()).len());
+    assert!(many <= few + 1 && many < SERIES_MAX / 10, "{few} {many}");
+    assert!(!answer.text().contains("quoted"), "no names of topics");
+}
