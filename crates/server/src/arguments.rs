@@ -4,6 +4,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::commands::acl::{AccessArguments, AclArguments};
+use crate::commands::backup::BackupArguments;
 use crate::commands::cluster::ClusterArguments;
 use crate::commands::connection::ConnectionArguments;
 use crate::commands::consume::ConsumeArguments;
@@ -15,6 +16,8 @@ use crate::commands::node::NodeArguments;
 use crate::commands::policy::PolicyArguments;
 use crate::commands::produce::ProduceArguments;
 use crate::commands::queue::QueueArguments;
+use crate::commands::recover::RecoverArguments;
+use crate::commands::restore::RestoreArguments;
 use crate::commands::schedule::ScheduleArguments;
 use crate::commands::shard::ShardArguments;
 use crate::commands::tls::TlsArguments;
@@ -72,6 +75,9 @@ pub(crate) enum Command {
     Tls(TlsArguments),
     /// Run a cluster on this machine, to try it out
     Demo(DemoArguments),
+    Backup(BackupArguments),
+    Restore(RestoreArguments),
+    Recover(RecoverArguments),
     /// Look into a journal on disk, without a broker
     Journal(JournalArguments),
     /// Print a completion script for a shell
@@ -116,6 +122,9 @@ mod tests {
             &["postroad", "cluster", "status", "--watch", "-b", "a:1"],
             &["postroad", "node", "drain", "3", "-b", "a:1"],
             &["postroad", "node", "replace", "3", "--with", "4"],
+            &["postroad", "node", "scrub", "--status", "-b", "a:1"],
+            &["postroad", "backup", "/backups/today", "-b", "a:1"],
+            &["postroad", "restore", "--data", "d", "--from", "/backups/today", "--dry-run"],
             &["postroad", "vhost", "add", "shop", "-b", "a:1"],
             &["postroad", "policy", "set", "ttl", "^a", "{\"expires\":1}", "--priority", "-1"],
             &["postroad", "policy", "clear", "ttl", "--vhost", "shop"],
@@ -150,6 +159,8 @@ mod tests {
             &["postroad", "policy", "set", "ttl", "^a", "{}", "--apply-to", "topics"],
             &["postroad", "user", "allow", "app", ".*", ".*"],
             &["postroad", "node", "replace", "3"],
+            &["postroad", "backup"],
+            &["postroad", "restore", "--data", "d"],
             &["postroad", "node", "remove", "three"],
             &["postroad", "connection", "close"],
             &["postroad", "connection", "close", "127.0.0.1:5"],

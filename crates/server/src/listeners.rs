@@ -1,9 +1,10 @@
 //! The ports that clients connect to, and what they are told of them.
 
 use std::fmt::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use gateway::{Ports, Tls};
+use gateway_http::{HttpPorts, ListeningPort};
 use nodes::{Endpoint, Endpoints};
 use world::net::{Listener, Net};
 
@@ -16,6 +17,9 @@ pub(crate) struct Listeners {
     kafka_tls: Option<Listener>,
     amqp: Option<Listener>,
     amqp_tls: Option<Listener>,
+    http: Option<Listener>,
+    http_tls: Option<Listener>,
+    metrics: Option<Listener>,
     pub(crate) bound: Bound,
 }
 
@@ -26,6 +30,9 @@ pub(crate) struct Bound {
     pub(crate) kafka_tls: Option<SocketAddr>,
     pub(crate) amqp: Option<SocketAddr>,
     pub(crate) amqp_tls: Option<SocketAddr>,
+    pub(crate) http: Option<SocketAddr>,
+    pub(crate) http_tls: Option<SocketAddr>,
+    pub(crate) metrics: Option<SocketAddr>,
 }
 
 impl Listeners {
@@ -35,12 +42,18 @@ impl Listeners {
         let kafka_tls = bind_if(net, "kafka-tls", tls.and_then(|tls| tls.kafka)).await?;
         let amqp = bind_if(net, "amqp", settings.amqp).await?;
         let amqp_tls = bind_if(net, "amqp-tls", tls.and_then(|tls| tls.amqp)).await?;
+        let http = bind_if(net, "http", settings.http.http).await?;
+        let http_tls = bind_if(net, "http-tls", tls.and_then(|tls| tls.http)).await?;
+        let metrics = bind_if(net, "metrics", settings.http.metrics).await?;
         let at = |listener: &Option<(Listener, SocketAddr)>| listener.as_ref().map(|(_, at)| *at);
         let bound = Bound {
             kafka: kafka_bound,
             kafka_tls: at(&kafka_tls),
             amqp: at(&amqp),
             amqp_tls: at(&amqp_tls),
+            http: at(&http),
+            http_tls: at(&http_tls),
+            metrics: at(&metrics),
         };
         let listener = |listener: Option<(Listener, SocketAddr)>| listener.map(|(it, _)| it);
         Ok(Self {
@@ -48,8 +61,18 @@ impl Listeners {
             kafka_tls: listener(kafka_tls),
             amqp: listener(amqp),
             amqp_tls: listener(amqp_tls),
+            http: listener(http),
+            http_tls: listener(http_tls),
+            metrics: listener(metrics),
             bound,
         })
+    }
+
+    /// HTTP's, which are served before the others.
+    pub(crate) fn take_http(&mut self, tls: Option<&Tls>) -> HttpPorts {
+        let tls = self.http_tls.take().zip(tls.cloned());
+        let http = Ports { plain: self.http.take(), tls };
+        HttpPorts { http, metrics: self.metrics.take() }
     }
 
     /// Kafka's, and AMQP's if it is offered.
@@ -85,6 +108,23 @@ async fn bind_if(
 }
 
 impl Bound {
+    /// As the management API tells of them.
+    pub(crate) fn listening(&self) -> Vec<ListeningPort> {
+        let all = [
+            ("kafka", Some(self.kafka)),
+            ("kafka/ssl", self.kafka_tls),
+            ("amqp", self.amqp),
+            ("amqp/ssl", self.amqp_tls),
+            ("http", self.http),
+            ("https", self.http_tls),
+            ("http/prometheus", self.metrics),
+        ];
+        let bound = all.into_iter().filter_map(|(protocol, address)| {
+            address.map(|address| ListeningPort { protocol, address })
+        });
+        bound.collect()
+    }
+
     /// Where clients are told to connect.
     pub(crate) fn endpoints(&self, settings: &Settings) -> Endpoints {
         let of = |bound: SocketAddr, advertised: Option<&(String, u16)>, setting| match advertised {
@@ -99,14 +139,41 @@ impl Bound {
         Endpoints { kafka, amqp, kafka_tls }
     }
 
+    /// Where people look with a browser.
+    pub(crate) fn console(&self) -> Option<String> {
+        let (scheme, at) = match (self.http, self.http_tls) {
+            (Some(http), _) => ("http", http),
+            (None, Some(tls)) => ("https", tls),
+            (None, None) => return None,
+        };
+        // "All addresses" is none that a browser could go to.
+        let host = match at.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => "127.0.0.1".to_owned(),
+            IpAddr::V6(ip) if ip.is_unspecified() => "[::1]".to_owned(),
+            IpAddr::V4(ip) => ip.to_string(),
+            IpAddr::V6(ip) => format!("[{ip}]"),
+        };
+        Some(format!("{scheme}://{host}:{}/", at.port()))
+    }
+
     /// In a line for people. Kafka's clients are told of the address `advertised`.
     pub(crate) fn told(&self, advertised: &Endpoint) -> String {
         let amqp = self.amqp.map_or_else(|| "off".into(), |address| address.to_string());
-        let mut told = format!("kafka {} (advertised {advertised}), amqp {amqp}", self.kafka);
-        for (name, address) in [("kafka-tls", self.kafka_tls), ("amqp-tls", self.amqp_tls)] {
+        let http = self.http.map_or_else(|| "off".into(), |address| address.to_string());
+        let kafka = self.kafka;
+        let mut told = format!("kafka {kafka} (advertised {advertised}), amqp {amqp}, http {http}");
+        for (name, address) in [
+            ("kafka-tls", self.kafka_tls),
+            ("amqp-tls", self.amqp_tls),
+            ("http-tls", self.http_tls),
+            ("metrics", self.metrics),
+        ] {
             if let Some(address) = address {
                 let _ = write!(told, ", {name} {address}");
             }
+        }
+        if let Some(console) = self.console() {
+            let _ = write!(told, ", console {console}");
         }
         told
     }

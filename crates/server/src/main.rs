@@ -13,16 +13,20 @@
 mod arguments;
 mod cluster_settings;
 mod commands;
+mod http_settings;
 mod listeners;
 mod logging;
+mod operator;
 mod operator_token;
 mod output;
 mod position;
+mod process;
 mod progress;
 mod record_line;
 mod security_settings;
 mod serve;
 mod settings;
+mod size;
 mod time;
 mod tls_files;
 mod tls_settings;
@@ -34,8 +38,8 @@ use clap::{CommandFactory, Parser};
 
 use crate::arguments::{Arguments, Command, Completion};
 use crate::commands::{
-    CommandError, acl, cluster, connection, consume, dead_letter, demo, group, journal, node,
-    policy, produce, queue, schedule, shard, tls, topic, user, vhost,
+    CommandError, acl, backup, cluster, connection, consume, dead_letter, demo, group, journal,
+    node, policy, produce, queue, recover, restore, schedule, shard, tls, topic, user, vhost,
 };
 
 #[global_allocator]
@@ -66,6 +70,9 @@ fn main() -> ExitCode {
         Command::Access(arguments) => commands::run(acl::run_access(arguments)),
         Command::Tls(arguments) => tls::run(arguments),
         Command::Demo(arguments) => commands::run(demo::run(arguments)),
+        Command::Backup(arguments) => commands::run(backup::run(arguments)),
+        Command::Restore(arguments) => commands::run(restore::run(arguments)),
+        Command::Recover(arguments) => commands::run(recover::run(arguments)),
         Command::Journal(arguments) => journal::run(&arguments),
         Command::Completion(completion) => complete(&completion),
     };

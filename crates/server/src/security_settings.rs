@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use access::SettingsUser;
+use access::{Admission, SettingsUser};
 use clap::ValueEnum;
-use gateway_kafka::{Admission, LoginOptions};
+use gateway_kafka::LoginOptions;
 use serde::Deserialize;
 
 use crate::listeners::Bound;
@@ -34,10 +34,13 @@ pub(crate) struct SaidOfSecurity {
     pub(crate) super_users: Option<Vec<String>>,
     pub(crate) allow_plaintext_auth: Option<bool>,
     pub(crate) session_max: Option<String>,
+    pub(crate) across: Option<bool>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SecuritySettings {
+    /// Rules of Kafka's count for Kafka alone, and RabbitMQ's permissions for AMQP alone.
+    pub(crate) apart: bool,
     pub(crate) auth: Auth,
     /// Ports beyond loopback may be open to everybody.
     pub(crate) insecure: bool,
@@ -73,6 +76,7 @@ impl SecuritySettings {
         Ok(Self {
             auth: said.auth.unwrap_or_default(),
             insecure: said.insecure.unwrap_or(false),
+            apart: said.across == Some(false),
             admin: admin(said.admin_user, said.admin_password_file)?,
             super_users: said.super_users.unwrap_or_default(),
             plaintext: said.allow_plaintext_auth.unwrap_or(false),
@@ -98,6 +102,22 @@ impl SecuritySettings {
             plaintext: self.plaintext,
             session_max: self.session_max,
         })
+    }
+
+    /// The same of clients of HTTP.
+    pub(crate) fn http_logins(
+        &self,
+        bound: &Bound,
+        has_users: bool,
+        is_member: bool,
+    ) -> Result<gateway_http::LoginOptions, Unprotected> {
+        let at = |setting, address: Option<SocketAddr>| {
+            let admission =
+                address.map(|address| self.admission(setting, address, has_users, is_member));
+            Ok(admission.transpose()?.unwrap_or(Admission::Required))
+        };
+        let (plain, tls) = (at("http", bound.http)?, at("http-tls", bound.http_tls)?);
+        Ok(gateway_http::LoginOptions { plain, tls, plaintext: self.plaintext })
     }
 
     fn admission(
@@ -158,7 +178,15 @@ mod tests {
 
     fn bound(kafka: &str) -> Bound {
         let kafka = kafka.parse().expect("an address");
-        Bound { kafka, kafka_tls: None, amqp: None, amqp_tls: None }
+        Bound {
+            kafka,
+            kafka_tls: None,
+            amqp: None,
+            amqp_tls: None,
+            http: Some(kafka),
+            http_tls: None,
+            metrics: None,
+        }
     }
 
     #[test]
@@ -184,6 +212,8 @@ mod tests {
             let logins = settings.logins(&bound(address), has_users, is_member);
             let found = logins.as_ref().ok().map(|logins| logins.plain);
             assert_eq!(found, expected, "{auth:?} {insecure} {address} {has_users} {is_member}");
+            let http = settings.http_logins(&bound(address), has_users, is_member);
+            assert_eq!(http.ok().map(|logins| logins.plain), expected, "HTTP as Kafka");
         }
     }
 

@@ -10,9 +10,10 @@ use access::Users;
 use broker::{Broker, BrokerOptions};
 use gateway::Connections;
 use gateway_amqp::operations::Administration;
-use gateway_kafka::GatewayOptions;
+use gateway_http::Front;
+use gateway_kafka::{GatewayOptions, Kafka};
 use links::{Security, Tls};
-use nodes::Nodes;
+use nodes::{Endpoint, Nodes};
 use tasks::{Failure, Task};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -22,7 +23,9 @@ use world::{Instant, World};
 use crate::cluster_settings::ClusterSettings;
 use crate::listeners::{Bound, Listeners};
 use crate::logging;
+use crate::operator::Operator;
 use crate::operator_token;
+use crate::process;
 use crate::security_settings::Unprotected;
 use crate::settings::{ServeFlags, Settings, SettingsError};
 use crate::tls_files::{TlsFiles, TlsFilesError};
@@ -122,12 +125,24 @@ fn use_small_pages() {
 async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     let world = World::real();
     // The ports first: a second instance should fail on them, not on the data directory's lock.
-    let listeners = Listeners::bind(world.net, &settings).await?;
+    let mut listeners = Listeners::bind(world.net, &settings).await?;
     let certificate = settings.tls.as_ref();
     let certificate =
         certificate.map(|tls| TlsFiles::open(tls, Arc::clone(&world.clock))).transpose()?;
     let mut signals = Signals::new()?;
     let (failure, connections) = (Failure::new(), Connections::default());
+    // Whoever looks after the node wants to know how far it is from here on.
+    let tls = certificate.as_ref().map(TlsFiles::tls);
+    let front = Front::new(
+        http_options(&settings, connections.clone()),
+        failure.clone(),
+        Arc::clone(&world.entropy),
+    );
+    let http = listeners.take_http(tls);
+    let serving_http = (!http.is_empty()).then(|| {
+        let serving = gateway_http::serve(http, front.clone());
+        tasks::vital(Task::HttpListener, serving, &failure)
+    });
     let (cluster, broker) = {
         let mut opening = Box::pin(async {
             let cluster = match &settings.cluster {
@@ -169,26 +184,48 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     configure(&broker, &settings.kafka_configs).await?;
     let (topology, users) = declared(&broker, &settings).await?;
     let mut options = gateway_options(&settings, nodes.clone());
-    options.login =
-        settings.security.logins(&listeners.bound, users.has_any(), cluster.is_some())?;
+    let (security, bound) = (&settings.security, &listeners.bound);
+    let logins = security.logins(bound, users.has_any(), cluster.is_some()).and_then(|kafka| {
+        Ok((kafka, security.http_logins(bound, users.has_any(), cluster.is_some())?))
+    });
+    // What is open by now ends with this future, and is no failure.
+    let (kafka_login, http_login) = logins.inspect_err(|_| failure.expect_ends())?;
+    options.login = kafka_login;
     tell_of_logins(&settings, &options);
+    if settings.security.apart {
+        users.keep_protocols_apart();
+    }
     users.name_super_users(settings.security.super_users.clone());
     options.users = Some(users.clone());
     let token =
         operator_token::of(&settings.data, broker.entropy()).map_err(ServeError::OperatorToken)?;
-    options.operator_token = Some(token.into());
+    let token: Arc<str> = token.into();
+    options.operator_token = Some(Arc::clone(&token));
     // Operators talk to the Kafka gateway, which hands on what is AMQP's.
     let administration = Administration::new(topology.clone(), users.clone());
     options.families.push((gateway_amqp::operations::FAMILY, Arc::new(administration)));
     let cluster_operations = Arc::new(nodes.administration(&broker));
     options.families.push((operations::cluster::FAMILY, cluster_operations));
-    announce(&settings, &listeners.bound, &options, &broker, started);
-
     let (stop, stopping) = watch::channel(false);
     options.connections = connections.clone();
-    let (kafka, amqp) = listeners.into_ports(certificate.as_ref().map(TlsFiles::tls));
-    let serving = gateway_kafka::serve(kafka, broker.clone(), options, stopping.clone());
-    let mut gateways = vec![broker.vital(Task::KafkaListener, serving)];
+    let advertised = options.nodes.own().endpoints.kafka.clone();
+    let gateway_kafka = Kafka::open(broker.clone(), options, stopping.clone());
+    front.open(gateway_http::Node {
+        operator: Arc::new(Operator(gateway_kafka.operations())),
+        broker: broker.clone(),
+        topology: Some(topology.clone()),
+        listening: listeners.bound.listening(),
+        users: Some(users.clone()),
+        login: http_login,
+        operator_token: Some(token),
+        version: env!("CARGO_PKG_VERSION"),
+        tls: tls.cloned(),
+        process: process::seen,
+    });
+    announce(&settings, &listeners.bound, &advertised, &broker, started);
+
+    let (kafka, amqp) = listeners.into_ports(tls);
+    let mut gateways = vec![broker.vital(Task::KafkaListener, gateway_kafka.serve(kafka))];
     if let Some(ports) = amqp {
         let (options, served) = (amqp_options(&settings, connections), broker.clone());
         let serving =
@@ -214,11 +251,17 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
         failed = serving => failed,
     };
     broker.expect_ends();
+    front.drain();
     broker.hand_over().await;
     stop.send_replace(true);
     for gateway in gateways {
         // Ends once its sessions have. Should it panic, the process ends.
         let _ = gateway.await;
+    }
+    // Last, so that a probe hears of it meanwhile.
+    front.stop();
+    if let Some(serving) = serving_http {
+        let _ = serving.await;
     }
     broker.shutdown().await;
     if let Some(cluster) = cluster {
@@ -343,6 +386,7 @@ fn broker_options(
         failure: Some(failure.clone()),
         shards: settings.shards,
         shards_new: shards_new(),
+        scrub_interval: settings.scrub_interval,
         journal: journal::Options {
             segment_bytes: settings.segment_bytes,
             disk_reserve_bytes: settings.disk_reserve_bytes,
@@ -371,6 +415,15 @@ fn amqp_options(settings: &Settings, connections: Connections) -> gateway_amqp::
     }
 }
 
+fn http_options(settings: &Settings, connections: Connections) -> gateway_http::GatewayOptions {
+    gateway_http::GatewayOptions {
+        connections,
+        sessions_max: settings.connections_max,
+        hosts: settings.http.hosts.clone(),
+        ..gateway_http::GatewayOptions::default()
+    }
+}
+
 /// What whoever runs the node should know at each start.
 fn tell_of_logins(settings: &Settings, options: &GatewayOptions) {
     let (plain, tls) = (options.login.plain, options.login.tls);
@@ -387,7 +440,7 @@ fn tell_of_logins(settings: &Settings, options: &GatewayOptions) {
 fn announce(
     settings: &Settings,
     bound: &Bound,
-    options: &GatewayOptions,
+    advertised: &Endpoint,
     broker: &Broker,
     started: Instant,
 ) {
@@ -400,7 +453,7 @@ fn announce(
          started in {} ms",
         env!("CARGO_PKG_VERSION"),
         settings.data.display(),
-        bound.told(&options.nodes.own().endpoints.kafka),
+        bound.told(advertised),
         started.elapsed().as_millis(),
     ));
 }

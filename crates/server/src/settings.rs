@@ -3,16 +3,20 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use access::SettingsUser;
 use base::limits;
 use broker::config::NodeConfig;
 use clap::Args;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use crate::cluster_settings::ClusterSettings;
+use crate::http_settings::HttpSettings;
 use crate::logging::LogFormat;
 use crate::security_settings::{Auth, SaidOfSecurity, SecuritySettings};
+use crate::size;
+use crate::time::parse_duration;
 use crate::tls_settings::{ClientAuth, SaidOfTls, TlsSettings};
 
 /// The consensus engine tells of every vote and term; that is for whoever asks for it.
@@ -53,6 +57,18 @@ pub(crate) struct Said {
     /// Address to listen on for AMQP 0-9-1 clients over TLS [default: none]
     #[arg(long, value_name = "ADDR", env = "POSTROAD_AMQP_TLS")]
     amqp_tls: Option<String>,
+    /// Address to listen on for HTTP (health, metrics), or "off" [default: 127.0.0.1:15672]
+    #[arg(long, value_name = "ADDR", env = "POSTROAD_HTTP")]
+    http: Option<String>,
+    /// Address to listen on for HTTP over TLS [default: none]
+    #[arg(long, value_name = "ADDR", env = "POSTROAD_HTTP_TLS")]
+    http_tls: Option<String>,
+    /// A further name that browsers may call this node by where nobody logs in; may be given several times
+    #[arg(long, value_name = "NAME", env = "POSTROAD_HTTP_HOST", value_delimiter = ' ')]
+    http_host: Option<Vec<String>>,
+    /// Address to listen on for metrics and health alone, for whoever reaches it [default: none]
+    #[arg(long, value_name = "ADDR", env = "POSTROAD_METRICS")]
+    metrics: Option<String>,
     /// File with the certificate for TLS, and those that it follows from, in PEM. Read again when it
     /// changes, and on SIGHUP
     #[arg(long, value_name = "FILE", env = "POSTROAD_TLS_CERT")]
@@ -79,7 +95,10 @@ pub(crate) struct Said {
     /// File with that user's password in its first line
     #[arg(long, value_name = "FILE", env = "POSTROAD_ADMIN_PASSWORD_FILE")]
     admin_password_file: Option<PathBuf>,
-    /// A user who may do everything by Kafka, whom commands made; may be given several times
+    /// Whether rules of Kafka's count for AMQP, too, and RabbitMQ's permissions for Kafka [default: true]
+    #[arg(long, value_name = "BOOL", env = "POSTROAD_AUTHORIZE_CROSS_PROTOCOL")]
+    authorize_cross_protocol: Option<bool>,
+    /// A user who may do everything, whom commands made; may be given several times
     #[arg(long, value_name = "NAME", env = "POSTROAD_SUPER_USER", value_delimiter = ' ')]
     super_user: Option<Vec<String>>,
     /// Take passwords from other machines on ports that do not encrypt, where anybody on the way reads them
@@ -127,12 +146,16 @@ pub(crate) struct Said {
     shards: Option<u32>,
     /// Size of a journal segment, such as 128MiB [default: 128MiB]
     #[arg(long, value_name = "SIZE", env = "POSTROAD_SEGMENT_BYTES")]
-    #[serde(deserialize_with = "size")]
+    #[serde(deserialize_with = "size::size")]
     segment_bytes: Option<String>,
     /// Refuse produce when fewer bytes are free on the disk [default: 256MiB]
     #[arg(long, value_name = "SIZE", env = "POSTROAD_DISK_RESERVE")]
-    #[serde(deserialize_with = "size")]
+    #[serde(deserialize_with = "size::size")]
     disk_reserve: Option<String>,
+    /// How often all that is stored is looked through for what changed on the disk, such as 30d, or off: only by
+    /// `postroad node scrub` [default: 7d]
+    #[arg(long, value_name = "DURATION", env = "POSTROAD_SCRUB_INTERVAL")]
+    scrub_interval: Option<String>,
     /// Connections at a time [default: 10000]
     #[arg(long, value_name = "N", env = "POSTROAD_MAX_CONNECTIONS")]
     max_connections: Option<usize>,
@@ -165,6 +188,7 @@ pub(crate) struct Settings {
     pub(crate) advertise_kafka: Option<(String, u16)>,
     /// `None`: AMQP is off.
     pub(crate) amqp: Option<SocketAddr>,
+    pub(crate) http: HttpSettings,
     /// `None`: no port encrypts.
     pub(crate) tls: Option<TlsSettings>,
     pub(crate) security: SecuritySettings,
@@ -178,6 +202,8 @@ pub(crate) struct Settings {
     pub(crate) shards: Option<u32>,
     pub(crate) segment_bytes: u64,
     pub(crate) disk_reserve_bytes: u64,
+    /// `None`: not by itself.
+    pub(crate) scrub_interval: Option<Duration>,
     pub(crate) connections_max: usize,
     pub(crate) auto_create_topics: bool,
     pub(crate) default_partitions: u32,
@@ -206,7 +232,7 @@ impl Settings {
 
     fn from_said(said: Said) -> Result<Self, SettingsError> {
         let segment_bytes =
-            bytes("segment-bytes", said.segment_bytes, limits::SEGMENT_BYTES_DEFAULT)?;
+            size::bytes("segment-bytes", said.segment_bytes, limits::SEGMENT_BYTES_DEFAULT)?;
         let range = limits::SEGMENT_BYTES_MIN..=limits::SEGMENT_BYTES_MAX;
         if !range.contains(&segment_bytes) {
             let problem = format!("is not between {} and {} bytes", range.start(), range.end());
@@ -219,11 +245,13 @@ impl Settings {
                 .advertise_kafka
                 .map(|address| host_port("advertise-kafka", &address))
                 .transpose()?,
-            amqp: amqp(said.amqp.as_deref())?,
+            amqp: listen_unless_off("amqp", said.amqp.as_deref(), "127.0.0.1:5672")?,
+            http: HttpSettings::of(said.http.as_deref(), said.http_host, said.metrics.as_deref())?,
             tls: TlsSettings::of(SaidOfTls {
                 kafka: said.kafka_tls,
                 advertise_kafka: said.advertise_kafka_tls,
                 amqp: said.amqp_tls,
+                http: said.http_tls,
                 cert: said.tls_cert,
                 key: said.tls_key,
                 client_ca: said.tls_client_ca,
@@ -237,6 +265,7 @@ impl Settings {
                 super_users: said.super_user,
                 allow_plaintext_auth: said.allow_plaintext_auth,
                 session_max: said.session_max,
+                across: said.authorize_cross_protocol,
             })?,
             amqp_users: match said.amqp_user {
                 Some(users) => {
@@ -256,11 +285,12 @@ impl Settings {
             )?,
             shards: shards(said.shards)?,
             segment_bytes,
-            disk_reserve_bytes: bytes(
+            disk_reserve_bytes: size::bytes(
                 "disk-reserve",
                 said.disk_reserve,
                 limits::DISK_RESERVE_BYTES_DEFAULT,
             )?,
+            scrub_interval: scrub_interval(said.scrub_interval)?,
             connections_max: at_least_one("max-connections", said.max_connections)?
                 .unwrap_or(limits::SESSIONS_MAX_DEFAULT),
             auto_create_topics: said.auto_create_topics.unwrap_or(true),
@@ -292,12 +322,19 @@ impl Said {
             kafka_tls: self.kafka_tls.or(other.kafka_tls),
             advertise_kafka_tls: self.advertise_kafka_tls.or(other.advertise_kafka_tls),
             amqp_tls: self.amqp_tls.or(other.amqp_tls),
+            http: self.http.or(other.http),
+            http_tls: self.http_tls.or(other.http_tls),
+            http_host: self.http_host.or(other.http_host),
+            metrics: self.metrics.or(other.metrics),
             tls_cert: self.tls_cert.or(other.tls_cert),
             tls_key: self.tls_key.or(other.tls_key),
             tls_client_ca: self.tls_client_ca.or(other.tls_client_ca),
             tls_client_auth: self.tls_client_auth.or(other.tls_client_auth),
             auth: self.auth.or(other.auth),
             insecure: self.insecure.or(other.insecure),
+            authorize_cross_protocol: self
+                .authorize_cross_protocol
+                .or(other.authorize_cross_protocol),
             admin_user: self.admin_user.or(other.admin_user),
             admin_password_file: self.admin_password_file.or(other.admin_password_file),
             super_user: self.super_user.or(other.super_user),
@@ -315,6 +352,7 @@ impl Said {
             shards: self.shards.or(other.shards),
             segment_bytes: self.segment_bytes.or(other.segment_bytes),
             disk_reserve: self.disk_reserve.or(other.disk_reserve),
+            scrub_interval: self.scrub_interval.or(other.scrub_interval),
             max_connections: self.max_connections.or(other.max_connections),
             auto_create_topics: self.auto_create_topics.or(other.auto_create_topics),
             default_partitions: self.default_partitions.or(other.default_partitions),
@@ -326,10 +364,29 @@ impl Said {
     }
 }
 
-fn amqp(said: Option<&str>) -> Result<Option<SocketAddr>, SettingsError> {
+pub(crate) fn listen_unless_off(
+    setting: &'static str,
+    said: Option<&str>,
+    default: &str,
+) -> Result<Option<SocketAddr>, SettingsError> {
     match said {
         Some("off") => Ok(None),
-        address => listen("amqp", address.unwrap_or("127.0.0.1:5672")).map(Some),
+        address => listen(setting, address.unwrap_or(default)).map(Some),
+    }
+}
+
+fn scrub_interval(said: Option<String>) -> Result<Option<Duration>, SettingsError> {
+    const MIN: Duration = Duration::from_secs(60);
+    match said {
+        None => Ok(Some(limits::SCRUB_INTERVAL_DEFAULT)),
+        Some(said) if said == "off" => Ok(None),
+        Some(said) => match parse_duration(&said) {
+            Ok(interval) if interval >= MIN => Ok(Some(interval)),
+            _ => {
+                let problem = "is neither off nor a duration of a minute or more, such as 7d";
+                Err(invalid("scrub-interval", &said, problem.to_owned()))
+            }
+        },
     }
 }
 
@@ -410,42 +467,6 @@ fn kafka_configs(said: Vec<String>) -> Result<Vec<(String, String)>, SettingsErr
         configs.extend(one);
     }
     Ok(configs)
-}
-
-/// In a file a size may also be a plain number.
-fn size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged, expecting = "a size is a number of bytes or a text such as \"128MiB\"")]
-    enum Size {
-        Number(u64),
-        Text(String),
-    }
-    Ok(Some(match Size::deserialize(from)? {
-        Size::Number(number) => number.to_string(),
-        Size::Text(text) => text,
-    }))
-}
-
-/// A size in bytes, plain or with a unit: 1048576, 1024KiB, 1MiB, 1m.
-fn bytes(setting: &'static str, text: Option<String>, default: u64) -> Result<u64, SettingsError> {
-    let Some(text) = text else { return Ok(default) };
-    size_in_bytes(&text).map_err(|problem| invalid(setting, &text, problem))
-}
-
-pub(crate) fn size_in_bytes(text: &str) -> Result<u64, &'static str> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
-        "" | "b" => Some(0),
-        "k" | "kb" | "kib" => Some(10),
-        "m" | "mb" | "mib" => Some(20),
-        "g" | "gb" | "gib" => Some(30),
-        "t" | "tb" | "tib" => Some(40),
-        _ => None,
-    };
-    let parsed = shift.and_then(|shift| {
-        digits.trim().replace('_', "").parse::<u64>().ok()?.checked_mul(1 << shift)
-    });
-    parsed.ok_or("is not a size, such as 134217728 or 128MiB")
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ pub(crate) struct SaidOfTls {
     pub(crate) kafka: Option<String>,
     pub(crate) advertise_kafka: Option<String>,
     pub(crate) amqp: Option<String>,
+    pub(crate) http: Option<String>,
     pub(crate) cert: Option<PathBuf>,
     pub(crate) key: Option<PathBuf>,
     pub(crate) client_ca: Option<PathBuf>,
@@ -37,6 +38,7 @@ pub(crate) struct TlsSettings {
     /// `None`: what is listened on.
     pub(crate) advertise_kafka: Option<(String, u16)>,
     pub(crate) amqp: Option<SocketAddr>,
+    pub(crate) http: Option<SocketAddr>,
     pub(crate) files: TlsPaths,
     pub(crate) clients: ClientCertificates,
 }
@@ -56,6 +58,7 @@ impl TlsSettings {
             said.map(|address| listen(setting, &address)).transpose()
         };
         let (kafka, amqp) = (port("kafka-tls", said.kafka)?, port("amqp-tls", said.amqp)?);
+        let http = port("http-tls", said.http)?;
         if let (Some(address), None) = (&said.advertise_kafka, kafka) {
             let problem = "is of no use without --kafka-tls";
             return Err(invalid("advertise-kafka-tls", address, problem));
@@ -64,20 +67,21 @@ impl TlsSettings {
             .advertise_kafka
             .map(|address| host_port("advertise-kafka-tls", &address))
             .transpose()?;
-        let Some(port) = kafka.or(amqp) else {
+        let ports = [("kafka-tls", kafka), ("amqp-tls", amqp), ("http-tls", http)];
+        let Some((setting, port)) = ports.into_iter().find_map(|(it, port)| Some((it, port?)))
+        else {
             let files =
                 [("tls-cert", said.cert), ("tls-key", said.key), ("tls-client-ca", said.client_ca)];
             let said = files.into_iter().find_map(|(setting, path)| Some((setting, path?)));
             return match said {
                 None => Ok(None),
                 Some((setting, path)) => {
-                    let problem = "is of no use without --kafka-tls or --amqp-tls";
+                    let problem = "is of no use without --kafka-tls, --amqp-tls or --http-tls";
                     Err(invalid(setting, &path.display().to_string(), problem))
                 }
             };
         };
         let (Some(cert), Some(key)) = (said.cert, said.key) else {
-            let setting = if kafka.is_some() { "kafka-tls" } else { "amqp-tls" };
             let problem = "needs a certificate and its key: --tls-cert and --tls-key \
                            ('postroad tls self-signed' makes a pair to try it with)";
             return Err(invalid(setting, &port.to_string(), problem));
@@ -96,7 +100,7 @@ impl TlsSettings {
             }
         };
         let files = TlsPaths { cert, key, client_ca: said.client_ca };
-        Ok(Some(Self { kafka, advertise_kafka, amqp, files, clients }))
+        Ok(Some(Self { kafka, advertise_kafka, amqp, http, files, clients }))
     }
 }
 

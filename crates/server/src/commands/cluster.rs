@@ -175,6 +175,7 @@ mod tests {
             under_way: vec!["node 4 joins".into()],
             at_risk: vec!["node 3 is not connected".into()],
             verdict: Verdict { can_lose_a_node: false, text: "It cannot.".into() },
+            stored: vec![],
         };
         let expected = "\
 NODE  ADDRESS  IS    STATE          SINCE  LEADS  HOLDS

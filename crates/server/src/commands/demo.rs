@@ -48,6 +48,9 @@ struct ClusterOptions {
     /// The same for clients of AMQP
     #[arg(long, value_name = "PORT", default_value_t = 5672, value_parser = port())]
     amqp_port: u16,
+    /// The same for clients of HTTP
+    #[arg(long, value_name = "PORT", default_value_t = 15_672, value_parser = port())]
+    http_port: u16,
     /// The same for the nodes themselves
     #[arg(long, value_name = "PORT", default_value_t = 7701, value_parser = port())]
     peer_port: u16,
@@ -126,13 +129,14 @@ async fn cluster(options: &ClusterOptions) -> Result<(), CommandError> {
 
 /// What can be done with them.
 fn introduce(nodes: &[Node]) {
-    let mut table = Table::new(&[">NODE", ">PID", "KAFKA", "AMQP", "DATA", "LOG"]);
+    let mut table = Table::new(&[">NODE", ">PID", "KAFKA", "AMQP", "HTTP", "DATA", "LOG"]);
     for node in nodes {
         table.row([
             node.number.to_string(),
             node.pid.load(Ordering::Relaxed).to_string(),
             node.kafka.clone(),
             node.amqp.clone(),
+            node.http.clone(),
             node.data.display().to_string(),
             node.log.display().to_string(),
         ]);
@@ -159,6 +163,7 @@ struct Node {
     program: PathBuf,
     kafka: String,
     amqp: String,
+    http: String,
     data: PathBuf,
     log: PathBuf,
     /// Of `postroad serve`.
@@ -169,7 +174,7 @@ impl Node {
     fn new(program: &Path, options: &ClusterOptions, place: u16) -> Self {
         let local = |first: u16, place: u16| format!("127.0.0.1:{}", first + place);
         let (kafka, amqp) = (local(options.kafka_port, place), local(options.amqp_port, place));
-        let peer = local(options.peer_port, place);
+        let (http, peer) = (local(options.http_port, place), local(options.peer_port, place));
         let seeds: Vec<String> =
             (0..options.nodes).map(|place| local(options.peer_port, place)).collect();
         let number = place + 1;
@@ -178,6 +183,7 @@ impl Node {
             ("--data", data.display().to_string()),
             ("--kafka", kafka.clone()),
             ("--amqp", amqp.clone()),
+            ("--http", http.clone()),
             ("--peer", peer),
             ("--seeds", seeds.join(",")),
         ];
@@ -188,6 +194,7 @@ impl Node {
             program: program.to_owned(),
             kafka,
             amqp,
+            http,
             log: options.data.join(format!("node-{number}.log")),
             data,
             arguments: arguments.collect(),

@@ -6,6 +6,7 @@
 
 pub(crate) mod acl;
 mod amqp;
+pub(crate) mod backup;
 mod broker;
 pub(crate) mod cluster;
 pub(crate) mod connection;
@@ -21,6 +22,8 @@ pub(crate) mod policy;
 pub(crate) mod produce;
 pub(crate) mod queue;
 mod records;
+pub(crate) mod recover;
+pub(crate) mod restore;
 pub(crate) mod schedule;
 pub(crate) mod shard;
 pub(crate) mod tls;

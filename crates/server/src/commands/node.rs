@@ -1,10 +1,13 @@
 //! `postroad node`: what is to become of the nodes of a cluster.
 
 use clap::{Args, Subcommand};
-use operations::cluster::{Decided, Operation};
+use client::Client;
+use operations::cluster::{Decided, Operation, Stored};
 
 use super::cluster::operate;
 use super::{ClientOptions, CommandError};
+use crate::output::{OutputFormat, bytes};
+use crate::time::human_time;
 
 #[derive(Args, Debug)]
 pub(crate) struct NodeArguments {
@@ -30,6 +33,15 @@ enum NodeCommand {
         #[arg(long, value_name = "M")]
         with: u64,
     },
+    /// Have the node that is asked look through all that it has stored, now
+    ///
+    /// It does so by itself, too (serve --scrub-interval). What a node of a cluster finds damaged it fetches from
+    /// another one.
+    Scrub {
+        /// Only say how far it is, and what is damaged
+        #[arg(long)]
+        status: bool,
+    },
 }
 
 #[derive(Args, Clone, Copy, Debug)]
@@ -43,6 +55,7 @@ pub(crate) async fn run(arguments: NodeArguments) -> Result<(), CommandError> {
     let client = arguments.client.connect().await?;
     let output = arguments.client.output();
     let (operation, so, follows) = match arguments.command {
+        NodeCommand::Scrub { status } => return scrub(&client, output, !status).await,
         NodeCommand::Drain(Which { node }) => {
             (Operation::DrainNode { node }, "is drained", "it hands over what it leads")
         }
@@ -68,4 +81,71 @@ pub(crate) async fn run(arguments: NodeArguments) -> Result<(), CommandError> {
         false => format!("node {node} {so} already\n"),
     })?;
     Ok(())
+}
+
+async fn scrub(client: &Client, output: OutputFormat, begin: bool) -> Result<(), CommandError> {
+    let stored: Stored = operate(client, &Operation::Scrub { begin }).await?;
+    output.show(&stored, |stored| in_words(stored, begin))?;
+    Ok(())
+}
+
+fn in_words(stored: &Stored, begin: bool) -> String {
+    let node = stored.node;
+    let mut text = match (stored.looked_at_bytes.zip(stored.of_bytes), stored.ended_ms) {
+        (Some((at, of)), _) => {
+            format!(
+                "node {node} looks through what it has stored: {} of {}\n",
+                bytes(at),
+                bytes(of)
+            )
+        }
+        (None, _) if begin => format!(
+            "node {node} looks through what it has stored\nsee how far it is with 'postroad node scrub --status'\n"
+        ),
+        (None, Some(ended_ms)) => {
+            format!(
+                "node {node} looked through what it has stored until {}\n",
+                human_time(ended_ms)
+            )
+        }
+        (None, None) => {
+            format!("node {node} has not looked through what it has stored since it was started\n")
+        }
+    };
+    for what in &stored.damaged {
+        text.push_str(&format!("damaged: {what}\n"));
+    }
+    if stored.damaged.is_empty() && !begin {
+        text.push_str("nothing is known to be damaged\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_damaged_is_said_with_its_place() {
+        let stored = Stored {
+            node: 2,
+            looked_at_bytes: None,
+            of_bytes: None,
+            ended_ms: Some(0),
+            damaged: vec!["shard-1/00000003.seg is damaged at 700: a batch".to_owned()],
+        };
+        let expected = "\
+node 2 looked through what it has stored until 1970-01-01T00:00:00.000Z
+damaged: shard-1/00000003.seg is damaged at 700: a batch
+";
+        assert_eq!(in_words(&stored, false), expected);
+        let under_way = Stored {
+            looked_at_bytes: Some(1 << 20),
+            of_bytes: Some(3 << 20),
+            damaged: vec![],
+            ..stored
+        };
+        let expected = "node 2 looks through what it has stored: 1.0 MiB of 3.0 MiB\n";
+        assert_eq!(in_words(&under_way, true), expected);
+    }
 }

@@ -22,7 +22,7 @@ pub(super) fn hashed(
     if without_scram {
         return Ok((hash_password(&password).map_err(CommandError::user)?, Vec::new()));
     }
-    let Verifiers { password_hash, scram } =
+    let Verifiers { password_hash, scram, .. } =
         Verifiers::of_password(&password).map_err(CommandError::user)?;
     Ok((password_hash.unwrap_or_default(), scram))
 }

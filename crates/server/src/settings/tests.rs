@@ -60,14 +60,14 @@ fn a_key_that_is_not_known_is_refused_by_name() {
 
 #[test]
 fn sizes_have_units_and_bad_ones_are_named() {
-    let parsed = |text: &str| bytes("disk-reserve", Some(text.into()), 0).ok();
+    let parsed = |text: &str| size::bytes("disk-reserve", Some(text.into()), 0).ok();
     assert_eq!(parsed("17"), Some(17));
     assert_eq!(parsed("1_024k"), Some(1 << 20));
     assert_eq!(parsed("2GiB"), Some(2 << 30));
     for wrong in ["", "x", "1 parsec", "-1", "99999999999999T"] {
         assert_eq!(parsed(wrong), None, "{wrong}");
     }
-    let error = bytes("disk-reserve", Some("much".into()), 0).expect_err("refused");
+    let error = size::bytes("disk-reserve", Some("much".into()), 0).expect_err("refused");
     assert_eq!(
         error.to_string(),
         "--disk-reserve \"much\" is not a size, such as 134217728 or 128MiB"
@@ -87,6 +87,19 @@ fn nothing_can_be_done_with_none_of_it() {
     for none in ["threads = 0", "max-connections = 0", "default-partitions = 0"] {
         let error = Settings::from_said(said(none)).expect_err("refused").to_string();
         assert!(error.ends_with("must be at least 1"), "{error}");
+    }
+}
+
+#[test]
+fn how_often_what_is_stored_is_looked_through_is_a_duration_or_off() {
+    let parsed = |text: &str| Settings::from_said(said(text)).map(|it| it.scrub_interval);
+    let day = std::time::Duration::from_secs(86_400);
+    assert_eq!(parsed("").expect("valid"), Some(7 * day));
+    assert_eq!(parsed("scrub-interval = \"30d\"").expect("valid"), Some(30 * day));
+    assert_eq!(parsed("scrub-interval = \"off\"").expect("valid"), None);
+    for wrong in ["never", "5s", ""] {
+        let error = parsed(&format!("scrub-interval = {wrong:?}")).expect_err("refused");
+        assert!(error.to_string().starts_with("--scrub-interval"), "{error}");
     }
 }
 

@@ -33,12 +33,12 @@ struct Demo {
 
 impl Demo {
     fn start(folder: &std::path::Path) -> Self {
-        let (kafka, amqp, peers) = (three_ports(), three_ports(), three_ports());
+        let [kafka, amqp, http, peers] = [(); 4].map(|()| three_ports());
         let mut child = postroad()
             .args(["demo", "cluster", "--restart-after", "1s", "--data"])
             .arg(folder)
             .args(["--kafka-port", &kafka.to_string(), "--amqp-port", &amqp.to_string()])
-            .args(["--peer-port", &peers.to_string()])
+            .args(["--http-port", &http.to_string(), "--peer-port", &peers.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -245,6 +245,7 @@ vital! {
     housekeeping: Housekeeping, by_itself;
     housekeeping_disk: HousekeepingDisk, by_itself;
     disk_watchdog: DiskWatchdog, by_itself;
+    scrub: Scrub, by_itself;
     consensus: Consensus, by_itself;
     consensus_end: ConsensusEnd, by_itself;
     consensus_role: ConsensusRole, by_itself;
@@ -266,6 +267,7 @@ vital! {
     amqp_projection: AmqpProjection, by_itself;
     amqp_sweep: AmqpSweep, by_itself;
     amqp_users: AmqpUsers, by_itself;
+    http_listener: HttpListener, by_itself;
 }
 
 /// Those whose tests are below, or with what they belong to.
@@ -280,6 +282,7 @@ const TESTED_BELOW: &[Task] = &[
     Task::AmqpOperation,
     Task::AmqpSessionEnd,
     Task::AmqpPassword,
+    Task::HttpSession,
 ];
 
 #[test]

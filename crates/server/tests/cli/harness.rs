@@ -32,6 +32,7 @@ pub(crate) fn postroad() -> Command {
     }
     // Tests run beside each other, and beside whoever has the default port.
     command.env("POSTROAD_AMQP", "127.0.0.1:0");
+    command.env("POSTROAD_HTTP", "127.0.0.1:0");
     command
 }
 
@@ -153,7 +154,17 @@ impl Broker {
 
     /// Where AMQP clients connect.
     pub(crate) fn amqp(&self) -> SocketAddr {
-        let (_, rest) = self.announcement.split_once("amqp ").expect("the line says it");
+        self.port("amqp ")
+    }
+
+    /// Where clients of HTTP connect.
+    pub(crate) fn http(&self) -> SocketAddr {
+        self.port("http ")
+    }
+
+    /// Where the port is that the start-up line calls so.
+    pub(crate) fn port(&self, name: &str) -> SocketAddr {
+        let (_, rest) = self.announcement.split_once(name).expect("the line says it");
         rest.split(',').next().and_then(|address| address.parse().ok()).expect("an address")
     }
 

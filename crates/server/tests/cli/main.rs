@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_types, reason = "these tests run the real binary")]
 
 mod administration;
+mod backup;
 mod connections;
 mod demo;
 mod documentation;
@@ -10,6 +11,7 @@ mod failure;
 mod full_disk;
 mod groups;
 mod harness;
+mod http;
 mod journal;
 mod lifecycle;
 mod mistakes;

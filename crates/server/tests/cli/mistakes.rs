@@ -1,7 +1,7 @@
 //! What goes wrong says what is wrong and what to do, and ends with a code that scripts can tell
 //! apart: 1, put it right; 2, look after the server.
 
-use crate::harness::{Broker, postroad, run};
+use crate::harness::{Broker, postroad, run, serve};
 
 fn say(arguments: &[&str]) -> crate::harness::Said {
     let mut command = postroad();
@@ -79,4 +79,31 @@ fn help_version_and_completion_go_to_standard_output() {
     for shell in ["bash", "zsh", "fish"] {
         assert!(say(&["completion", shell]).ok().contains("postroad"));
     }
+}
+
+#[test]
+fn only_a_survivor_of_a_cluster_is_recovered_and_only_while_it_does_not_run() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let place = folder.path().join("alone");
+    let data = place.display().to_string();
+    let missing = folder.path().join("missing").display().to_string();
+    let recover = |data: &str, lost: &str| say(&["recover", "--data", data, "--lost", lost]);
+    recover(&missing, "2")
+        .fails(1, &["is of no node of a founded cluster", "postroad serve --data"]);
+    say(&["recover", "--data", &data]).fails(1, &["--lost"]);
+    let broker = Broker::start_on(&place);
+    broker.terminate();
+    recover(&data, "2").fails(1, &["is of no node of a founded cluster"]);
+
+    let place = folder.path().join("member");
+    let data = place.display().to_string();
+    let peer =
+        format!("127.77.{}.{}:7701", std::process::id() / 250 % 250, std::process::id() % 250);
+    let mut command = serve(&place);
+    command.args(["--peer", &peer, "--seeds", &peer]);
+    let broker = Broker::start_with(command, &place);
+    recover(&data, "2").fails(1, &["another process uses", "stop it"]);
+    broker.terminate();
+    recover(&data, "1").fails(1, &["node 1 is the one that this directory is of"]);
+    recover(&data, "2,3").fails(1, &["node 2 votes in no shard", "[1]"]);
 }

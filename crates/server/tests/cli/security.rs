@@ -113,7 +113,7 @@ fn the_token_of_the_data_directory_is_a_log_in_on_this_machine() {
     // Somebody without rights to that does not operate.
     let mut app = safe.tls(&["user", "list", "--login", "app"]);
     app.env("POSTROAD_PASSWORD", "secret");
-    run(app, b"").fails(1, &["may alter the cluster"]);
+    run(app, b"").fails(1, &["may describe the cluster"]);
 }
 
 #[test]

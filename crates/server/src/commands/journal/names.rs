@@ -203,6 +203,18 @@ impl Names {
             Command::Acknowledged { to, below } => {
                 format!("{to} has all messages below {below}")
             }
+            Command::SkipNumbers(to) => format!(
+                "go on with version {}, topic {}, lease group {}, producer {}, after a recovery",
+                to.version, to.next_topic, to.next_lease_group, to.next_producer_id
+            ),
+            Command::ResumeChannels { sent, taken } => {
+                let numbers = |of: &[(base::ShardId, u64)]| {
+                    let each = of.iter().map(|(shard, next)| format!("{shard}: {next}"));
+                    each.collect::<Vec<_>>().join(", ")
+                };
+                let (sent, taken) = (numbers(sent), numbers(taken));
+                format!("go on with channels, after a recovery: to {sent}; from {taken}")
+            }
             Command::Adopt(adoption) => format!(
                 "take over version {} of the catalog (topics: {}, lease groups: {})",
                 adoption.to,

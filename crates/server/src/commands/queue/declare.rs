@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::{MAIN, Named, label};
 use crate::commands::CommandError;
 use crate::output::OutputFormat;
-use crate::settings::size_in_bytes;
+use crate::size::size_in_bytes;
 use crate::time::parse_duration;
 
 #[derive(Args, Debug)]

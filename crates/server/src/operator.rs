@@ -1,0 +1,15 @@
+//! What operators ask for stands in the gateway that hears the command line; HTTP asks it there.
+
+use access::Rights;
+use broker::operations::OperationAnswer;
+use gateway_kafka::Operations;
+use operations::document::Operation;
+
+#[derive(Debug)]
+pub(crate) struct Operator(pub(crate) Operations);
+
+impl gateway_http::Operator for Operator {
+    fn carry_out<'a>(&'a self, rights: &'a Rights, operation: Operation) -> OperationAnswer<'a> {
+        Box::pin(self.0.carry_out(rights, operation))
+    }
+}

@@ -1,0 +1,41 @@
+//! What the machine says of this process, for metrics.
+
+use std::time::Duration;
+
+use gateway_http::ProcessSeen;
+use rustix::process::{Resource, getrlimit};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Files of Linux; elsewhere they are not there, and what they say is left out.
+const MEMORY: &str = "/proc/self/statm";
+const OPEN_FILES: &str = "/proc/self/fd";
+
+pub(crate) fn seen() -> ProcessSeen {
+    let cpu = clock_gettime(ClockId::ProcessCPUTime);
+    let cpu = Duration::new(cpu.tv_sec as u64, cpu.tv_nsec as u32);
+    ProcessSeen {
+        cpu_seconds: cpu.as_secs_f64(),
+        resident_bytes: resident_bytes(),
+        open_files: std::fs::read_dir(OPEN_FILES).ok().map(|files| files.count() as u64),
+        open_files_max: getrlimit(Resource::Nofile).current,
+    }
+}
+
+/// The second number is of pages that are in memory.
+fn resident_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string(MEMORY).ok()?;
+    let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn linux_says_all_of_it() {
+        let seen = seen();
+        assert!(seen.cpu_seconds > 0.0 && seen.resident_bytes > Some(1 << 20), "{seen:?}");
+        assert!(seen.open_files > Some(2) && seen.open_files <= seen.open_files_max, "{seen:?}");
+    }
+}
