@@ -2,14 +2,15 @@
 //! of what is built on them.
 
 use std::io::IoSlice;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use broker::{Broker, BrokerOptions};
+use broker::{Broker, BrokerOptions, OpenError};
 use cluster::{MEMBER_FILE, Node as Member, NodeOptions, NodeStartError};
 use futures_util::future::join_all;
 use gateway::Connections;
+pub use journal::Options as JournalOptions;
 use links::Security;
 use tasks::Failure;
 use world::disk::{read_whole, replace};
@@ -34,6 +35,7 @@ pub struct Place {
     address: String,
     seeds: Vec<String>,
     join: Vec<String>,
+    journal: JournalOptions,
 }
 
 impl Place {
@@ -41,7 +43,24 @@ impl Place {
     pub fn joining(members: &[&TestNode]) -> Self {
         let join = members.iter().map(|node| node.place.address.clone()).collect();
         let (disk, address) = (Arc::new(SimulatedDisk::new()), peer_address());
-        Self { disk, address, seeds: Vec::new(), join }
+        let journal = members.first().map_or_else(options, |node| node.place.journal.clone());
+        Self { disk, address, seeds: Vec::new(), join, journal }
+    }
+
+    /// A new disk at a new address, for a node of another cluster.
+    pub fn elsewhere() -> Self {
+        Self::of_disk(SimulatedDisk::new())
+    }
+
+    /// The same with a disk that has something.
+    pub fn of_disk(disk: SimulatedDisk) -> Self {
+        let (disk, address) = (Arc::new(disk), peer_address());
+        Self { disk, address, seeds: Vec::new(), join: Vec::new(), journal: options() }
+    }
+
+    /// The same place with the disk as it is found after this one has lost its power.
+    pub fn after_power_loss(&self, seed: u64) -> Self {
+        Self { disk: Arc::new(self.disk.power_loss(seed)), ..self.clone() }
     }
 
     /// The same address and a new disk, of a node that is to join the cluster of one of these.
@@ -67,6 +86,24 @@ impl Place {
         Self { join: Self::joining(members).join, ..self.clone() }
     }
 
+    /// Where its data directory is on its disk.
+    pub const DIR: &'static str = DIR;
+
+    /// Its disk, for whoever works on it while no node does.
+    pub fn shared_disk(&self) -> Arc<dyn Disk> {
+        Arc::clone(&self.disk) as _
+    }
+
+    /// Its disk, for whoever damages what is on it.
+    pub fn disk(&self) -> &SimulatedDisk {
+        &self.disk
+    }
+
+    /// Where the files of a shard are on it.
+    pub fn shard_dir(shard: u32) -> PathBuf {
+        Path::new(DIR).join(format!("shard-{shard}"))
+    }
+
     /// The peer address.
     pub fn address(&self) -> &str {
         &self.address
@@ -87,10 +124,24 @@ fn peer_address() -> String {
 ///
 /// When one of them does not start.
 pub async fn start_three() -> Vec<TestNode> {
+    start_three_with(options()).await
+}
+
+fn options() -> JournalOptions {
+    JournalOptions { segment_bytes: 8 << 20, ..JournalOptions::default() }
+}
+
+/// The same, where all shards have such journals.
+///
+/// # Panics
+///
+/// When one of them does not start.
+pub async fn start_three_with(journal: JournalOptions) -> Vec<TestNode> {
     let seeds: Vec<String> = (0..3).map(|_| peer_address()).collect();
     let starting = seeds.iter().map(|address| {
         let (disk, address) = (Arc::new(SimulatedDisk::new()), address.clone());
-        start(Place { disk, address, seeds: seeds.clone(), join: Vec::new() })
+        let journal = journal.clone();
+        start(Place { disk, address, seeds: seeds.clone(), join: Vec::new(), journal })
     });
     let mut nodes = join_all(starting).await;
     nodes.sort_by_key(|node| node.broker.node());
@@ -112,6 +163,23 @@ pub async fn start(place: Place) -> TestNode {
 ///
 /// When its broker does not open.
 pub async fn try_start(place: Place) -> Result<TestNode, NodeStartError> {
+    let (member, opened) = open(&place).await?;
+    Ok(TestNode { broker: opened.expect("it opens"), member, place })
+}
+
+/// The same, of a node whose broker does not open: why.
+///
+/// # Panics
+///
+/// When it does open, or the node does not start.
+pub async fn refusal(place: &Place) -> OpenError {
+    let (member, opened) = open(place).await.expect("it starts");
+    let refused = opened.expect_err("it does not open");
+    member.close().await;
+    refused
+}
+
+async fn open(place: &Place) -> Result<(Arc<Member>, Result<Broker, OpenError>), NodeStartError> {
     let (world, dir) = (World::on(Arc::clone(&place.disk) as _), Path::new(DIR));
     let (connections, failure) = (Connections::default(), Failure::new());
     let options = NodeOptions {
@@ -125,13 +193,13 @@ pub async fn try_start(place: Place) -> Result<TestNode, NodeStartError> {
     let options = BrokerOptions {
         node: u32::try_from(member.identity().at.node.0).expect("a small number"),
         shards: Some(SHARDS),
-        journal: journal::Options { segment_bytes: 8 << 20, ..journal::Options::default() },
+        journal: place.journal.clone(),
         cluster: Some(Arc::clone(&member)),
         failure: Some(failure),
         ..BrokerOptions::default()
     };
-    let broker = Broker::open(world, dir, options).await.expect("it opens");
-    Ok(TestNode { broker, member, place })
+    let opened = Broker::open(world, dir, options).await;
+    Ok((member, opened))
 }
 
 impl TestNode {
