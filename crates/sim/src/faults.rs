@@ -17,10 +17,10 @@ const FULL_FOR: Duration = Duration::from_millis(700);
 pub fn arm(disk: &SimulatedDisk, life: &Life) {
     let DiskFaults { of, sync_fails, write_fails, .. } = life.disk;
     if let Some(before) = sync_fails {
-        disk.fail_sync(of.name_part(), before);
+        disk.fail_sync(of.path_part(), before);
     }
     if let Some(before) = write_fails {
-        disk.fail_write(of.name_part(), before);
+        disk.fail_write(of.path_part(), before);
     }
     if let Some(changes) = life.after_changes {
         disk.cut_power_after(changes);

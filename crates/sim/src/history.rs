@@ -65,6 +65,26 @@ impl History {
         self.acknowledged.len()
     }
 
+    /// Judges what a reader found somewhere in a partition: each record was sent, and is the one that was
+    /// acknowledged at its place.
+    pub fn check_some(
+        &self,
+        partition: u32,
+        found: &[(u64, Option<Sent>)],
+    ) -> Result<(), Violation> {
+        for &(offset, found) in found {
+            if let Some(&sent) = self.acknowledged.get(&(partition, offset))
+                && found != Some(sent)
+            {
+                return Err(Violation::Changed { partition, offset, sent, found });
+            }
+            if found.is_none_or(|sent| self.sent.get(&sent) != Some(&partition)) {
+                return Err(Violation::NeverSent { partition, offset });
+            }
+        }
+        Ok(())
+    }
+
     /// Judges all that a reader found in a partition, in the order in which it was found. A value
     /// that nobody can have sent is `None`.
     pub fn check(&self, partition: u32, found: &[(u64, Option<Sent>)]) -> Result<(), Violation> {
@@ -139,5 +159,17 @@ mod tests {
         assert!(matches!(kind(&[(0, b), (1, a)]), Violation::OutOfOrder { .. }));
         assert!(matches!(kind(&[(0, a), (1, None)]), Violation::NeverSent { .. }));
         assert!(matches!(kind(&[(0, Some(sent(9, 9)))]), Violation::NeverSent { .. }));
+    }
+
+    #[test]
+    fn what_is_read_from_the_middle_is_judged_by_itself() {
+        let history = history();
+        let (b, c) = (Some(sent(1, 1)), Some(sent(1, 2)));
+        assert_eq!(history.check_some(0, &[(1, b), (2, c)]), Ok(()));
+        let kind = |found| history.check_some(0, &[found]).expect_err("a fault");
+        assert!(matches!(kind((1, c)), Violation::Changed { offset: 1, .. }));
+        assert!(matches!(kind((1, None)), Violation::Changed { found: None, .. }));
+        assert!(matches!(kind((2, None)), Violation::NeverSent { .. }));
+        assert!(matches!(kind((2, Some(sent(9, 9)))), Violation::NeverSent { .. }));
     }
 }

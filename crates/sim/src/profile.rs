@@ -26,10 +26,16 @@ pub enum Profile {
     Cluster,
     /// As [`Self::Cluster`], with clients that lease records at any node.
     Relays,
+    /// As [`Self::Cluster`], with five nodes.
+    Five,
+    /// As [`Self::Cluster`], and nodes join, are drained, removed and replaced.
+    Members,
+    /// As [`Self::Members`], and bits flip on one member's disk at a time.
+    Damage,
 }
 
 impl Profile {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::Power,
         Self::Kill,
         Self::Disk,
@@ -38,6 +44,9 @@ impl Profile {
         Self::All,
         Self::Cluster,
         Self::Relays,
+        Self::Five,
+        Self::Members,
+        Self::Damage,
     ];
 
     pub fn name(self) -> &'static str {
@@ -50,11 +59,20 @@ impl Profile {
             Self::All => "all",
             Self::Cluster => "cluster",
             Self::Relays => "relays",
+            Self::Five => "five",
+            Self::Members => "members",
+            Self::Damage => "damage",
         }
     }
 
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|profile| profile.name() == name)
+    }
+
+    /// Whether it is about the nodes of a cluster.
+    pub(crate) fn has_nodes(self) -> bool {
+        use Profile::{Cluster, Damage, Five, Members, Relays};
+        matches!(self, Cluster | Relays | Five | Members | Damage)
     }
 
     fn has(self, other: Self) -> bool {
@@ -114,7 +132,7 @@ pub enum Files {
 
 impl Files {
     /// A part of their paths that others do not have.
-    pub fn name_part(self) -> &'static str {
+    pub fn path_part(self) -> &'static str {
         match self {
             Self::Segments => ".seg",
             Self::Catalog => "shard-0/",
@@ -144,6 +162,7 @@ impl Limits {
             disk_reserve_bytes: 0,
             readers: 1,
             keep_log: false,
+            ..Options::default()
         };
         let housekeeping_interval = Duration::from_millis(random.of(&[5, 50, 1_000]));
         let kept_log_bytes_max = base::limits::KEPT_LOG_BYTES_MAX;

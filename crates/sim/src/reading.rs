@@ -25,23 +25,42 @@ pub async fn read_all(broker: &Broker, partition: PartitionId) -> Result<Vec<Fou
             return Ok(found);
         }
         for bytes in batches.records.into_iter().map(Stored::into_bytes) {
-            for part in record::split(&bytes) {
-                let (_, range) = part.map_err(|error| error.to_string())?;
-                let bytes = bytes.slice(range);
-                record::verify_checksum(&bytes).map_err(|error| error.to_string())?;
-                let batch = Batch::decode(&bytes).map_err(|error| error.to_string())?;
-                for record in batch.records() {
-                    let record = record.map_err(|error| error.to_string())?;
-                    if record.offset >= offset {
-                        let copied = |bytes: Option<&[u8]>| bytes.map(Bytes::copy_from_slice);
-                        let (key, value) = (copied(record.key), copied(record.value));
-                        found.push(Found { offset: record.offset, key, value });
-                    }
-                }
-                offset = offset.max(batch.header().next_offset());
-            }
+            offset = records_of(&bytes, offset, &mut found)?;
         }
     }
+}
+
+/// The records of batches, from this offset on; and the next one behind them.
+fn records_of(bytes: &Bytes, from: u64, found: &mut Vec<Found>) -> Result<u64, String> {
+    let mut next = from;
+    for part in record::split(bytes) {
+        let (_, range) = part.map_err(|error| error.to_string())?;
+        let bytes = bytes.slice(range);
+        record::verify_checksum(&bytes).map_err(|error| error.to_string())?;
+        let batch = Batch::decode(&bytes).map_err(|error| error.to_string())?;
+        for record in batch.records() {
+            let record = record.map_err(|error| error.to_string())?;
+            if record.offset >= next {
+                let copied = |bytes: Option<&[u8]>| bytes.map(Bytes::copy_from_slice);
+                let (key, value) = (copied(record.key), copied(record.value));
+                found.push(Found { offset: record.offset, key, value });
+            }
+        }
+        next = next.max(batch.header().next_offset());
+    }
+    Ok(next)
+}
+
+/// Who sent each record of these batches, by its offset; `None` where nobody can have.
+pub fn sent_of_batches(bytes: &Bytes) -> Result<Vec<(u64, Option<Sent>)>, String> {
+    let mut found = Vec::new();
+    records_of(bytes, 0, &mut found)?;
+    Ok(sent(&found))
+}
+
+fn sent(found: &[Found]) -> Vec<(u64, Option<Sent>)> {
+    let sent = |it: &Found| it.value.as_deref().and_then(sent_of);
+    found.iter().map(|it| (it.offset, sent(it))).collect()
 }
 
 /// Who sent each record of a partition, by its offset; `None` where nobody can have.
@@ -49,7 +68,5 @@ pub async fn sent_in(
     broker: &Broker,
     partition: PartitionId,
 ) -> Result<Vec<(u64, Option<Sent>)>, String> {
-    let found = read_all(broker, partition).await?;
-    let sent = |it: &Found| it.value.as_deref().and_then(sent_of);
-    Ok(found.iter().map(|it| (it.offset, sent(it))).collect())
+    Ok(sent(&read_all(broker, partition).await?))
 }

@@ -69,6 +69,21 @@ fn a_seed_is_the_same_run_twice_in_a_cluster_with_leases() {
 }
 
 #[test]
+fn a_seed_is_the_same_run_twice_in_a_cluster_of_five() {
+    repeats(Profile::Five);
+}
+
+#[test]
+fn a_seed_is_the_same_run_twice_where_nodes_come_and_go() {
+    repeats(Profile::Members);
+}
+
+#[test]
+fn a_seed_is_the_same_run_twice_where_bits_flip() {
+    repeats(Profile::Damage);
+}
+
+#[test]
 fn two_seeds_are_two_runs() {
     assert_ne!(run(1, Profile::All).stdout, run(2, Profile::All).stdout);
 }

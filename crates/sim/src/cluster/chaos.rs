@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::time::sleep;
 use turmoil::Sim;
 
-use super::host::name;
-use super::{NODES, Shared};
+use super::Shared;
+use super::place::{Asked, Standing, name};
 use crate::random::Random;
 
 /// Faults as they come: one node is down at a time, mostly, and links are cut and mended.
@@ -15,7 +15,7 @@ pub(super) struct Chaos {
     random: Random,
     next: Duration,
     /// Nodes that are down, and until when.
-    down: [Option<Duration>; NODES],
+    down: Vec<Option<Duration>>,
     /// The node that is cut off, and until when.
     cut: Option<(Cut, Duration)>,
 }
@@ -31,15 +31,17 @@ enum Cut {
 }
 
 impl Chaos {
-    pub(super) fn new(mut random: Random) -> Self {
+    pub(super) fn new(places: usize, mut random: Random) -> Self {
         let next = Duration::from_millis(random.between(500, 3_000));
-        Self { random, next, down: [None; NODES], cut: None }
+        Self { random, next, down: vec![None; places], cut: None }
     }
 
     pub(super) fn step(&mut self, sim: &mut Sim<'_>, shared: &Shared) {
         let now = sim.elapsed();
         let healed = shared.lock().is_healed;
-        for place in 0..NODES {
+        for place in 0..self.down.len() {
+            self.do_as_asked(place, sim, shared);
+            self.after_it_ended(place, sim, shared, now);
             if self.down[place].is_some_and(|until| healed || until <= now) {
                 self.down[place] = None;
                 shared.lock().trace.note(format_args!("{} is started", name(place)));
@@ -59,15 +61,55 @@ impl Chaos {
         }
     }
 
+    /// What the operator has done to a machine.
+    fn do_as_asked(&mut self, place: usize, sim: &mut Sim<'_>, shared: &Shared) {
+        let mut state = shared.lock();
+        let Some(asked) = state.nodes[place].asked.take() else { return };
+        let here = &mut state.nodes[place];
+        here.emptied();
+        self.down[place] = None;
+        match asked {
+            Asked::Start => {
+                here.standing = Standing::Member;
+                here.joins = true;
+                state.trace.note(format_args!("{} is started with an empty disk", name(place)));
+                drop(state);
+                sim.bounce(name(place));
+            }
+            Asked::Lose => {
+                here.standing = Standing::Lost;
+                state.trace.note(format_args!("{} is lost with its disk", name(place)));
+                drop(state);
+                sim.crash(name(place));
+            }
+        }
+    }
+
+    /// A node that ended by itself is started again, as a supervisor does it.
+    fn after_it_ended(&mut self, place: usize, sim: &mut Sim<'_>, shared: &Shared, now: Duration) {
+        {
+            let mut state = shared.lock();
+            let here = &mut state.nodes[place];
+            if !std::mem::take(&mut here.trouble.has_ended) {
+                return;
+            }
+            here.disk = here.disk.killed();
+        }
+        sim.crash(name(place));
+        self.down[place] = Some(now + Duration::from_millis(self.random.between(20, 2_000)));
+    }
+
     /// A node's process ends, or its power goes: in the worst case that of all nodes.
     fn crash(&mut self, sim: &mut Sim<'_>, shared: &Shared, now: Duration) {
-        let place = self.random.below(NODES as u64) as usize;
+        let places = self.down.len();
+        let place = self.random.below(places as u64) as usize;
         let all = self.random.once_in(12);
         let power = self.random.once_in(2);
-        for victim in 0..NODES {
+        for victim in 0..places {
             let others_are_up = self.down.iter().all(Option::is_none);
             let chosen = all || (victim == place && (others_are_up || self.random.once_in(6)));
-            if !chosen || self.down[victim].is_some() {
+            let runs = shared.lock().nodes[victim].may_run();
+            if !chosen || !runs || self.down[victim].is_some() {
                 continue;
             }
             let until = now + Duration::from_millis(self.random.between(20, 4_000));
@@ -79,7 +121,7 @@ impl Chaos {
             state.trace.note(format_args!("{} {verb}", name(victim)));
             state.crashes += 1;
             let place = &mut state.nodes[victim];
-            place.broker = None;
+            place.ended();
             place.disk = match power {
                 true => place.disk.power_loss(number),
                 false => place.disk.killed(),
@@ -91,8 +133,9 @@ impl Chaos {
         if self.cut.is_some() {
             return;
         }
-        let one = self.random.below(NODES as u64) as usize;
-        let other = (one + 1) % NODES;
+        let places = self.down.len();
+        let one = self.random.below(places as u64) as usize;
+        let other = (one + 1) % places;
         let cut = match self.random.below(4) {
             0 | 1 => Cut::Off(one),
             2 => Cut::Link(one, other),
@@ -100,10 +143,12 @@ impl Chaos {
         };
         shared.lock().trace.note(format_args!("links are cut: {cut:?}"));
         match cut {
-            Cut::Off(node) => others(node).for_each(|it| sim.partition(name(node), name(it))),
+            Cut::Off(node) => {
+                self.others(node).for_each(|it| sim.partition(name(node), name(it)));
+            }
             Cut::Link(node, it) => sim.partition(name(node), name(it)),
             Cut::Deaf(node) => {
-                others(node).for_each(|it| sim.partition_oneway(name(it), name(node)));
+                self.others(node).for_each(|it| sim.partition_oneway(name(it), name(node)));
             }
         }
         self.cut = Some((cut, now + Duration::from_millis(self.random.between(100, 5_000))));
@@ -113,17 +158,19 @@ impl Chaos {
         let Some((cut, _)) = self.cut.take() else { return };
         shared.lock().trace.note(format_args!("links are mended: {cut:?}"));
         match cut {
-            Cut::Off(node) => others(node).for_each(|it| sim.repair(name(node), name(it))),
+            Cut::Off(node) => {
+                self.others(node).for_each(|it| sim.repair(name(node), name(it)));
+            }
             Cut::Link(node, it) => sim.repair(name(node), name(it)),
             Cut::Deaf(node) => {
-                others(node).for_each(|it| sim.repair_oneway(name(it), name(node)));
+                self.others(node).for_each(|it| sim.repair_oneway(name(it), name(node)));
             }
         }
     }
-}
 
-fn others(node: usize) -> impl Iterator<Item = usize> {
-    (0..NODES).filter(move |it| *it != node)
+    fn others(&self, node: usize) -> impl Iterator<Item = usize> + use<> {
+        (0..self.down.len()).filter(move |it| *it != node)
+    }
 }
 
 /// Now and then a node hands over what it leads, as one does that is told to stop.

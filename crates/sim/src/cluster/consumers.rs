@@ -1,6 +1,6 @@
-//! Clients of a simulated cluster that lease records at any node, whoever leads their shards, and settle them there.
+//! Clients of a simulated cluster that lease records at any node, whoever leads their shards, and settle them there. What
+//! they reject becomes a dead letter, mostly in another shard.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use base::{LeaseGroupId, PartitionId, TopicId};
@@ -8,33 +8,64 @@ use broker::delivery::{Events, SettleError};
 use broker::{Broker, ConsumeOptions, Credit, Delivery, Event, LeaseSession, Settle, Settlement};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::producers::{PARTITIONS, topic};
-use super::{NODES, Shared};
+use super::Shared;
+use super::leased::{Led, Place, Seen, Way};
+use super::producers::{PARTITIONS, leader, topic, topic_named};
+use crate::history::{Sent, sent_of};
 use crate::random::Random;
+use crate::reading;
 use crate::verdict::Invariant;
 
 const GROUP: &str = "workers";
+const DEAD_LETTERS: &str = "log-dead";
 /// Who gets no answer begins anew elsewhere.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(15);
 /// Simulated time in which a healed cluster has delivered everything.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// By partition and offset.
-type Place = (u32, u64);
-
-/// What consumers know together.
-#[derive(Debug, Default)]
-pub(crate) struct Leased {
-    seen: BTreeSet<Place>,
-    /// Those whose settle was confirmed.
-    settled: BTreeSet<Place>,
-}
+/// And in which a dead letter that came twice would have come again.
+const TWICE_WITHIN: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 pub(super) struct Consumer {
     id: u32,
     shared: Shared,
     random: Random,
+}
+
+/// One consumer's session at a node.
+struct Consuming {
+    shared: Shared,
+    /// By its number: a handle would keep a node in memory that is killed meanwhile.
+    node: u32,
+    topic: TopicId,
+    session: LeaseSession,
+    held: Vec<Delivery>,
+    /// When it had last received all that there was, and what its node led then.
+    received_ms: u64,
+    led: Vec<Option<Led>>,
+}
+
+impl Consuming {
+    /// Of each partition, if this node leads it.
+    fn leads(&self) -> Vec<Option<Led>> {
+        let Some(broker) = self.shared.broker_of(self.node) else {
+            return vec![None; PARTITIONS as usize];
+        };
+        let leaders = broker.leaders(self.topic);
+        let of = |index| {
+            let leader = leaders.of(index);
+            let partition = PartitionId::new(self.topic, index);
+            let leads = leader.node == Some(self.node) && broker.leads(partition);
+            leads.then_some((self.node, leader.epoch))
+        };
+        (0..PARTITIONS).map(of).collect()
+    }
+
+    /// If this node leads the partition as it did when the consumer had received all.
+    fn still_leads(&self, partition: u32) -> Option<Led> {
+        let before = self.led.get(partition as usize).copied().flatten();
+        before.filter(|_| self.leads()[partition as usize] == before)
+    }
 }
 
 impl Consumer {
@@ -45,50 +76,66 @@ impl Consumer {
     /// Consumes at one node after the other until everything is healed.
     pub(super) async fn run(mut self) {
         let topic = topic(&self.shared, &mut self.random).await;
+        topic_named(DEAD_LETTERS, PARTITIONS, &self.shared, &mut self.random).await;
         while !self.shared.lock().is_healed {
             let Some(broker) = self.shared.any_broker(&mut self.random) else {
                 sleep(Duration::from_millis(20)).await;
                 continue;
             };
-            let Some(group) = group(&broker, topic).await else {
+            let lease_ms = self.shared.lock().leased.lease_ms;
+            let Some(group) = group(&broker, topic, lease_ms).await else {
                 sleep(Duration::from_millis(20)).await;
                 continue;
             };
             let lasts = Duration::from_millis(self.random.between(300, 6_000));
-            self.consume(broker, group, Instant::now() + lasts).await;
+            self.consume(broker, topic, group, Instant::now() + lasts).await;
         }
     }
 
-    async fn consume(&mut self, broker: Broker, group: LeaseGroupId, until: Instant) {
+    async fn consume(
+        &mut self,
+        broker: Broker,
+        topic: TopicId,
+        group: LeaseGroupId,
+        until: Instant,
+    ) {
         let session = broker.lease_session();
         let node = broker.node();
-        // This handle would keep a node in memory that is killed meanwhile.
         drop(broker);
         let Some(mut events) = session.events() else { return };
         let credit = Credit::records(self.random.between(1, 12) as u32);
         let options = ConsumeOptions { credit, ..ConsumeOptions::default() };
+        let received_ms = self.now_ms();
         let joined = timeout(ANSWERED_WITHIN, session.consume(group, options)).await;
         self.note(format_args!("consumes at node {node}: {joined:?}"));
         if !matches!(joined, Ok(Ok(_))) {
             return sleep(Duration::from_millis(50)).await;
         }
-        let mut held = Vec::new();
+        let (shared, held, led) = (self.shared.clone(), Vec::new(), Vec::new());
+        let mut at = Consuming { shared, node, topic, session, held, received_ms, led };
         while Instant::now() < until {
             let patience = Duration::from_millis(self.random.between(1, 200));
-            if !self.receive(&mut events, &mut held, patience).await {
+            if !self.receive(&mut events, &mut at, patience).await {
                 // Its node has ended.
-                return;
+                break;
             }
-            while !held.is_empty() && !self.random.once_in(4) {
-                let place = self.random.below(held.len() as u64) as usize;
-                let delivery = held.swap_remove(place);
-                if !self.settle(&session, &delivery).await {
-                    return;
-                }
+            let mut is_answered = true;
+            while is_answered && !at.held.is_empty() && !self.random.once_in(4) {
+                let place = self.random.below(at.held.len() as u64) as usize;
+                let delivery = at.held.swap_remove(place);
+                is_answered = self.settle(&at, &delivery).await;
+            }
+            if !is_answered {
+                break;
             }
         }
         // It leaves with whatever it holds.
-        self.note(format_args!("leaves node {node} with {}", held.len()));
+        self.note(format_args!("leaves node {node} with {}", at.held.len()));
+        self.shared.lock().leased.leave(self.id);
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.shared.lock().trace.now_ms()
     }
 
     fn note(&self, what: std::fmt::Arguments<'_>) {
@@ -97,62 +144,89 @@ impl Consumer {
     }
 
     /// Whether more may come.
-    async fn receive(
-        &self,
-        events: &mut Events,
-        held: &mut Vec<Delivery>,
-        patience: Duration,
-    ) -> bool {
-        let Ok(received) = timeout(patience, events.recv()).await else { return true };
-        let more = received.is_some();
-        let mut next = received;
+    async fn receive(&self, events: &mut Events, at: &mut Consuming, patience: Duration) -> bool {
+        let mut next = timeout(patience, events.recv()).await.ok();
         while let Some(event) = next {
             match event {
-                Event::Deliveries(deliveries) => {
-                    let mut state = self.shared.lock();
-                    state.leased.seen.extend(deliveries.iter().map(place));
-                    held.extend(deliveries);
+                Some(Event::Deliveries(deliveries)) => {
+                    deliveries.iter().for_each(|delivery| self.deliver(at, delivery));
+                    at.held.extend(deliveries);
                 }
-                Event::Active { .. } => {}
-                Event::Gone { reason, .. } => {
+                Some(Event::Active { .. }) => {}
+                Some(Event::Gone { reason, .. }) => {
                     let what = format!("consumer {} is gone: {reason:?}", self.id);
                     self.shared.lock().verdict.violated(Invariant::Consumed, what);
                 }
+                None => return false,
             }
-            next = events.try_recv();
+            next = events.try_recv().map(Some);
         }
-        more
+        (at.received_ms, at.led) = (self.now_ms(), at.leads());
+        true
+    }
+
+    fn deliver(&self, at: &Consuming, delivery: &Delivery) {
+        let place = place(delivery);
+        let led = at.still_leads(delivery.partition);
+        let sent = delivery.value().as_deref().and_then(sent_of);
+        let mut state = self.shared.lock();
+        let (now_ms, verdict) = (state.trace.now_ms(), state.verdict.clone());
+        let Some(sent) = sent else {
+            let what = format!("{place:?} is delivered as something that nobody sent");
+            return verdict.violated(Invariant::Once, what);
+        };
+        let (consumer, leased_from_ms) = (self.id, at.received_ms);
+        let seen = Seen { place, consumer, sent, led, leased_from_ms, now_ms };
+        state.leased.deliver(seen, &verdict);
     }
 
     /// Whether it was answered.
-    async fn settle(&mut self, session: &LeaseSession, delivery: &Delivery) -> bool {
-        let settlement = match self.random.once_in(8) {
-            true => Settlement::Release { delay_ms: Some(0), count: false },
-            false => Settlement::Accept,
+    async fn settle(&mut self, at: &Consuming, delivery: &Delivery) -> bool {
+        let (settlement, way) = match self.random.below(8) {
+            0 => {
+                let delay_ms = self.random.of(&[0, 0, 300, 2_000]);
+                (Settlement::Release { delay_ms: Some(delay_ms), count: false }, None)
+            }
+            1 | 2 => (Settlement::Reject, Some(Way::Rejected)),
+            _ => (Settlement::Accept, Some(Way::Accepted)),
         };
         let place = place(delivery);
-        // Who gives back may hear of it after the next one's settle was confirmed.
-        let was_settled = self.shared.lock().leased.settled.contains(&place);
+        let asked_ms = self.now_ms();
+        let (was_settled, deliveries) = {
+            let mut state = self.shared.lock();
+            let deliveries = state.leased.let_go(place, self.id);
+            if let Some(way) = way {
+                state.leased.settle(place, way);
+            }
+            // Who gives back may hear of it after the next one's settle was confirmed.
+            (state.leased.is_settled(place), deliveries)
+        };
+        let leads = at.leads()[delivery.partition as usize];
         let settle = Settle { group: delivery.group, what: delivery.lease(), settlement };
-        let settled = timeout(ANSWERED_WITHIN, session.settle(vec![settle])).await;
+        let settled = timeout(ANSWERED_WITHIN, at.session.settle(vec![settle])).await;
         let Ok(answer) = settled.map(|mut all| all.remove(0)) else { return false };
         self.note(format_args!("settles {place:?} by {settlement:?}: {answer:?}"));
-        match answer {
-            Ok(()) => {
-                let mut state = self.shared.lock();
-                let again = match settlement {
-                    Settlement::Accept => !state.leased.settled.insert(place),
-                    _ => was_settled,
-                };
-                if again {
+        let leads = leads.filter(|_| at.leads()[delivery.partition as usize] == leads);
+        let mut state = self.shared.lock();
+        let verdict = state.verdict.clone();
+        match (answer, settlement) {
+            (Ok(()), Settlement::Release { delay_ms, .. }) => {
+                if was_settled {
                     let what = format!("{place:?} was settled, and was leased again");
-                    state.verdict.violated(Invariant::Settled, what);
+                    verdict.violated(Invariant::Settled, what);
+                }
+                let until_ms = asked_ms + delay_ms.unwrap_or(0) as u64;
+                state.leased.released(place, deliveries, leads, until_ms);
+            }
+            (Ok(()), _) => {
+                if let Some(way) = way {
+                    state.leased.settled(place, way, &verdict);
                 }
             }
-            Err(SettleError::NotLeased | SettleError::Unavailable(_)) => {}
-            Err(other) => {
+            (Err(SettleError::NotLeased | SettleError::Unavailable(_)), _) => {}
+            (Err(other), _) => {
                 let what = format!("consumer {} may not settle: {other}", self.id);
-                self.shared.lock().verdict.violated(Invariant::Alive, what);
+                verdict.violated(Invariant::Alive, what);
             }
         }
         true
@@ -164,16 +238,21 @@ fn place(delivery: &Delivery) -> Place {
 }
 
 /// The group, made if it is not there.
-async fn group(broker: &Broker, topic: TopicId) -> Option<LeaseGroupId> {
+async fn group(broker: &Broker, topic: TopicId, lease_ms: u64) -> Option<LeaseGroupId> {
     let found = broker.catalog().lease_group_named(topic, GROUP).map(|group| group.id());
     if found.is_some() {
         return found;
     }
-    let made = broker.create_lease_group(topic, GROUP.to_owned(), Vec::new(), [].into());
+    let lease_ms = lease_ms.to_string();
+    let config =
+        [("lease.ms", &*lease_ms), ("attempts.max", "0"), ("dead.letter.topic", DEAD_LETTERS)];
+    let config = config.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let made = broker.create_lease_group(topic, GROUP.to_owned(), Vec::new(), config.into());
     timeout(ANSWERED_WITHIN, made).await.ok()?.ok()
 }
 
-/// Nothing fails any more: what is left is consumed at each node in turn, and then all of it was seen.
+/// Nothing fails any more: what is left is consumed at each node in turn, and then all of it was seen, and is a dead
+/// letter where that was asked for.
 pub(super) async fn judge(shared: &Shared, mut random: Random) {
     if let Err(why) = drain(shared, &mut random).await {
         let verdict = shared.lock().verdict.clone();
@@ -184,17 +263,21 @@ pub(super) async fn judge(shared: &Shared, mut random: Random) {
 async fn drain(shared: &Shared, random: &mut Random) -> Result<(), String> {
     let topic = topic(shared, random).await;
     let deadline = Instant::now() + PATIENCE;
+    let members = shared.members();
+    let lease_ms = shared.lock().leased.lease_ms;
     for number in 0.. {
-        let place = number % NODES;
+        let place = members[number % members.len()];
         let Some(broker) = shared.broker(place) else {
             sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let group = group(&broker, topic).await.ok_or("the group is not there")?;
+        let group = group(&broker, topic, lease_ms).await.ok_or("the group is not there")?;
         let mut consumer = Consumer::new(1_000 + place as u32, shared.clone(), random.fork());
-        consumer.consume(broker.clone(), group, Instant::now() + Duration::from_secs(2)).await;
+        let until = Instant::now() + Duration::from_secs(2);
+        consumer.consume(broker.clone(), topic, group, until).await;
         let counters = timeout(ANSWERED_WITHIN, broker.counters(group)).await;
-        if matches!(counters, Ok(Some(counters)) if counters.depth == 0) && number >= NODES {
+        if matches!(counters, Ok(Some(counters)) if counters.depth == 0) && number >= members.len()
+        {
             break;
         }
         if Instant::now() > deadline {
@@ -204,13 +287,42 @@ async fn drain(shared: &Shared, random: &mut Random) -> Result<(), String> {
     }
     for index in 0..PARTITIONS {
         let partition = PartitionId::new(topic, index);
-        let end =
-            (0..NODES).filter_map(|place| shared.broker(place)?.bounds(partition)).map(|it| it.end);
-        let end = end.max().unwrap_or(0);
+        let bounds = members.iter().filter_map(|place| shared.broker(*place)?.bounds(partition));
+        let end = bounds.map(|bounds| bounds.end).max().unwrap_or(0);
         let state = shared.lock();
-        if let Some(lost) = (0..end).find(|offset| !state.leased.seen.contains(&(index, *offset))) {
+        if let Some(lost) = (0..end).find(|offset| !state.leased.was_seen((index, *offset))) {
             return Err(format!("record {lost} of partition {index} was delivered to nobody"));
         }
     }
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let found = dead_letters(shared, random).await;
+        let due = found.as_ref().map(|found| shared.lock().leased.dead_letters_due(found));
+        match due {
+            Ok(0) => break,
+            due if Instant::now() > deadline => {
+                return Err(format!("dead letters that are due: {due:?}"));
+            }
+            _ => sleep(Duration::from_millis(200)).await,
+        }
+    }
+    sleep(TWICE_WITHIN).await;
+    let found = dead_letters(shared, random).await?;
+    let state = shared.lock();
+    state.leased.check(&found, &state.verdict);
     Ok(())
+}
+
+/// All that there are, as their leaders have them.
+async fn dead_letters(shared: &Shared, random: &mut Random) -> Result<Vec<Sent>, String> {
+    let topic = topic_named(DEAD_LETTERS, PARTITIONS, shared, random).await;
+    let mut all = Vec::new();
+    for index in 0..PARTITIONS {
+        let partition = PartitionId::new(topic, index);
+        let broker = leader(shared, random, partition).ok_or("nobody leads the dead letters")?;
+        for (offset, sent) in reading::sent_in(&broker, partition).await? {
+            all.push(sent.ok_or_else(|| format!("{partition} has nobody's record at {offset}"))?);
+        }
+    }
+    Ok(all)
 }

@@ -1,18 +1,18 @@
 //! A node of a simulated cluster, from its start to its end.
 
+use broker::{Broker, BrokerOptions};
+use cluster::{Node, NodeOptions, NodeStartError};
+use gateway::Connections;
+use links::{Refusal, Security};
+use nodes::{Endpoint, Endpoints, Nodes};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
-
-use broker::{Broker, BrokerOptions};
-use cluster::{Node, NodeOptions};
-use gateway::Connections;
-use links::Security;
-use nodes::{Endpoint, Endpoints, Nodes};
 use tasks::Failure;
 use world::{RuntimeClock, World};
 
-use super::{NODES, Shared};
+use super::Shared;
+use super::place::{Place, Standing, Trouble, disk_name, name};
 use crate::checkers::Knowledge;
 use crate::node;
 use crate::profile::{Life, Limits};
@@ -22,30 +22,78 @@ const DIR: &str = "/data";
 const PEERS: u16 = 7700;
 const WALL_BEGINS_MS: i64 = 1_700_000_000_000;
 
-pub(super) fn name(place: usize) -> &'static str {
-    ["node-1", "node-2", "node-3"][place]
+/// How a node's process ended.
+enum End {
+    /// It joins later: the cluster is not ready for it.
+    TooEarly,
+    /// It does not start.
+    Refused(String),
+    Failed(String),
+    /// The others do not let it in any more.
+    Removed,
 }
 
-/// What changes of each node's disk are called in the trace.
-const TRACED: [&str; NODES] = ["node-1's ", "node-2's ", "node-3's "];
-
-/// Runs until its disk fails, or until it is killed from outside.
-pub(super) async fn run(place: usize, shared: Shared) -> turmoil::Result {
+/// Runs until its disk fails, until it is none of the cluster's, or until it is killed from outside.
+pub(super) async fn run(place: usize, seeds: usize, shared: Shared) -> turmoil::Result {
+    if !shared.lock().nodes[place].may_run() {
+        return Ok(());
+    }
     let (world, limits, shards) = begin(place, &shared);
     let failure = Failure::new();
-    let live = live(place, &shared, world, limits, shards, &failure);
-    let why = tokio::select! {
+    let live = live(place, seeds, &shared, world, limits, shards, &failure);
+    let end = tokio::select! {
         biased;
-        why = failure.reported() => why,
-        why = live => why,
+        why = failure.reported() => match shared.broker(place) {
+            Some(_) => End::Failed(why.to_string()),
+            None => End::Refused(why.to_string()),
+        },
+        end = live => end,
     };
     let mut state = shared.lock();
-    state.trace.note(format_args!("{} has ended: {why}", name(place)));
-    state.nodes[place].broker = None;
-    state.nodes[place].has_ended = true;
-    // Nothing here makes a disk fail: whatever ends a node is wrong.
-    state.verdict.violated(Invariant::Alive, format!("{} ended: {why}", name(place)));
+    state.nodes[place].ended();
+    let leaves = state.nodes[place].standing == Standing::Leaving;
+    match end {
+        End::Removed if leaves => {
+            state.trace.note(format_args!("{} has left", name(place)));
+            state.nodes[place].standing = Standing::Empty;
+        }
+        End::Removed => {
+            let what = format!("the others refuse {}, which nobody removed", name(place));
+            state.verdict.violated(Invariant::Alive, what);
+        }
+        End::TooEarly => {
+            state.trace.note(format_args!("{} is to try again to join", name(place)));
+            state.nodes[place].trouble.has_ended = true;
+        }
+        End::Refused(why) => {
+            state.trace.note(format_args!("{} does not start: {why}", name(place)));
+            if !may_refuse(&mut state.nodes[place], &why) {
+                let what = format!("{} does not start: {why}", name(place));
+                state.verdict.violated(Invariant::Alive, what);
+            }
+        }
+        End::Failed(why) => {
+            state.trace.note(format_args!("{} has ended: {why}", name(place)));
+            let Place { trouble, disk, .. } = &mut state.nodes[place];
+            if trouble.fails || trouble.flipped || !disk.corrupted_files().is_empty() {
+                trouble.has_ended = true;
+            } else {
+                state.verdict.violated(Invariant::Alive, format!("{} ended: {why}", name(place)));
+            }
+        }
+    }
     Ok(())
+}
+
+/// Whether its disk is why a node does not start.
+fn may_refuse(Place { trouble, disk, .. }: &mut Place, why: &str) -> bool {
+    if trouble.fails || trouble.is_full {
+        trouble.has_ended = true;
+        return true;
+    }
+    // An operator has to know of which file, or at least of which directory.
+    trouble.is_refused = !disk.corrupted_files().is_empty() && why.contains(DIR);
+    trouble.is_refused
 }
 
 fn begin(place: usize, shared: &Shared) -> (World, Limits, u32) {
@@ -58,57 +106,86 @@ fn begin(place: usize, shared: &Shared) -> (World, Limits, u32) {
     life.disk.slow_once_in = state.nodes[place].slow_once_in;
     // Clocks of nodes differ.
     let wall_ms = WALL_BEGINS_MS + trace.now_ms() as i64 + random.between(0, 2_000) as i64;
-    let clock = Arc::new(RuntimeClock::new(wall_ms));
+    let place_at = &mut state.nodes[place];
+    let clock = Arc::new(RuntimeClock::new(wall_ms + place_at.clock_set_ms));
+    place_at.clock = Some(Arc::clone(&clock));
+    let is_full = place_at.trouble.is_full;
+    place_at.trouble = Trouble { is_full, ..Trouble::default() };
     let knowledge = Knowledge::default();
     knowledge.lock().is_healed = state.is_healed;
     state.nodes[place].knowledge = knowledge.clone();
     let disk = state.nodes[place].disk.clone();
     let world =
-        node::world((&disk, TRACED[place]), &clock, &life, (&trace, &knowledge), &mut random);
+        node::world((&disk, disk_name(place)), &clock, &life, (&trace, &knowledge), &mut random);
     (world, life.limits, state.shards)
 }
 
 async fn live(
     place: usize,
+    seeds: usize,
     shared: &Shared,
     world: World,
     limits: Limits,
     shards: u32,
     failure: &Failure,
-) -> String {
+) -> End {
     let address = |place: usize| format!("{}:{PEERS}", name(place));
+    let joins = shared.lock().nodes[place].joins;
+    let others: Vec<usize> = shared.members().into_iter().filter(|it| *it != place).collect();
     let options = NodeOptions {
         listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, PEERS)),
         address: address(place),
-        seeds: (0..NODES).map(address).collect(),
-        join: Vec::new(),
+        seeds: if joins { Vec::new() } else { (0..seeds).map(address).collect() },
+        join: if joins { others.into_iter().map(address).collect() } else { Vec::new() },
         security: Security::Plain { beyond_loopback: true },
     };
     let started = Node::start(&world, Path::new(DIR), options, Connections::default(), failure);
     let node = match started.await {
         Ok(node) => Arc::new(node),
-        Err(error) => return format!("it does not start: {error}"),
+        Err(NodeStartError::Foreign { refusal: Refusal::UnknownNode { .. }, .. }) => {
+            return End::Removed;
+        }
+        // Before the groups of all shards are founded it says so.
+        Err(error @ NodeStartError::NotJoined { .. })
+            if error.to_string().ends_with("try again in a minute") =>
+        {
+            return End::TooEarly;
+        }
+        Err(error) => return End::Refused(error.to_string()),
     };
+    let number = node.identity().at.node.0 as u32;
+    shared.lock().nodes[place].number = Some(number);
     let options = BrokerOptions {
-        node: node.identity().at.node.0 as u32,
+        node: number,
         shards: Some(shards),
         journal: limits.journal,
         kept_log_bytes_max: limits.kept_log_bytes_max,
         housekeeping_interval: limits.housekeeping_interval,
+        scrub_interval: shared.lock().scrub_interval,
         cluster: Some(Arc::clone(&node)),
         failure: Some(failure.clone()),
         ..BrokerOptions::default()
     };
-    let broker = match Broker::open(world, Path::new(DIR), options).await {
+    let opened = tokio::select! {
+        biased;
+        opened = Broker::open(world, Path::new(DIR), options) => opened,
+        () = node.removed() => return End::Removed,
+    };
+    let broker = match opened {
         Ok(broker) => broker,
-        Err(error) => return format!("it does not open: {error}"),
+        Err(error) => return End::Refused(error.to_string()),
     };
     let kafka = Endpoint { host: name(place).to_owned(), port: 9092 };
-    let _nodes = Nodes::join(&broker, &node, Endpoints { kafka, amqp: None, kafka_tls: None });
+    let nodes = Nodes::join(&broker, &node, Endpoints { kafka, amqp: None, kafka_tls: None });
     {
         let mut state = shared.lock();
         state.trace.note(format_args!("{} is open", name(place)));
         state.nodes[place].broker = Some(broker.clone());
+        state.nodes[place].nodes = Some(nodes);
     }
-    broker.failed().await
+    tokio::select! {
+        biased;
+        why = broker.failed() => End::Failed(why),
+        () = node.removed() => End::Removed,
+    }
 }

@@ -7,8 +7,8 @@ use base::PartitionId;
 use broker::{Broker, ShardStatus};
 use tokio::time::{Instant, sleep};
 
+use super::Shared;
 use super::producers::{PARTITIONS, leader, topic};
-use super::{NODES, Shared};
 use crate::random::Random;
 use crate::reading;
 use crate::verdict::Invariant;
@@ -22,19 +22,20 @@ pub(super) async fn judge(shared: &Shared, mut random: Random) {
     if let Err(why) = all_agree(shared, &mut random).await {
         return violated(shared, Invariant::Progress, why);
     }
-    for _ in 0..NODES {
+    let members = shared.members();
+    for _ in &members {
         if let Err(why) = read(shared, &mut random).await {
             return violated(shared, Invariant::Progress, why);
         }
-        for place in 0..NODES {
-            if let Some(broker) = shared.broker(place) {
+        for place in &members {
+            if let Some(broker) = shared.broker(*place) {
                 broker.hand_over().await;
             }
         }
     }
 }
 
-fn violated(shared: &Shared, invariant: Invariant, what: String) {
+pub(super) fn violated(shared: &Shared, invariant: Invariant, what: String) {
     let verdict = shared.lock().verdict.clone();
     verdict.violated(invariant, what);
 }
@@ -43,8 +44,10 @@ fn violated(shared: &Shared, invariant: Invariant, what: String) {
 async fn all_agree(shared: &Shared, random: &mut Random) -> Result<(), String> {
     let deadline = Instant::now() + PATIENCE;
     let topic = topic(shared, random).await;
+    let members = shared.members();
     loop {
-        let brokers: Vec<Broker> = (0..NODES).filter_map(|place| shared.broker(place)).collect();
+        let brokers: Vec<Broker> =
+            members.iter().filter_map(|place| shared.broker(*place)).collect();
         let bounds = |broker: &Broker| -> Vec<_> {
             let partition = |index| broker.bounds(PartitionId::new(topic, index));
             (0..PARTITIONS).map(partition).collect()
@@ -55,7 +58,7 @@ async fn all_agree(shared: &Shared, random: &mut Random) -> Result<(), String> {
             (0..PARTITIONS).all(|index| leaders.of(index).node.is_some())
         };
         let same = of_all.windows(2).all(|two| two[0] == two[1]);
-        if of_all.len() == NODES && same && brokers.iter().all(led) {
+        if of_all.len() == members.len() && same && brokers.iter().all(led) {
             return Ok(());
         }
         if Instant::now() > deadline {

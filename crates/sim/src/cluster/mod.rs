@@ -1,19 +1,31 @@
-//! Three nodes of a cluster, each on a host of its own: processes end and power goes, links are cut, disks are slow,
-//! leadership is handed over. Clients write a log meanwhile, and what they were told is held against what each
-//! node has in the end.
+//! Nodes of a cluster, each on a host of its own: processes end and power goes, links are cut, disks are slow,
+//! leadership is handed over, and in profile `members` nodes come and go. Clients write a log meanwhile, and what they
+//! were told is held against what each node has in the end.
 //!
 //! * [`run`]: a seed
+//! * `place`: a node's place, and whether there is one
 //! * `host`: a node, from its start to its end
 //! * `chaos`: what happens to nodes and links
+//! * `clocks`, `disks`: wall clocks that are set, disks that fail or are full
+//! * `damage`: bits that flip at rest, in profile `damage`
+//! * `operator`: has nodes join, drained, removed and replaced
 //! * `producers`: the clients
-//! * `consumers`: those that lease records, in profile `relays`
+//! * `consumers`: those that lease records, in profile `relays`; `leased`: what they know together
+//! * `readers`: those that read, in profile `damage`
 //! * `judge`: what must hold once nothing fails any more
 
 mod chaos;
+mod clocks;
 mod consumers;
+mod damage;
+mod disks;
 mod host;
 mod judge;
+mod leased;
+mod operator;
+mod place;
 mod producers;
+mod readers;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,11 +33,9 @@ use std::time::Duration;
 use broker::Broker;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use world::SimulatedDisk;
 
-use crate::checkers::Knowledge;
 use crate::history::History;
-use crate::profile::Limits;
+use crate::profile::Profile;
 use crate::random::Random;
 use crate::report::Report;
 use crate::trace::Trace;
@@ -33,12 +43,16 @@ use crate::verdict::{Invariant, Verdict, Violation};
 
 use chaos::Chaos;
 use consumers::Consumer;
+use operator::Operator;
+use place::Place;
 use producers::Producer;
 
-pub(crate) const NODES: usize = 3;
 const SHARDS_MAX: u64 = 3;
 const PRODUCERS: u32 = 4;
 const CONSUMERS: u32 = 4;
+const READERS: usize = 2;
+/// Short, so that what nobody reads is found within a run.
+const SCRUB_INTERVAL: Option<Duration> = Some(Duration::from_secs(2));
 /// Simulated time that no run takes.
 const RUN_MAX: Duration = Duration::from_secs(3_600);
 
@@ -50,10 +64,15 @@ pub(crate) struct Shared(Arc<Mutex<State>>);
 pub(crate) struct State {
     pub(crate) random: Random,
     pub(crate) nodes: Vec<Place>,
+    /// The node whose disk is lost, until it is none of the cluster's any more.
+    pub(crate) lost: Option<u64>,
+    pub(crate) scrub_interval: Option<Duration>,
+    /// How often something changed at rest.
+    pub(crate) flips: u32,
     /// With records.
     pub(crate) shards: u32,
     pub(crate) history: History,
-    pub(crate) leased: consumers::Leased,
+    pub(crate) leased: leased::Leased,
     pub(crate) trace: Trace,
     pub(crate) verdict: Verdict,
     /// No fault begins any more.
@@ -62,19 +81,31 @@ pub(crate) struct State {
     pub(crate) lives: u32,
 }
 
-/// A node's place, whether or not it runs.
-#[derive(Debug)]
-pub(crate) struct Place {
-    pub(crate) disk: SimulatedDisk,
-    /// While it runs and is open.
-    pub(crate) broker: Option<Broker>,
-    /// It ended by itself, because its disk failed.
-    pub(crate) has_ended: bool,
-    pub(crate) limits: Limits,
-    /// One step of its disk in so many is slow.
-    pub(crate) slow_once_in: Option<u64>,
-    /// What its disk looks at.
-    pub(crate) knowledge: Knowledge,
+/// What a profile makes of a cluster.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    /// Nodes that found it.
+    seeds: usize,
+    /// Places for nodes that join later.
+    spares: usize,
+    /// With clients that lease records.
+    leases: bool,
+    /// With bits that flip at rest.
+    damage: bool,
+    scrub_interval: Option<Duration>,
+}
+
+impl Shape {
+    fn of(profile: Profile) -> Self {
+        let (seeds, spares) = match profile {
+            Profile::Five => (5, 0),
+            Profile::Members | Profile::Damage => (3, 3),
+            _ => (3, 0),
+        };
+        let (leases, damage) = (profile == Profile::Relays, profile == Profile::Damage);
+        let scrub_interval = if damage { SCRUB_INTERVAL } else { None };
+        Self { seeds, spares, leases, damage, scrub_interval }
+    }
 }
 
 impl Shared {
@@ -89,27 +120,41 @@ impl Shared {
 
     /// Any broker that runs, another one each time.
     pub(crate) fn any_broker(&self, random: &mut Random) -> Option<Broker> {
-        let first = random.below(NODES as u64) as usize;
-        (0..NODES).find_map(|more| self.broker((first + more) % NODES))
+        let places = self.places();
+        let first = random.below(places as u64) as usize;
+        (0..places).find_map(|more| self.broker((first + more) % places))
+    }
+
+    /// The broker of the node with that number, if it runs.
+    pub(crate) fn broker_of(&self, node: u32) -> Option<Broker> {
+        let state = self.lock();
+        let place = state.nodes.iter().find(|place| place.number == Some(node))?;
+        place.broker.clone()
+    }
+
+    fn places(&self) -> usize {
+        self.lock().nodes.len()
+    }
+
+    /// The places of nodes that are to stay.
+    pub(crate) fn members(&self) -> Vec<usize> {
+        let state = self.lock();
+        let places = state.nodes.iter().enumerate();
+        places.filter(|(_, place)| place.is_member()).map(|(place, _)| place).collect()
     }
 }
 
 /// Runs a seed. The process may have run nothing before.
-pub(crate) fn run(seed: u64, leases: bool, trace: &Trace) -> Result<Report, Violation> {
+pub(crate) fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, Violation> {
+    let shape = Shape::of(profile);
     let mut random = Random::new(seed);
     let verdict = Verdict::new(trace.clone());
-    let place = |random: &mut Random| Place {
-        disk: SimulatedDisk::new(),
-        broker: None,
-        has_ended: false,
-        limits: Limits::of_member(random),
-        slow_once_in: random.once_in(4).then(|| random.between(5, 100)),
-        knowledge: Knowledge::default(),
-    };
-    let nodes: Vec<Place> = (0..NODES).map(|_| place(&mut random)).collect();
+    let places = shape.seeds + shape.spares;
+    let nodes: Vec<Place> =
+        (0..places).map(|place| Place::new(place < shape.seeds, &mut random)).collect();
     let shards = random.between(1, SHARDS_MAX) as u32;
     trace.is_at(Duration::ZERO);
-    trace.note(format_args!("a cluster of {NODES} nodes, {shards} shards"));
+    trace.note(format_args!("a cluster of {} nodes, {shards} shards", shape.seeds));
     let mut sim = turmoil::Builder::new()
         .rng_seed(random.number())
         .simulation_duration(RUN_MAX)
@@ -117,28 +162,33 @@ pub(crate) fn run(seed: u64, leases: bool, trace: &Trace) -> Result<Report, Viol
         .min_message_latency(Duration::from_micros(100))
         .max_message_latency(Duration::from_millis(random.of(&[1, 2, 10])))
         .build();
-    let mut chaos = Chaos::new(random.fork());
-    let works_for = Duration::from_millis(random.between(3_000, 15_000));
+    let mut chaos = Chaos::new(places, random.fork());
+    let longer = if shape.spares > 0 { 3 } else { 1 };
+    let works_for = Duration::from_millis(longer * random.between(3_000, 15_000));
     let client = random.fork();
+    let leased = leased::Leased::of(random.of(&[3_000, 30_000]));
     let shared = Shared(Arc::new(Mutex::new(State {
         random,
         nodes,
+        lost: None,
+        scrub_interval: shape.scrub_interval,
+        flips: 0,
         shards,
         history: History::default(),
-        leased: consumers::Leased::default(),
+        leased,
         trace: trace.clone(),
         verdict: verdict.clone(),
         is_healed: false,
         crashes: 0,
         lives: 0,
     })));
-    for place in 0..NODES {
+    for place in 0..places {
         let shared = shared.clone();
-        sim.host(host::name(place), move || host::run(place, shared.clone()));
+        sim.host(place::name(place), move || host::run(place, shape.seeds, shared.clone()));
     }
     let working = shared.clone();
     sim.client("client", async move {
-        work(working, client, works_for, leases).await;
+        work(working, client, works_for, shape).await;
         Ok(())
     });
     loop {
@@ -161,7 +211,7 @@ pub(crate) fn run(seed: u64, leases: bool, trace: &Trace) -> Result<Report, Viol
     }
     let mut state = shared.lock();
     // They go before what they run on.
-    state.nodes.iter_mut().for_each(|place| drop(place.broker.take()));
+    state.nodes.iter_mut().for_each(Place::ended);
     verdict.first().map_or(Ok(()), Err)?;
     Ok(Report {
         seconds: trace.now_ms() as f64 / 1_000.0,
@@ -175,28 +225,58 @@ pub(crate) fn run(seed: u64, leases: bool, trace: &Trace) -> Result<Report, Viol
 }
 
 /// Clients work while faults come; then everything is healed, and judged.
-async fn work(shared: Shared, mut random: Random, for_time: Duration, leases: bool) {
+async fn work(shared: Shared, mut random: Random, for_time: Duration, shape: Shape) {
     let mut clients = JoinSet::new();
     for id in 0..PRODUCERS {
         let producer = Producer::new(id, shared.clone(), random.fork());
         clients.spawn(producer.run());
     }
-    for id in (0..CONSUMERS).filter(|_| leases) {
+    for id in (0..CONSUMERS).filter(|_| shape.leases) {
         let consumer = Consumer::new(id, shared.clone(), random.fork());
         clients.spawn(consumer.run());
     }
+    for _ in (0..READERS).filter(|_| shape.damage) {
+        clients.spawn(readers::read(shared.clone(), random.fork()));
+    }
     clients.spawn(chaos::hand_over(shared.clone(), random.fork()));
+    if random.once_in(2) {
+        clients.spawn(clocks::set_clocks(shared.clone(), random.fork()));
+    }
+    if random.once_in(2) {
+        clients.spawn(disks::break_disks(shared.clone(), random.fork()));
+    }
+    if shape.damage {
+        clients.spawn(damage::flip_bits(shared.clone(), random.fork()));
+    }
+    let operator = (shape.spares > 0).then(|| {
+        let operator = Operator::new(shared.clone(), random.fork());
+        tokio::spawn(operator.run())
+    });
     sleep(for_time).await;
     {
         let mut state = shared.lock();
         state.is_healed = true;
-        for place in &state.nodes {
+        for place in &mut state.nodes {
             place.knowledge.lock().is_healed = true;
+            place.disk.fail_no_more();
+            place.trouble.is_full = false;
         }
         state.trace.note(format_args!("everything is healed"));
     }
     clients.detach_all();
-    let for_consumers = leases.then(|| random.fork());
+    if let Some(operator) = operator {
+        match operator.await {
+            Ok(Ok(())) => {}
+            Ok(Err(why)) => return judge::violated(&shared, Invariant::Progress, why),
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+    if shape.damage
+        && let Err(why) = damage::is_repaired(&shared).await
+    {
+        return judge::violated(&shared, Invariant::Progress, why);
+    }
+    let for_consumers = shape.leases.then(|| random.fork());
     judge::judge(&shared, random).await;
     if let Some(random) = for_consumers {
         consumers::judge(&shared, random).await;

@@ -9,14 +9,14 @@ use broker::{AppendError, Appended, Broker, NewTopic, ProducerIdentity, Unavaila
 use record::BatchOptions;
 use tokio::time::{sleep, timeout};
 
-use super::{NODES, PRODUCERS, Shared};
+use super::{PRODUCERS, Shared};
 use crate::history::sent_value;
 use crate::random::Random;
 use crate::verdict::Invariant;
 use crate::workload::log::Open;
 use crate::workload::{New, batch};
 
-pub(super) const TOPIC: &str = "log";
+const TOPIC: &str = "log";
 pub(super) const PARTITIONS: u32 = 6;
 /// Who gets no answer asks again elsewhere: the node may be gone, with all that it was asked.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(8);
@@ -138,8 +138,8 @@ impl Producer {
                 self.pause().await;
                 self.identity.is_none()
             }
-            // The node does not know of the topic yet.
-            Ok(Err(AppendError::UnknownPartition(_))) => {
+            // The node does not know of the topic yet, or its disk is full.
+            Ok(Err(AppendError::UnknownPartition(_) | AppendError::StorageFull { .. })) => {
                 self.pause().await;
                 false
             }
@@ -160,22 +160,30 @@ pub(super) fn leader(
 ) -> Option<Broker> {
     let asked = shared.any_broker(random)?;
     let node = asked.leaders(partition.topic).of(partition.index).node?;
-    let place = (node as usize).checked_sub(1).filter(|place| *place < NODES)?;
-    shared.broker(place)
+    shared.broker_of(node)
 }
 
 /// The topic, made if it is not there.
 pub(super) async fn topic(shared: &Shared, random: &mut Random) -> TopicId {
+    topic_named(TOPIC, PARTITIONS, shared, random).await
+}
+
+pub(super) async fn topic_named(
+    name: &str,
+    partitions: u32,
+    shared: &Shared,
+    random: &mut Random,
+) -> TopicId {
     loop {
         if let Some(broker) = shared.any_broker(random) {
-            let found = broker.catalog().topic_id(TOPIC);
+            let found = broker.catalog().topic_id(name);
             if let Some(topic) = found {
                 return topic;
             }
             let topic = NewTopic {
-                name: TOPIC.to_owned(),
+                name: name.to_owned(),
                 uuid: broker.entropy().uuid(),
-                partitions: PARTITIONS,
+                partitions,
                 config: [("retention.ms".to_owned(), "-1".to_owned())].into(),
             };
             let _ = timeout(ANSWERED_WITHIN, broker.create_topic(topic)).await;

@@ -44,8 +44,8 @@ pub(crate) fn panicked() -> Option<String> {
 
 /// Runs a seed. The process may have run nothing before: the order of its maps is the seed's, too.
 pub fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, Violation> {
-    if matches!(profile, Profile::Cluster | Profile::Relays) {
-        return cluster::run(seed, profile == Profile::Relays, trace);
+    if profile.has_nodes() {
+        return cluster::run(seed, profile, trace);
     }
     let mut random = Random::new(seed);
     let verdict = Verdict::new(trace.clone());

@@ -1,0 +1,173 @@
+//! Bits that flip at rest, in profile `damage`: in any file of one member's disk, while its node runs and while it is
+//! down. Before the next member's turn all of them are gone: written anew by whoever found them, or with the disk, since
+//! its node did not start and the operator replaced it. So the others have what is damaged.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::place::{Place, name};
+use super::{Shared, State};
+use crate::random::Random;
+
+const SECTOR: u64 = 512;
+/// Simulated time in which a healed cluster has found and repaired what it can find.
+const PATIENCE: Duration = Duration::from_secs(120);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// What a file is for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Kind {
+    Segment,
+    Sidecar,
+    Snapshot,
+    Vote,
+    /// Which node it is, of which cluster.
+    Identity,
+    Other,
+}
+
+impl Kind {
+    fn of(path: &Path) -> Self {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        match &*name {
+            "vote" => Self::Vote,
+            "node" | "cluster" => Self::Identity,
+            name if name.ends_with(".seg") => Self::Segment,
+            name if name.ends_with(".idx") => Self::Sidecar,
+            name if name.starts_with("snapshot") => Self::Snapshot,
+            _ => Self::Other,
+        }
+    }
+
+    /// Segments mostly, since that is where most bytes are.
+    fn drawn(random: &mut Random) -> Self {
+        random.of(&[
+            Self::Segment,
+            Self::Segment,
+            Self::Segment,
+            Self::Segment,
+            Self::Sidecar,
+            Self::Sidecar,
+            Self::Snapshot,
+            Self::Vote,
+            Self::Identity,
+            Self::Other,
+        ])
+    }
+}
+
+/// Goes on until everything is healed.
+pub(super) async fn flip_bits(shared: Shared, mut random: Random) {
+    loop {
+        let pause = random.between(20, 2_500);
+        sleep(Duration::from_millis(pause)).await;
+        let mut state = shared.lock();
+        if state.is_healed {
+            return;
+        }
+        if let Some(place) = victim(&state, &mut random) {
+            strike(&mut state, place, &mut random);
+        }
+    }
+}
+
+/// The member that is damaged already, or any if all disks are sound.
+fn victim(State { nodes, lost, .. }: &State, random: &mut Random) -> Option<usize> {
+    let is_in_hands = |it: &Place| it.asked.is_some() || it.trouble.is_refused;
+    if lost.is_some() || nodes.iter().any(is_in_hands) {
+        return None;
+    }
+    let may_be = |place: &usize| nodes[*place].is_member() && nodes[*place].number.is_some();
+    if let Some(damaged) = nodes.iter().position(Place::is_damaged) {
+        return Some(damaged).filter(may_be);
+    }
+    let members: Vec<usize> = (0..nodes.len()).filter(may_be).collect();
+    (!members.is_empty()).then(|| random.of(&members))
+}
+
+/// Flips a bit of a file, or all that it likes of a sector.
+fn strike(state: &mut State, place: usize, random: &mut Random) {
+    let State { nodes, trace, flips, .. } = state;
+    let Place { disk, trouble, .. } = &mut nodes[place];
+    let mut files: BTreeMap<Kind, Vec<PathBuf>> = BTreeMap::new();
+    for path in disk.files() {
+        files.entry(Kind::of(&path)).or_default().push(path);
+    }
+    let Some(files) = files.get(&Kind::drawn(random)) else { return };
+    let path = &files[random.below(files.len() as u64) as usize];
+    let kind = Kind::of(path);
+    // Of each vote there are two copies. With both of the last one gone it looks as one that was torn.
+    if kind == Kind::Vote && disk.corrupted_files().contains(path) {
+        return;
+    }
+    let content = disk.content(path).unwrap_or_default();
+    let written = content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1);
+    let within = if random.once_in(8) { content.len() as u64 } else { written };
+    if within == 0 {
+        return;
+    }
+    let position = random.below(within);
+    let (from, mask) = if random.once_in(4) {
+        let from = position - position % SECTOR;
+        let len = SECTOR.min(content.len() as u64 - from);
+        (from, (0..len).map(|_| random.number() as u8).collect())
+    } else {
+        (position, vec![1 << random.below(8)])
+    };
+    disk.corrupt(path, from, &mask);
+    trouble.flipped = true;
+    *flips += 1;
+    let (name, path, bytes) = (name(place), path.display(), mask.len());
+    trace.note(format_args!("{name}'s {path} changes at rest, {bytes} bytes at {from}"));
+}
+
+/// Nothing flips any more: all look through what they have, and what is found is repaired.
+pub(super) async fn is_repaired(shared: &Shared) -> Result<(), String> {
+    let deadline = Instant::now() + PATIENCE;
+    // When their last pass had ended, as one was asked for.
+    let mut asked = BTreeMap::new();
+    loop {
+        let mut left = String::new();
+        for place in shared.members() {
+            let Some(broker) = shared.broker(place) else {
+                let _ = write!(left, "{} is not open; ", name(place));
+                continue;
+            };
+            let stored = broker.stored();
+            if !asked.contains_key(&place) && broker.scrub() {
+                asked.insert(place, stored.ended_ms);
+            }
+            let ended = stored.ended_ms.is_some() && asked.get(&place) != Some(&stored.ended_ms);
+            if !asked.contains_key(&place) || !ended {
+                let _ = write!(left, "{} has not looked through what it has; ", name(place));
+            }
+            if !stored.damaged.is_empty() {
+                let _ = write!(left, "{} has {:?}; ", name(place), stored.damaged);
+            }
+            for path in left_on(&shared.lock().nodes[place]) {
+                let _ = write!(left, "{} has {} as it was; ", name(place), path.display());
+            }
+        }
+        if left.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(format!("what is damaged is not repaired: {left}"));
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Files that a pass over all looks at from their first byte to their last, and are still damaged. Of segments it does not
+/// look at the one that is written to, nor at what they do not use.
+fn left_on(place: &Place) -> Vec<PathBuf> {
+    let is_looked_at = |path: &PathBuf| matches!(Kind::of(path), Kind::Sidecar | Kind::Snapshot);
+    let there = place.disk.files();
+    let mut left = place.disk.corrupted_files();
+    left.retain(|path| is_looked_at(path) && there.contains(path));
+    left
+}

@@ -1,0 +1,76 @@
+//! A disk that fails, on one member after the other: it is full for a while, or a write or a sync fails, after which the
+//! node ends and is started again. No disk loses what was synced: so it is no matter how many fail at a time.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::time::sleep;
+use world::Disk;
+
+use super::Shared;
+use super::place::name;
+use crate::profile::Files;
+use crate::random::Random;
+
+/// Goes on until everything is healed.
+pub(super) async fn break_disks(shared: Shared, mut random: Random) {
+    loop {
+        let pause = random.between(500, 6_000);
+        sleep(Duration::from_millis(pause)).await;
+        if shared.lock().is_healed {
+            return;
+        }
+        let members = shared.members();
+        let place = random.of(&members);
+        match random.below(4) {
+            0 | 1 => fail(&shared, place, &mut random),
+            _ => fill(&shared, place, &mut random).await,
+        }
+    }
+}
+
+/// One of the next writes or syncs of some of its files.
+fn fail(shared: &Shared, place: usize, random: &mut Random) {
+    let of = random.of(&[
+        Files::Segments,
+        Files::Catalog,
+        Files::Rows(1),
+        Files::Rows(2),
+        Files::Rows(3),
+    ]);
+    let (is_sync, before) = (random.once_in(2), random.below(40));
+    let mut state = shared.lock();
+    let here = &mut state.nodes[place];
+    if here.broker.is_none() {
+        return;
+    }
+    match is_sync {
+        true => here.disk.fail_sync(of.path_part(), before),
+        false => here.disk.fail_write(of.path_part(), before),
+    }
+    here.trouble.fails = true;
+    let what = if is_sync { "sync" } else { "write" };
+    let (name, of) = (name(place), of.path_part());
+    state.trace.note(format_args!("{name}: after {before} more a {what} of {of} fails"));
+}
+
+async fn fill(shared: &Shared, place: usize, random: &mut Random) {
+    {
+        let mut state = shared.lock();
+        let here = &mut state.nodes[place];
+        let Ok(space) = here.disk.space(Path::new("/")) else { return };
+        // As full as it is, or nearly.
+        let used_bytes = space.total_bytes - space.free_bytes;
+        let capacity_bytes = used_bytes + random.of(&[0, 0, 4 << 10, 80 << 10]);
+        here.disk.set_capacity(Some(capacity_bytes));
+        here.trouble.is_full = true;
+        state.trace.note(format_args!("{}: the disk is full", name(place)));
+    }
+    let for_ms = random.of(&[300, 1_500, 6_000]);
+    sleep(Duration::from_millis(for_ms)).await;
+    let mut state = shared.lock();
+    let here = &mut state.nodes[place];
+    here.disk.set_capacity(None);
+    here.trouble.is_full = false;
+    state.trace.note(format_args!("{}: the disk has room", name(place)));
+}

@@ -1,0 +1,282 @@
+//! What the consumers of a simulated cluster know together of the records that they lease, and what follows.
+//!
+//! A lease and a delay hold as long as the same node leads, for those who consume there: elsewhere a cut link or another
+//! leader ends both. So what a consumer sees is judged by that only if its own node led in one term from when it had last
+//! received all that there was; see [`Seen`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::history::Sent;
+use crate::verdict::{Invariant, Verdict};
+
+/// By partition and offset.
+pub(super) type Place = (u32, u64);
+
+/// The node and the term in which it leads.
+pub(super) type Led = (u32, i32);
+
+/// What the driver's clock rounds, and what may lie between two looks at one.
+const ROUNDED_MS: u64 = 10;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Way {
+    Accepted,
+    /// It becomes a dead letter.
+    Rejected,
+}
+
+/// A delivery.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub(super) place: Place,
+    pub(super) consumer: u32,
+    pub(super) sent: Sent,
+    /// Where the consumer's node led, and led before, when it had received all.
+    pub(super) led: Option<Led>,
+    /// When it had received all: no lease of what it receives now is older.
+    pub(super) leased_from_ms: u64,
+    pub(super) now_ms: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Leased {
+    pub(super) lease_ms: u64,
+    records: BTreeMap<Place, Record>,
+    pub(super) rejected: u64,
+}
+
+#[derive(Debug, Default)]
+struct Record {
+    sent: Option<Sent>,
+    deliveries: u32,
+    held: Option<Held>,
+    /// It was given back, and is not to come before.
+    delayed: Option<(Led, u64)>,
+    requested: BTreeSet<Way>,
+    confirmed: Option<Way>,
+}
+
+/// A lease that nobody but its consumer ends before its time, as long as its node leads in that term.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    consumer: u32,
+    led: Led,
+    until_ms: u64,
+}
+
+impl Leased {
+    pub(super) fn of(lease_ms: u64) -> Self {
+        Self { lease_ms, ..Self::default() }
+    }
+
+    pub(super) fn was_seen(&self, place: Place) -> bool {
+        self.records.contains_key(&place)
+    }
+
+    pub(super) fn deliver(&mut self, seen: Seen, verdict: &Verdict) {
+        let Seen { place, consumer, sent, led, leased_from_ms, now_ms } = seen;
+        let until_ms = leased_from_ms + self.lease_ms.saturating_sub(ROUNDED_MS);
+        // It may have come to others since.
+        let led = led.filter(|_| now_ms < until_ms);
+        let record = self.records.entry(place).or_default();
+        record.sent = Some(sent);
+        record.deliveries += 1;
+        let held = record.held.filter(|held| Some(held.led) == led && now_ms < held.until_ms);
+        if let Some(held) = held {
+            let what = format!("{place:?} is leased to {}, and comes to {consumer}", held.consumer);
+            verdict.violated(Invariant::Exclusive, what);
+        }
+        if let Some((delayed_by, until_ms)) = record.delayed
+            && Some(delayed_by) == led
+            && now_ms < until_ms
+        {
+            let what = format!("{place:?} comes at {now_ms} and not after {until_ms}");
+            verdict.violated(Invariant::Delayed, what);
+        }
+        record.delayed = None;
+        record.held = led.map(|led| Held { consumer, led, until_ms });
+    }
+
+    /// To be called before anything is said that ends the lease. How often it was delivered.
+    pub(super) fn let_go(&mut self, place: Place, consumer: u32) -> u32 {
+        let record = self.records.entry(place).or_default();
+        if record.held.is_some_and(|held| held.consumer == consumer) {
+            record.held = None;
+        }
+        record.deliveries
+    }
+
+    /// To be called before a consumer leaves.
+    pub(super) fn leave(&mut self, consumer: u32) {
+        for record in self.records.values_mut() {
+            if record.held.is_some_and(|held| held.consumer == consumer) {
+                record.held = None;
+            }
+        }
+    }
+
+    /// It was given back for so long after so many deliveries, where that node led from before it was asked to after.
+    pub(super) fn released(
+        &mut self,
+        place: Place,
+        deliveries: u32,
+        led: Option<Led>,
+        until_ms: u64,
+    ) {
+        let record = self.records.entry(place).or_default();
+        if record.deliveries == deliveries {
+            record.delayed = led.map(|led| (led, until_ms.saturating_sub(ROUNDED_MS)));
+        }
+    }
+
+    pub(super) fn is_settled(&self, place: Place) -> bool {
+        self.records.get(&place).is_some_and(|record| record.confirmed.is_some())
+    }
+
+    /// To be called before it is sent.
+    pub(super) fn settle(&mut self, place: Place, way: Way) {
+        self.records.entry(place).or_default().requested.insert(way);
+    }
+
+    pub(super) fn settled(&mut self, place: Place, way: Way, verdict: &Verdict) {
+        let record = self.records.entry(place).or_default();
+        self.rejected += u64::from(way == Way::Rejected);
+        if let Some(before) = record.confirmed.replace(way) {
+            let what = format!("{place:?} was {before:?}, and is {way:?} again");
+            verdict.violated(Invariant::Settled, what);
+        }
+    }
+
+    /// How many dead letters there have to be.
+    pub(super) fn dead_letters_due(&self, found: &[Sent]) -> usize {
+        let is_due = |record: &&Record| {
+            record.confirmed == Some(Way::Rejected)
+                && record.sent.is_some_and(|sent| !found.contains(&sent))
+        };
+        self.records.values().filter(is_due).count()
+    }
+
+    /// Judges what is there once all is consumed.
+    pub(super) fn check(&self, dead_letters: &[Sent], verdict: &Verdict) {
+        let mut counts: BTreeMap<Sent, u32> = BTreeMap::new();
+        for sent in dead_letters {
+            *counts.entry(*sent).or_default() += 1;
+        }
+        for (place, record) in &self.records {
+            let dead = record.sent.and_then(|sent| counts.remove(&sent)).unwrap_or(0);
+            let violated = |invariant, what: &str| {
+                let what = format!("{place:?} {what}: {dead} dead letters, {record:?}");
+                verdict.violated(invariant, what);
+            };
+            if dead > 1 {
+                violated(Invariant::DeadLetters, "is a dead letter more than once");
+            }
+            let expected = record.confirmed.map(|way| u32::from(way == Way::Rejected));
+            if expected.is_some_and(|expected| expected != dead) {
+                violated(Invariant::Settled, "did not leave as was confirmed");
+            }
+            if dead > 0 && !record.requested.contains(&Way::Rejected) {
+                violated(Invariant::DeadLetters, "is a dead letter, and nobody rejected it");
+            }
+            if dead == 0 && !record.requested.contains(&Way::Accepted) {
+                violated(Invariant::Durable, "is gone, and nobody accepted it");
+            }
+        }
+        if let Some((sent, _)) = counts.first_key_value() {
+            let what = format!("{sent:?} is a dead letter, and was delivered to nobody");
+            verdict.violated(Invariant::DeadLetters, what);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::Trace;
+
+    const PLACE: Place = (0, 7);
+    const SENT: Sent = Sent { producer: 1, number: 9 };
+
+    fn judged(story: impl FnOnce(&mut Leased, &Verdict)) -> Option<Invariant> {
+        let verdict = Verdict::new(Trace::default());
+        story(&mut Leased::of(3_000), &verdict);
+        verdict.first().map(|violation| violation.invariant)
+    }
+
+    fn seen(consumer: u32, term: Option<i32>, now_ms: u64) -> Seen {
+        let led = term.map(|term| (1, term));
+        Seen { place: PLACE, consumer, sent: SENT, led, leased_from_ms: now_ms, now_ms }
+    }
+
+    #[test]
+    fn what_is_leased_comes_to_another_one_after_its_time_or_after_another_leader_only() {
+        let second = |term, now_ms| {
+            judged(move |leased, verdict| {
+                leased.deliver(seen(1, Some(4), 100), verdict);
+                leased.deliver(seen(2, term, now_ms), verdict);
+            })
+        };
+        assert_eq!(second(Some(4), 200), Some(Invariant::Exclusive));
+        assert_eq!(second(Some(4), 3_095), None);
+        assert_eq!(second(Some(5), 200), None);
+        assert_eq!(second(None, 200), None);
+        let given_up = judged(|leased, verdict| {
+            leased.deliver(seen(1, Some(4), 100), verdict);
+            leased.leave(1);
+            leased.deliver(seen(2, Some(4), 200), verdict);
+            leased.let_go(PLACE, 2);
+            leased.deliver(seen(3, Some(4), 300), verdict);
+        });
+        assert_eq!(given_up, None);
+    }
+
+    #[test]
+    fn what_is_given_back_for_a_while_is_not_early() {
+        let comes = |term, now_ms| {
+            judged(move |leased, verdict| {
+                leased.deliver(seen(1, Some(4), 100), verdict);
+                let deliveries = leased.let_go(PLACE, 1);
+                leased.released(PLACE, deliveries, Some((1, 4)), 600);
+                leased.deliver(seen(2, Some(term), now_ms), verdict);
+            })
+        };
+        assert_eq!(comes(4, 500), Some(Invariant::Delayed));
+        assert_eq!(comes(4, 600), None);
+        assert_eq!(comes(5, 500), None);
+    }
+
+    #[test]
+    fn every_wrong_end_is_seen() {
+        let ends = |way: Option<Way>, confirmed: bool, dead: &[Sent]| {
+            judged(|leased, verdict| {
+                leased.deliver(seen(1, None, 100), verdict);
+                if let Some(way) = way {
+                    leased.settle(PLACE, way);
+                    if confirmed {
+                        leased.settled(PLACE, way, verdict);
+                    }
+                }
+                leased.check(dead, verdict);
+            })
+        };
+        let (accepted, rejected) = (Some(Way::Accepted), Some(Way::Rejected));
+        assert_eq!(ends(accepted, true, &[]), None);
+        assert_eq!(ends(accepted, false, &[]), None);
+        assert_eq!(ends(rejected, true, &[SENT]), None);
+        assert_eq!(ends(rejected, false, &[SENT]), None);
+        assert_eq!(ends(rejected, true, &[]), Some(Invariant::Settled));
+        assert_eq!(ends(rejected, false, &[]), Some(Invariant::Durable));
+        assert_eq!(ends(None, false, &[]), Some(Invariant::Durable));
+        assert_eq!(ends(rejected, true, &[SENT, SENT]), Some(Invariant::DeadLetters));
+        assert_eq!(ends(accepted, true, &[SENT]), Some(Invariant::Settled));
+        assert_eq!(ends(accepted, false, &[SENT]), Some(Invariant::DeadLetters));
+        let other = Sent { producer: 2, ..SENT };
+        assert_eq!(ends(accepted, true, &[other]), Some(Invariant::DeadLetters));
+        let twice = judged(|leased, verdict| {
+            leased.settle(PLACE, Way::Accepted);
+            leased.settled(PLACE, Way::Accepted, verdict);
+            leased.settled(PLACE, Way::Rejected, verdict);
+        });
+        assert_eq!(twice, Some(Invariant::Settled));
+    }
+}

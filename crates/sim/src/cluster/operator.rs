@@ -1,0 +1,255 @@
+//! An operator, who has nodes join, drained, removed and replaced, one thing after the other, and asks whichever node
+//! is there. What is refused is left as it is; what was decided has to come to its end once everything is healed.
+
+use std::time::Duration;
+
+use broker::operations::{OperationError, OperationFamily};
+use operations::cluster::{Decided, Node, Operation, Shard, Standing as Wanted, Status};
+use serde::de::DeserializeOwned;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::place::{Asked, Place, Standing};
+use super::{Shared, State};
+use crate::random::Random;
+
+/// The cluster takes no more.
+const NODES_MAX: usize = 5;
+/// And what goes below is refused.
+const NODES_MIN: usize = 3;
+const ANSWERED_WITHIN: Duration = Duration::from_secs(8);
+/// Simulated time in which a healed cluster has done what was decided.
+const PATIENCE: Duration = Duration::from_secs(120);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+#[derive(Debug)]
+enum Answer<T> {
+    Done(T),
+    Refused(String),
+    /// It may be decided, or not.
+    Unknown,
+}
+
+#[derive(Debug)]
+pub(super) struct Operator {
+    shared: Shared,
+    random: Random,
+}
+
+impl Operator {
+    pub(super) fn new(shared: Shared, random: Random) -> Self {
+        Self { shared, random }
+    }
+
+    /// Decides this and that until everything is healed, and waits then until all of it is done.
+    pub(super) async fn run(mut self) -> Result<(), String> {
+        while !self.shared.lock().is_healed {
+            let pause = self.random.between(100, 3_000);
+            sleep(Duration::from_millis(pause)).await;
+            let Some(status) = self.status().await else { continue };
+            match self.lost() {
+                Some(lost) => self.replace(lost, &status).await,
+                None => self.decide(&status).await,
+            }
+        }
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let status = self.status().await;
+            let done = match &status {
+                Some(status) => self.finish(status).await,
+                None => false,
+            };
+            if done {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(format!("what was decided of nodes is not done: {status:?}"));
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// The node whose disk is lost, until it is none of the cluster's any more. Who does not start any more is given
+    /// up for lost.
+    fn lost(&self) -> Option<u64> {
+        let mut state = self.shared.lock();
+        let State { nodes, lost, trace, .. } = &mut *state;
+        let refused = nodes.iter_mut().find(|it| it.trouble.is_refused && it.asked.is_none());
+        if let (Some(place), None) = (refused, *lost) {
+            *lost = place.number.map(u64::from);
+            place.asked = lost.map(|_| Asked::Lose);
+            trace.note(format_args!("the operator gives up {lost:?}, which does not start"));
+        }
+        *lost
+    }
+
+    async fn decide(&mut self, status: &Status) {
+        let nodes = &status.nodes;
+        if nodes.is_empty() {
+            // It has only been started.
+            return;
+        }
+        let any = self.random.below(nodes.len() as u64) as usize;
+        let Node { node, standing, .. } = nodes[any];
+        let is_calm = !nodes.iter().any(|node| node.standing == Wanted::Leaving);
+        match (self.random.below(4), standing) {
+            (0, Wanted::Active) => self.start_one(),
+            (1, Wanted::Active) => drop(self.ask(Operation::DrainNode { node }).await),
+            (0 | 1, Wanted::Drained) => drop(self.ask(Operation::ResumeNode { node }).await),
+            (2, Wanted::Leaving) => self.have_it_stay(node).await,
+            (2, Wanted::Drained) if is_calm => self.remove(node).await,
+            // Never one too many.
+            (3, Wanted::Active) if is_calm && status.verdict.can_lose_a_node => self.lose(node),
+            _ => {}
+        }
+    }
+
+    /// Another node starts, and joins, if there is room and all others are there.
+    fn start_one(&mut self) {
+        let mut state = self.shared.lock();
+        let present = state.nodes.iter().filter(|place| place.may_run()).count();
+        let present = present + usize::from(state.lost.is_some());
+        let waits =
+            |place: &Place| place.asked.is_some() || (place.is_member() && place.broker.is_none());
+        if present >= NODES_MAX || state.nodes.iter().any(waits) {
+            return;
+        }
+        if let Some(place) = state.nodes.iter_mut().find(|place| !place.may_run()) {
+            place.asked = Some(Asked::Start);
+        }
+    }
+
+    async fn remove(&mut self, node: u64) {
+        self.place_is(node, Standing::Leaving);
+        loop {
+            match self.ask(Operation::RemoveNode { node }).await {
+                Answer::Done(Decided { .. }) => return,
+                Answer::Refused(why) if is_removed(&why) => return,
+                Answer::Refused(_) => return self.place_is(node, Standing::Member),
+                Answer::Unknown => sleep(LOOK_EVERY).await,
+            }
+        }
+    }
+
+    async fn have_it_stay(&mut self, node: u64) {
+        loop {
+            match self.ask(Operation::ResumeNode { node }).await {
+                Answer::Done(Decided { .. }) => return self.place_is(node, Standing::Member),
+                Answer::Refused(_) => return,
+                Answer::Unknown => sleep(LOOK_EVERY).await,
+            }
+        }
+    }
+
+    fn lose(&mut self, node: u64) {
+        let mut state = self.shared.lock();
+        let is_sound = |it: &Place| it.broker.is_some() && (it.is_node(node) || !it.is_damaged());
+        let others_are_sound = state.nodes.iter().all(|it| !it.may_run() || is_sound(it));
+        let place = state.nodes.iter_mut().find(|place| place.is_node(node));
+        if let (Some(place), true) = (place, others_are_sound) {
+            place.asked = Some(Asked::Lose);
+            state.lost = Some(node);
+        }
+    }
+
+    /// The newest node takes the place of the lost one, once there are enough of them.
+    async fn replace(&mut self, lost: u64, status: &Status) {
+        let others = status.nodes.iter().filter(|node| node.node != lost);
+        let newest = others.filter(|node| node.live).map(|node| node.node).max();
+        let known = status.nodes.iter().find(|node| node.node == lost);
+        let operation = match (known.map(|node| node.standing), newest) {
+            // This node hears nothing new, or the lost one is none of the cluster's any more.
+            (None, _) => Operation::RemoveNode { node: lost },
+            (Some(Wanted::Leaving), _) => return,
+            (_, Some(newest)) if status.nodes.len() > NODES_MIN => {
+                Operation::ReplaceNode { node: lost, with: newest }
+            }
+            _ => return self.start_one(),
+        };
+        if let Answer::Refused(why) = self.ask(operation).await
+            && is_removed(&why)
+        {
+            self.shared.lock().lost = None;
+        }
+    }
+
+    /// Whether nothing is left to do.
+    async fn finish(&mut self, status: &Status) -> bool {
+        if let Some(lost) = self.lost() {
+            self.replace(lost, status).await;
+            return false;
+        }
+        let drained = status.nodes.iter().find(|node| node.standing == Wanted::Drained);
+        if let Some(Node { node, .. }) = drained {
+            let _ = self.ask(Operation::ResumeNode { node: *node }).await;
+            return false;
+        }
+        let nodes: Vec<u64> = status.nodes.iter().map(|node| node.node).collect();
+        let is_whole =
+            |shard: &Shard| shard.voters == nodes && shard.learners.is_empty() && !shard.changing;
+        let members: Vec<u64> = {
+            let state = self.shared.lock();
+            if state.nodes.iter().any(|place| place.may_run() && place.broker.is_none()) {
+                return false;
+            }
+            let mut members: Vec<u64> = (state.nodes.iter())
+                .filter(|place| place.may_run() || place.asked.is_some())
+                .map(|place| place.number.map_or(0, u64::from))
+                .collect();
+            members.sort_unstable();
+            members
+        };
+        nodes == members
+            && status.nodes.iter().all(|node| node.standing == Wanted::Active)
+            && status.shards.iter().all(is_whole)
+    }
+
+    fn place_is(&self, node: u64, standing: Standing) {
+        let mut state = self.shared.lock();
+        if let Some(place) = state.nodes.iter_mut().find(|place| place.is_node(node)) {
+            place.standing = standing;
+        }
+    }
+
+    async fn ask(&mut self, operation: Operation) -> Answer<Decided> {
+        let asked = format!("{operation:?}");
+        let answer = self.answer(operation).await;
+        let trace = self.shared.lock().trace.clone();
+        trace.note(format_args!("the operator asks: {asked}: {answer:?}"));
+        answer
+    }
+
+    async fn status(&mut self) -> Option<Status> {
+        match self.answer(Operation::Status {}).await {
+            Answer::Done(status) => Some(status),
+            Answer::Refused(_) | Answer::Unknown => None,
+        }
+    }
+
+    /// Asks any node that is to stay.
+    async fn answer<T: DeserializeOwned>(&mut self, operation: Operation) -> Answer<T> {
+        let administration = {
+            let state = self.shared.lock();
+            let first = self.random.below(state.nodes.len() as u64) as usize;
+            let (before, from) = state.nodes.split_at(first);
+            let mut places = from.iter().chain(before).filter(|place| place.is_member());
+            places.find_map(|place| {
+                Some(place.nodes.as_ref()?.administration(place.broker.as_ref()?))
+            })
+        };
+        let Some(administration) = administration else { return Answer::Unknown };
+        let operation = serde_json::to_vec(&operation).expect("an operation is a document");
+        let answer = timeout(ANSWERED_WITHIN, administration.carry_out(operation)).await;
+        match answer {
+            Ok(Ok(answer)) => match serde_json::from_slice(&answer) {
+                Ok(answer) => Answer::Done(answer),
+                Err(_) => Answer::Unknown,
+            },
+            Ok(Err(OperationError::Invalid(why))) => Answer::Refused(why),
+            Ok(Err(_)) | Err(_) => Answer::Unknown,
+        }
+    }
+}
+
+fn is_removed(refusal: &str) -> bool {
+    refusal.contains("was removed")
+}

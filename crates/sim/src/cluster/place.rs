@@ -1,0 +1,144 @@
+//! Where a node is, or may come to be.
+
+use std::sync::Arc;
+
+use broker::Broker;
+use nodes::Nodes;
+use world::{RuntimeClock, SimulatedDisk};
+
+use crate::checkers::Knowledge;
+use crate::profile::Limits;
+use crate::random::Random;
+
+/// The host's name.
+pub(super) fn name(place: usize) -> &'static str {
+    ["node-1", "node-2", "node-3", "node-4", "node-5", "node-6"][place]
+}
+
+/// What changes of its disk are called in the trace.
+pub(super) fn disk_name(place: usize) -> &'static str {
+    ["node-1's ", "node-2's ", "node-3's ", "node-4's ", "node-5's ", "node-6's "][place]
+}
+
+/// What is wanted of a place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Standing {
+    /// Nobody is there.
+    Empty,
+    /// A node is there, or is down for a while.
+    Member,
+    /// The node is to leave the cluster.
+    Leaving,
+    /// Its disk is gone.
+    Lost,
+}
+
+/// A node's place, whether or not it runs.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) standing: Standing,
+    /// It joins a cluster that is there.
+    pub(crate) joins: bool,
+    /// What the operator has done to it, and [`super::chaos`] has not yet.
+    pub(crate) asked: Option<Asked>,
+    /// Once it has one.
+    pub(crate) number: Option<u32>,
+    pub(crate) disk: SimulatedDisk,
+    pub(crate) trouble: Trouble,
+    /// Of its process.
+    pub(crate) clock: Option<Arc<RuntimeClock>>,
+    /// By how much the machine's wall clock was set, all in all.
+    pub(crate) clock_set_ms: i64,
+    /// While it runs and is open.
+    pub(crate) broker: Option<Broker>,
+    pub(crate) nodes: Option<Nodes>,
+    pub(crate) limits: Limits,
+    /// One step of its disk in so many is slow.
+    pub(crate) slow_once_in: Option<u64>,
+    /// What its disk looks at.
+    pub(crate) knowledge: Knowledge,
+}
+
+/// What a place's disk does to the node that is there.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Trouble {
+    /// A write or a sync was to fail in this life: the node may end.
+    pub(crate) fails: bool,
+    /// It is full: a node that starts may end.
+    pub(crate) is_full: bool,
+    /// Bits flipped in this life.
+    pub(crate) flipped: bool,
+    /// The node has ended by itself, and is not started again yet.
+    pub(crate) has_ended: bool,
+    /// The node does not start, because of what it found.
+    pub(crate) is_refused: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Asked {
+    /// A node with an empty disk is to start here.
+    Start,
+    /// The node here is to end, and its disk is lost.
+    Lose,
+}
+
+impl Place {
+    pub(crate) fn new(is_seed: bool, random: &mut Random) -> Self {
+        Self {
+            standing: if is_seed { Standing::Member } else { Standing::Empty },
+            joins: !is_seed,
+            asked: None,
+            number: None,
+            disk: SimulatedDisk::new(),
+            trouble: Trouble::default(),
+            clock: None,
+            clock_set_ms: 0,
+            broker: None,
+            nodes: None,
+            limits: Limits::of_member(random),
+            slow_once_in: random.once_in(4).then(|| random.between(5, 100)),
+            knowledge: Knowledge::default(),
+        }
+    }
+
+    /// A node is here, and is to stay.
+    pub(crate) fn is_member(&self) -> bool {
+        self.standing == Standing::Member
+    }
+
+    pub(crate) fn is_node(&self, node: u64) -> bool {
+        self.number.map(u64::from) == Some(node)
+    }
+
+    /// Its process has one more run, if it is started.
+    pub(crate) fn may_run(&self) -> bool {
+        matches!(self.standing, Standing::Member | Standing::Leaving)
+    }
+
+    /// Its process is gone.
+    pub(crate) fn ended(&mut self) {
+        self.nodes = None;
+        self.broker = None;
+        self.clock = None;
+    }
+
+    /// Its disk is another one, with nothing on it.
+    pub(crate) fn emptied(&mut self) {
+        self.ended();
+        self.number = None;
+        self.disk = SimulatedDisk::new();
+        self.trouble = Trouble::default();
+    }
+
+    /// Something on its disk is not as it was written.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.trouble.is_refused || !self.disk.corrupted_files().is_empty()
+    }
+
+    pub(crate) fn set_clock(&mut self, by_ms: i64) {
+        self.clock_set_ms += by_ms;
+        if let Some(clock) = &self.clock {
+            clock.step_ms(by_ms);
+        }
+    }
+}
