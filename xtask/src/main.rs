@@ -5,8 +5,11 @@ mod ci;
 mod cluster;
 mod command;
 mod compat;
+mod console;
+mod dist;
 mod failure;
 mod figures;
+mod guide;
 mod measure;
 mod pair;
 mod paths;
@@ -35,6 +38,12 @@ enum Chore {
     Test,
     /// Stock Kafka clients against the real binary (tests/compat)
     Compat(compat::Options),
+    /// The console in a real browser, against the real binary (console/)
+    Console(console::Options),
+    /// Types the commands of the cluster's guide as they are printed (docs/user/cluster.md)
+    Guide(guide::Options),
+    /// What is handed out: a static binary, an archive, a Debian package, an image
+    Dist(dist::Options),
     /// Long runs with faults on the real binary (soak kill, soak power)
     #[command(subcommand)]
     Soak(soak::Soak),
@@ -49,6 +58,9 @@ fn main() -> ExitCode {
         Chore::Test => ci::run(ci::Scope::Tests),
         Chore::Compat(options) => compat::run(&options)
             .map(|counts| println!("{} passed, {} failed", counts.passed, counts.failed)),
+        Chore::Console(options) => console::run(&options),
+        Chore::Guide(options) => guide::run(&options),
+        Chore::Dist(options) => dist::run(&options),
         Chore::Soak(soak) => soak::run(&soak),
         Chore::Measure(measure) => measure::run(&measure),
     };

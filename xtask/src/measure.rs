@@ -1,5 +1,6 @@
 //! `cargo xtask measure`: single figures of the real binary, each with its target beside it.
 
+mod catch_up;
 mod delays;
 mod idle;
 mod keys;
@@ -46,6 +47,8 @@ pub(crate) enum Measure {
     Space(space::SpaceOptions),
     /// Bytes of memory for each record that waits in a queue
     Waiting(waiting::WaitingOptions),
+    /// A node of three that was away while gigabytes were written: how fast it has them, what that costs writers
+    CatchUp(catch_up::CatchUpOptions),
     /// Processor time and memory of a node that is left alone with much stored
     Idle(idle::IdleOptions),
     /// What this machine can do at best: write + fdatasync by size, and a hop over loopback
@@ -111,6 +114,7 @@ pub(crate) fn run(measure: &Measure) -> Outcome {
         Measure::Delays(options) => delays::run(options),
         Measure::Space(options) => space::run(options),
         Measure::Waiting(options) => waiting::run(options),
+        Measure::CatchUp(options) => catch_up::run(options),
         Measure::Idle(options) => idle::run(options),
         Measure::Machine(options) => machine(options),
     }

@@ -45,7 +45,7 @@ impl Postroad {
         let mut command = Command::new(&self.binary);
         command.arg("serve").arg("--data").arg(&self.data).arg("--kafka").arg(address.to_string());
         // Several may run at a time; a chore that needs AMQP asks for it.
-        command.env("POSTROAD_AMQP", "off").args(&self.arguments);
+        command.env("POSTROAD_AMQP", "off").env("POSTROAD_HTTP", "off").args(&self.arguments);
         // As the suites ask of Kafka: chores often enough to be watched, and no wait for members.
         command.env("POSTROAD_KAFKA_CONFIG", QUICK_CHORES);
         let begun = Instant::now();

@@ -60,6 +60,7 @@ table! {
     Housekeeping: "housekeeping", Process;
     HousekeepingDisk: "housekeeping-disk", Process;
     DiskWatchdog: "disk-watchdog", Process;
+    Scrub: "scrub", Process;
     Consensus: "consensus", Process;
     ConsensusEnd: "consensus-end", Process;
     ConsensusDisk: "consensus-disk", Process;
@@ -68,6 +69,7 @@ table! {
     Snapshots: "snapshots", Process;
     SnapshotWriting: "snapshot-writing", Process;
     SnapshotFetching: "peer-snapshot-fetching", Request;
+    Repair: "peer-repair", Process;
     JournalWriter: "journal-writer", Process;
     JournalPreparer: "journal-preparer", Process;
     JournalSealer: "journal-sealer", Process;
@@ -108,6 +110,8 @@ table! {
     AmqpUsers: "amqp-users", Process;
     AmqpSessionEnd: "amqp-session-end", Request;
     AmqpPassword: "amqp-password", Request;
+    HttpListener: "http-listener", Process;
+    HttpSession: "http-session", Session;
 }
 
 impl Task {

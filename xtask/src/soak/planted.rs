@@ -1,7 +1,7 @@
 //! `cargo xtask soak planted`: does the simulation find what it is there for? One fault after another is put
 //! into a copy of the code, the simulation is built, and seeds are run until one fails. The faults are the
-//! patches in `crates/sim/planted`, and in its `cluster` those that three nodes have to find; a fault that no
-//! seed finds fails the run.
+//! patches in `crates/sim/planted`, and in its folders those that several nodes have to find; a fault that no seed
+//! finds fails the run.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,13 +16,19 @@ use crate::paths;
 
 const PATCHES: &str = "crates/sim/planted";
 /// The folders of patches: each with the profile that is to find them, and within how many seeds.
-const FOLDERS: [(&str, &str, u64); 2] = [("", "all", 200), ("cluster", "cluster", 500)];
+const FOLDERS: [(&str, &str, u64); 5] = [
+    ("", "all", 200),
+    ("cluster", "cluster", 500),
+    ("relays", "relays", 500),
+    ("members", "members", 500),
+    ("damage", "damage", 500),
+];
 /// So much of what a seed found is shown.
 const FOUND_CHARS_MAX: usize = 160;
 
 #[derive(Debug, Args)]
 pub(crate) struct PlantedOptions {
-    /// A fault must be found within so many seeds [default: 200; 500 with three nodes]
+    /// A fault must be found within so many seeds [default: 200; 500 with several nodes]
     #[arg(long)]
     seeds: Option<u64>,
     /// Only faults whose name, in words, has this in it; may be given several times

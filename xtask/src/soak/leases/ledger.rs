@@ -32,6 +32,17 @@ struct Known {
     queue: u16,
     confirmed: bool,
     progress: Progress,
+    past: Past,
+}
+
+/// What happened to a record, for whoever has to find out why it is not there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::soak) struct Past {
+    delivered: u8,
+    given_back: u8,
+    asked: u8,
+    /// Settles that were confirmed after the record had come to somebody again.
+    confirmed_late: u8,
 }
 
 /// Who consumes: one connection of one life of the server.
@@ -68,7 +79,7 @@ pub(in crate::soak) enum Violation {
     WrongQueue { mark: Mark, sent: usize, came: usize },
     SettledCameAgain { mark: Mark, queue: usize, end: End, where_to: String },
     HeldByTwo { mark: Mark, queue: usize, where_to: String },
-    Lost { mark: Mark, queue: usize, records: usize },
+    Lost { mark: Mark, queue: usize, records: usize, past: Past },
     NotDead { mark: Mark, queue: usize, records: usize },
     DeadTwice { mark: Mark },
     DeadUnasked { mark: Mark, progress: String },
@@ -94,10 +105,10 @@ impl Display for Violation {
             HeldByTwo { mark, queue, where_to } => {
                 write!(f, "queue {queue}: {mark} came while another consumer has it: {where_to}")
             }
-            Lost { mark, queue, records } => write!(
+            Lost { mark, queue, records, past } => write!(
                 f,
                 "queue {queue} is empty, but {records} confirmed records were not settled, the \
-                 first is {mark}"
+                 first is {mark}: {past:?}"
             ),
             NotDead { mark, queue, records } => write!(
                 f,
@@ -127,7 +138,8 @@ impl Ledger {
         let records = &mut self.records[producer as usize];
         let sequence = records.len() as u64;
         let queue = queue as u16;
-        records.push(Known { queue, confirmed: false, progress: Progress::Open });
+        let (progress, past) = (Progress::Open, Past::default());
+        records.push(Known { queue, confirmed: false, progress, past });
         Mark { producer, sequence }
     }
 
@@ -163,6 +175,7 @@ impl Ledger {
             return Err(Violation::SettledCameAgain { mark, queue, end, where_to: place() });
         }
         known.progress = Progress::Open;
+        known.past.delivered = known.past.delivered.saturating_add(1);
         let was_held = self.held.insert((mark.producer, mark.sequence), worker).is_some();
         if was_held && !self.leases_may_end {
             return Err(Violation::HeldByTwo { mark, queue, where_to: place() });
@@ -175,22 +188,40 @@ impl Ledger {
     /// About to be given back: from now on any consumer may get it.
     pub(super) fn give_back(&mut self, mark: Mark) {
         self.held.remove(&(mark.producer, mark.sequence));
+        if let Some(known) = self.known(mark) {
+            known.past.given_back = known.past.given_back.saturating_add(1);
+        }
         self.tally.given_back += 1;
     }
 
     /// About to be settled.
     pub(super) fn ask(&mut self, mark: Mark, end: End) {
+        let may_be_settled = self.leases_may_end;
         if let Some(known) = self.known(mark) {
-            known.progress = Progress::Asked(end);
+            // By whoever had it before; this lease is over, and its consumer does not know it yet.
+            let stays = may_be_settled && matches!(known.progress, Progress::Settled(_));
+            if !stays {
+                known.progress = Progress::Asked(end);
+            }
+            known.past.asked = known.past.asked.saturating_add(1);
             self.tally.unanswered += 1;
         }
     }
 
     /// The settle was confirmed.
-    pub(super) fn settle(&mut self, mark: Mark) {
+    pub(super) fn settle(&mut self, mark: Mark, end: End) {
         self.held.remove(&(mark.producer, mark.sequence));
+        let may_have_come_again = self.leases_may_end;
         let Some(known) = self.known(mark) else { return };
-        let Progress::Asked(end) = known.progress else { return };
+        match known.progress {
+            Progress::Asked(_) => {}
+            // Of several nodes: a delivery of a leader that is gone was still on its way to another consumer, and was
+            // read there meanwhile.
+            Progress::Open if may_have_come_again => {
+                known.past.confirmed_late = known.past.confirmed_late.saturating_add(1);
+            }
+            Progress::Open | Progress::Settled(_) => return,
+        }
         known.progress = Progress::Settled(end);
         self.tally.unanswered -= 1;
         match end {
@@ -211,7 +242,7 @@ impl Ledger {
 
     /// All queues are empty: what was confirmed was settled. What was asked was done then, too.
     pub(in crate::soak) fn check_empty(&mut self) -> Result<(), Violation> {
-        let mut lost: Option<(Mark, usize)> = None;
+        let mut lost: Option<(Mark, usize, Past)> = None;
         let mut records = 0;
         for (producer, known) in self.records.iter_mut().enumerate() {
             for (sequence, known) in known.iter_mut().enumerate() {
@@ -219,7 +250,7 @@ impl Ledger {
                     Progress::Asked(end) => known.progress = Progress::Settled(end),
                     Progress::Open if known.confirmed => {
                         let mark = Mark { producer: producer as u32, sequence: sequence as u64 };
-                        lost = lost.or(Some((mark, usize::from(known.queue))));
+                        lost = lost.or(Some((mark, usize::from(known.queue), known.past)));
                         records += 1;
                     }
                     Progress::Open | Progress::Settled(_) => {}
@@ -227,7 +258,7 @@ impl Ledger {
             }
         }
         match lost {
-            Some((mark, queue)) => Err(Violation::Lost { mark, queue, records }),
+            Some((mark, queue, past)) => Err(Violation::Lost { mark, queue, records, past }),
             None => Ok(()),
         }
     }
@@ -297,7 +328,7 @@ mod tests {
         deliver(&mut ledger, 3, &value).unwrap();
         assert_eq!(ledger.tally.unanswered_came_again, 1);
         ledger.ask(mark, End::Accepted);
-        ledger.settle(mark);
+        ledger.settle(mark, End::Accepted);
         let again = deliver(&mut ledger, 4, &value);
         assert!(matches!(again, Err(Violation::SettledCameAgain { .. })));
     }
@@ -319,13 +350,31 @@ mod tests {
         ledger.send(0, 0);
         assert_eq!(ledger.check_empty(), Ok(()));
         let (mark, value) = sent(&mut ledger);
-        assert_eq!(ledger.check_empty(), Err(Violation::Lost { mark, queue: 3, records: 1 }));
+        let lost = Violation::Lost { mark, queue: 3, records: 1, past: Past::default() };
+        assert_eq!(ledger.check_empty(), Err(lost));
         deliver(&mut ledger, 1, &value).unwrap();
         ledger.ask(mark, End::Accepted);
         ledger.crash();
         assert_eq!(ledger.check_empty(), Ok(()));
         // It was not there any more, so the settle was taken.
         assert!(deliver(&mut ledger, 1, &value).is_err());
+    }
+
+    /// A leader's delivery may be read after the leader is gone, when the next one's was settled.
+    #[test]
+    fn of_a_cluster_a_confirmed_settle_counts_though_an_old_delivery_is_read_late() {
+        let mut ledger = Ledger::of_cluster(1);
+        let (mark, value) = sent(&mut ledger);
+        deliver(&mut ledger, 1, &value).unwrap();
+        ledger.ask(mark, End::Accepted);
+        deliver(&mut ledger, 2, &value).unwrap();
+        ledger.settle(mark, End::Accepted);
+        // Its consumer may say what it likes.
+        ledger.ask(mark, End::Rejected);
+        ledger.give_back(mark);
+        assert_eq!(ledger.check_empty(), Ok(()));
+        assert!(deliver(&mut ledger, 3, &value).is_err());
+        assert_eq!(ledger.check_dead(&[]), Ok(()));
     }
 
     #[test]
@@ -336,7 +385,7 @@ mod tests {
         let dead = [value.clone()];
         assert!(matches!(ledger.check_dead(&dead), Err(Violation::DeadUnasked { .. })));
         ledger.ask(mark, End::Rejected);
-        ledger.settle(mark);
+        ledger.settle(mark, End::Rejected);
         assert!(matches!(ledger.check_dead(&[]), Err(Violation::NotDead { records: 1, .. })));
         assert_eq!(ledger.check_dead(&dead), Ok(()));
         let twice = [value.clone(), value];

@@ -270,8 +270,8 @@ pub(super) fn consume_shares(stage: &Stage, mut random: Random) -> Worked {
             };
             let mut ledger = stage.ledger();
             for (_, mark, choice) in pending.drain(..) {
-                if choice != Choice::GiveBack {
-                    ledger.settle(mark);
+                if let Choice::End(end) = choice {
+                    ledger.settle(mark, end);
                 }
             }
             let queue_of = |record: &Leased| member.place_of(record.topic);
@@ -366,13 +366,13 @@ fn settle_in_transaction(
                 Choice::End(End::Rejected) => connection.nack(tag, false),
                 Choice::GiveBack => connection.nack(tag, true),
             }
-            if choice != Choice::GiveBack {
-                settled.push(mark);
+            if let Choice::End(end) = choice {
+                settled.push((mark, end));
             }
         }
     }
     connection.commit()?;
     let mut ledger = stage.ledger();
-    settled.into_iter().for_each(|mark| ledger.settle(mark));
+    settled.into_iter().for_each(|(mark, end)| ledger.settle(mark, end));
     Ok(())
 }

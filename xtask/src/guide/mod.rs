@@ -1,0 +1,135 @@
+//! `cargo xtask guide`: types the commands of docs/user/cluster.md as they are printed there, and does between them what the
+//! text says has happened (a node dies, its disk is lost). A command that fails, or a section that is not known, fails it.
+
+mod page;
+mod shell;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use self::page::{Section, sections};
+use self::shell::Shell;
+use crate::failure::{Context, Failure, Outcome};
+use crate::{paths, server};
+
+const PAGE: &str = "docs/user/cluster.md";
+const SETTLES_WITHIN: Duration = Duration::from_secs(120);
+/// The demonstration says this before the commands that it wants to be typed.
+const DEMO_SAYS: &str = "In another terminal:";
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Options {
+    /// The server's binary [default: a release build of this checkout]
+    #[arg(long)]
+    bin: Option<PathBuf>,
+}
+
+pub(crate) fn run(options: &Options) -> Outcome {
+    let binary = server::binary(options.bin.as_deref())?;
+    let folder = paths::fresh("guide")?;
+    let page = paths::root().join(PAGE);
+    let text = std::fs::read_to_string(&page).context(|| format!("cannot read {PAGE}"))?;
+    let sections = sections(&text);
+    let by_hand = sections
+        .iter()
+        .find(|section| section.title == "Three nodes by hand")
+        .ok_or_else(|| Failure::new(format!("{PAGE} does not say how to start three nodes")))?;
+    let mut commands = 0;
+    for section in sections.iter().filter(|section| !section.commands.is_empty()) {
+        println!("\n## {}", section.title);
+        let mut shell = Shell::new(&binary, &folder.join(section.folder()))?;
+        typed(section, by_hand, &mut shell).and_then(|()| shell.all_ready()).map_err(
+            |failure| {
+                Failure::new(format!("{PAGE}, '{}': {failure}", section.title))
+                    .remedy(format!("logs of nodes are in {}", shell.folder().display()))
+            },
+        )?;
+        commands += section.commands.len();
+    }
+    println!("\n{commands} commands of {PAGE} were typed as printed");
+    paths::fresh("guide").map(drop)
+}
+
+/// Each section begins with a cluster of its own, so that none depends on what an earlier one left.
+fn typed(section: &Section, by_hand: &Section, shell: &mut Shell) -> Outcome {
+    match section.title.as_str() {
+        "Try it" => demonstration(section, shell),
+        "Three nodes by hand" => {
+            section.commands.iter().try_for_each(|command| shell.types(command))?;
+            // "Start the first node again with its line from above".
+            shell.types(&section.commands[0])?;
+            whole(shell)
+        }
+        "On machines of their own" => {
+            section.commands.iter().try_for_each(|command| shell.types(command))
+        }
+        "Nodes that come and go" => {
+            three_nodes(by_hand, shell)?;
+            shell.loses("n3")?;
+            for command in &section.commands {
+                if command.contains(" node drain ") {
+                    whole(shell)?;
+                }
+                shell.types(command)?;
+                if command.contains(" node replace ") {
+                    whole(shell)?;
+                }
+                if command.contains(" node drain ") {
+                    shell.wait("the node leads nothing", SETTLES_WITHIN, |status| {
+                        status["nodes"][0]["leads"] == 0
+                    })?;
+                }
+            }
+            shell.ends("n1", SETTLES_WITHIN)
+        }
+        "The majority is lost" => {
+            three_nodes(by_hand, shell)?;
+            shell.loses("n2")?;
+            shell.loses("n3")?;
+            shell.stops("n1")?;
+            for command in &section.commands {
+                if command.starts_with("postroad serve") {
+                    // "and start the node as before".
+                    shell.types(&by_hand.commands[0])?;
+                }
+                shell.types(command)?;
+            }
+            Ok(())
+        }
+        "How it stands" | "What is stored is looked through" | "Backup and restore" => {
+            three_nodes(by_hand, shell)?;
+            section.commands.iter().try_for_each(|command| shell.types(command))
+        }
+        _ => Err(Failure::new("nobody has said here what goes before its commands")
+            .remedy("add the section to xtask/src/guide")),
+    }
+}
+
+fn three_nodes(by_hand: &Section, shell: &mut Shell) -> Outcome {
+    let lines = by_hand.commands.iter().filter(|command| command.starts_with("postroad serve"));
+    lines.into_iter().try_for_each(|line| shell.types(line))?;
+    whole(shell)
+}
+
+fn whole(shell: &mut Shell) -> Outcome {
+    shell.wait("the cluster can lose a node", SETTLES_WITHIN, |status| {
+        status["verdict"]["can_lose_a_node"] == true
+    })
+}
+
+/// Starts the demonstration, and types what it says.
+fn demonstration(section: &Section, shell: &mut Shell) -> Outcome {
+    let [command] = &section.commands[..] else {
+        return Err(Failure::new("it has one command, which says the others"));
+    };
+    let said = shell.starts(command, "Ctrl-C stops", SETTLES_WITHIN)?;
+    let after = said.split_once(DEMO_SAYS).map(|(_, after)| after);
+    let after = after.ok_or_else(|| Failure::new(format!("it does not say '{DEMO_SAYS}'")))?;
+    let lines = after.lines().skip(1).map_while(|line| line.strip_prefix("  "));
+    for line in lines {
+        shell.types(line)?;
+    }
+    shell.interrupts(command, SETTLES_WITHIN)
+}

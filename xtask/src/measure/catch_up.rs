@@ -1,0 +1,270 @@
+//! `cargo xtask measure catch-up`: a node of three is away while much is written, and comes back. How fast it has
+//! everything again, also where it is killed meanwhile, and what that costs clients of the others.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use clap::Args;
+use client::blocking::Connection;
+use client::requests::Answer;
+
+use super::{PATIENCE, TOPIC};
+use crate::cluster::{Cluster, Going, NODES, leaders_by_any};
+use crate::failure::{Context, Failure, Outcome};
+use crate::figures::{Figures, Output, percentile};
+use crate::records::batch;
+use crate::{paths, server};
+
+#[derive(Debug, Args)]
+pub(crate) struct CatchUpOptions {
+    /// Gigabytes (10^9 bytes) that are written while the node is away; three times as much room is needed
+    #[arg(long, default_value_t = 10.0)]
+    gb: f64,
+    /// Partitions of the topic
+    #[arg(long, default_value_t = 6)]
+    partitions: usize,
+    /// How often the node is killed while it catches up, evenly over what it lacks
+    #[arg(long, default_value_t = 0)]
+    kills: u32,
+    /// Records a second that clients write all the time, one at a time
+    #[arg(long, default_value_t = 200.0)]
+    rate: f64,
+    /// What to print
+    #[arg(long, value_enum, default_value = "table")]
+    output: Output,
+    /// The server's binary [default: a release build of this checkout]
+    #[arg(long)]
+    bin: Option<PathBuf>,
+    /// Further arguments of `postroad serve`, after `--`
+    #[arg(last = true)]
+    serve: Vec<String>,
+}
+
+const RECORD_BYTES: usize = 1024;
+const BATCH_RECORDS: usize = 256;
+const IN_FLIGHT: usize = 4;
+/// The load before, which the load during is compared with.
+const CALM: Duration = Duration::from_secs(20);
+const WITHIN: Duration = Duration::from_secs(1_800);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// So many entries behind is what a follower is under load.
+const NEARLY: u64 = 200;
+/// The place of the node that is away.
+const AWAY: usize = NODES - 1;
+
+pub(super) fn run(options: &CatchUpOptions) -> Outcome {
+    let folder = paths::fresh("measure-catch-up")?;
+    let binary = server::binary(options.bin.as_deref())?;
+    let mut cluster =
+        Cluster::found(&binary, &folder, &options.serve, Going::Kill, false, PATIENCE)?;
+    Connection::open(cluster.address(0), PATIENCE)
+        .and_then(|mut it| it.create_topic(TOPIC, options.partitions as i32, &[]))
+        .context(|| "cannot create the topic")?;
+    cluster.whole(TOPIC, options.partitions, PATIENCE)?;
+
+    eprintln!("{} records a second for {CALM:?}", options.rate);
+    let mut calm = steadily(options, &cluster, || {
+        std::thread::sleep(CALM);
+        Ok(())
+    })?;
+    cluster.take_away(AWAY, Going::Kill)?;
+    let bytes = fill(options, &cluster)?;
+    let data = folder.join(format!("node-{}", AWAY + 1));
+    let had = stored(&data);
+    eprintln!("{:.1} GB are written; the node comes back", bytes as f64 / 1e9);
+
+    let addresses = survivors(&cluster);
+    let (mut kills, mut took) = (0, Duration::ZERO);
+    let mut during = steadily_at(options, &addresses, || {
+        let begun = Instant::now();
+        cluster.bring_back(AWAY, Going::Kill, PATIENCE)?;
+        while let Some(lacks) = lacks(&cluster)? {
+            let share = f64::from(kills + 1) / f64::from(options.kills + 1);
+            let has = stored(&data).saturating_sub(had);
+            if kills < options.kills && has as f64 >= share * bytes as f64 {
+                kills += 1;
+                eprintln!("  killed with {:.1} GB", has as f64 / 1e9);
+                cluster.take_away(AWAY, Going::Kill)?;
+                cluster.bring_back(AWAY, Going::Kill, PATIENCE)?;
+            }
+            if begun.elapsed() > WITHIN {
+                return Err(Failure::new(format!("it lacks {lacks} entries after {WITHIN:?}")));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        took = begun.elapsed();
+        Ok(())
+    })?;
+    cluster.still_runs()?;
+    cluster.stop(PATIENCE)?;
+
+    let mut figures = Figures::new("measure catch-up");
+    let rate = bytes as f64 / took.as_secs_f64() / f64::from(1 << 20);
+    figures.add("written while it was away", bytes as f64 / 1e9, "GB");
+    figures.add("has everything after", took.as_secs_f64(), "s");
+    figures.judge("that is", rate, "MiB/s", "at least 100 MiB/s", rate >= 100.0);
+    figures.add("killed meanwhile", f64::from(kills), "times");
+    figures.add("a write before, p50", percentile(&mut calm, 0.5), "ms");
+    figures.add("a write before, p99", percentile(&mut calm, 0.99), "ms");
+    figures.add("a write meanwhile, p50", percentile(&mut during, 0.5), "ms");
+    let (before, meanwhile) = (percentile(&mut calm, 0.99), percentile(&mut during, 0.99));
+    let most = before * 1.1;
+    figures.judge(
+        "a write meanwhile, p99",
+        meanwhile,
+        "ms",
+        format!("at most {most:.2} ms"),
+        meanwhile <= most,
+    );
+    figures.publish(options.output)?;
+    paths::fresh("measure-catch-up").map(drop)
+}
+
+fn survivors(cluster: &Cluster) -> Vec<SocketAddr> {
+    (0..AWAY).map(|place| cluster.address(place)).collect()
+}
+
+/// Entries that the node is not known to have; `None` once it follows in every shard.
+fn lacks(cluster: &Cluster) -> Outcome<Option<u64>> {
+    let status = cluster.node(0).ask_json(&["cluster", "status"])?;
+    let node = AWAY as u64 + 1;
+    let live = status["nodes"].as_array().into_iter().flatten();
+    let is_live = live.clone().any(|it| it["node"] == node && it["live"] == true);
+    let shards = status["shards"].as_array().into_iter().flatten();
+    let lags = shards.flat_map(|shard| shard["lags"].as_array().into_iter().flatten());
+    let of_it = lags.filter(|lag| lag["node"] == node);
+    let entries: Vec<u64> = of_it
+        .map(|lag| match lag["snapshot_of_bytes"].is_null() {
+            true => lag["entries"].as_u64().unwrap_or(u64::MAX),
+            false => u64::MAX,
+        })
+        .collect();
+    let worst = entries.iter().copied().max().unwrap_or(0);
+    Ok((!is_live || worst > NEARLY).then_some(worst))
+}
+
+/// Bytes below a folder.
+fn stored(folder: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
+    entries
+        .filter_map(Result::ok)
+        .map(|entry| match entry.metadata() {
+            Ok(it) if it.is_dir() => stored(&entry.path()),
+            // Files are made longer before they are written.
+            Ok(it) => std::os::unix::fs::MetadataExt::blocks(&it) * 512,
+            Err(_) => 0,
+        })
+        .sum()
+}
+
+/// Writes as fast as it goes, at the leaders of all partitions; bytes of batches.
+fn fill(options: &CatchUpOptions, cluster: &Cluster) -> Outcome<u64> {
+    let addresses = survivors(cluster);
+    let leaders = all_led(&addresses, options.partitions)?;
+    let mut led: BTreeMap<usize, Vec<i32>> = BTreeMap::new();
+    for (partition, leader) in leaders.iter().enumerate() {
+        led.entry(*leader).or_default().push(partition as i32);
+    }
+    let (wanted, written) = ((options.gb * 1e9) as u64, AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let writing: Vec<_> = led
+            .into_iter()
+            .map(|(leader, partitions)| {
+                let (address, written) = (addresses[leader], &written);
+                scope.spawn(move || fill_at(address, &partitions, wanted, written))
+            })
+            .collect();
+        writing.into_iter().try_for_each(|it| it.join().expect("it does not panic"))
+    })?;
+    Ok(written.into_inner())
+}
+
+fn fill_at(address: SocketAddr, partitions: &[i32], wanted: u64, written: &AtomicU64) -> Outcome {
+    let mut connection = Connection::open(address, PATIENCE).context(|| "cannot connect")?;
+    let value = Bytes::from(vec![b'x'; RECORD_BYTES]);
+    let made = batch(std::iter::repeat_n(value, BATCH_RECORDS));
+    let mut under_way = std::collections::VecDeque::new();
+    while written.load(Ordering::Relaxed) < wanted || !under_way.is_empty() {
+        if written.load(Ordering::Relaxed) < wanted {
+            let batches: Vec<_> = partitions.iter().map(|it| (*it, made.clone())).collect();
+            let bytes = batches.len() * made.len();
+            let sent = connection.produce_each(TOPIC, batches).context(|| "cannot send")?;
+            under_way.push_back(sent);
+            written.fetch_add(bytes as u64, Ordering::Relaxed);
+            if under_way.len() < IN_FLIGHT {
+                continue;
+            }
+        }
+        let Some(sent) = under_way.pop_front() else { break };
+        let answers = connection.answers(sent).context(|| "no answer came")?;
+        if let Some(refused) = answers.iter().find(|it| matches!(it, Answer::Refused { .. })) {
+            return Err(Failure::new(format!("a batch is {refused:?}")));
+        }
+    }
+    Ok(())
+}
+
+/// The place of each partition's leader, once all have one of these nodes.
+fn all_led(addresses: &[SocketAddr], partitions: usize) -> Outcome<Vec<usize>> {
+    let begun = Instant::now();
+    loop {
+        let leaders = leaders_by_any(addresses, TOPIC, partitions)?;
+        let here = |leader: &Option<usize>| leader.filter(|place| *place < addresses.len());
+        if let Some(all) = leaders.iter().map(here).collect() {
+            return Ok(all);
+        }
+        if begun.elapsed() > PATIENCE {
+            return Err(Failure::new("some partitions have no leader"));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn steadily(
+    options: &CatchUpOptions,
+    cluster: &Cluster,
+    what: impl FnOnce() -> Outcome,
+) -> Outcome<Vec<Duration>> {
+    steadily_at(options, &cluster.addresses(), what)
+}
+
+/// Writes a record at a time, so many a second, while something goes on; how long each took from the moment when it was
+/// due, so that one that waits for another counts as late.
+fn steadily_at(
+    options: &CatchUpOptions,
+    addresses: &[SocketAddr],
+    what: impl FnOnce() -> Outcome,
+) -> Outcome<Vec<Duration>> {
+    let leader = all_led(addresses, options.partitions)?[0];
+    let mut connection =
+        Connection::open(addresses[leader], PATIENCE).context(|| "cannot connect")?;
+    let stop = AtomicBool::new(false);
+    let every = Duration::from_secs_f64(1.0 / options.rate.max(0.1));
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| -> Outcome<Vec<Duration>> {
+            let made = batch(std::iter::once(Bytes::from(vec![b'y'; RECORD_BYTES])));
+            let (begun, mut waits) = (Instant::now(), Vec::new());
+            while !stop.load(Ordering::Relaxed) {
+                let due = begun + every.mul_f64(waits.len() as f64);
+                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                let sent = connection.produce(TOPIC, 0, made.clone());
+                let sent = sent.context(|| "cannot send")?;
+                match connection.answer(sent).context(|| "no answer came")? {
+                    Answer::Acknowledged { .. } => waits.push(due.elapsed()),
+                    Answer::Refused { code } => {
+                        return Err(Failure::new(format!("a record was refused with {code}")));
+                    }
+                }
+            }
+            Ok(waits)
+        });
+        let done = what();
+        stop.store(true, Ordering::Relaxed);
+        let waits = writing.join().expect("it does not panic");
+        done.and(waits)
+    })
+}
