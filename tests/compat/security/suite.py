@@ -57,7 +57,7 @@ class Server:
         any_port = "127.0.0.1:0"
         self.process = subprocess.Popen(
             [POSTROAD, "serve", "--data", f"{folder}/data", "--kafka", any_port, "--amqp", any_port,
-             "--kafka-tls", any_port, "--amqp-tls", any_port, "--session-max", f"{SESSION_S}s",
+             "--http", any_port, "--kafka-tls", any_port, "--amqp-tls", any_port, "--session-max", f"{SESSION_S}s",
              "--tls-cert", self.cert, "--tls-key", f"{folder}/key.pem",
              "--admin-user", "root", "--admin-password-file", f"{folder}/password"],
             stdout=subprocess.PIPE, stderr=open(f"{folder}/log", "w"), env=environment, text=True,

@@ -1,0 +1,207 @@
+"""RabbitMQ's own command line (rabbitmqadmin, the Python one) and AMQPStorm's management client against a server.
+
+They read what they need of answers, so a scenario fails where a client would.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+import amqpstorm
+import rabbitmqadmin
+from amqpstorm.management import ApiError, ManagementApi
+
+POSTROAD = os.environ["POSTROAD"]
+RABBITMQADMIN = Path(rabbitmqadmin.__file__).parent / "upstream" / "rabbitmqadmin_original.py"
+
+SCENARIOS = []
+
+
+def scenario(function):
+    SCENARIOS.append((function.__name__.replace("_", "-"), function))
+    return function
+
+
+class Server:
+    """With an administrator `root`."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        Path(folder, "password").write_text("toor\n")
+        any_port = "127.0.0.1:0"
+        self.process = subprocess.Popen(
+            [POSTROAD, "serve", "--data", f"{folder}/data", "--kafka", any_port, "--amqp", any_port,
+             "--http", any_port, "--admin-user", "root", "--admin-password-file", f"{folder}/password"],
+            stdout=subprocess.PIPE, stderr=open(f"{folder}/log", "w"), text=True,
+        )
+        line = self.process.stdout.readline()
+        self.http = line.split(", http ")[1].split(",")[0]
+        self.amqp = line.split(", amqp ")[1].split(",")[0]
+        assert self.process.stdout.readline() == "ready\n"
+        self.api = ManagementApi(f"http://{self.http}", "root", "toor")
+
+    def admin(self, *words, user="root", password="toor", check=True):
+        """What rabbitmqadmin prints."""
+        host, port = self.http.split(":")
+        done = subprocess.run(
+            [sys.executable, str(RABBITMQADMIN), "-H", host, "-P", port, "-u", user, "-p", password, *words],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        if check and done.returncode != 0:
+            raise AssertionError(f"{words}: {done.stdout}")
+        return done.stdout
+
+    def rows(self, *words, **options):
+        return json.loads(self.admin("-f", "raw_json", "list", *words, **options))
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(20)
+
+
+def refused(call, status):
+    try:
+        call()
+    except ApiError as error:
+        assert error.error_code == status, error
+        return
+    raise AssertionError("it is not refused")
+
+
+@scenario
+def rabbitmqadmin_shows_the_overview(server):
+    text = server.admin("show", "overview")
+    assert "4.2.0" in text and "rabbitmq_version" in text, text
+    for what in ["nodes", "users", "vhosts", "permissions", "policies", "exchanges", "connections",
+                 "queues", "bindings", "parameters"]:
+        server.admin("list", what)
+
+
+@scenario
+def rabbitmqadmin_declares_publishes_and_gets(server):
+    server.admin("declare", "exchange", "name=admin.x", "type=topic")
+    server.admin("declare", "queue", "name=admin.q", "durable=true", 'arguments={"x-max-length": 10}')
+    server.admin("declare", "binding", "source=admin.x", "destination=admin.q", "routing_key=a.#")
+    assert "Message published" in server.admin(
+        "publish", "exchange=admin.x", "routing_key=a.b", "payload=3 apples")
+    assert "NOT routed" in server.admin(
+        "publish", "exchange=admin.x", "routing_key=b", "payload=lost")
+    for _ in range(2):
+        assert "3 apples" in server.admin("get", "queue=admin.q", "ackmode=ack_requeue_true")
+    [row] = [row for row in server.rows("queues") if row["name"] == "admin.q"]
+    assert row["messages"] == 1 and row["arguments"]["x-max-length"] == 10, row
+    assert "3 apples" in server.admin("get", "queue=admin.q", "ackmode=ack_requeue_false")
+    server.admin("purge", "queue", "name=admin.q")
+    [binding] = [row for row in server.rows("bindings") if row["source"] == "admin.x"]
+    server.admin("delete", "binding", "source=admin.x", "destination_type=q", "destination=admin.q",
+                 f"properties_key={binding['properties_key']}")
+    server.admin("delete", "queue", "name=admin.q")
+    server.admin("delete", "exchange", "name=admin.x")
+    assert "not found" in server.admin("delete", "queue", "name=admin.q", check=False).lower()
+
+
+@scenario
+def rabbitmqadmin_makes_users_who_have_what_permissions_say(server):
+    server.admin("declare", "vhost", "name=shop")
+    server.admin("declare", "user", "name=app", "password=ppa", "tags=management")
+    server.admin("declare", "permission", "vhost=shop", "user=app", "configure=^mine", "write=.*", "read=.*")
+    mine = dict(user="app", password="ppa")
+    server.admin("-V", "shop", "declare", "queue", "name=mine.q", **mine)
+    assert "Access refused" in server.admin("-V", "shop", "declare", "queue", "name=other", check=False, **mine)
+    assert [row["name"] for row in server.rows("vhosts", **mine)] == ["shop"]
+    server.admin("delete", "user", "name=app")
+    server.admin("delete", "vhost", "name=shop")
+
+
+@scenario
+def rabbitmqadmin_exports_and_imports_definitions(server):
+    server.admin("declare", "queue", "name=kept", "durable=true")
+    server.admin("declare", "policy", "name=short", "pattern=^kept", 'definition={"max-length": 5}', "apply-to=queues")
+    file = f"{server.folder}/definitions.json"
+    server.admin("export", file)
+    before = json.loads(Path(file).read_text())
+    server.admin("delete", "queue", "name=kept")
+    server.admin("delete", "policy", "name=short")
+    server.admin("import", file)
+    server.admin("export", file)
+    after = json.loads(Path(file).read_text())
+    for section in ["queues", "policies", "exchanges", "bindings", "vhosts", "users", "permissions"]:
+        assert before[section] == after[section], section
+    assert any(row["name"] == "kept" for row in after["queues"]), after["queues"]
+
+
+@scenario
+def amqpstorm_manages_queues_and_exchanges(server):
+    api = server.api
+    api.exchange.declare("storm.x", exchange_type="fanout", durable=True)
+    api.queue.declare("storm.q", durable=True)
+    api.queue.bind("storm.q", exchange="storm.x", routing_key="")
+    assert api.basic.publish("hello", routing_key="", exchange="storm.x") == {"routed": True}
+    [message] = api.basic.get("storm.q", requeue=False, to_dict=True)
+    assert message["payload"] == "hello", message
+    assert api.queue.get("storm.q")["messages"] == 0
+    assert len(api.queue.bindings("storm.q")) == 2
+    api.queue.purge("storm.q")
+    api.queue.delete("storm.q")
+    api.exchange.delete("storm.x")
+    refused(lambda: api.queue.get("storm.q"), 404)
+
+
+@scenario
+def amqpstorm_manages_users_and_virtual_hosts(server):
+    api = server.api
+    api.virtual_host.create("storm")
+    api.user.create("storm", "password", tags="monitoring")
+    api.user.set_permission("storm", "storm")
+    assert api.user.get("storm")["tags"] in ("monitoring", ["monitoring"])
+    assert api.user.get_permission("storm", "storm")["configure"] == ".*"
+    host, port = server.amqp.split(":")
+    connection = amqpstorm.Connection(host, "storm", "password", port=int(port), virtual_host="storm")
+    [row] = [row for row in api.connection.list() if row["user"] == "storm"]
+    api.connection.close(row["name"])
+    deadline = time.monotonic() + 20
+    while connection.is_open and time.monotonic() < deadline:
+        try:
+            connection.check_for_errors()
+        except amqpstorm.AMQPConnectionError:
+            break
+        time.sleep(0.1)
+    other = ManagementApi(f"http://{server.http}", "storm", "password")
+    other.overview()
+    refused(lambda: other.user.delete("storm"), 401)
+    api.user.delete("storm")
+    api.virtual_host.delete("storm")
+
+
+def main():
+    parts = sys.argv[1:]
+    passed = failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(folder)
+        try:
+            for name, function in SCENARIOS:
+                if parts and not any(part in name for part in parts):
+                    continue
+                begun = time.monotonic()
+                try:
+                    function(server)
+                    print(f"ok {name} {time.monotonic() - begun:.1f}", flush=True)
+                    passed += 1
+                except Exception as error:
+                    place = traceback.extract_tb(error.__traceback__)[-1]
+                    reason = " ".join(f"{type(error).__name__}: {error}".split())
+                    print(f"FAIL {name} {reason} ({Path(place.filename).name}:{place.lineno})", flush=True)
+                    failed += 1
+        finally:
+            server.stop()
+    print(f"{passed} passed, {failed} failed")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
