@@ -381,8 +381,8 @@ impl Driver for Amqp {
             Flavour::Postroad => (
                 "postroad-amqp",
                 "Postroad by AMQP 0-9-1",
-                "confirmed: what the server's --durability says, by default synced",
-                &[Tier::T0, Tier::T1, Tier::T3],
+                "confirmed: what the server's --durability says, by default synced, in a cluster by a majority",
+                &[Tier::T0, Tier::T1, Tier::T3, Tier::T4],
             ),
         };
         About {

@@ -70,6 +70,8 @@ fn launch(site: &Site, node: u32) -> Result<Launch, StartError> {
     let mut launch = Launch::new(site, node, program, Ready::Kafka(site.port("kafka", node)))
         // As for Kafka: the first member of a group does not wait for others.
         .environment("POSTROAD_KAFKA_CONFIG", "group.initial.rebalance.delay.ms=0")
+        // Several may run beside each other.
+        .environment("POSTROAD_HTTP", "off")
         // Not as an argument: the user's own `--log` would be a second one.
         .environment("POSTROAD_LOG", "warn")
         .arguments(["serve", "--data"])
