@@ -21,6 +21,9 @@ const ELECTION_SECONDS: u64 = 15;
 /// rivals, which would take longer than all the rest.
 const SUITE: &str = "bench/Cargo.toml";
 
+/// What all steps together write, measured cold and rounded up.
+const WRITTEN_GIGABYTES: f64 = 6.0;
+
 /// How long after their end tests may keep their output open. Who waited for its end would wait as
 /// long as what they left behind runs.
 const LEFT_OPEN_MAX: Duration = Duration::from_secs(10);
@@ -127,6 +130,11 @@ pub(crate) fn run(scope: Scope) -> Outcome {
     let steps: Vec<&Step> =
         STEPS.iter().filter(|step| scope == Scope::Everything || !step.lint).collect();
     let begun = Instant::now();
+    let free = free_gigabytes()?;
+    println!("{free:.1} GB are free on this disk");
+    if free < WRITTEN_GIGABYTES {
+        println!("warning: a cold run writes about {WRITTEN_GIGABYTES} GB");
+    }
     let mut counts = Counts::default();
     let mut times = Vec::new();
     for (index, step) in steps.iter().enumerate() {
@@ -134,6 +142,9 @@ pub(crate) fn run(scope: Scope) -> Outcome {
         let step_begun = Instant::now();
         let ran = (step.run)().map_err(|failure| {
             println!("{} passed, {} failed", counts.passed, counts.failed + 1);
+            // A full disk makes anything fail, in words that seldom say so.
+            let free = free_gigabytes().unwrap_or_default();
+            println!("{free:.1} GB are free on this disk");
             let after = step_begun.elapsed();
             Failure::new(format!("{}, after {}: {failure}", step.title, minutes(after)))
                 .remedy(step.remedy)
@@ -158,11 +169,21 @@ fn minutes(time: Duration) -> String {
 
 /// The cargo that built this program, in the repository's root, with nothing to read. Each crate is
 /// compiled once here, so what an incremental build keeps for the next one would only fill the disk.
+/// Symbols for a debugger would fill more than half of it; a panic names its line without them.
 fn cargo_command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO"));
     command.args(arguments).current_dir(paths::root()).stdin(Stdio::null());
     command.env("CARGO_INCREMENTAL", "0");
+    command.env("CARGO_PROFILE_DEV_DEBUG", "false").env("CARGO_PROFILE_RELEASE_DEBUG", "false");
     command
+}
+
+/// What is free on the disk that is built on.
+fn free_gigabytes() -> Outcome<f64> {
+    let root = paths::root();
+    let told = rustix::fs::statvfs(&root).map_err(std::io::Error::from);
+    let told = told.context(|| format!("cannot ask what is free at {}", root.display()))?;
+    Ok((told.f_bavail as f64) * (told.f_frsize as f64) / 1e9)
 }
 
 fn cargo(arguments: &[&str]) -> Outcome<Counts> {
