@@ -404,5 +404,6 @@ fn is_sound(batch: &[u8], base_offset: Option<u64>) -> bool {
 /// The group of a shard, whose members are reached by the node's links.
 fn group(node: &cluster::Node, shard: ShardId) -> Group {
     let id = GroupId { cluster: node.identity().at.cluster.as_u128(), shard: shard.0 };
-    Group { id, peers: Arc::new(LinkedPeers::new(node.links(), shard)) }
+    let peers = Arc::new(LinkedPeers::new(node.links(), shard));
+    Group { id, peers, pace: node.groups().catch_up_pace().clone() }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use base::ShardId;
 use bytes::Bytes;
-use consensus::{Consensus, Fetched, ReceivedAppend};
+use consensus::{CatchUpPace, Consensus, Fetched, ReceivedAppend};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use links::{
@@ -32,6 +32,7 @@ struct State {
     links: OnceLock<Weak<Links>>,
     proxy: RwLock<Option<Arc<dyn Proxy>>>,
     heard: watch::Sender<BTreeMap<NodeId, Bytes>>,
+    catch_up_pace: CatchUpPace,
 }
 
 impl fmt::Debug for State {
@@ -54,6 +55,11 @@ impl Drop for Member {
 }
 
 impl Groups {
+    /// How much they take of other members' snapshots, all together.
+    pub fn catch_up_pace(&self) -> &CatchUpPace {
+        &self.0.catch_up_pace
+    }
+
     /// The links that serve these groups; to be called once, before any of them joins.
     pub fn link(&self, links: &Arc<Links>) {
         let linked = self.0.links.set(Arc::downgrade(links));

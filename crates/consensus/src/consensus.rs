@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use world::{Instant, World};
 
-use crate::catch_up::{Reception, Sending};
+use crate::catch_up::{CatchUpPace, Reception, Sending};
 use crate::encoding;
 use crate::error::{Failure, FoundError, ProposeError, SnapshotError, StartError};
 use crate::group::{Group, Members};
@@ -73,6 +73,7 @@ pub struct Consensus {
     pub(crate) machine: Arc<dyn StateMachine>,
     pub(crate) log: LogStore,
     pub(crate) peers: Arc<dyn Peers>,
+    pub(crate) pace: CatchUpPace,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) sending: Arc<Sending>,
     pub(crate) reception: Arc<Reception>,
@@ -182,6 +183,7 @@ impl Consensus {
             server,
             begun: terms,
             roles,
+            pace: options.group.as_ref().map(|it| it.pace.clone()).unwrap_or_default(),
             route,
             retention,
             state,

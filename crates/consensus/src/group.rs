@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use openraft::BasicNode;
 
+use crate::catch_up::CatchUpPace;
 use crate::message::{GroupId, Route};
 use crate::network::Links;
 use crate::peers::{NoPeers, Peers};
@@ -17,6 +18,8 @@ use crate::types::Membership;
 pub struct Group {
     pub id: GroupId,
     pub peers: Arc<dyn Peers>,
+    /// The node's, which its groups share.
+    pub pace: CatchUpPace,
 }
 
 impl fmt::Debug for Group {

@@ -228,6 +228,7 @@ mod tests {
     use world::{SimulatedDisk, World};
 
     use super::*;
+    use crate::catch_up::CatchUpPace;
     use crate::error::RestoreError;
     use crate::group::Group;
     use crate::machine::{Committed, Encode, Replace, StateMachine};
@@ -262,7 +263,8 @@ mod tests {
         let options =
             Options { segment_bytes: 1 << 20, disk_reserve_bytes: 0, ..Options::default() };
         let opened = Journal::open(&world, Path::new("/shard"), options).unwrap();
-        let group = Some(Group { id: GROUP, peers: Arc::new(NoPeers) });
+        let group =
+            Some(Group { id: GROUP, peers: Arc::new(NoPeers), pace: CatchUpPace::default() });
         let options = ConsensusOptions { group, ..ConsensusOptions::default() };
         Consensus::start(&world, 1, opened, Arc::new(NoMachine), options).await.unwrap()
     }

@@ -57,7 +57,7 @@ mod succession;
 mod types;
 mod window;
 
-pub use catch_up::Fetched;
+pub use catch_up::{CatchUpPace, Fetched};
 pub use consensus::{Consensus, ConsensusOptions};
 pub use error::{
     ChangeError, Failure, FoundError, ProposeError, RestoreError, SnapshotError, StartError,

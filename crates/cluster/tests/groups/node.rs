@@ -9,8 +9,8 @@ use base::ShardId;
 use bytes::Bytes;
 use cluster::{Groups, LinkedPeers};
 use consensus::{
-    Committed, Consensus, ConsensusOptions, Encode, Group, GroupId, Leadership, Members, Payload,
-    ProposeError, Replace, RestoreError, Role, StateMachine,
+    CatchUpPace, Committed, Consensus, ConsensusOptions, Encode, Group, GroupId, Leadership,
+    Members, Payload, ProposeError, Replace, RestoreError, Role, StateMachine,
 };
 use gateway::Connections;
 use journal::{Body, Journal};
@@ -161,7 +161,7 @@ impl Nodes {
             snapshot_changes_min: u64::MAX,
             kept_log_bytes_max: 1,
             node: failure.clone(),
-            group: Some(Group { id, peers }),
+            group: Some(Group { id, peers, pace: CatchUpPace::default() }),
         };
         let machine: Arc<dyn StateMachine> = ledger.clone();
         let consensus = Consensus::start(&world, node, opened, machine, options).await;

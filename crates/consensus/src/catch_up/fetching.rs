@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::checksum::crc32c;
-use base::limits::{APPEND_MESSAGE_BYTES_MAX, SNAPSHOT_BYTES_PER_SECOND};
+use base::limits::APPEND_MESSAGE_BYTES_MAX;
 use bytes::Bytes;
 use journal::transfer::{Import, ImportError, NotYet, Received, Repair, Section};
 use openraft::async_runtime::WatchReceiver;
@@ -18,7 +18,6 @@ use thiserror::Error;
 use tokio::time::sleep;
 
 use super::offers::Fetch;
-use super::pace::Pace;
 use super::{Fetched, Ready};
 use crate::consensus::Consensus;
 use crate::encoding::{self, Position};
@@ -122,7 +121,6 @@ impl Consensus {
     pub(super) async fn fetch_snapshot(&self, fetch: &Fetch) -> Result<(), FetchError> {
         // What is asked for begins behind it, also after a crash.
         self.snapshots.take(&self.raft).await?;
-        let mut pace = Pace::new(SNAPSHOT_BYTES_PER_SECOND);
         let mut import = self.begin_import().await?;
         let asked = Request::Manifest(ManifestAsked { have: import.have() });
         let (reply, _) = self.ask(fetch, asked).await?;
@@ -134,8 +132,8 @@ impl Consensus {
         if self.has(Position { term: id.term, index: id.index }) {
             return Err(FetchError::Overtaken);
         }
-        let live = self.section(fetch, &manifest, Section::Live, &mut pace).await?;
-        let segments = self.section(fetch, &manifest, Section::Segments, &mut pace).await?;
+        let live = self.section(fetch, &manifest, Section::Live).await?;
+        let segments = self.section(fetch, &manifest, Section::Segments).await?;
         let expected;
         (import, expected) =
             self.with_import(import, move |import| import.expect(id, &live, &segments)).await?;
@@ -144,8 +142,7 @@ impl Consensus {
         while let Some(segment) = import.next_segment() {
             fetch.is_at(import.progress());
             let result;
-            (import, result) =
-                self.segment(fetch, import, manifest.sending, segment, &mut pace).await?;
+            (import, result) = self.segment(fetch, import, manifest.sending, segment).await?;
             match result {
                 Ok(()) => {
                     failures = 0;
@@ -159,8 +156,8 @@ impl Consensus {
             }
         }
         fetch.is_at(import.progress());
-        let meta = self.section(fetch, &manifest, Section::Meta, &mut pace).await?;
-        let machine = self.section(fetch, &manifest, Section::Machine, &mut pace).await?;
+        let meta = self.section(fetch, &manifest, Section::Meta).await?;
+        let machine = self.section(fetch, &manifest, Section::Machine).await?;
         self.install(fetch, import, Received { id, meta, machine }).await
     }
 
@@ -233,7 +230,6 @@ impl Consensus {
         fetch: &impl Source,
         manifest: &ManifestRecord,
         section: Section,
-        pace: &mut Pace,
     ) -> Result<Bytes, FetchError> {
         let size = manifest.sections[section as usize];
         let mut bytes: Vec<u8> = Vec::new();
@@ -246,7 +242,7 @@ impl Consensus {
                 return Err(FetchError::Wrong("another part of the snapshot"));
             }
             bytes.extend_from_slice(&piece);
-            pace.took(piece.len()).await;
+            self.pace.took(piece.len()).await;
         }
         match crc32c(&bytes) == size.crc {
             true => Ok(bytes.into()),
@@ -261,7 +257,6 @@ impl Consensus {
         mut import: I,
         sending: u64,
         segment: u64,
-        pace: &mut Pace,
     ) -> Result<(I, Result<(), ImportError>), FetchError> {
         let mut row = 0;
         loop {
@@ -280,7 +275,7 @@ impl Consensus {
             };
             let pushed;
             (import, pushed) = self.with_import(import, push).await?;
-            pace.took(bytes).await;
+            self.pace.took(bytes).await;
             match (pushed, next) {
                 (Ok(()), Some(next)) => row = next,
                 (result, _) => return Ok((import, result)),

@@ -17,7 +17,7 @@
 //! * [`sending`]: snapshots that are being sent
 //! * [`fetching`]: the member's way through one
 //! * [`repairing`]: damaged segments, written anew from another member's
-//! * [`pace`]: how much it takes in a second
+//! * [`pace`]: how much a node takes in a second
 
 mod fetching;
 mod offers;
@@ -29,6 +29,8 @@ use bytes::Bytes;
 use journal::transfer::{Import, Received};
 
 use crate::machine::Replace;
+
+pub use pace::CatchUpPace;
 
 pub(crate) use offers::Reception;
 pub(crate) use sending::Sending;

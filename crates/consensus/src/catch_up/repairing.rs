@@ -13,7 +13,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::limits::SNAPSHOT_BYTES_PER_SECOND;
 use journal::Damage;
 use journal::transfer::{Covered, NotYet, Repair, Section};
 use openraft::async_runtime::WatchReceiver;
@@ -21,7 +20,6 @@ use tasks::Task;
 use tokio::time::{sleep, timeout};
 
 use super::fetching::FetchError;
-use super::pace::Pace;
 use crate::consensus::Consensus;
 use crate::message::{CoveringAsked, Refusal, Reply, Request};
 use crate::peers::Target;
@@ -137,7 +135,6 @@ impl Consensus {
     }
 
     async fn repair_from(&self, from: &Target, mut repair: Repair) -> Result<(), FetchError> {
-        let mut pace = Pace::new(SNAPSHOT_BYTES_PER_SECOND);
         let Covered { first, last } = repair.covers();
         let asked = CoveringAsked { have: first.saturating_sub(1), up_to: last };
         let (reply, _) = self.ask(from, Request::Covering(asked)).await?;
@@ -146,12 +143,11 @@ impl Consensus {
         if id.index < last {
             return Err(FetchError::Wrong("a snapshot that ends before the segment"));
         }
-        let segments = self.section(from, &manifest, Section::Segments, &mut pace).await?;
+        let segments = self.section(from, &manifest, Section::Segments).await?;
         repair.expect(&segments)?;
         while let Some(segment) = repair.next_segment() {
             let taken;
-            (repair, taken) =
-                self.segment(from, repair, manifest.sending, segment, &mut pace).await?;
+            (repair, taken) = self.segment(from, repair, manifest.sending, segment).await?;
             taken?;
         }
         let applied = async {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consensus::{
-    Consensus, ConsensusOptions, Group, GroupId, Leadership, Members, Payload, ProposeError, Role,
-    StateMachine,
+    CatchUpPace, Consensus, ConsensusOptions, Group, GroupId, Leadership, Members, Payload,
+    ProposeError, Role, StateMachine,
 };
 use journal::{BatchCheck, EntryId, Journal, Options};
 use parking_lot::Mutex;
@@ -120,7 +120,11 @@ impl Cluster {
             snapshot_changes_min: u64::MAX,
             kept_log_bytes_max: self.kept_log_bytes_max,
             node: failure.clone(),
-            group: Some(Group { id: self.group, peers: Arc::clone(&way) as _ }),
+            group: Some(Group {
+                id: self.group,
+                peers: Arc::clone(&way) as _,
+                pace: CatchUpPace::default(),
+            }),
         };
         let machine: Arc<dyn StateMachine> = Arc::clone(&ledger) as _;
         let consensus = Consensus::start(&world, node, opened, machine, options).await;

@@ -123,7 +123,15 @@ impl Files {
         let draft = PathBuf::from(name);
         remove_if_there(&*self.disk, &draft)?;
         let file = self.disk.open(&draft, true)?;
-        Ok(Draft { disk: self.disk.clone(), draft, path, file, len: 0, published: false })
+        Ok(Draft {
+            disk: self.disk.clone(),
+            draft,
+            path,
+            file,
+            len: 0,
+            written_back: 0,
+            published: false,
+        })
     }
 
     pub(crate) fn sync_dir(&self) -> io::Result<()> {
@@ -167,6 +175,10 @@ impl Handles {
     }
 }
 
+/// So much of a draft is left in memory before its way to the disk begins. A sync that finds a whole segment to
+/// write holds up those of the log on the same disk.
+const WRITE_BACK_BYTES: u64 = 4 << 20;
+
 /// A file being written under a passing name. Dropped before it is published, it is removed.
 #[derive(Debug)]
 pub(crate) struct Draft {
@@ -175,6 +187,8 @@ pub(crate) struct Draft {
     path: PathBuf,
     file: Arc<dyn DiskFile>,
     len: u64,
+    /// The kernel was asked to write what comes before this.
+    written_back: u64,
     published: bool,
 }
 
@@ -187,6 +201,11 @@ impl Draft {
         let bytes: usize = slices.iter().map(|slice| slice.len()).sum();
         self.file.write_at(slices, self.len)?;
         self.len += bytes as u64;
+        let waiting = self.len - self.written_back;
+        if waiting >= WRITE_BACK_BYTES {
+            self.file.begin_write_back(self.written_back, waiting);
+            self.written_back = self.len;
+        }
         Ok(())
     }
 

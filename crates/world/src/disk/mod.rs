@@ -60,6 +60,9 @@ pub trait DiskFile: Send + Sync + Debug {
     fn next_written(&self, position: u64) -> io::Result<Option<u64>>;
     /// Tells the kernel that these bytes will not be read soon. A hint: errors are not reported.
     fn forget(&self, position: u64, len: u64);
+    /// Has the kernel begin to write these bytes to the disk, without waiting for it. A hint: errors are not
+    /// reported, and only a sync makes anything durable.
+    fn begin_write_back(&self, _position: u64, _len: u64) {}
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -176,6 +176,12 @@ impl DiskFile for RealFile {
         let len = std::num::NonZeroU64::new(len);
         let _ = rustix::fs::fadvise(&self.0, position, len, Advice::DontNeed);
     }
+
+    fn begin_write_back(&self, position: u64, len: u64) {
+        // Linux answers this advice for pages that are not written yet by beginning to write them, and keeps
+        // them until it is given again (mm/fadvise.c). `sync_file_range` would say it, and needs `unsafe`.
+        self.forget(position, len);
+    }
 }
 
 impl RealFile {
