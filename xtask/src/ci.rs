@@ -181,7 +181,7 @@ fn cargo_command(arguments: &[&str]) -> Command {
 /// What is free on the disk that is built on.
 fn free_gigabytes() -> Outcome<f64> {
     let root = paths::root();
-    let told = rustix::fs::statvfs(&root).map_err(std::io::Error::from);
+    let told = rustix::fs::statvfs(root).map_err(std::io::Error::from);
     let told = told.context(|| format!("cannot ask what is free at {}", root.display()))?;
     Ok((told.f_bavail as f64) * (told.f_frsize as f64) / 1e9)
 }

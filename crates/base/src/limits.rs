@@ -149,8 +149,8 @@ pub const APPEND_BYTES_IN_FLIGHT_MAX: usize = 8 << 20;
 pub const KEPT_LOG_BYTES_MAX: u64 = 1 << 30;
 /// What is asked for at once of a snapshot that a member is sent; a larger batch comes alone.
 pub const SNAPSHOT_PIECE_BYTES: usize = 1 << 20;
-/// What a member takes of it in a second: its disk has other things to do.
-pub const SNAPSHOT_BYTES_PER_SECOND: u64 = 100 << 20;
+/// What a node takes of them in a second, all its shards together: its disk has other things to do.
+pub const SNAPSHOT_BYTES_PER_SECOND: u64 = 112 << 20;
 /// The largest state, and the longest list of what is live, that a member takes from another one.
 pub const SNAPSHOT_SECTION_BYTES_MAX: u64 = 8 << 30;
 /// What is read in a second to look through what is stored: no less, or it would take for ever; no more by itself;

@@ -49,10 +49,14 @@ const BATCH_RECORDS: usize = 256;
 const IN_FLIGHT: usize = 4;
 /// The load before, which the load during is compared with.
 const CALM: Duration = Duration::from_secs(20);
+/// What so many bytes leave to be done to the nodes and to the disk below them is no cost of catching up.
+const SETTLE: Duration = Duration::from_secs(10);
 const WITHIN: Duration = Duration::from_secs(1_800);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// So many entries behind is what a follower is under load.
 const NEARLY: u64 = 200;
+/// A write that takes so long is told with its moment.
+const STALL: Duration = Duration::from_millis(30);
 /// The place of the node that is away.
 const AWAY: usize = NODES - 1;
 
@@ -75,7 +79,8 @@ pub(super) fn run(options: &CatchUpOptions) -> Outcome {
     let bytes = fill(options, &cluster)?;
     let data = folder.join(format!("node-{}", AWAY + 1));
     let had = stored(&data);
-    eprintln!("{:.1} GB are written; the node comes back", bytes as f64 / 1e9);
+    eprintln!("{:.1} GB are written; the node comes back after {SETTLE:?}", bytes as f64 / 1e9);
+    std::thread::sleep(SETTLE);
 
     let addresses = survivors(&cluster);
     let (mut kills, mut took) = (0, Duration::ZERO);
@@ -248,13 +253,23 @@ fn steadily_at(
         let writing = scope.spawn(|| -> Outcome<Vec<Duration>> {
             let made = batch(std::iter::once(Bytes::from(vec![b'y'; RECORD_BYTES])));
             let (begun, mut waits) = (Instant::now(), Vec::new());
+            let mut told = begun;
             while !stop.load(Ordering::Relaxed) {
                 let due = begun + every.mul_f64(waits.len() as f64);
                 std::thread::sleep(due.saturating_duration_since(Instant::now()));
                 let sent = connection.produce(TOPIC, 0, made.clone());
                 let sent = sent.context(|| "cannot send")?;
                 match connection.answer(sent).context(|| "no answer came")? {
-                    Answer::Acknowledged { .. } => waits.push(due.elapsed()),
+                    Answer::Acknowledged { .. } => {
+                        let wait = due.elapsed();
+                        // One stall delays all that is due meanwhile, and is told once.
+                        if wait >= STALL && due >= told {
+                            let at = (due - begun).as_secs_f64();
+                            eprintln!("  at {at:.1} s a write took {wait:.1?}");
+                            told = Instant::now();
+                        }
+                        waits.push(wait);
+                    }
                     Answer::Refused { code } => {
                         return Err(Failure::new(format!("a record was refused with {code}")));
                     }
