@@ -15,7 +15,7 @@ use self::jobs::Jobs;
 use self::load::{Producer, Target, verify};
 use super::ledger::{Ledger, Reader};
 use super::load::{PATIENCE, violated};
-use crate::cluster::{Cluster, Going, leaders_by_any};
+use crate::cluster::{Cluster, Going, NODES, leaders_by_any};
 use crate::failure::{Context, Failure, Outcome};
 use crate::figures::{Figures, Output, percentile};
 use crate::paths;
@@ -92,6 +92,9 @@ pub(super) fn run(options: &FailoverOptions) -> Outcome {
     paths::fresh("soak-failover").map(drop)
 }
 
+/// Shards go back to the nodes that led them before.
+const EVEN_WITHIN: Duration = Duration::from_secs(60);
+
 /// The load goes on for so long at least after a node went: writes must have gone on by then.
 fn goes_on_for(how: Going) -> Duration {
     match how {
@@ -114,6 +117,9 @@ struct Run<'a> {
     pauses: Vec<Duration>,
     others: Vec<Duration>,
     restarts: Vec<Duration>,
+    /// When the last node came back, and how long after that leaders were even again.
+    returned: Instant,
+    even: Duration,
     refused: u64,
     unanswered: u64,
     read: u64,
@@ -150,6 +156,8 @@ impl Run<'_> {
             pauses: Vec::new(),
             others: Vec::new(),
             restarts: Vec::new(),
+            returned: Instant::now(),
+            even: Duration::ZERO,
             refused: 0,
             unanswered: 0,
             read: 0,
@@ -232,6 +240,7 @@ impl Run<'_> {
             gone
         });
         let (gone_at, restart) = gone?;
+        self.returned = Instant::now();
         if how.ends_the_process() {
             self.restarts.push(restart);
         }
@@ -269,8 +278,29 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Waits until no node leads two shards more than another one.
+    fn even(&mut self) -> Outcome {
+        loop {
+            let status = self.cluster.node(0).ask_json(&["cluster", "status"])?;
+            let shards = status["shards"].as_array().map_or(&[][..], Vec::as_slice);
+            let led = |node: usize| shards.iter().filter(|it| it["leader"] == node + 1).count();
+            let led: Vec<usize> = (0..NODES).map(led).collect();
+            let spread =
+                led.iter().max().zip(led.iter().min()).map_or(0, |(most, least)| most - least);
+            if spread <= 1 && led.iter().sum::<usize>() == shards.len() {
+                self.even = self.returned.elapsed();
+                return Ok(());
+            }
+            if self.returned.elapsed() > 2 * EVEN_WITHIN {
+                return Err(Failure::new(format!("the nodes still lead {led:?} shards")));
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
     /// All nodes are stopped and started again, and the whole log is read from the beginning.
     fn end(&mut self) -> Outcome {
+        self.even()?;
         let within = Duration::from_secs(30);
         self.cluster.stop(within)?;
         self.cluster.start_all(Duration::from_millis(self.options.ready_ms_max))?;
@@ -306,6 +336,13 @@ impl Run<'_> {
             figures.add("a restart until ready, median", percentile(&mut self.restarts, 0.5), "ms");
             figures.add("a restart until ready, worst", percentile(&mut self.restarts, 1.0), "ms");
         }
+        figures.judge(
+            "leaders are even again after",
+            self.even.as_secs_f64(),
+            "s",
+            format!("at most {} s", EVEN_WITHIN.as_secs()),
+            self.even <= EVEN_WITHIN,
+        );
         figures.add("other partitions wait, p99", percentile(&mut self.others, 0.99), "ms");
         let (median, p99) = match self.options.how {
             Going::Kill => (300.0, 1_000.0),
