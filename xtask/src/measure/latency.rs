@@ -66,6 +66,7 @@ pub(super) fn run(options: &LatencyOptions) -> Outcome {
     if options.cluster {
         let binary = server::binary(options.bin.as_deref())?;
         let cluster = folder.join("cluster");
+        std::fs::create_dir(&cluster).context(|| format!("cannot create {}", cluster.display()))?;
         let serve = &options.serve;
         let mut cluster = Cluster::found(&binary, &cluster, serve, Going::Kill, false, PATIENCE)?;
         create(cluster.address(0))?;
