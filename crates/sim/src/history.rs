@@ -3,9 +3,10 @@
 //! * every acknowledged record, at its offset, as it was sent;
 //! * offsets without a gap, from 0;
 //! * nothing that was never sent, and nothing twice;
-//! * of one producer in one partition, the records in the order in which it sent them.
+//! * of one producer in one partition, the records in the order in which it sent them, but for those that it gave up
+//!   without an answer and that somebody may have brought on since.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Who sent a record, and its number among those that this one sent. It is the record's value, too.
@@ -38,6 +39,7 @@ pub struct History {
     /// Partition of each record that was ever sent.
     sent: BTreeMap<Sent, u32>,
     acknowledged: BTreeMap<(u32, u64), Sent>,
+    given_up: BTreeSet<Sent>,
 }
 
 /// An invariant that does not hold.
@@ -59,6 +61,12 @@ impl History {
     pub fn acknowledge(&mut self, sent: Sent, offset: u64) {
         let partition = self.sent[&sent];
         self.acknowledged.insert((partition, offset), sent);
+    }
+
+    /// Its producer goes on without an answer. A node may have the record under way still, for longer than anybody waits:
+    /// behind what is sent next.
+    pub fn give_up(&mut self, sent: Sent) {
+        self.given_up.insert(sent);
     }
 
     pub fn acknowledged(&self) -> usize {
@@ -89,12 +97,19 @@ impl History {
     /// that nobody can have sent is `None`.
     pub fn check(&self, partition: u32, found: &[(u64, Option<Sent>)]) -> Result<(), Violation> {
         let mut last_of: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut late: BTreeSet<Sent> = BTreeSet::new();
         for (expected, &(offset, sent)) in (0_u64..).zip(found) {
             if offset != expected {
                 return Err(Violation::Gap { partition, expected, found: offset });
             }
             let known = sent.filter(|sent| self.sent.get(sent) == Some(&partition));
             let Some(sent) = known else { return Err(Violation::NeverSent { partition, offset }) };
+            if self.given_up.contains(&sent) {
+                if !late.insert(sent) {
+                    return Err(Violation::Twice { partition, offset, sent });
+                }
+                continue;
+            }
             match last_of.insert(sent.producer, sent.number) {
                 Some(last) if last == sent.number => {
                     return Err(Violation::Twice { partition, offset, sent });
@@ -159,6 +174,19 @@ mod tests {
         assert!(matches!(kind(&[(0, b), (1, a)]), Violation::OutOfOrder { .. }));
         assert!(matches!(kind(&[(0, a), (1, None)]), Violation::NeverSent { .. }));
         assert!(matches!(kind(&[(0, Some(sent(9, 9)))]), Violation::NeverSent { .. }));
+    }
+
+    #[test]
+    fn what_was_given_up_may_come_late_but_once() {
+        let mut history = history();
+        history.send(sent(1, 3), 0);
+        history.give_up(sent(1, 2));
+        let (a, b, c) = (Some(sent(1, 0)), Some(sent(1, 1)), Some(sent(1, 2)));
+        let d = Some(sent(1, 3));
+        assert_eq!(history.check(0, &[(0, a), (1, b), (2, c), (3, d)]), Ok(()));
+        assert_eq!(history.check(0, &[(0, a), (1, b), (2, d), (3, c)]), Ok(()));
+        let twice = history.check(0, &[(0, a), (1, b), (2, c), (3, d), (4, c)]);
+        assert!(matches!(twice, Err(Violation::Twice { offset: 4, .. })));
     }
 
     #[test]

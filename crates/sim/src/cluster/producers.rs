@@ -16,7 +16,7 @@ use crate::verdict::Invariant;
 use crate::workload::log::Open;
 use crate::workload::{New, batch};
 
-const TOPIC: &str = "log";
+pub(super) const TOPIC: &str = "log";
 pub(super) const PARTITIONS: u32 = 6;
 /// Who gets no answer asks again elsewhere: the node may be gone, with all that it was asked.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(8);
@@ -135,6 +135,10 @@ impl Producer {
                 false
             }
             Ok(Err(AppendError::Unavailable(_))) | Err(_) => {
+                if self.identity.is_none() {
+                    let mut state = self.shared.lock();
+                    open.sent(self.id).for_each(|sent| state.history.give_up(sent));
+                }
                 self.pause().await;
                 self.identity.is_none()
             }
