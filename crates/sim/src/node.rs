@@ -57,7 +57,8 @@ fn durations(
         if is_writer && hangs.is_some_and(|times| random.once_in(times)) {
             return takes(10_000);
         }
-        if is_writer && slow.is_some_and(|times| random.once_in(times)) {
+        let is_slow = is_writer && faults_over.lock().is_slow;
+        if is_slow || is_writer && slow.is_some_and(|times| random.once_in(times)) {
             return takes(random.between(50, 1_000));
         }
         match random.below(4) {

@@ -42,6 +42,8 @@ pub struct Known {
     pub calm: Calm,
     /// From then on no step of a disk is slow.
     pub is_healed: bool,
+    /// Until it is said otherwise each step of a disk is slow.
+    pub is_slow: bool,
     pub keys: Keys,
     pub offsets: Offsets,
     pub topics: Topics,

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use base::PartitionId;
 use tokio::time::sleep;
 use turmoil::Sim;
 
-use super::Shared;
 use super::place::{Asked, Standing, name};
+use super::producers::{PARTITIONS, TOPIC, leader};
+use super::{Shared, damage};
 use crate::random::Random;
 
 /// Faults as they come: one node is down at a time, mostly, and links are cut and mended.
@@ -18,6 +20,29 @@ pub(super) struct Chaos {
     down: Vec<Option<Duration>>,
     /// The node that is cut off, and until when.
     cut: Option<(Cut, Duration)>,
+    /// What is to happen at once, and when.
+    strand: Option<(Strand, Duration)>,
+}
+
+/// Two faults in the same moment, shortly after a first cut: so one node is left with what the others lack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Strand {
+    leader: usize,
+    /// It alone has heard of what the leader appended since the first cut.
+    follower: usize,
+    how: How,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum How {
+    /// The leader ends, perhaps before it has synced its last entries, and comes back; the follower, which may have
+    /// synced them, is cut off: the others elect a leader without them.
+    LeaderEnds,
+    /// The follower ends, and comes back; the leader is cut off: what both had acknowledged must not be lost.
+    FollowerEnds,
+    /// The leader heard nothing since the first cut, and then is cut off: what the others have of its last entries they
+    /// may commit without it.
+    LeaderIsDeaf,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,12 +53,14 @@ enum Cut {
     Link(usize, usize),
     /// It sends, and hears nothing.
     Deaf(usize),
+    /// The first from all but the second, both ways.
+    Pair(usize, usize),
 }
 
 impl Chaos {
     pub(super) fn new(places: usize, mut random: Random) -> Self {
         let next = Duration::from_millis(random.between(500, 3_000));
-        Self { random, next, down: vec![None; places], cut: None }
+        Self { random, next, down: vec![None; places], cut: None, strand: None }
     }
 
     pub(super) fn step(&mut self, sim: &mut Sim<'_>, shared: &Shared) {
@@ -42,6 +69,7 @@ impl Chaos {
         for place in 0..self.down.len() {
             self.do_as_asked(place, sim, shared);
             self.after_it_ended(place, sim, shared, now);
+            self.power_goes(place, sim, shared, now);
             if self.down[place].is_some_and(|until| healed || until <= now) {
                 self.down[place] = None;
                 shared.lock().trace.note(format_args!("{} is started", name(place)));
@@ -51,13 +79,19 @@ impl Chaos {
         if self.cut.is_some_and(|(_, until)| healed || until <= now) {
             self.mend(sim, shared);
         }
-        if healed || now < self.next {
+        if let Some((strand, _)) = self.strand.take_if(|(_, at)| healed || *at <= now)
+            && !healed
+        {
+            self.strand(strand, sim, shared, now);
+        }
+        if healed || now < self.next || self.strand.is_some() {
             return;
         }
         self.next = now + Duration::from_millis(self.random.between(50, 4_000));
-        match self.random.below(5) {
+        match self.random.below(7) {
             0..=2 => self.crash(sim, shared, now),
-            _ => self.cut(sim, shared, now),
+            3 | 4 => self.cut(sim, shared, now),
+            _ => self.begin_strand(sim, shared, now),
         }
     }
 
@@ -99,6 +133,18 @@ impl Chaos {
         self.down[place] = Some(now + Duration::from_millis(self.random.between(20, 2_000)));
     }
 
+    fn power_goes(&mut self, place: usize, sim: &mut Sim<'_>, shared: &Shared, now: Duration) {
+        let goes = {
+            let mut state = shared.lock();
+            let here = &mut state.nodes[place];
+            std::mem::take(&mut here.trouble.power_goes) && here.may_run() && !state.is_healed
+        };
+        if goes && self.down[place].is_none() {
+            let until = now + Duration::from_millis(self.random.between(20, 4_000));
+            self.end(place, true, until, sim, shared);
+        }
+    }
+
     /// A node's process ends, or its power goes: in the worst case that of all nodes.
     fn crash(&mut self, sim: &mut Sim<'_>, shared: &Shared, now: Duration) {
         let places = self.down.len();
@@ -113,20 +159,77 @@ impl Chaos {
                 continue;
             }
             let until = now + Duration::from_millis(self.random.between(20, 4_000));
-            self.down[victim] = Some(until);
-            sim.crash(name(victim));
-            let mut state = shared.lock();
-            let (verb, number) =
-                (if power { "loses power" } else { "is killed" }, self.random.number());
-            state.trace.note(format_args!("{} {verb}", name(victim)));
-            state.crashes += 1;
-            let place = &mut state.nodes[victim];
-            place.ended();
-            place.disk = match power {
-                true => place.disk.power_loss(number),
-                false => place.disk.killed(),
-            };
+            self.end(victim, power, until, sim, shared);
         }
+    }
+
+    fn end(
+        &mut self,
+        victim: usize,
+        power: bool,
+        until: Duration,
+        sim: &mut Sim<'_>,
+        shared: &Shared,
+    ) {
+        self.down[victim] = Some(until);
+        sim.crash(name(victim));
+        let mut state = shared.lock();
+        let (verb, number) =
+            (if power { "loses power" } else { "is killed" }, self.random.number());
+        state.trace.note(format_args!("{} {verb}", name(victim)));
+        state.crashes += 1;
+        let place = &mut state.nodes[victim];
+        place.ended();
+        place.disk = match power {
+            true => place.disk.power_loss(number),
+            false => place.disk.killed(),
+        };
+    }
+
+    /// The first cut.
+    fn begin_strand(&mut self, sim: &mut Sim<'_>, shared: &Shared, now: Duration) {
+        let members = shared.members();
+        let all_are_up = members.iter().all(|place| shared.broker(*place).is_some());
+        if self.cut.is_some() || !all_are_up {
+            return;
+        }
+        let Some(leader) = leading(shared, &mut self.random) else { return };
+        let followers: Vec<usize> = members.into_iter().filter(|it| *it != leader).collect();
+        if followers.is_empty() {
+            return;
+        }
+        let follower = self.random.of(&followers);
+        let how = self.random.of(&[How::LeaderEnds, How::FollowerEnds, How::LeaderIsDeaf]);
+        let cut = match how {
+            How::LeaderIsDeaf => Cut::Deaf(leader),
+            How::LeaderEnds | How::FollowerEnds => Cut::Pair(leader, follower),
+        };
+        let at = now + Duration::from_millis(self.random.of(&[2, 5, 10, 20, 50, 200]));
+        self.begin_cut(cut, at, sim, shared);
+        self.strand = Some((Strand { leader, follower, how }, at));
+    }
+
+    fn strand(&mut self, of: Strand, sim: &mut Sim<'_>, shared: &Shared, now: Duration) {
+        let Strand { leader, follower, how } = of;
+        let (ends, is_cut_off) = match how {
+            How::LeaderEnds => (Some(leader), follower),
+            How::FollowerEnds => (Some(follower), leader),
+            How::LeaderIsDeaf => (None, leader),
+        };
+        let is_up = |place: usize| self.down[place].is_none() && shared.broker(place).is_some();
+        if self.cut.is_some() || !is_up(leader) || !is_up(follower) {
+            return;
+        }
+        if let Some(ends) = ends {
+            let back = now + Duration::from_millis(self.random.between(20, 500));
+            let power = !self.random.once_in(4);
+            self.end(ends, power, back, sim, shared);
+            if how == How::FollowerEnds && self.random.once_in(2) {
+                damage::strike_last(&mut shared.lock(), ends, &mut self.random);
+            }
+        }
+        let until = now + Duration::from_millis(self.random.between(1_000, 6_000));
+        self.begin_cut(Cut::Off(is_cut_off), until, sim, shared);
     }
 
     fn cut(&mut self, sim: &mut Sim<'_>, shared: &Shared, now: Duration) {
@@ -141,17 +244,26 @@ impl Chaos {
             2 => Cut::Link(one, other),
             _ => Cut::Deaf(one),
         };
+        let until = now + Duration::from_millis(self.random.between(100, 5_000));
+        self.begin_cut(cut, until, sim, shared);
+    }
+
+    fn begin_cut(&mut self, cut: Cut, until: Duration, sim: &mut Sim<'_>, shared: &Shared) {
         shared.lock().trace.note(format_args!("links are cut: {cut:?}"));
         match cut {
             Cut::Off(node) => {
                 self.others(node).for_each(|it| sim.partition(name(node), name(it)));
+            }
+            Cut::Pair(node, with) => {
+                let others = self.others(node).filter(|it| *it != with);
+                others.for_each(|it| sim.partition(name(node), name(it)));
             }
             Cut::Link(node, it) => sim.partition(name(node), name(it)),
             Cut::Deaf(node) => {
                 self.others(node).for_each(|it| sim.partition_oneway(name(it), name(node)));
             }
         }
-        self.cut = Some((cut, now + Duration::from_millis(self.random.between(100, 5_000))));
+        self.cut = Some((cut, until));
     }
 
     fn mend(&mut self, sim: &mut Sim<'_>, shared: &Shared) {
@@ -160,6 +272,10 @@ impl Chaos {
         match cut {
             Cut::Off(node) => {
                 self.others(node).for_each(|it| sim.repair(name(node), name(it)));
+            }
+            Cut::Pair(node, with) => {
+                let others = self.others(node).filter(|it| *it != with);
+                others.for_each(|it| sim.repair(name(node), name(it)));
             }
             Cut::Link(node, it) => sim.repair(name(node), name(it)),
             Cut::Deaf(node) => {
@@ -171,6 +287,15 @@ impl Chaos {
     fn others(&self, node: usize) -> impl Iterator<Item = usize> + use<> {
         (0..self.down.len()).filter(move |it| *it != node)
     }
+}
+
+/// Where some shard is led, as far as a node knows.
+fn leading(shared: &Shared, random: &mut Random) -> Option<usize> {
+    let topic = shared.any_broker(random)?.catalog().topic_id(TOPIC)?;
+    let partition = PartitionId::new(topic, random.below(PARTITIONS.into()) as u32);
+    let node = leader(shared, random, partition)?.node();
+    let state = shared.lock();
+    state.nodes.iter().position(|place| place.number == Some(node))
 }
 
 /// Now and then a node hands over what it leads, as one does that is told to stop.

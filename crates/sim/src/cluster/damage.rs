@@ -76,23 +76,54 @@ pub(super) async fn flip_bits(shared: Shared, mut random: Random) {
 }
 
 /// The member that is damaged already, or any if all disks are sound.
-fn victim(State { nodes, lost, .. }: &State, random: &mut Random) -> Option<usize> {
+fn victim(state: &State, random: &mut Random) -> Option<usize> {
+    let victims = victims(state);
+    (!victims.is_empty()).then(|| random.of(&victims))
+}
+
+fn victims(State { nodes, lost, .. }: &State) -> Vec<usize> {
     let is_in_hands = |it: &Place| it.asked.is_some() || it.trouble.is_refused;
     if lost.is_some() || nodes.iter().any(is_in_hands) {
-        return None;
+        return Vec::new();
     }
     let may_be = |place: &usize| nodes[*place].is_member() && nodes[*place].number.is_some();
-    if let Some(damaged) = nodes.iter().position(Place::is_damaged) {
-        return Some(damaged).filter(may_be);
+    match nodes.iter().position(Place::is_damaged) {
+        Some(damaged) => Some(damaged).filter(may_be).into_iter().collect(),
+        None => (0..nodes.len()).filter(may_be).collect(),
     }
-    let members: Vec<usize> = (0..nodes.len()).filter(may_be).collect();
-    (!members.is_empty()).then(|| random.of(&members))
+}
+
+/// Strikes what a member wrote last to the log of some shard, in profile `damage`.
+pub(super) fn strike_last(state: &mut State, place: usize, random: &mut Random) {
+    if !state.bits_flip || !victims(state).contains(&place) {
+        return;
+    }
+    let disk = &state.nodes[place].disk;
+    let mut last_of: BTreeMap<PathBuf, (PathBuf, u64)> = BTreeMap::new();
+    for path in disk.files().into_iter().filter(|path| Kind::of(path) == Kind::Segment) {
+        let written = written(&disk.content(&path).unwrap_or_default());
+        // One that is kept ahead has a header only.
+        if written > SECTOR {
+            let shard = path.parent().unwrap_or(&path).to_owned();
+            last_of.insert(shard, (path, written));
+        }
+    }
+    let all: Vec<_> = last_of.into_values().collect();
+    if !all.is_empty() {
+        let (path, written) = &all[random.below(all.len() as u64) as usize];
+        let sector = (written - 1) - (written - 1) % SECTOR;
+        let position = random.between(sector, written - 1);
+        strike_at(state, place, path, position, random);
+    }
+}
+
+fn written(content: &[u8]) -> u64 {
+    content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1)
 }
 
 /// Flips a bit of a file, or all that it likes of a sector.
 fn strike(state: &mut State, place: usize, random: &mut Random) {
-    let State { nodes, trace, flips, .. } = state;
-    let Place { disk, trouble, .. } = &mut nodes[place];
+    let disk = &state.nodes[place].disk;
     let mut files: BTreeMap<Kind, Vec<PathBuf>> = BTreeMap::new();
     for path in disk.files() {
         files.entry(Kind::of(&path)).or_default().push(path);
@@ -105,15 +136,21 @@ fn strike(state: &mut State, place: usize, random: &mut Random) {
         return;
     }
     let content = disk.content(path).unwrap_or_default();
-    let written = content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1);
-    let within = if random.once_in(8) { content.len() as u64 } else { written };
-    if within == 0 {
-        return;
+    let within = if random.once_in(8) { content.len() as u64 } else { written(&content) };
+    if within > 0 {
+        let position = random.below(within);
+        let path = path.clone();
+        strike_at(state, place, &path, position, random);
     }
-    let position = random.below(within);
+}
+
+fn strike_at(state: &mut State, place: usize, path: &Path, position: u64, random: &mut Random) {
+    let State { nodes, trace, flips, .. } = state;
+    let Place { disk, trouble, .. } = &mut nodes[place];
+    let len = disk.content(path).map_or(0, |content| content.len() as u64);
     let (from, mask) = if random.once_in(4) {
         let from = position - position % SECTOR;
-        let len = SECTOR.min(content.len() as u64 - from);
+        let len = SECTOR.min(len - from);
         (from, (0..len).map(|_| random.number() as u8).collect())
     } else {
         (position, vec![1 << random.below(8)])

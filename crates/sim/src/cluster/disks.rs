@@ -1,5 +1,5 @@
 //! A disk that fails, on one member after the other: it is full for a while, or a write or a sync fails, after which the
-//! node ends and is started again. No disk loses what was synced: so it is no matter how many fail at a time.
+//! node ends and is started again; or disks that are slow for a while, of any members. No disk loses what was synced: so it is no matter how many fail at a time.
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,9 +22,10 @@ pub(super) async fn break_disks(shared: Shared, mut random: Random) {
         }
         let members = shared.members();
         let place = random.of(&members);
-        match random.below(4) {
+        match random.below(6) {
             0 | 1 => fail(&shared, place, &mut random),
-            _ => fill(&shared, place, &mut random).await,
+            2 | 3 => fill(&shared, place, &mut random).await,
+            _ => slow(&shared, &members, &mut random).await,
         }
     }
 }
@@ -73,4 +74,36 @@ async fn fill(shared: &Shared, place: usize, random: &mut Random) {
     here.disk.set_capacity(None);
     here.trouble.is_full = false;
     state.trace.note(format_args!("{}: the disk has room", name(place)));
+}
+
+/// Each step of the disks of some members takes long. Meanwhile a node hands over what it leads, now and then, and in the
+/// end the power of some of them goes, with what they have not synced yet.
+async fn slow(shared: &Shared, members: &[usize], random: &mut Random) {
+    let slow: Vec<usize> = members.iter().copied().filter(|_| random.once_in(2)).collect();
+    set_slow(shared, &slow, true);
+    let for_ms = random.of(&[300, 1_500, 4_000]);
+    let before_ms = random.below(for_ms);
+    sleep(Duration::from_millis(before_ms)).await;
+    if let Some(broker) = shared.any_broker(random).filter(|_| random.once_in(2)) {
+        shared.lock().trace.note(format_args!("node {} hands over", broker.node()));
+        broker.hand_over().await;
+    }
+    sleep(Duration::from_millis(for_ms - before_ms)).await;
+    for place in &slow {
+        if random.once_in(2) {
+            shared.lock().nodes[*place].trouble.power_goes = true;
+        }
+    }
+    set_slow(shared, &slow, false);
+}
+
+fn set_slow(shared: &Shared, places: &[usize], is_slow: bool) {
+    let mut state = shared.lock();
+    for place in places {
+        let here = &mut state.nodes[*place];
+        here.trouble.is_slow = is_slow;
+        here.knowledge.lock().is_slow = is_slow;
+        let how = if is_slow { "slow" } else { "fast again" };
+        state.trace.note(format_args!("{}: the disk is {how}", name(*place)));
+    }
 }

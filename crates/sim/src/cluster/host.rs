@@ -109,10 +109,13 @@ fn begin(place: usize, shared: &Shared) -> (World, Limits, u32) {
     let place_at = &mut state.nodes[place];
     let clock = Arc::new(RuntimeClock::new(wall_ms + place_at.clock_set_ms));
     place_at.clock = Some(Arc::clone(&clock));
-    let is_full = place_at.trouble.is_full;
-    place_at.trouble = Trouble { is_full, ..Trouble::default() };
+    let Trouble { is_full, is_slow, .. } = place_at.trouble;
+    place_at.trouble = Trouble { is_full, is_slow, ..Trouble::default() };
     let knowledge = Knowledge::default();
-    knowledge.lock().is_healed = state.is_healed;
+    {
+        let mut known = knowledge.lock();
+        (known.is_healed, known.is_slow) = (state.is_healed, is_slow);
+    }
     state.nodes[place].knowledge = knowledge.clone();
     let disk = state.nodes[place].disk.clone();
     let world =

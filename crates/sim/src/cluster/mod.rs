@@ -67,7 +67,9 @@ pub(crate) struct State {
     /// The node whose disk is lost, until it is none of the cluster's any more.
     pub(crate) lost: Option<u64>,
     pub(crate) scrub_interval: Option<Duration>,
-    /// How often something changed at rest.
+    /// Whether something may change at rest.
+    pub(crate) bits_flip: bool,
+    /// How often it did.
     pub(crate) flips: u32,
     /// With records.
     pub(crate) shards: u32,
@@ -172,6 +174,7 @@ pub(crate) fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, 
         nodes,
         lost: None,
         scrub_interval: shape.scrub_interval,
+        bits_flip: shape.damage,
         flips: 0,
         shards,
         history: History::default(),

@@ -66,6 +66,10 @@ pub(crate) struct Trouble {
     pub(crate) fails: bool,
     /// It is full: a node that starts may end.
     pub(crate) is_full: bool,
+    /// Each of its steps takes long.
+    pub(crate) is_slow: bool,
+    /// The machine's power goes next, unless it is off.
+    pub(crate) power_goes: bool,
     /// Bits flipped in this life.
     pub(crate) flipped: bool,
     /// The node has ended by itself, and is not started again yet.
