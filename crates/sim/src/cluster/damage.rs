@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::place::{Place, name};
 use super::{Shared, State};
 use crate::random::Random;
+use crate::verdict::Invariant;
 
 const SECTOR: u64 = 512;
 /// Simulated time in which a healed cluster has found and repaired what it can find.
@@ -162,8 +163,12 @@ fn strike_at(state: &mut State, place: usize, path: &Path, position: u64, random
     trace.note(format_args!("{name}'s {path} changes at rest, {bytes} bytes at {from}"));
 }
 
-/// Nothing flips any more: all look through what they have, and what is found is repaired.
-pub(super) async fn is_repaired(shared: &Shared) -> Result<(), String> {
+/// Nothing fails any more: all look through what they have. What is found is repaired, where bits flipped; where none did
+/// there is nothing to be found.
+pub(super) async fn is_sound(shared: &Shared) -> Result<(), (Invariant, String)> {
+    let bits_flip = shared.lock().bits_flip;
+    // What is found where nothing should be is repaired soon, too.
+    let look_every = if bits_flip { LOOK_EVERY } else { Duration::from_millis(2) };
     let deadline = Instant::now() + PATIENCE;
     // When their last pass had ended, as one was asked for.
     let mut asked = BTreeMap::new();
@@ -184,6 +189,10 @@ pub(super) async fn is_repaired(shared: &Shared) -> Result<(), String> {
             }
             if !stored.damaged.is_empty() {
                 let _ = write!(left, "{} has {:?}; ", name(place), stored.damaged);
+                if !bits_flip {
+                    let what = format!("nothing changed at rest, and {left}");
+                    return Err((Invariant::Durable, what));
+                }
             }
             for path in left_on(&shared.lock().nodes[place]) {
                 let _ = write!(left, "{} has {} as it was; ", name(place), path.display());
@@ -193,9 +202,9 @@ pub(super) async fn is_repaired(shared: &Shared) -> Result<(), String> {
             return Ok(());
         }
         if Instant::now() > deadline {
-            return Err(format!("what is damaged is not repaired: {left}"));
+            return Err((Invariant::Progress, format!("what is damaged is not repaired: {left}")));
         }
-        sleep(LOOK_EVERY).await;
+        sleep(look_every).await;
     }
 }
 

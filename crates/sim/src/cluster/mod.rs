@@ -274,10 +274,8 @@ async fn work(shared: Shared, mut random: Random, for_time: Duration, shape: Sha
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         }
     }
-    if shape.damage
-        && let Err(why) = damage::is_repaired(&shared).await
-    {
-        return judge::violated(&shared, Invariant::Progress, why);
+    if let Err((invariant, why)) = damage::is_sound(&shared).await {
+        return judge::violated(&shared, invariant, why);
     }
     let for_consumers = shape.leases.then(|| random.fork());
     judge::judge(&shared, random).await;
