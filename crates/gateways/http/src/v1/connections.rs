@@ -3,26 +3,14 @@
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::{Extension, Json};
-use base::limits::HTTP_PAGE_MAX;
-use operations::document::{ConnectionPage, ConnectionSummary, Operation};
-use serde::Serialize;
-use utoipa::ToSchema;
+use operations::document::{ConnectionPage, Operation};
 
 use super::asked;
 use super::operate::{ask, ask_for};
-use super::read::within;
-use super::topics::Page;
+use super::pages::{Page, PageOf, Row};
 use crate::front::Front;
 use crate::login::Asker;
 use crate::problem::{Kind, Problem};
-
-#[derive(Serialize, ToSchema)]
-pub(super) struct ConnectionList {
-    #[schema(value_type = Vec<Object>)]
-    items: Vec<ConnectionSummary>,
-    /// To be given as `cursor` for the next page; null: this is the last.
-    next: Option<String>,
-}
 
 fn number(text: &str) -> Result<u64, Problem> {
     let wrong = || Problem::new(Kind::BadRequest, format!("{text:?} is no number of a connection"));
@@ -35,20 +23,20 @@ fn number(text: &str) -> Result<u64, Problem> {
     path = "/v1/connections",
     tag = "operate",
     params(Page),
-    responses((status = 200, body = ConnectionList))
+    responses((status = 200, body = PageOf<Row>))
 )]
 pub(super) async fn list(
     State(front): State<Front>,
     Extension(asker): Extension<Asker>,
     uri: Uri,
-) -> Result<Json<ConnectionList>, Problem> {
+) -> Result<Json<PageOf<Row>>, Problem> {
     let Page { limit, cursor } = asked::query(&uri)?;
-    within("limit", limit, HTTP_PAGE_MAX)?;
+    let limit = limit.checked()?;
     let after = cursor.as_deref().map(number).transpose()?;
     let operation = Operation::ListConnections { after, connections_max: limit as u32 };
     let page: ConnectionPage = ask_for(&front, &asker, operation, Kind::NotFound).await?;
     let next = page.connections.last().filter(|_| page.more).map(|last| last.id.to_string());
-    Ok(Json(ConnectionList { items: page.connections, next }))
+    Ok(PageOf::new(Row::all(&page.connections)?, next))
 }
 
 /// Close a connection: its client is told, where its protocol has a word for that.

@@ -4,19 +4,17 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::Uri;
 use axum::{Extension, Json};
-use base::limits::HTTP_PAGE_MAX;
 use operations::document::{
     DeadLetterCounts, DeadLetterFilter, DeadLetterPage, DeadLetterTopics, DeadLettersMoved,
     Operation, Place, Span,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use super::asked;
 use super::lease_groups::PlaceOf;
 use super::operate::{ask_for, cursor, place};
-use super::read::within;
+use super::pages::{Limit, PageOf, Row};
 use crate::front::Front;
 use crate::login::Asker;
 use crate::problem::{Kind, Problem};
@@ -44,18 +42,8 @@ pub(super) struct Counting {
     cursor: Option<String>,
 }
 
-#[derive(Serialize, ToSchema)]
-pub(super) struct Letters {
-    #[schema(value_type = Vec<Object>)]
-    items: Vec<Value>,
-    /// To be given as `cursor`; null: that was all.
-    next: Option<String>,
-}
-
-fn letters(items: &[impl Serialize], next: Option<Place>) -> Result<Json<Letters>, Problem> {
-    let items = items.iter().map(serde_json::to_value).collect::<Result<_, _>>();
-    let items = items.map_err(|error| Problem::new(Kind::Failed, error.to_string()))?;
-    Ok(Json(Letters { items, next: next.map(cursor) }))
+fn letters(items: &[impl Serialize], next: Option<Place>) -> Result<Json<PageOf<Row>>, Problem> {
+    Ok(PageOf::new(Row::all(items)?, next.map(cursor)))
 }
 
 /// Count the dead letters of a topic by source, group and reason. An answer counts some of the records; `next` goes on.
@@ -64,26 +52,27 @@ fn letters(items: &[impl Serialize], next: Option<Place>) -> Result<Json<Letters
     path = "/v1/topics/{topic}/dead-letters",
     tag = "dead letters",
     params(("topic" = String, Path), Counting),
-    responses((status = 200, body = Letters))
+    responses((status = 200, body = PageOf<Row>))
 )]
 pub(super) async fn count(
     State(front): State<Front>,
     Extension(asker): Extension<Asker>,
     Path(topic): Path<String>,
     uri: Uri,
-) -> Result<Json<Letters>, Problem> {
+) -> Result<Json<PageOf<Row>>, Problem> {
     let Counting { cursor } = asked::query(&uri)?;
     let operation = Operation::CountDeadLetters { topic, from: place(cursor.as_deref())? };
     let counts: DeadLetterCounts = ask_for(&front, &asker, operation, Kind::NoSuchTopic).await?;
     letters(&counts.counts, counts.next)
 }
 
-#[derive(Deserialize, IntoParams)]
+#[derive(Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Showing {
     /// At most so many, up to 1,000.
-    limit: usize,
+    #[param(value_type = usize)]
+    limit: Limit,
     /// As the answer before said.
     cursor: Option<String>,
     /// Only those that came from this topic.
@@ -92,29 +81,22 @@ pub(super) struct Showing {
     reason: Option<String>,
 }
 
-impl Default for Showing {
-    fn default() -> Self {
-        let limit = base::limits::HTTP_PAGE_DEFAULT;
-        Self { limit, cursor: None, source: None, reason: None }
-    }
-}
-
 /// Look at dead letters.
 #[utoipa::path(
     get,
     path = "/v1/topics/{topic}/dead-letters/records",
     tag = "dead letters",
     params(("topic" = String, Path), Showing),
-    responses((status = 200, body = Letters))
+    responses((status = 200, body = PageOf<Row>))
 )]
 pub(super) async fn show(
     State(front): State<Front>,
     Extension(asker): Extension<Asker>,
     Path(topic): Path<String>,
     uri: Uri,
-) -> Result<Json<Letters>, Problem> {
+) -> Result<Json<PageOf<Row>>, Problem> {
     let Showing { limit, cursor, source, reason } = asked::query(&uri)?;
-    within("limit", limit, HTTP_PAGE_MAX)?;
+    let limit = limit.checked()?;
     let operation = Operation::ShowDeadLetters {
         topic,
         only: DeadLetterFilter { source, reason, records: None },
@@ -126,35 +108,28 @@ pub(super) async fn show(
 }
 
 /// Which dead letters are meant: those to which everything applies that is said.
-#[derive(Deserialize, ToSchema)]
+#[derive(Default, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Moving {
     source: Option<String>,
     reason: Option<String>,
     records: Option<Vec<PlaceOf>>,
     /// At most so many are moved by this request; `next` goes on.
-    limit: usize,
+    limit: Limit,
     /// As the answer before said, with `until`.
     cursor: Option<String>,
     /// Where the partitions ended when the work began, as the first answer said: what dies meanwhile is left alone.
     until: Option<Vec<u64>>,
 }
 
-impl Default for Moving {
-    fn default() -> Self {
-        let limit = base::limits::HTTP_PAGE_DEFAULT;
-        Self { source: None, reason: None, records: None, limit, cursor: None, until: None }
-    }
-}
-
 impl Moving {
     fn read(self) -> Result<(DeadLetterFilter, Span), Problem> {
-        within("limit", self.limit, HTTP_PAGE_MAX)?;
+        let records_max = self.limit.checked()? as u32;
         let records =
             self.records.map(|records| super::lease_groups::places(&records)).transpose()?;
         let only = DeadLetterFilter { source: self.source, reason: self.reason, records };
         let from = place(self.cursor.as_deref())?;
-        Ok((only, Span { from, until: self.until, records_max: self.limit as u32 }))
+        Ok((only, Span { from, until: self.until, records_max }))
     }
 }
 
@@ -167,8 +142,8 @@ pub(super) struct Redriving {
     records: Option<Vec<PlaceOf>>,
     /// A topic; null: the one that each came from.
     to: Option<String>,
-    /// 100 where nothing is said.
-    limit: Option<usize>,
+    /// At most so many are moved by this request; `next` goes on.
+    limit: Limit,
     cursor: Option<String>,
     until: Option<Vec<u64>>,
 }
@@ -208,7 +183,6 @@ pub(super) async fn redrive(
 ) -> Result<Json<Moved>, Problem> {
     let Redriving { source, reason, records, to, limit, cursor, until } =
         asked::document(&front, body).await?;
-    let limit = limit.unwrap_or(base::limits::HTTP_PAGE_DEFAULT);
     let (only, span) = Moving { source, reason, records, limit, cursor, until }.read()?;
     let operation = Operation::RedriveDeadLetters { topic, only, to, span };
     ask_for(&front, &asker, operation, Kind::NoSuchTopic).await.map(Moved::of)

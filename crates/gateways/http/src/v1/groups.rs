@@ -10,20 +10,19 @@ use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use axum::{Extension, Json};
-use base::limits::HTTP_PAGE_MAX;
 use operations::document::{
     DeclaredQueue, Operation, Place, QueueName, QueuePage, QueueReport, Start,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use super::asked;
 use super::operate::{self, as_it_is};
-use super::read::{current, locate, position, within};
+use super::pages::{Page, PageOf, Row};
+use super::read::{current, locate, position};
 use super::records::Config;
-use super::topics::{Page, find};
+use super::topics::find;
 use crate::front::Front;
 use crate::login::Asker;
 use crate::problem::{Kind, Problem};
@@ -44,31 +43,22 @@ async fn ask_for<T: DeserializeOwned>(
     operate::ask_for(front, asker, operation, Kind::NoSuchGroup).await
 }
 
-#[derive(Serialize, ToSchema)]
-pub(super) struct GroupPage {
-    /// What waits in each, and for how long.
-    #[schema(value_type = Vec<Object>)]
-    items: Vec<Value>,
-    /// To be given as `cursor` for the next page; null: this is the last.
-    next: Option<String>,
-}
-
-/// List the groups of a topic, with how far they are behind.
+/// List the groups of a topic, with what waits in each, and for how long.
 #[utoipa::path(
     get,
     path = "/v1/topics/{topic}/groups",
     tag = "groups",
     params(("topic" = String, Path), Page),
-    responses((status = 200, body = GroupPage))
+    responses((status = 200, body = PageOf<Row>))
 )]
 pub(super) async fn list(
     State(front): State<Front>,
     Extension(asker): Extension<Asker>,
     Path(topic): Path<String>,
     uri: Uri,
-) -> Result<Json<GroupPage>, Problem> {
+) -> Result<Json<PageOf<Row>>, Problem> {
     let Page { limit, cursor } = asked::query(&uri)?;
-    within("limit", limit, HTTP_PAGE_MAX)?;
+    let limit = limit.checked()?;
     find(&front.opened()?.broker, &asker, access::Operation::Describe, &topic)?;
     let after = Some(queue(topic.clone(), cursor.unwrap_or_default()));
     // One more, to know whether there is one; behind the topic's come those of others.
@@ -78,9 +68,7 @@ pub(super) async fn list(
     let more = queues.len() > limit;
     queues.truncate(limit);
     let next = queues.last().filter(|_| more).map(|last| last.group.clone());
-    let items = queues.iter().map(serde_json::to_value).collect::<Result<_, _>>();
-    let items = items.map_err(|error| Problem::new(Kind::Failed, error.to_string()))?;
-    Ok(Json(GroupPage { items, next }))
+    Ok(PageOf::new(Row::all(&queues)?, next))
 }
 
 /// Describe a group: what waits, what is leased, how far it is in each partition.

@@ -4,6 +4,7 @@
 //! answers. Paths and documents are in the OpenAPI document, which is made of the same code (`openapi`).
 //!
 //! * `asked`: bodies and queries, within their limits; `held`: answers within theirs
+//! * `pages`: lists, a page at a time
 //! * `topics`: which there are; `records`: records as documents
 //! * `produce`; `read`, `stream`: by offset
 //! * `groups`: who settles records one by one; `leases`, `token`: one record at a time
@@ -30,6 +31,7 @@ mod offsets;
 pub(crate) mod openapi;
 mod operate;
 mod overview;
+mod pages;
 mod produce;
 mod read;
 mod records;

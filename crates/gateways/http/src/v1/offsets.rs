@@ -8,27 +8,19 @@ use axum::extract::{Path, State};
 use axum::http::Uri;
 use axum::{Extension, Json};
 use base::PartitionId;
-use base::limits::{HTTP_OFFSETS_MAX, HTTP_PAGE_MAX};
+use base::limits::HTTP_OFFSETS_MAX;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::asked;
+use super::pages::{Filling, Page, PageOf};
 use super::produce::unavailable;
-use super::read::within;
-use super::topics::Page;
 use crate::front::Front;
 use crate::login::Asker;
 use crate::problem::{Kind, Problem};
 
 #[derive(Serialize, ToSchema)]
-pub(super) struct OffsetGroups {
-    items: Vec<OffsetGroup>,
-    /// To be given as `cursor` for the next page; null: this is the last.
-    next: Option<String>,
-}
-
-#[derive(Serialize, ToSchema)]
-struct OffsetGroup {
+pub(super) struct OffsetGroup {
     name: String,
 }
 
@@ -38,40 +30,30 @@ struct OffsetGroup {
     path = "/v1/groups",
     tag = "offsets",
     params(Page),
-    responses((status = 200, body = OffsetGroups))
+    responses((status = 200, body = PageOf<OffsetGroup>))
 )]
 pub(super) async fn list(
     State(front): State<Front>,
     Extension(asker): Extension<Asker>,
     uri: Uri,
-) -> Result<Json<OffsetGroups>, Problem> {
+) -> Result<Json<PageOf<OffsetGroup>>, Problem> {
     let Page { limit, cursor } = asked::query(&uri)?;
-    within("limit", limit, HTTP_PAGE_MAX)?;
+    let limit = limit.checked()?;
     let broker = &front.opened()?.broker;
-    let mut items: Vec<OffsetGroup> = Vec::new();
-    let mut after = cursor.unwrap_or_default();
-    // Those that may not be seen are passed over, a page at a time.
-    loop {
-        let names = broker.shards().offset_groups_after(&after, limit + 1).await;
-        let names = names.map_err(|why| unavailable(&why))?;
-        let is_last = names.len() <= limit;
-        for name in names {
-            after.clone_from(&name);
-            if asker.allows(Action::Describe, Resource::Group, &name) {
-                items.push(OffsetGroup { name });
-            }
-            if items.len() > limit {
-                break;
-            }
-        }
-        if is_last || items.len() > limit {
-            break;
-        }
+    let shown = |name: String| {
+        let is_seen = asker.allows(Action::Describe, Resource::Group, &name);
+        Ok(is_seen.then_some(OffsetGroup { name }))
+    };
+    let mut page = Filling::new(limit, cursor);
+    while page.goes_on() {
+        let after = page.after().unwrap_or_default();
+        let names = broker.shards().offset_groups_after(after, limit + 1).await;
+        let mut names = names.map_err(|why| unavailable(&why))?;
+        let is_more = names.len() > limit;
+        names.truncate(limit);
+        page.add(names, is_more, String::clone, shown)?;
     }
-    let more = items.len() > limit;
-    items.truncate(limit);
-    let next = items.last().filter(|_| more).map(|last| last.name.clone());
-    Ok(Json(OffsetGroups { items, next }))
+    Ok(page.page())
 }
 
 #[derive(Serialize, ToSchema)]

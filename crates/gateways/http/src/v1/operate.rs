@@ -7,6 +7,7 @@ use broker::operations::OperationError;
 use operations::document::{Operation, Place};
 use serde::de::DeserializeOwned;
 
+use super::pages::not_of_this_list;
 use crate::front::Front;
 use crate::login::Asker;
 use crate::problem::{Kind, Problem};
@@ -25,6 +26,7 @@ pub(super) async fn ask(
             OperationError::NotAllowed(_) => Problem::new(Kind::NotAllowed, detail),
             OperationError::NotFound(_) => Problem::new(missing, detail),
             OperationError::Invalid(_) => Problem::new(Kind::Invalid, detail),
+            OperationError::Elsewhere(_) => Problem::new(Kind::AnotherNode, detail),
             OperationError::Unavailable(_) => Problem::busy(detail),
             OperationError::Failed(_) => Problem::new(Kind::Failed, detail),
         }
@@ -58,8 +60,7 @@ pub(super) fn place(cursor: Option<&str>) -> Result<Option<Place>, Problem> {
         let (partition, offset) = text.split_once('.')?;
         Some(Place { partition: partition.parse().ok()?, offset: offset.parse().ok()? })
     };
-    let wrong = || Problem::new(Kind::BadRequest, "the cursor is none of this list");
-    read().map(Some).ok_or_else(wrong)
+    read().map(Some).ok_or_else(not_of_this_list)
 }
 
 pub(super) fn cursor(place: Place) -> String {

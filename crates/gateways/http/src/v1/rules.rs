@@ -7,26 +7,16 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::{Extension, Json};
-use base::limits::HTTP_PAGE_MAX;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::asked;
-use super::read::within;
-use super::topics::Page;
+use super::pages::{Page, PageOf, Row};
 use super::users::{of_node, refused};
 use crate::connection::Peer;
 use crate::front::Front;
 use crate::login::Asker;
 use crate::problem::{Kind, Problem};
-
-#[derive(Serialize, ToSchema)]
-pub(super) struct RulePage {
-    #[schema(value_type = Vec<Object>)]
-    items: Vec<Rule>,
-    /// To be given as `cursor` for the next page; null: this is the last.
-    next: Option<String>,
-}
 
 /// List rules, sorted.
 #[utoipa::path(
@@ -34,22 +24,17 @@ pub(super) struct RulePage {
     path = "/v1/acls",
     tag = "access",
     params(Page),
-    responses((status = 200, body = RulePage))
+    responses((status = 200, body = PageOf<Row>))
 )]
 pub(super) async fn list(
     State(front): State<Front>,
     Extension(asker): Extension<Asker>,
     uri: Uri,
-) -> Result<Json<RulePage>, Problem> {
+) -> Result<Json<PageOf<Row>>, Problem> {
     let Page { limit, cursor } = asked::query(&uri)?;
-    within("limit", limit, HTTP_PAGE_MAX)?;
+    let limit = limit.checked()?;
     asker.cluster(Action::Describe)?;
-    let wrong = || Problem::new(Kind::BadRequest, "the cursor is none of this list");
-    let from = cursor.as_deref().map_or(Ok(0), str::parse::<usize>).map_err(|_| wrong())?;
-    let rules = of_node(front.opened()?)?.rules();
-    let items: Vec<Rule> = rules.iter().skip(from).take(limit).cloned().collect();
-    let end = from.saturating_add(items.len());
-    Ok(Json(RulePage { items, next: (end < rules.len()).then(|| end.to_string()) }))
+    PageOf::numbered(&of_node(front.opened()?)?.rules(), limit, cursor.as_deref())
 }
 
 async fn read(front: &Front, body: Body) -> Result<Rule, Problem> {

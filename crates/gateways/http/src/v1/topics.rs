@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::{Extension, Json};
-use base::limits::{HTTP_COUNTED_PARTITIONS_MAX, HTTP_PAGE_DEFAULT, HTTP_PAGE_MAX};
+use base::limits::HTTP_COUNTED_PARTITIONS_MAX;
 use base::{PartitionId, TopicId};
 use broker::config::TopicConfig;
 use broker::{Broker, ExecuteError, NewTopic, Refusal};
@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::asked;
+use super::pages::{Limit, NameFilter, PageOf};
 use super::produce::unavailable;
-use super::read::within;
 use super::records::Config;
 use crate::front::Front;
 use crate::login::Asker;
@@ -92,12 +92,13 @@ pub(super) struct TopicRow {
     appended: Option<u64>,
 }
 
-#[derive(Deserialize, IntoParams)]
+#[derive(Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Listing {
     /// At most so many, up to 1,000.
-    limit: usize,
+    #[param(value_type = usize)]
+    limit: Limit,
     /// As the page before said.
     cursor: Option<String>,
     /// Only those whose name has this in it, in whatever case.
@@ -106,59 +107,28 @@ pub(super) struct Listing {
     counts: bool,
 }
 
-impl Default for Listing {
-    fn default() -> Self {
-        Self { limit: HTTP_PAGE_DEFAULT, cursor: None, filter: String::new(), counts: false }
-    }
-}
-
-#[derive(Serialize, ToSchema)]
-pub(super) struct TopicPage {
-    items: Vec<TopicRow>,
-    /// To be given as `cursor` for the next page; null: this is the last.
-    next: Option<String>,
-}
-
-#[derive(Deserialize, IntoParams)]
-#[serde(default, deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct Page {
-    /// At most so many, up to 1,000.
-    pub(super) limit: usize,
-    /// As the page before said.
-    pub(super) cursor: Option<String>,
-}
-
-impl Default for Page {
-    fn default() -> Self {
-        Self { limit: HTTP_PAGE_DEFAULT, cursor: None }
-    }
-}
-
 /// List topics by name, those that the user may see.
 #[utoipa::path(
     get,
     path = "/v1/topics",
     tag = "topics",
     params(Listing),
-    responses((status = 200, body = TopicPage))
+    responses((status = 200, body = PageOf<TopicRow>))
 )]
 pub(super) async fn list(
     State(front): State<Front>,
     Extension(asker): Extension<Asker>,
     uri: Uri,
-) -> Result<Json<TopicPage>, Problem> {
+) -> Result<Json<PageOf<TopicRow>>, Problem> {
     let Listing { limit, cursor, filter, counts } = asked::query(&uri)?;
-    within("limit", limit, HTTP_PAGE_MAX)?;
-    let filter = filter.to_lowercase();
+    let (limit, filter) = (limit.checked()?, NameFilter::of(&filter));
     let broker = &front.opened()?.broker;
     let (mut items, more, partitions) = {
         let catalog = broker.catalog();
         let from = cursor.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        let fits = |name: &str| filter.is_empty() || name.to_lowercase().contains(&filter);
         let mut seen: Vec<_> = catalog
             .topics_from(from)
-            .filter(|topic| fits(topic.name()) && asker.sees(Target::Topic(topic.name())))
+            .filter(|topic| filter.fits(topic.name()) && asker.sees(Target::Topic(topic.name())))
             .take(limit + 1)
             .collect();
         let more = seen.len() > limit;
@@ -188,7 +158,7 @@ pub(super) async fn list(
         }
     }
     let next = items.last().filter(|_| more).map(|last| last.name.clone());
-    Ok(Json(TopicPage { items, next }))
+    Ok(PageOf::new(items, next))
 }
 
 /// A topic to be made.

@@ -6,28 +6,19 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::{Extension, Json};
-use base::limits::HTTP_PAGE_MAX;
 use serde::{Deserialize, Serialize};
 use tasks::Task;
 use utoipa::ToSchema;
 
 use super::asked;
-use super::read::within;
-use super::topics::Page;
+use super::pages::{Page, PageOf};
 use crate::front::{Front, Node};
 use crate::login::Asker;
 use crate::problem::{Kind, Problem};
 
-#[derive(Serialize, ToSchema)]
-pub(super) struct UserPage {
-    items: Vec<User>,
-    /// To be given as `cursor` for the next page; null: this is the last.
-    next: Option<String>,
-}
-
 /// Never with what is kept of a password.
 #[derive(Serialize, ToSchema)]
-struct User {
+pub(super) struct User {
     name: String,
     /// The node's settings name it: it may do everything, and is changed there.
     of_settings: bool,
@@ -71,20 +62,20 @@ pub(super) fn refused(error: UserError) -> Problem {
     path = "/v1/users",
     tag = "access",
     params(Page),
-    responses((status = 200, body = UserPage))
+    responses((status = 200, body = PageOf<User>))
 )]
 pub(super) async fn list(
     State(front): State<Front>,
     Extension(asker): Extension<Asker>,
     uri: Uri,
-) -> Result<Json<UserPage>, Problem> {
+) -> Result<Json<PageOf<User>>, Problem> {
     let Page { limit, cursor } = asked::query(&uri)?;
-    within("limit", limit, HTTP_PAGE_MAX)?;
+    let limit = limit.checked()?;
     asker.cluster(Action::Describe)?;
     let users = of_node(front.opened()?)?;
     let after = |name: &str| cursor.as_deref().is_none_or(|cursor| name > cursor);
     let rest = users.list().into_iter().filter(|user| after(&user.name));
-    let mut items: Vec<User> =
+    let items: Vec<User> =
         rest.take(limit + 1)
             .map(|user| {
                 let scram = users.scram_credentials(&user.name).unwrap_or_default();
@@ -100,10 +91,7 @@ pub(super) async fn list(
                 }
             })
             .collect();
-    let more = items.len() > limit;
-    items.truncate(limit);
-    let next = items.last().filter(|_| more).map(|last| last.name.clone());
-    Ok(Json(UserPage { items, next }))
+    Ok(PageOf::cut(items, limit, |last| last.name.clone()))
 }
 
 #[derive(Deserialize, ToSchema)]
