@@ -55,7 +55,7 @@ impl Changes {
         for command in commands {
             match command {
                 Command::SetNodeConfig { .. } => changed.all = true,
-                Command::SetTopicConfig { topic, .. } => {
+                Command::SetTopicConfig { topic, .. } | Command::ChangeTopic { topic, .. } => {
                     changed.topics.insert(*topic);
                 }
                 Command::Compacted { partition, .. } => changed.add(*partition, Change::ANEW),

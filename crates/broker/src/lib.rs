@@ -108,7 +108,8 @@ pub use machine::config;
 pub use machine::producer::SequenceRefusal;
 pub use machine::{
     Catalog, CatalogStamp, Check, CommitOffset, CommittedOffset, Document, DocumentChange,
-    DocumentsChange, NewGroup, NewTopic, Refusal, TopicChange, TopicNameError, validate_topic_name,
+    DocumentsChange, NewGroup, NewTopic, Refusal, TopicChange, TopicDefinition, TopicNameError,
+    validate_topic_name,
 };
 pub use made::{batch_options, refuses_when_full};
 pub use options::BrokerOptions;

@@ -153,6 +153,21 @@ pub enum Command {
         /// The next message from a shard has at least this number.
         taken: Vec<(ShardId, Offset)>,
     },
+    /// Makes a topic what is wanted, all of it or nothing, if it is what whoever asks has seen.
+    ChangeTopic {
+        topic: TopicId,
+        seen: TopicDefinition,
+        wanted: TopicDefinition,
+    },
+}
+
+/// What of a topic can be changed.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct TopicDefinition {
+    /// How many; never fewer than before.
+    pub partitions: u32,
+    /// The whole set of its own values.
+    pub config: BTreeMap<String, String>,
 }
 
 /// The catalog goes on from here; what is below stays as it is.
@@ -180,6 +195,7 @@ impl Command {
             | Self::DeleteTopic { .. }
             | Self::CreatePartitions { .. }
             | Self::SetTopicConfig { .. }
+            | Self::ChangeTopic { .. }
             | Self::SetNodeConfig { .. }
             | Self::SetGroupConfig { .. }
             | Self::AllocateProducerId
@@ -224,6 +240,9 @@ impl Command {
                 | Self::SetNodeConfig { config }
                 | Self::SetGroupConfig { config, .. }
                 | Self::SetLeaseGroupConfig { config, .. } => values(config),
+                Self::ChangeTopic { seen, wanted, .. } => {
+                    values(&seen.config) + values(&wanted.config)
+                }
                 Self::AdvanceStart { starts } => starts.len() * 16,
                 Self::CommitOffsets { group, offsets } => {
                     let of = |commit: &CommitOffset| SMALL + commit.metadata.len();

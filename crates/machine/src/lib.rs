@@ -30,7 +30,9 @@ pub use catalog::lease_groups::LeaseGroup;
 pub use catalog::together::{Check, DocumentChange, DocumentsChange, NewGroup, TopicChange};
 pub use catalog::topic::{Topic, TopicNameError, validate_topic_name};
 pub use catalog::{Catalog, CatalogStamp};
-pub use command::{Command, CommitOffset, GroupSettle, NewTopic, SentBatch, Skipped};
+pub use command::{
+    Command, CommitOffset, GroupSettle, NewTopic, SentBatch, Skipped, TopicDefinition,
+};
 pub use config::{
     ConfigError, Durability, GroupConfig, GroupValues, LeaseGroupConfig, NodeConfig, TopicConfig,
 };

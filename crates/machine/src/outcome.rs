@@ -136,6 +136,8 @@ pub enum Refusal {
     NotAMessage,
     #[error("{messages} messages of {bytes} bytes wait for {to}: one more does not fit")]
     OutboxFull { to: ShardId, messages: usize, bytes: u64 },
+    #[error("topic {topic} is not what it was any more")]
+    TopicChanged { topic: TopicId },
 }
 
 /// Stands for every partition of a lease group in [`Applied::moved`].

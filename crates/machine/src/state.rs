@@ -120,6 +120,16 @@ impl State {
                 self.rows.delete_settled_of_topic(*topic, applied);
                 Ok(Outcome::Done)
             }
+            Command::ChangeTopic { topic, seen, wanted } => {
+                self.catalog.change_topic(*topic, seen, wanted)?;
+                self.rows.set_deletes_settled(*topic, self.deletes_settled(*topic));
+                self.note_groups_moved(*topic, applied);
+                if wanted.partitions > seen.partitions {
+                    self.rows.grow_topic(*topic, wanted.partitions, applied);
+                }
+                self.rows.delete_settled_of_topic(*topic, applied);
+                Ok(Outcome::Done)
+            }
             Command::SetNodeConfig { config } => self.set_node_config(config),
             Command::SetGroupConfig { group, config } => {
                 self.catalog.set_group_config(group, config)?;

@@ -9,7 +9,7 @@ use base::limits::{
 use base::{PartitionId, TopicId};
 use machine::{
     Append, AppendOutcome, Applied, Command, CommitOffset, Entry, NewTopic, Outcome, Refusal,
-    State, TopicNameError,
+    State, TopicDefinition, TopicNameError,
 };
 use uuid::Uuid;
 
@@ -226,6 +226,41 @@ fn a_topics_configuration_is_replaced_whole_or_not_at_all() {
         machine.create_with("b", 1, &[("retention.ms", "x")]),
         Err(Refusal::InvalidConfig(_))
     ));
+}
+
+#[test]
+fn a_topic_changes_as_a_whole_and_only_from_what_was_seen() {
+    let mut machine = Machine::new();
+    let topic = machine.create_with("a", 1, &[("retention.ms", "1")]).unwrap();
+    let definition =
+        |partitions, config: &[_]| TopicDefinition { partitions, config: values(config) };
+    let change = |machine: &mut Machine, seen: &TopicDefinition, wanted: &TopicDefinition| {
+        let (seen, wanted) = (seen.clone(), wanted.clone());
+        machine.run(Command::ChangeTopic { topic, seen, wanted })
+    };
+    let first = definition(1, &[("retention.ms", "1")]);
+    let second = definition(3, &[("max.message.bytes", "5")]);
+    assert_eq!(change(&mut machine, &first, &second), Ok(Outcome::Done));
+    let holds = machine.state.catalog.topic(topic).unwrap();
+    assert_eq!((holds.partition_count, &*holds.overrides), (3, &second.config));
+    assert_eq!(machine.state.catalog.partition_count(), 3);
+    assert!(matches!(machine.append(partition(topic, 2), 1), AppendOutcome::Taken { .. }));
+    // Somebody else was first.
+    let refused = change(&mut machine, &first, &second);
+    assert_eq!(refused, Err(Refusal::TopicChanged { topic }));
+    // One part of it does not fit, so that nothing of it holds.
+    let shrunk = definition(2, &[]);
+    let refused = change(&mut machine, &second, &shrunk);
+    assert!(matches!(refused, Err(Refusal::InvalidPartitionCount { .. })), "{refused:?}");
+    let invalid = definition(4, &[("nonsense", "1")]);
+    let refused = change(&mut machine, &second, &invalid);
+    assert!(matches!(refused, Err(Refusal::InvalidConfig(_))), "{refused:?}");
+    let holds = machine.state.catalog.topic(topic).unwrap();
+    assert_eq!((holds.partition_count, &*holds.overrides), (3, &second.config));
+    assert_eq!(change(&mut machine, &second, &second), Ok(Outcome::Done));
+    let gone = TopicId(9);
+    let nobodys = machine.run(Command::ChangeTopic { topic: gone, seen: first, wanted: second });
+    assert_eq!(nobodys, Err(Refusal::UnknownTopic { topic: gone }));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
 use machine::catalog::feed::{AdoptedGroup, AdoptedTopic};
 use machine::{
     Adoption, Append, Applied, Command, CommitOffset, DecodeError, Entry, GroupSettle, Head,
-    NewTopic, Origin, SentBatch, Skipped, State, Unit, decode_head, encode_head,
+    NewTopic, Origin, SentBatch, Skipped, State, TopicDefinition, Unit, decode_head, encode_head,
 };
 use proptest::prelude::*;
 use uuid::Uuid;
@@ -355,7 +355,7 @@ fn the_persisted_form_of_commands_does_not_change() {
     };
     let sent = SentBatch { bytes: 300, targets: vec![partition] };
     let skipped = Skipped { version: 300, next_topic: 5, next_lease_group: 4, next_producer_id: 7 };
-    let persisted: [(Command, &[u8]); 29] = [
+    let persisted: [(Command, &[u8]); 30] = [
         (Command::CreateTopics { topics: vec![] }, &[0, 0]),
         (Command::DeleteTopic { topic }, &[1, 5]),
         (Command::CreatePartitions { topic, total: 9 }, &[2, 5, 9]),
@@ -404,6 +404,14 @@ fn the_persisted_form_of_commands_does_not_change() {
         (
             Command::ResumeChannels { sent: vec![(ShardId(2), 300)], taken: vec![(ShardId(3), 1)] },
             &[29, 1, 2, 0xac, 2, 1, 3, 1],
+        ),
+        (
+            Command::ChangeTopic {
+                topic,
+                seen: TopicDefinition { partitions: 2, config: BTreeMap::new() },
+                wanted: TopicDefinition { partitions: 300, config: [(group(), group())].into() },
+            },
+            &[30, 5, 2, 0, 0xac, 2, 1, 1, b'g', 1, b'g'],
         ),
     ];
     for (command, bytes) in persisted {

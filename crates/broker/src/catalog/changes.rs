@@ -5,7 +5,7 @@
 
 use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 use machine::config::Overrides;
-use machine::{Command, DocumentsChange, NewTopic, Outcome, Refusal};
+use machine::{Command, DocumentsChange, NewTopic, Outcome, Refusal, TopicDefinition};
 
 use crate::broker::Broker;
 use crate::error::ExecuteError;
@@ -57,6 +57,17 @@ impl Broker {
         config: Overrides,
     ) -> Result<(), ExecuteError> {
         self.execute(Command::SetTopicConfig { topic, config }).await.map(drop)
+    }
+
+    /// Makes a topic what is wanted, all of it or nothing, if it is what was seen: else
+    /// [`Refusal::TopicChanged`].
+    pub async fn change_topic(
+        &self,
+        topic: TopicId,
+        seen: TopicDefinition,
+        wanted: TopicDefinition,
+    ) -> Result<(), ExecuteError> {
+        self.execute(Command::ChangeTopic { topic, seen, wanted }).await.map(drop)
     }
 
     /// The whole new set of what holds for the node and for topics that say nothing themselves.

@@ -19,7 +19,7 @@ use std::ops::Bound;
 
 use base::{LeaseGroupId, TopicId};
 use machine::config::{GroupConfig, NodeConfig, TopicConfig};
-use machine::{Catalog, CatalogStamp, Document, NewTopic, Refusal};
+use machine::{Catalog, CatalogStamp, Document, NewTopic, Refusal, TopicDefinition};
 use uuid::Uuid;
 
 use crate::broker::Broker;
@@ -99,6 +99,16 @@ impl CatalogView<'_> {
     /// Whether [`Broker::create_topics`] would make this topic now, and with what configuration.
     pub fn check_new_topic(&self, new: &NewTopic) -> Result<TopicConfig, Refusal> {
         self.0.check_new_topic(new)
+    }
+
+    /// Whether [`Broker::change_topic`] would make the topic what is wanted now.
+    pub fn check_definition(
+        &self,
+        topic: TopicId,
+        seen: &TopicDefinition,
+        wanted: &TopicDefinition,
+    ) -> Result<(), Refusal> {
+        self.0.check_definition(topic, seen, wanted)
     }
 
     /// Whether [`Broker::create_partitions`] would grow this topic now.

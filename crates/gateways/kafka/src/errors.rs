@@ -183,6 +183,7 @@ impl From<Refusal> for Fault {
             | Refusal::TooManyDocuments { .. }
             | Refusal::InvalidShardCount { .. }
             | Refusal::AdoptionConflict { .. }
+            | Refusal::TopicChanged { .. }
             | Refusal::NotHere { .. }
             | Refusal::UnitRefused
             | Refusal::NotInUnit

@@ -10,7 +10,7 @@ use super::feed::Changed;
 use super::lease_groups::{LeaseGroup, shared_name};
 use super::placement::Placement;
 use super::topic::{Topic, collapsed_name};
-use crate::command::{NewTopic, Skipped};
+use crate::command::{NewTopic, Skipped, TopicDefinition};
 use crate::config::{
     GroupConfig, LeaseGroupConfig, NodeConfig, Overrides, SharedConfigs, TopicConfig,
 };
@@ -104,6 +104,20 @@ impl Catalog {
             self.note(Changed::Topic(topic));
         }
         Ok(())
+    }
+
+    /// Both of the above, or neither, where the topic is what was seen.
+    pub(crate) fn change_topic(
+        &mut self,
+        topic: TopicId,
+        seen: &TopicDefinition,
+        wanted: &TopicDefinition,
+    ) -> Result<(), Refusal> {
+        self.check_definition(topic, seen, wanted)?;
+        if wanted.partitions != seen.partitions {
+            self.create_partitions(topic, wanted.partitions)?;
+        }
+        self.set_topic_config(topic, &wanted.config)
     }
 
     /// Notes for shards what changed. While rows are in the same log they need no telling.

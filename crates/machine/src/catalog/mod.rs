@@ -17,7 +17,7 @@ use base::limits::{PARTITIONS_PER_SHARD_MAX, PARTITIONS_PER_TOPIC_MAX};
 use base::{HashMap, LeaseGroupId, SharedMap, TopicId};
 use uuid::Uuid;
 
-use crate::command::NewTopic;
+use crate::command::{NewTopic, TopicDefinition};
 use crate::config::{GroupConfig, NodeConfig, SharedConfigs, TopicConfig};
 use crate::outcome::Refusal;
 use document::{Document, Documents};
@@ -152,6 +152,24 @@ impl Catalog {
         self.check_partitions(found.partition_count, total)?;
         let groups = self.lease_groups.ids_of(topic).len() as u64;
         self.lease_groups.check_partitions(groups * u64::from(total - found.partition_count))
+    }
+
+    /// Whether `ChangeTopic` would make this topic what is wanted now.
+    pub fn check_definition(
+        &self,
+        topic: TopicId,
+        seen: &TopicDefinition,
+        wanted: &TopicDefinition,
+    ) -> Result<(), Refusal> {
+        let found = self.topic(topic).ok_or(Refusal::UnknownTopic { topic })?;
+        if found.partition_count != seen.partitions || *found.overrides != seen.config {
+            return Err(Refusal::TopicChanged { topic });
+        }
+        if wanted.partitions != seen.partitions {
+            self.check_create_partitions(topic, wanted.partitions)?;
+        }
+        TopicConfig::parse(&self.node_config, &wanted.config)?;
+        Ok(())
     }
 
     fn check_partitions(&self, present: u32, total: u32) -> Result<(), Refusal> {

@@ -127,7 +127,7 @@ impl Names {
             Command::CreatePartitions { topic, total } => {
                 format!("grow topic {} to {total} partitions", self.topic(*topic))
             }
-            Command::SetTopicConfig { topic, .. } => {
+            Command::SetTopicConfig { topic, .. } | Command::ChangeTopic { topic, .. } => {
                 format!("configure topic {}", self.topic(*topic))
             }
             Command::SetNodeConfig { .. } => "configure the node".into(),
