@@ -38,6 +38,9 @@ pub enum OperationError {
     /// Whoever asked may not do that.
     #[error("{0}")]
     NotAllowed(String),
+    /// Another node knows of it, which is to be asked.
+    #[error("{0}")]
+    Elsewhere(String),
     /// The node could not do it now.
     #[error("{0}")]
     Unavailable(String),

@@ -18,6 +18,7 @@ use bytes::Bytes;
 use world::Instant;
 
 use crate::member::{Client, Waiter};
+use crate::subscription::topics_of_subscription;
 
 mod join;
 pub mod member;
@@ -239,6 +240,15 @@ impl ClassicGroup {
     /// What a member says under the protocol that was chosen.
     pub fn metadata_of(&self, member: &Member) -> Bytes {
         self.protocol.as_ref().map(|protocol| member.metadata(protocol)).unwrap_or_default()
+    }
+
+    /// Which topics a member wants; `None` if it does not say so as consumers do.
+    pub fn topics_of(&self, member: &Member) -> Option<Vec<String>> {
+        self.is_of_consumers().then(|| topics_of_subscription(&self.metadata_of(member)))?
+    }
+
+    pub fn generation(&self) -> i32 {
+        self.generation
     }
 
     pub fn is_of_consumers(&self) -> bool {

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::offset_groups::OffsetPlace;
 use crate::payload::Payload;
 
 /// A topic's lease group.
@@ -101,6 +102,25 @@ pub enum Operation {
     ListConnections { after: Option<u64>, connections_max: u32 },
     /// Tells the client, where its protocol has a word for it, and closes. Answers [`Done`].
     CloseConnection { connection: u64 },
+    /// Groups that commit offsets, by name after the given one. Answers
+    /// [`OffsetGroupPage`](crate::offset_groups::OffsetGroupPage).
+    ListOffsetGroups { after: Option<String>, groups_max: u32 },
+    /// At the node that coordinates it. Answers [`OffsetGroupReport`](crate::offset_groups::OffsetGroupReport).
+    DescribeOffsetGroup {
+        group: String,
+        /// Members after this one.
+        after: Option<String>,
+        members_max: u32,
+    },
+    /// Where a group without members goes on; partitions that are not named stay. Answers [`Done`].
+    SeekOffsetGroup {
+        group: String,
+        to: Vec<OffsetPlace>,
+        /// Only find out whether it could be done.
+        dry_run: bool,
+    },
+    /// Deletes a group without members, and what it has committed. Answers [`Done`].
+    DeleteOffsetGroup { group: String, dry_run: bool },
     /// An operation of another gateway, and its answer, in documents of that gateway.
     Family { family: String, operation: serde_json::Value },
 }

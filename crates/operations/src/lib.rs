@@ -14,6 +14,7 @@
 //! [`WithToken`](document::WithToken) around one.
 //!
 //! * [`document`]: what is asked and answered
+//! * [`offset_groups`]: the same of groups that commit offsets
 //! * [`cluster`]: what is asked of a cluster as a whole, and answered
 //! * [`backup`]: a backup, asked for piece by piece
 //! * [`payload`]: bytes of a record in a JSON document
@@ -22,6 +23,7 @@
 pub mod backup;
 pub mod cluster;
 pub mod document;
+pub mod offset_groups;
 pub mod payload;
 pub mod position;
 pub mod time;

@@ -84,6 +84,10 @@ kinds! {
         "Somebody else may have the record by now: what was done with it may be done again. Extend leases in time, or          take them for longer.";
     NotThere: RANGE_NOT_SATISFIABLE, "not-there", "The partition does not have this offset",
         "What was there was deleted, by retention for one, or has not come. Go on with earliest, knowing that something is          missed.";
+    AnotherNode: MISDIRECTED_REQUEST, "another-node", "Another node has to be asked",
+        "The detail names the node, which alone knows of it.";
+    Changed: PRECONDITION_FAILED, "changed", "It is not what it was any more",
+        "Somebody has changed it since the ETag that the header If-Match names. Look at it again, and decide anew.";
     Exists: CONFLICT, "exists", "It is there already",
         "Use it as it is, or choose another name.";
     Invalid: UNPROCESSABLE_ENTITY, "invalid", "That cannot be done",

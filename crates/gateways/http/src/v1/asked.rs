@@ -57,7 +57,7 @@ pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
 }
 
 /// What stands behind the question mark.
-pub(super) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
+pub(crate) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
     serde_urlencoded::from_str(uri.query().unwrap_or_default())
         .map_err(|error| Problem::new(Kind::BadRequest, format!("the query is not right: {error}")))
 }

@@ -1,17 +1,18 @@
 //! What a topic is set to, where each value comes from, and changes of it.
 
-use std::collections::BTreeMap;
-
 use access::{Operation, Target};
 use axum::body::Body;
 use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use broker::config::{ConfigSource, Overrides, describe_topic};
+use broker::config::{ConfigSource, describe_topic};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::asked;
-use super::topics::{find, not_changed};
+use super::topic_changes::{self, ConfigChange, Seen, TopicChange};
+use super::topics::find;
 use crate::front::Front;
 use crate::login::Asker;
 use crate::problem::{Kind, Problem};
@@ -45,8 +46,17 @@ pub(super) async fn show(
     State(front): State<Front>,
     Extension(asker): Extension<Asker>,
     Path(topic): Path<String>,
-) -> Result<Json<TopicConfigs>, Problem> {
-    described(&front, &asker, &topic).map(Json)
+) -> Result<Response, Problem> {
+    answer(&front, &asker, &topic)
+}
+
+/// With the tag for whoever changes it next.
+fn answer(front: &Front, asker: &Asker, topic: &str) -> Result<Response, Problem> {
+    // First: a tag of what is older than what is shown is refused later, and one that is newer would not be.
+    find(&front.opened()?.broker, asker, Operation::Describe, topic)?;
+    let tag = Seen::of(&front.opened()?.broker, topic)?.header()?;
+    let configs = described(front, asker, topic)?;
+    Ok(([tag], Json(configs)).into_response())
 }
 
 fn described(front: &Front, asker: &Asker, name: &str) -> Result<TopicConfigs, Problem> {
@@ -73,40 +83,31 @@ fn described(front: &Front, asker: &Asker, name: &str) -> Result<TopicConfigs, P
 /// Values by name. Null: it has none of its own any more. Those that are not named stay.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ConfigChange {
-    config: BTreeMap<String, Option<String>>,
+pub(super) struct ChangedConfig {
+    config: ConfigChange,
 }
 
-/// Change what a topic is set to.
+/// Change what a topic is set to. With `If-Match` only where it is what the `ETag` of an earlier answer says.
 #[utoipa::path(
     patch,
     path = "/v1/topics/{topic}/config",
     tag = "topics",
-    params(("topic" = String, Path)),
-    request_body = ConfigChange,
+    params(("topic" = String, Path), ("if-match" = Option<String>, Header)),
+    request_body = ChangedConfig,
     responses((status = 200, body = TopicConfigs))
 )]
 pub(super) async fn change(
     State(front): State<Front>,
     Extension(asker): Extension<Asker>,
     Path(topic): Path<String>,
+    headers: HeaderMap,
     body: Body,
-) -> Result<Json<TopicConfigs>, Problem> {
-    let ConfigChange { config } = asked::document(&front, body).await?;
+) -> Result<Response, Problem> {
+    let ChangedConfig { config } = asked::document(&front, body).await?;
     asker.may(Operation::Alter, Target::Topic(&topic))?;
     let broker = &front.opened()?.broker;
-    let found = find(broker, &asker, Operation::Describe, &topic)?;
-    let mut own: Overrides = {
-        let catalog = broker.catalog();
-        let known = catalog.topic(found.id);
-        known.map(|known| (**known.overrides()).clone()).unwrap_or_default()
-    };
-    for (name, value) in config {
-        match value {
-            Some(value) => own.insert(name, value),
-            None => own.remove(&name),
-        };
-    }
-    broker.set_topic_config(found.id, own).await.map_err(|error| not_changed(&error))?;
-    described(&front, &asker, &topic).map(Json)
+    find(broker, &asker, Operation::Describe, &topic)?;
+    let wanted = TopicChange { partitions: None, config };
+    topic_changes::change(broker, &topic, &headers, &wanted, false).await?;
+    answer(&front, &asker, &topic)
 }

@@ -1,5 +1,6 @@
 //! Dead letters: which topics take them, how many there are, and what becomes of them.
 
+use access::{Operation as Right, Target};
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::Uri;
@@ -12,8 +13,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::asked;
+use super::groups::Trying;
 use super::lease_groups::PlaceOf;
-use super::operate::{ask_for, cursor, place};
+use super::operate::{ask_for, ask_with, cursor, place};
 use super::pages::{Limit, PageOf, Row};
 use crate::front::Front;
 use crate::login::Asker;
@@ -150,7 +152,7 @@ pub(super) struct Redriving {
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct Moved {
-    /// Moved, or deleted.
+    /// Moved, or deleted; with `dry_run`, that would be.
     records: u64,
     /// They are meant and stay: a consumer has them, or nobody knows where they go.
     left: u64,
@@ -166,12 +168,28 @@ impl Moved {
     }
 }
 
+/// Counts what would be moved or deleted, for somebody who may do that and so need not have another right. Those that a
+/// consumer has are among them, which would stay.
+async fn tried(
+    front: &Front,
+    topic: String,
+    only: DeadLetterFilter,
+    span: Span,
+) -> Result<Json<Moved>, Problem> {
+    let Span { from, records_max, until } = span;
+    let operation = Operation::ShowDeadLetters { topic, only, from, records_max };
+    let rights = access::Rights::everything();
+    let page: DeadLetterPage = ask_with(front, &rights, operation, Kind::NoSuchTopic).await?;
+    let (records, until) = (page.records.len() as u64, until.unwrap_or_default());
+    Ok(Json(Moved { records, left: 0, next: page.next.map(cursor), until }))
+}
+
 /// Send dead letters back to where they came from, or to another topic.
 #[utoipa::path(
     post,
     path = "/v1/topics/{topic}/dead-letters/redrive",
     tag = "dead letters",
-    params(("topic" = String, Path)),
+    params(("topic" = String, Path), Trying),
     request_body = Redriving,
     responses((status = 200, body = Moved))
 )]
@@ -179,11 +197,21 @@ pub(super) async fn redrive(
     State(front): State<Front>,
     Extension(asker): Extension<Asker>,
     Path(topic): Path<String>,
+    uri: Uri,
     body: Body,
 ) -> Result<Json<Moved>, Problem> {
+    let Trying { dry_run } = asked::query(&uri)?;
     let Redriving { source, reason, records, to, limit, cursor, until } =
         asked::document(&front, body).await?;
     let (only, span) = Moving { source, reason, records, limit, cursor, until }.read()?;
+    if dry_run {
+        asker.may(Right::Consume, Target::Topic(&topic))?;
+        match to.as_ref().or(only.source.as_ref()) {
+            Some(to) => asker.may(Right::Append, Target::Topic(to))?,
+            None => asker.may(Right::Administer, Target::Cluster)?,
+        }
+        return tried(&front, topic, only, span).await;
+    }
     let operation = Operation::RedriveDeadLetters { topic, only, to, span };
     ask_for(&front, &asker, operation, Kind::NoSuchTopic).await.map(Moved::of)
 }
@@ -193,7 +221,7 @@ pub(super) async fn redrive(
     post,
     path = "/v1/topics/{topic}/dead-letters/delete",
     tag = "dead letters",
-    params(("topic" = String, Path)),
+    params(("topic" = String, Path), Trying),
     request_body = Moving,
     responses((status = 200, body = Moved))
 )]
@@ -201,9 +229,15 @@ pub(super) async fn delete(
     State(front): State<Front>,
     Extension(asker): Extension<Asker>,
     Path(topic): Path<String>,
+    uri: Uri,
     body: Body,
 ) -> Result<Json<Moved>, Problem> {
+    let Trying { dry_run } = asked::query(&uri)?;
     let (only, span) = asked::document::<Moving>(&front, body).await?.read()?;
+    if dry_run {
+        asker.may(Right::Purge, Target::Topic(&topic))?;
+        return tried(&front, topic, only, span).await;
+    }
     let operation = Operation::DeleteDeadLetters { topic, only, span };
     ask_for(&front, &asker, operation, Kind::NoSuchTopic).await.map(Moved::of)
 }

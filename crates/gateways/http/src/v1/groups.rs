@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use operations::document::{
-    DeclaredQueue, Operation, Place, QueueName, QueuePage, QueueReport, Start,
+    Counted, DeclaredQueue, Operation, Place, QueueName, QueuePage, QueueReport, Start,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -280,19 +280,28 @@ async fn places_of(
     Ok(places)
 }
 
-/// Settle all that nobody has leased. Answers how many records that were.
+/// Settle all that nobody has leased. Answers how many records that were; with `dry_run`, how many it would be now.
 #[utoipa::path(
     post,
     path = "/v1/topics/{topic}/groups/{group}/purge",
     tag = "groups",
-    params(("topic" = String, Path), ("group" = String, Path)),
+    params(("topic" = String, Path), ("group" = String, Path), Trying),
     responses((status = 200, body = Object))
 )]
 pub(super) async fn purge(
     State(front): State<Front>,
     Extension(asker): Extension<Asker>,
     Path((topic, group)): Path<(String, String)>,
+    uri: Uri,
 ) -> Result<Response, Problem> {
+    let Trying { dry_run } = asked::query(&uri)?;
+    if dry_run {
+        let target = access::Target::Group { topic: &topic, group: &group };
+        asker.may(access::Operation::Purge, target)?;
+        let report = looked(&front, queue(topic, group)).await?;
+        let records = report.summary.depth.saturating_sub(report.summary.leased);
+        return Ok(Json(Counted { records }).into_response());
+    }
     let operation = Operation::PurgeQueue { queue: queue(topic, group) };
     Ok(as_it_is(ask(&front, &asker, operation).await?))
 }
@@ -303,24 +312,53 @@ pub(super) async fn purge(
 pub(super) struct Deleting {
     /// Also a group that has consumers.
     force: bool,
+    /// Only say what would be gone.
+    dry_run: bool,
 }
 
-/// Delete a group; the records of the topic stay.
+/// What would be gone with a group.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Unsettled {
+    /// Records that it has not settled. They stay in the topic.
+    records: u64,
+    consumers: u32,
+}
+
+/// What is counted of a group, for somebody who has the right to throw it away and so need not have another one.
+async fn looked(front: &Front, queue: QueueName) -> Result<QueueReport, Problem> {
+    let operation = Operation::DescribeQueue { queue };
+    let rights = access::Rights::everything();
+    operate::ask_with(front, &rights, operation, Kind::NoSuchGroup).await
+}
+
+/// Delete a group; the records of the topic stay. With `dry_run` nothing is done, and the answer says what would be gone.
 #[utoipa::path(
     delete,
     path = "/v1/topics/{topic}/groups/{group}",
     tag = "groups",
     params(("topic" = String, Path), ("group" = String, Path), Deleting),
-    responses((status = 204))
+    responses((status = 204), (status = 200, body = Unsettled))
 )]
 pub(super) async fn delete(
     State(front): State<Front>,
     Extension(asker): Extension<Asker>,
     Path((topic, group)): Path<(String, String)>,
     uri: Uri,
-) -> Result<StatusCode, Problem> {
-    let Deleting { force } = asked::query(&uri)?;
+) -> Result<Response, Problem> {
+    let Deleting { force, dry_run } = asked::query(&uri)?;
+    if dry_run {
+        for right in [access::Operation::Delete, access::Operation::DeleteGroup] {
+            asker.may(right, access::Target::Group { topic: &topic, group: &group })?;
+        }
+        let QueueReport { summary, .. } = looked(&front, queue(topic, group.clone())).await?;
+        if summary.consumers > 0 && !force {
+            let detail = format!("the group {group} has {} consumers", summary.consumers);
+            return Err(Problem::new(Kind::Invalid, detail));
+        }
+        let gone = Unsettled { records: summary.depth, consumers: summary.consumers };
+        return Ok(Json(gone).into_response());
+    }
     let operation = Operation::DeleteQueue { queue: queue(topic, group), force };
     ask(&front, &asker, operation).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(StatusCode::NO_CONTENT.into_response())
 }

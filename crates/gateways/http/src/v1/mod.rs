@@ -8,10 +8,10 @@
 //! * `topics`: which there are; `records`: records as documents
 //! * `produce`; `read`, `stream`: by offset
 //! * `groups`: who settles records one by one; `leases`, `token`: one record at a time
-//! * `offsets`: groups that commit offsets
+//! * `offset_groups`: groups that commit offsets; `offsets`: what they have committed
 //! * `lease_groups`: groups of all topics, and their records that wait; `dead_letters`: those that nobody could settle
 //! * `search`, `filter`: looking for records; `whereabouts`: what became of one
-//! * `configs`: what a topic is set to
+//! * `configs`: what a topic is set to; `topic_changes`: changes of it
 //! * `overview`, `cluster`, `connections`: how the node, its cluster and its clients are
 //! * `users`, `rules`: who may do what; `session`: log-ins of browsers
 //! * `about`: which node this is, and who asks; `operate`: operations of the command line by paths
@@ -27,6 +27,7 @@ mod groups;
 mod held;
 mod lease_groups;
 mod leases;
+mod offset_groups;
 mod offsets;
 pub(crate) mod openapi;
 mod operate;
@@ -40,6 +41,7 @@ mod search;
 mod session;
 mod stream;
 mod token;
+mod topic_changes;
 mod topics;
 mod users;
 mod whereabouts;
@@ -56,7 +58,7 @@ pub(crate) fn documented() -> OpenApiRouter<Front> {
         .routes(routes!(about::version))
         .routes(routes!(about::whoami))
         .routes(routes!(topics::list, topics::create))
-        .routes(routes!(topics::describe, topics::delete))
+        .routes(routes!(topics::describe, topics::delete, topic_changes::patch))
         .routes(routes!(produce::produce))
         .routes(routes!(read::read))
         .routes(routes!(stream::stream))
@@ -67,6 +69,10 @@ pub(crate) fn documented() -> OpenApiRouter<Front> {
         .routes(routes!(leases::take))
         .routes(routes!(leases::settle))
         .routes(routes!(leases::extend))
+        .routes(routes!(offset_groups::list))
+        .routes(routes!(offset_groups::describe, offset_groups::delete))
+        .routes(routes!(offset_groups::members))
+        .routes(routes!(offset_groups::seek))
         .routes(routes!(offsets::list))
         .routes(routes!(offsets::lag))
         .routes(routes!(configs::show, configs::change))

@@ -1,4 +1,4 @@
-//! Groups that commit a position in each partition, and how far they are behind. They commit by Kafka's protocol.
+//! What groups have committed, by Kafka's protocol, and how far they are behind. Any node knows it.
 
 use std::collections::BTreeMap;
 
@@ -7,54 +7,70 @@ use access::acl::{Action, Resource};
 use axum::extract::{Path, State};
 use axum::http::Uri;
 use axum::{Extension, Json};
-use base::PartitionId;
 use base::limits::HTTP_OFFSETS_MAX;
+use base::{PartitionId, TopicId};
+use broker::{Broker, CommittedOffset};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::asked;
-use super::pages::{Filling, Page, PageOf};
+use super::pages::{Filling, Page, PageOf, not_of_this_list};
 use super::produce::unavailable;
 use crate::front::Front;
 use crate::login::Asker;
 use crate::problem::{Kind, Problem};
 
-#[derive(Serialize, ToSchema)]
-pub(super) struct OffsetGroup {
-    name: String,
+pub(super) fn refused(group: &str) -> Problem {
+    let detail = format!("this user may not do that to the group {group}");
+    Problem::new(Kind::NotAllowed, detail)
 }
 
-/// List groups that have committed offsets, those that the user may see.
-#[utoipa::path(
-    get,
-    path = "/v1/groups",
-    tag = "offsets",
-    params(Page),
-    responses((status = 200, body = PageOf<OffsetGroup>))
-)]
-pub(super) async fn list(
-    State(front): State<Front>,
-    Extension(asker): Extension<Asker>,
-    uri: Uri,
-) -> Result<Json<PageOf<OffsetGroup>>, Problem> {
-    let Page { limit, cursor } = asked::query(&uri)?;
-    let limit = limit.checked()?;
-    let broker = &front.opened()?.broker;
-    let shown = |name: String| {
-        let is_seen = asker.allows(Action::Describe, Resource::Group, &name);
-        Ok(is_seen.then_some(OffsetGroup { name }))
-    };
-    let mut page = Filling::new(limit, cursor);
-    while page.goes_on() {
-        let after = page.after().unwrap_or_default();
-        let names = broker.shards().offset_groups_after(after, limit + 1).await;
-        let mut names = names.map_err(|why| unavailable(&why))?;
-        let is_more = names.len() > limit;
-        names.truncate(limit);
-        page.add(names, is_more, String::clone, shown)?;
+fn may_look(asker: &Asker, group: &str) -> Result<(), Problem> {
+    match asker.allows(Action::Describe, Resource::Group, group) {
+        true => Ok(()),
+        false => Err(refused(group)),
     }
-    Ok(page.page())
 }
+
+/// In how many partitions a group has committed an offset.
+pub(super) async fn count(broker: &Broker, group: &str) -> Result<usize, Problem> {
+    broker.shards().offset_count(group).await.map_err(|why| unavailable(&why))
+}
+
+/// All that a group has committed, which is something and no more than an answer has.
+pub(super) async fn all(
+    broker: &Broker,
+    group: &str,
+) -> Result<Vec<(PartitionId, CommittedOffset)>, Problem> {
+    let offsets = broker.shards().offsets_after(group, None, HTTP_OFFSETS_MAX + 1).await;
+    let offsets = offsets.map_err(|why| unavailable(&why))?;
+    if offsets.is_empty() {
+        return Err(nothing(group));
+    }
+    if offsets.len() > HTTP_OFFSETS_MAX {
+        let detail = format!("group {group} has committed more offsets than an answer has");
+        return Err(Problem::limited(Kind::Invalid, detail, HTTP_OFFSETS_MAX as u64));
+    }
+    Ok(offsets)
+}
+
+fn nothing(group: &str) -> Problem {
+    Problem::new(Kind::NoSuchGroup, format!("group {group} has committed no offset"))
+}
+
+/// Names of topics, of those that may be seen and are still there.
+fn named(
+    broker: &Broker,
+    asker: &Asker,
+    offsets: &[(PartitionId, CommittedOffset)],
+) -> BTreeMap<TopicId, String> {
+    let catalog = broker.catalog();
+    let topics = offsets.iter().filter_map(|(partition, _)| catalog.topic(partition.topic));
+    let seen = topics.filter(|topic| asker.sees(Target::Topic(topic.name())));
+    seen.map(|topic| (topic.id(), topic.name().to_string())).collect()
+}
+
+// -------------------------------------------------------------------------------------------- lag
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct Lag {
@@ -86,36 +102,112 @@ pub(super) async fn lag(
     Extension(asker): Extension<Asker>,
     Path(group): Path<String>,
 ) -> Result<Json<Lag>, Problem> {
-    if !asker.allows(Action::Describe, Resource::Group, &group) {
-        let detail = format!("this user may not do that to the group {group}");
-        return Err(Problem::new(Kind::NotAllowed, detail));
-    }
+    may_look(&asker, &group)?;
     let broker = &front.opened()?.broker;
-    let offsets = broker.shards().offsets_after(&group, None, HTTP_OFFSETS_MAX + 1).await;
-    let offsets = offsets.map_err(|why| unavailable(&why))?;
-    if offsets.is_empty() {
-        let detail = format!("group {group} has committed no offset");
-        return Err(Problem::new(Kind::NoSuchGroup, detail));
-    }
-    if offsets.len() > HTTP_OFFSETS_MAX {
-        let detail = format!("group {group} has committed more offsets than an answer has");
-        return Err(Problem::limited(Kind::Invalid, detail, HTTP_OFFSETS_MAX as u64));
-    }
-    let seen: BTreeMap<_, String> = {
-        let catalog = broker.catalog();
-        let topics = offsets.iter().filter_map(|(partition, _)| catalog.topic(partition.topic));
-        let seen = topics.filter(|topic| asker.sees(Target::Topic(topic.name())));
-        seen.map(|topic| (topic.id(), topic.name().to_string())).collect()
-    };
-    let known = offsets.iter().filter(|(partition, _)| seen.contains_key(&partition.topic));
-    let partitions: Vec<PartitionId> = known.clone().map(|(partition, _)| *partition).collect();
-    let bounds = broker.shards().bounds(&partitions).await.map_err(|why| unavailable(&why))?;
-    let rows = known.zip(bounds).filter_map(|((partition, committed), bounds)| {
-        let (end, offset) = (bounds?.end, committed.offset);
-        let topic = seen.get(&partition.topic)?.clone();
-        let lag = end.saturating_sub(offset);
-        Some(PartitionLag { topic, partition: partition.index, offset, end, lag })
-    });
-    let partitions: Vec<PartitionLag> = rows.collect();
+    let offsets = all(broker, &group).await?;
+    let rows = rows(broker, &asker, offsets).await?.into_iter().filter_map(|(_, row)| row);
+    let partitions: Vec<PartitionLag> = rows
+        .map(|row| PartitionLag {
+            topic: row.topic,
+            partition: row.partition,
+            offset: row.offset,
+            end: row.end,
+            lag: row.lag,
+        })
+        .collect();
     Ok(Json(Lag { lag: partitions.iter().map(|row| row.lag).sum(), partitions }))
+}
+
+// ---------------------------------------------------------------------------------------- offsets
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct OffsetRow {
+    topic: String,
+    partition: u32,
+    /// What it has committed: the offset of the next record that it reads.
+    offset: u64,
+    /// What it has said with it; empty: nothing.
+    metadata: String,
+    /// What the partition has. An offset below its start: what lies between is gone, unread.
+    start: u64,
+    end: u64,
+    lag: u64,
+}
+
+/// List what a group has committed, by topic and partition, with how far that is behind. Topics that the user may not see
+/// are left out.
+#[utoipa::path(
+    get,
+    path = "/v1/groups/{group}/offsets",
+    tag = "offsets",
+    params(("group" = String, Path), Page),
+    responses((status = 200, body = PageOf<OffsetRow>))
+)]
+pub(super) async fn list(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    Path(group): Path<String>,
+    uri: Uri,
+) -> Result<Json<PageOf<OffsetRow>>, Problem> {
+    let Page { limit, cursor } = asked::query(&uri)?;
+    let limit = limit.checked()?;
+    may_look(&asker, &group)?;
+    let broker = &front.opened()?.broker;
+    if count(broker, &group).await? == 0 {
+        return Err(nothing(&group));
+    }
+    let mut page = Filling::new(limit, cursor);
+    while page.goes_on() {
+        let after = page.after().map(place).transpose()?;
+        let found = broker.shards().offsets_after(&group, after, limit + 1).await;
+        let mut found = found.map_err(|why| unavailable(&why))?;
+        let is_more = found.len() > limit;
+        found.truncate(limit);
+        let rows = rows(broker, &asker, found).await?;
+        page.add(rows, is_more, |(at, _)| cursor_of(*at), |(_, row)| Ok(row))?;
+    }
+    Ok(page.page())
+}
+
+/// Topics by number, as they are sorted: names may change hands.
+fn cursor_of(at: PartitionId) -> String {
+    format!("{}.{}", at.topic.0, at.index)
+}
+
+fn place(cursor: &str) -> Result<PartitionId, Problem> {
+    let read = || {
+        let (topic, index) = cursor.split_once('.')?;
+        Some(PartitionId::new(TopicId(topic.parse().ok()?), index.parse().ok()?))
+    };
+    read().ok_or_else(not_of_this_list)
+}
+
+/// Each offset as it is shown; nothing of topics that are gone, or are not to be seen.
+async fn rows(
+    broker: &Broker,
+    asker: &Asker,
+    offsets: Vec<(PartitionId, CommittedOffset)>,
+) -> Result<Vec<(PartitionId, Option<OffsetRow>)>, Problem> {
+    let names = named(broker, asker, &offsets);
+    let seen = offsets.iter().map(|(at, _)| *at).filter(|at| names.contains_key(&at.topic));
+    let seen: Vec<PartitionId> = seen.collect();
+    let bounds = broker.shards().bounds(&seen).await.map_err(|why| unavailable(&why))?;
+    let bounds: BTreeMap<_, _> = seen.into_iter().zip(bounds).collect();
+    let row = |(at, committed): (PartitionId, CommittedOffset)| {
+        let shown = || {
+            let topic = names.get(&at.topic)?.clone();
+            let bounds = (*bounds.get(&at)?)?;
+            Some(OffsetRow {
+                topic,
+                partition: at.index,
+                offset: committed.offset,
+                metadata: committed.metadata.clone(),
+                start: bounds.log_start,
+                end: bounds.end,
+                lag: bounds.end.saturating_sub(committed.offset),
+            })
+        };
+        (at, shown())
+    };
+    Ok(offsets.into_iter().map(row).collect())
 }

@@ -1,5 +1,6 @@
 //! Operations of the command line, asked for by paths ([`crate::front::Operator`]): their answers are those documents.
 
+use access::Rights;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
@@ -19,7 +20,16 @@ pub(super) async fn ask(
     operation: Operation,
     missing: Kind,
 ) -> Result<Vec<u8>, Problem> {
-    let answer = front.opened()?.operator.carry_out(asker.rights(), operation).await;
+    carry_out(front, asker.rights(), operation, missing).await
+}
+
+async fn carry_out(
+    front: &Front,
+    rights: &Rights,
+    operation: Operation,
+    missing: Kind,
+) -> Result<Vec<u8>, Problem> {
+    let answer = front.opened()?.operator.carry_out(rights, operation).await;
     answer.map_err(|error| {
         let detail = error.to_string();
         match error {
@@ -40,7 +50,17 @@ pub(super) async fn ask_for<T: DeserializeOwned>(
     operation: Operation,
     missing: Kind,
 ) -> Result<T, Problem> {
-    let answer = ask(front, asker, operation, missing).await?;
+    ask_with(front, asker.rights(), operation, missing).await
+}
+
+/// The same with other rights than those of whoever asks, which were looked at before.
+pub(super) async fn ask_with<T: DeserializeOwned>(
+    front: &Front,
+    rights: &Rights,
+    operation: Operation,
+    missing: Kind,
+) -> Result<T, Problem> {
+    let answer = carry_out(front, rights, operation, missing).await?;
     serde_json::from_slice(&answer).map_err(|error| Problem::new(Kind::Failed, error.to_string()))
 }
 

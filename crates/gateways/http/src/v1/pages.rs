@@ -96,7 +96,6 @@ impl<T> PageOf<T> {
         let next = items.last().filter(|_| is_more).map(cursor_of);
         Self::new(items, next)
     }
-
 }
 
 impl PageOf<Row> {
@@ -215,8 +214,7 @@ mod tests {
             let from = page.after().map_or(0, |it| it.parse::<usize>().expect("a number"));
             let end = (from + at_once).min(of);
             let shown = |it: usize| Ok(fits(it).then_some(it));
-            let added =
-                page.add((from + 1..=end).collect(), end < of, ToString::to_string, shown);
+            let added = page.add((from + 1..=end).collect(), end < of, ToString::to_string, shown);
             added.unwrap_or_else(|problem| panic!("{problem}"));
         }
         page.page().0

@@ -8,6 +8,7 @@ use access::{Operation, Target};
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use base::limits::HTTP_COUNTED_PARTITIONS_MAX;
 use base::{PartitionId, TopicId};
@@ -17,9 +18,11 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::asked;
+use super::groups::Trying;
 use super::pages::{Limit, NameFilter, PageOf};
 use super::produce::unavailable;
 use super::records::Config;
+use super::topic_changes::Seen;
 use crate::front::Front;
 use crate::login::Asker;
 use crate::problem::{Kind, Problem};
@@ -72,7 +75,7 @@ pub(super) fn find(
     })
 }
 
-fn no_topic(name: &str) -> Problem {
+pub(super) fn no_topic(name: &str) -> Problem {
     Problem::new(Kind::NoSuchTopic, format!("there is no topic {name}"))
 }
 
@@ -230,16 +233,22 @@ struct Partition {
     path = "/v1/topics/{topic}",
     tag = "topics",
     params(("topic" = String, Path)),
-    responses((status = 200, body = Topic))
+    responses((
+        status = 200,
+        body = Topic,
+        headers(("etag" = String, description = "What can be changed of it, for If-Match"))
+    ))
 )]
 pub(super) async fn describe(
     State(front): State<Front>,
     Extension(asker): Extension<Asker>,
     Path(topic): Path<String>,
-) -> Result<Json<Topic>, Problem> {
+) -> Result<Response, Problem> {
     let broker = &front.opened()?.broker;
     find(broker, &asker, Operation::Describe, &topic)?;
-    described(broker, &topic).await.map(Json)
+    // First: a tag of what is older than what is shown is refused later, and one that is newer would not be.
+    let tag = Seen::of(broker, &topic)?.header()?;
+    Ok(([tag], Json(described(broker, &topic).await?)).into_response())
 }
 
 async fn described(broker: &Broker, name: &str) -> Result<Topic, Problem> {
@@ -270,23 +279,41 @@ async fn described(broker: &Broker, name: &str) -> Result<Topic, Problem> {
     Ok(topic)
 }
 
-/// Delete a topic, with its records and groups.
+/// What would be gone with a topic.
+#[derive(Serialize, ToSchema)]
+pub(super) struct TopicLoss {
+    /// Offsets that it has, which are records where nothing was compacted.
+    records: u64,
+    partitions: u32,
+    /// Groups that settle its records one by one.
+    groups: Vec<String>,
+}
+
+/// Delete a topic, with its records and groups. With `dry_run` nothing is done, and the answer says what these are.
 #[utoipa::path(
     delete,
     path = "/v1/topics/{topic}",
     tag = "topics",
-    params(("topic" = String, Path)),
-    responses((status = 204))
+    params(("topic" = String, Path), Trying),
+    responses((status = 204), (status = 200, body = TopicLoss))
 )]
 pub(super) async fn delete(
     State(front): State<Front>,
     Extension(asker): Extension<Asker>,
     Path(topic): Path<String>,
-) -> Result<StatusCode, Problem> {
+    uri: Uri,
+) -> Result<Response, Problem> {
+    let Trying { dry_run } = asked::query(&uri)?;
     let broker = &front.opened()?.broker;
     let found = find(broker, &asker, Operation::Delete, &topic)?;
+    if dry_run {
+        let Topic { partitions, groups, .. } = described(broker, &topic).await?;
+        let records = partitions.iter().map(|it| it.end - it.start.min(it.end)).sum();
+        let loss = TopicLoss { records, partitions: found.partitions, groups };
+        return Ok(Json(loss).into_response());
+    }
     broker.delete_topic(found.id).await.map_err(|error| not_changed(&error))?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 pub(super) fn not_changed(error: &ExecuteError) -> Problem {

@@ -44,6 +44,10 @@ async fn a_group_is_made_changed_listed_and_deleted() {
     let described = server.get(GROUP).await.json();
     assert_eq!(described["summary"]["ready"], 3, "{described}");
     assert_eq!(described["progress"].as_array().map(Vec::len), Some(2));
+    let tried = send(&server, Method::DELETE, &format!("{GROUP}?dry_run=true"), json!({})).await;
+    assert_eq!(tried.json(), json!({"records": 3, "consumers": 0}));
+    let tried = post(&server, &format!("{GROUP}/purge?dry_run=true"), &json!({})).await.json();
+    assert_eq!(tried, json!({"records": 3}));
     let gone = send(&server, Method::DELETE, GROUP, json!({})).await;
     assert_eq!((gone.status.as_u16(), gone.body.len()), (204, 0));
     server.get(GROUP).await.is_problem(404, "no-such-group");
@@ -125,9 +129,12 @@ async fn groups_by_offset_say_how_far_they_are_behind() {
         committed.expect("is committed");
     }
     let page = server.get("/v1/groups?limit=1").await.json();
-    assert_eq!(page, json!({"items": [{"name": "others"}], "next": "others"}));
+    let membership =
+        json!({"kind": "classic", "state": "Empty", "assignor": null, "epoch": 0, "members": 0});
+    let row = |name| json!({"name": name, "membership": membership});
+    assert_eq!(page, json!({"items": [row("others")], "next": "others"}));
     let page = server.get("/v1/groups?limit=1&cursor=others").await.json();
-    assert_eq!(page, json!({"items": [{"name": "readers"}], "next": null}));
+    assert_eq!(page, json!({"items": [row("readers")], "next": null}));
     let lag = server.get("/v1/groups/readers/lag").await.json();
     let row = json!({"topic": "t", "partition": 1, "offset": 1, "end": 3, "lag": 2});
     assert_eq!(lag, json!({"lag": 2, "partitions": [row]}));

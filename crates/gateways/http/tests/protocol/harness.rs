@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use access::{Admission, Rights, SettingsUser, Users};
@@ -43,6 +43,9 @@ pub(crate) struct Server {
     pub(crate) metrics: SocketAddr,
     pub(crate) connections: Connections,
     pub(crate) disk: Arc<SimulatedDisk>,
+    kafka: OnceLock<SocketAddr>,
+    /// What AMQP is served with, once it is asked for.
+    node: OnceLock<(Broker, Topology, Users)>,
     serving: JoinHandle<()>,
 }
 
@@ -68,7 +71,8 @@ impl Server {
         let serving = tokio::spawn(gateway_http::serve(ports, front.clone()));
         let disk = Arc::new(SimulatedDisk::new());
         let [address, metrics] = bound;
-        Self { front, failure, address, metrics, connections, disk, serving }
+        let (kafka, node) = (OnceLock::new(), OnceLock::new());
+        Self { front, failure, address, metrics, connections, disk, kafka, node, serving }
     }
 
     /// Opens a node of its own behind it.
@@ -89,8 +93,12 @@ impl Server {
         let known = topology.clone();
         let known = move |name: &str| known.has_vhost(name);
         let users = Users::open(broker.clone(), vec![root], known).await.expect("are read");
+        let (operator, kafka) = Operator::of(&broker).await;
+        self.kafka.set(kafka).expect("a server has one node");
+        let node = (broker.clone(), topology.clone(), users.clone());
+        self.node.set(node).expect("a server has one node");
         self.front.open(Node {
-            operator: Arc::new(Operator::of(&broker)),
+            operator: Arc::new(operator),
             broker,
             topology: Some(topology),
             listening: vec![ListeningPort { protocol: "amqp", address: self.address }],
@@ -102,6 +110,24 @@ impl Server {
             process: ProcessSeen::default,
         });
         users
+    }
+
+    /// Where the node behind it listens to Kafka's clients, who need not log in.
+    pub(crate) fn kafka(&self) -> SocketAddr {
+        *self.kafka.get().expect("the node is open")
+    }
+
+    /// Serves AMQP as well, for as long as what is answered is kept.
+    pub(crate) async fn serve_amqp(&self) -> (SocketAddr, watch::Sender<bool>) {
+        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = Net::Kernel.listen(any_port).await.expect("binds");
+        let address = listener.local_addr().expect("is bound");
+        let (stop, stopping) = watch::channel(false);
+        let (broker, topology, users) = self.node.get().expect("the node is open").clone();
+        let connections = self.connections.clone();
+        let options = gateway_amqp::GatewayOptions { connections, ..Default::default() };
+        tokio::spawn(gateway_amqp::serve(listener, broker, topology, users, options, stopping));
+        (address, stop)
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
@@ -127,13 +153,18 @@ struct Operator {
 }
 
 impl Operator {
-    fn of(broker: &Broker) -> Self {
-        let kafka = Endpoint { host: "127.0.0.1".to_owned(), port: 1 };
+    async fn of(broker: &Broker) -> (Self, SocketAddr) {
+        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = Net::Kernel.listen(any_port).await.expect("binds");
+        let address = listener.local_addr().expect("is bound");
+        let kafka = Endpoint { host: "127.0.0.1".to_owned(), port: address.port() };
         let endpoints = Endpoints { kafka, amqp: None, kafka_tls: None };
         let options = gateway_kafka::GatewayOptions::new(Nodes::alone(broker.node(), endpoints));
         let (stop, stopping) = watch::channel(false);
-        let operations = Kafka::open(broker.clone(), options, stopping).operations();
-        Self { operations, _stop: stop }
+        let kafka = Kafka::open(broker.clone(), options, stopping);
+        let operations = kafka.operations();
+        tokio::spawn(kafka.serve(listener));
+        (Self { operations, _stop: stop }, address)
     }
 }
 

@@ -126,6 +126,13 @@ async fn dead_letters_are_counted_shown_and_sent_back() {
     let shown = server.get("/v1/topics/dead/dead-letters/records?source=t").await.json();
     assert_eq!(shown["items"][0]["death"]["group"], "g", "{shown}");
     let one = json!({"records": [{"partition": 0, "offset": 0}]});
+    for (what, body, records) in
+        [("redrive", &one, 1), ("delete", &one, 1), ("delete", &json!({"source": "t"}), 2)]
+    {
+        let path = format!("/v1/topics/dead/dead-letters/{what}?dry_run=true");
+        let tried = post(&server, &path, body).await.json();
+        assert_eq!(tried["records"], records, "{tried}");
+    }
     let moved = post(&server, "/v1/topics/dead/dead-letters/redrive", &one).await.json();
     assert_eq!(moved["records"], 1, "{moved}");
     let gone =

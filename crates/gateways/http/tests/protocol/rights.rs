@@ -55,7 +55,13 @@ const KNOWN: &[(&str, Takes)] = &[
     ("post /v1/topics/{topic}/groups/{group}/leases", Takes::Right),
     ("post /v1/topics/{topic}/groups/{group}/settle", Takes::Right),
     ("post /v1/topics/{topic}/groups/{group}/extend", Takes::Right),
+    ("patch /v1/topics/{topic}", Takes::Right),
+    ("get /v1/groups/{group}", Takes::Right),
+    ("delete /v1/groups/{group}", Takes::Right),
+    ("get /v1/groups/{group}/members", Takes::Right),
+    ("get /v1/groups/{group}/offsets", Takes::Right),
     ("get /v1/groups/{group}/lag", Takes::Right),
+    ("post /v1/groups/{group}/seek", Takes::Right),
     ("get /v1/overview", Takes::Right),
     ("get /v1/cluster", Takes::Right),
     ("get /v1/shards", Takes::Right),
@@ -78,6 +84,9 @@ fn body(route: &str) -> serde_json::Value {
     match route.rsplit('/').next() {
         Some("settle") => json!({"settles": [{"token": "x", "action": "accept"}]}),
         Some("extend") => json!({"tokens": ["x"], "lease_ms": 1000}),
+        Some("seek") if route.contains("/v1/groups/") => {
+            json!({"offsets": [{"topic": "t", "partition": 0, "offset": 0}]})
+        }
         Some("seek") => json!({"offsets": [place]}),
         Some("cancel" | "remove") => json!({"records": [place]}),
         Some("{group}") if route.starts_with("patch") => json!({"paused": true}),

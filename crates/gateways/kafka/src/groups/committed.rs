@@ -14,7 +14,7 @@ pub(crate) async fn has_offsets(gateway: &Gateway, name: &str) -> Result<bool, R
 }
 
 /// Groups that are asked about at a time: an append waits meanwhile.
-pub(super) const GROUPS_PER_LOOK: usize = 500;
+pub(crate) const GROUPS_PER_LOOK: usize = 500;
 
 /// Whether each group of a list has committed offsets. Asks about a part of the list at a time, and
 /// not before it is needed.

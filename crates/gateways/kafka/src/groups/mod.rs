@@ -10,6 +10,7 @@
 //! * `classic_requests`, `consumer_requests`, `share_requests`, `streams_requests`, `offset_requests`, `offset_delete_requests`,
 //!   `share_offset_requests`, `admin_requests`: from messages to events, and back
 //! * `streams_messages`: the messages of KIP-1071, which the message crate does not have
+//! * `assigned`: what members of classic groups have
 //! * `committed`: which groups have committed offsets
 //! * `expiry`: offsets of groups that are no longer used
 
@@ -21,8 +22,9 @@ use crate::request::{Request, RequestError};
 use crate::response::Response;
 
 mod admin_requests;
+pub(crate) mod assigned;
 mod classic_requests;
-mod committed;
+pub(crate) mod committed;
 mod consumer_requests;
 mod expiry;
 mod node;

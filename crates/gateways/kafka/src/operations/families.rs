@@ -29,6 +29,7 @@ pub(super) async fn carry_out(gateway: &Gateway, family: &str, operation: &Value
             OperationError::Invalid(_) => ResponseError::InvalidRequest,
             OperationError::NotFound(_) => ResponseError::ResourceNotFound,
             OperationError::NotAllowed(_) => ResponseError::ClusterAuthorizationFailed,
+            OperationError::Elsewhere(_) => ResponseError::NotCoordinator,
             OperationError::Unavailable(_) => ResponseError::RequestTimedOut,
             OperationError::Failed(_) => ResponseError::UnknownServerError,
         };

@@ -15,6 +15,7 @@
 //! * [`access`]: who may ask; `rights`: for what
 //! * `queues`, `dead_letters`, `schedule`, `shards`: the operations, thin over the broker
 //! * `connections`: the live connections of all gateways
+//! * `offset_groups`: groups that commit offsets
 //! * [`service`]: the same for other gateways
 //! * `families`: operations of other gateways, handed on as they came
 //! * `browse`: reading records for people
@@ -24,6 +25,7 @@ mod browse;
 mod connections;
 mod dead_letters;
 mod families;
+mod offset_groups;
 mod queues;
 mod rights;
 mod schedule;
@@ -180,6 +182,19 @@ async fn carry_out(gateway: &Gateway, asker: &Rights, operation: Operation) -> A
         }
         Operation::CloseConnection { connection } => {
             document(connections::close(gateway, connection))
+        }
+        Operation::ListOffsetGroups { after, groups_max } => {
+            document(offset_groups::list(gateway, asker, after.as_deref(), groups_max).await)
+        }
+        Operation::DescribeOffsetGroup { group, after, members_max } => {
+            let after = after.as_deref();
+            document(offset_groups::describe(gateway, asker, &group, after, members_max).await)
+        }
+        Operation::SeekOffsetGroup { group, to, dry_run } => {
+            document(offset_groups::seek(gateway, &group, &to, dry_run).await)
+        }
+        Operation::DeleteOffsetGroup { group, dry_run } => {
+            document(offset_groups::delete(gateway, &group, dry_run).await)
         }
         Operation::Family { family, operation } => {
             families::carry_out(gateway, &family, &operation).await

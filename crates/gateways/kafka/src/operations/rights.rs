@@ -1,5 +1,6 @@
 //! What each operation takes of whoever asks for it.
 
+use access::acl::{Action, Resource};
 use access::{Operation as Right, Rights, Target};
 use kafka_protocol::error::ResponseError;
 
@@ -17,9 +18,29 @@ pub(super) fn check(
     if rights.is_everything() {
         return Ok(());
     }
+    if let Some((action, group)) = needs_of_group(operation)
+        && !rights.allows(action, Resource::Group, group)
+    {
+        return Err(Fault::new(
+            ResponseError::GroupAuthorizationFailed,
+            format!(
+                "this user may not do that to the group {group}; 'postroad access explain' says why"
+            ),
+        ));
+    }
     let needs = needs(operation, is_a_look);
     let missing = needs.into_iter().find(|(right, target)| !rights.may(*right, *target));
     missing.map_or(Ok(()), |(right, target)| Err(refused(right, target)))
+}
+
+/// Of a group that commits offsets, which is no topic's: what Kafka's requests ask that do the same.
+fn needs_of_group(operation: &Operation) -> Option<(Action, &str)> {
+    match operation {
+        Operation::DescribeOffsetGroup { group, .. } => Some((Action::Describe, group)),
+        Operation::SeekOffsetGroup { group, .. } => Some((Action::Read, group)),
+        Operation::DeleteOffsetGroup { group, .. } => Some((Action::Delete, group)),
+        _ => None,
+    }
 }
 
 /// Everything that it takes, of which all must be allowed.
@@ -30,7 +51,14 @@ fn needs<'a>(
     let cluster = |right| vec![(right, Target::Cluster)];
     match operation {
         // Those show only what may be seen.
-        Operation::ListQueues { .. } | Operation::ListDeadLetterTopics {} => Vec::new(),
+        Operation::ListQueues { .. }
+        | Operation::ListDeadLetterTopics {}
+        | Operation::ListOffsetGroups { .. } => Vec::new(),
+        // Besides the group.
+        Operation::DescribeOffsetGroup { .. } | Operation::DeleteOffsetGroup { .. } => Vec::new(),
+        Operation::SeekOffsetGroup { to, .. } => {
+            to.iter().map(|place| (Right::Browse, Target::Topic(&place.topic))).collect()
+        }
         Operation::DeclareQueue { queue, .. } | Operation::PauseQueue { queue, .. } => {
             vec![(Right::Alter, of(queue))]
         }

@@ -45,9 +45,12 @@ fn told(fault: Fault) -> OperationError {
         UnknownTopicOrPartition | UnknownTopicId | GroupIdNotFound | ResourceNotFound => {
             OperationError::NotFound(message)
         }
-        NotLeaderOrFollower | NotCoordinator | CoordinatorNotAvailable | RequestTimedOut => {
-            OperationError::Unavailable(message)
-        }
+        NotCoordinator => OperationError::Elsewhere(message),
+        NotLeaderOrFollower
+        | NotController
+        | CoordinatorNotAvailable
+        | CoordinatorLoadInProgress
+        | RequestTimedOut => OperationError::Unavailable(message),
         UnknownServerError | KafkaStorageError => OperationError::Failed(message),
         // Whatever else there is speaks against what was asked for.
         _ => OperationError::Invalid(message),

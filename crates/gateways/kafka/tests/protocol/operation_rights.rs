@@ -3,16 +3,18 @@
 use ::operations::document::{
     Cancel, DeadLetterFilter, DeadLetterTopics, Operation, Place, QueueName, QueuePage, Span, Start,
 };
+use ::operations::offset_groups::OffsetPlace;
 use access::acl::{Action, CLUSTER, Resource};
 use base::MAIN_LEASE_GROUP;
 use kafka_protocol::error::ResponseError::{
-    self, ClusterAuthorizationFailed, TopicAuthorizationFailed,
+    self, ClusterAuthorizationFailed, GroupAuthorizationFailed, TopicAuthorizationFailed,
 };
 use serde_json::json;
 
 use crate::authorization::{app, logged_in, node};
 
-const REFUSALS: [ResponseError; 2] = [ClusterAuthorizationFailed, TopicAuthorizationFailed];
+const REFUSALS: [ResponseError; 3] =
+    [ClusterAuthorizationFailed, TopicAuthorizationFailed, GroupAuthorizationFailed];
 
 fn queue(group: &str) -> QueueName {
     QueueName { topic: "t".into(), group: group.into() }
@@ -21,6 +23,7 @@ fn queue(group: &str) -> QueueName {
 /// The rights that an operation takes, all of them. One that is new has to be put here, and among the samples.
 fn rights(operation: &Operation) -> (usize, Vec<(Resource, &'static str, Action)>) {
     let topic = |action| vec![(Resource::Topic, "t", action)];
+    let offset_group = |action| vec![(Resource::Group, "g", action)];
     let cluster = |action| vec![(Resource::Cluster, CLUSTER, action)];
     let group =
         |action, of_group| vec![(Resource::Topic, "t", action), (Resource::Group, "g", of_group)];
@@ -50,10 +53,16 @@ fn rights(operation: &Operation) -> (usize, Vec<(Resource, &'static str, Action)
         Operation::ListConnections { .. } => (18, cluster(Action::Describe)),
         Operation::CloseConnection { .. } => (19, cluster(Action::Alter)),
         Operation::Family { .. } => (20, cluster(Action::Alter)),
+        Operation::ListOffsetGroups { .. } => (21, Vec::new()),
+        Operation::DescribeOffsetGroup { .. } => (22, offset_group(Action::Describe)),
+        Operation::SeekOffsetGroup { .. } => {
+            (23, [offset_group(Action::Read), topic(Action::Read)].concat())
+        }
+        Operation::DeleteOffsetGroup { .. } => (24, offset_group(Action::Delete)),
     }
 }
 
-const COUNT: usize = 21;
+const COUNT: usize = 25;
 
 /// At least one of each.
 fn samples() -> Vec<Operation> {
@@ -94,6 +103,14 @@ fn samples() -> Vec<Operation> {
         Operation::CloseConnection { connection: 4_000_000 },
         Operation::Family { family: "none".into(), operation: json!({}) },
         Operation::DeleteQueue { queue: queue("g"), force: true },
+        Operation::ListOffsetGroups { after: None, groups_max: 10 },
+        Operation::DescribeOffsetGroup { group: "g".into(), after: None, members_max: 10 },
+        Operation::SeekOffsetGroup {
+            group: "g".into(),
+            to: vec![OffsetPlace { topic: topic(), partition: 0, offset: 0 }],
+            dry_run: false,
+        },
+        Operation::DeleteOffsetGroup { group: "g".into(), dry_run: false },
     ]
 }
 

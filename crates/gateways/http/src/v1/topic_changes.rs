@@ -1,0 +1,212 @@
+//! Changes of a topic: what it is set to, and how many partitions it has.
+//!
+//! A change is worked out from what the topic was when it was looked at, and made only if it still is that: two who
+//! change it at a time do not undo each other's work. Who sends the `ETag` back that it has seen (`If-Match`) is told when
+//! somebody was faster; who does not has the change worked out again.
+
+use std::collections::BTreeMap;
+
+use access::{Operation, Target};
+use aws_lc_rs::digest;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::header::{ETAG, IF_MATCH};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use base::TopicId;
+use broker::config::Overrides;
+use broker::{Broker, ExecuteError, Refusal, TopicDefinition};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::asked;
+use super::groups::Trying;
+use super::records::Config;
+use super::topics::{find, no_topic, not_changed};
+use crate::front::Front;
+use crate::login::Asker;
+use crate::problem::{Kind, Problem};
+
+/// How often a change is worked out again because somebody else was faster.
+const ATTEMPTS_MAX: usize = 10;
+
+/// Values by name. Null: it has none of its own any more. Those that are not named stay.
+pub(super) type ConfigChange = BTreeMap<String, Option<String>>;
+
+/// What of a topic can be changed, as it is, and the tag that it is known by.
+pub(super) struct Seen {
+    id: TopicId,
+    uuid: Uuid,
+    definition: TopicDefinition,
+    tag: String,
+}
+
+impl Seen {
+    pub(super) fn of(broker: &Broker, name: &str) -> Result<Self, Problem> {
+        let catalog = broker.catalog();
+        let topic = catalog.topic_named(name).ok_or_else(|| no_topic(name))?;
+        let config: Overrides = (**topic.overrides()).clone();
+        let definition = TopicDefinition { partitions: topic.partition_count(), config };
+        Ok(Self::new(topic.id(), topic.uuid(), definition))
+    }
+
+    fn new(id: TopicId, uuid: Uuid, definition: TopicDefinition) -> Self {
+        let tag = tag(uuid.as_bytes(), &definition);
+        Self { id, uuid, definition, tag }
+    }
+
+    /// As the header says it.
+    pub(super) fn header(&self) -> Result<(HeaderName, HeaderValue), Problem> {
+        let value = HeaderValue::from_str(&self.tag);
+        let value = value.map_err(|error| Problem::new(Kind::Failed, error.to_string()))?;
+        Ok((ETAG, value))
+    }
+
+    /// Whether it is what the request says that it has seen; it need not say so.
+    fn check(&self, name: &str, headers: &HeaderMap) -> Result<(), Problem> {
+        let is_this = |said: &str| matches!(said.trim(), tag if tag == "*" || tag == self.tag);
+        let mut said = headers.get_all(IF_MATCH).iter().peekable();
+        let fits =
+            |value: &HeaderValue| value.to_str().is_ok_and(|all| all.split(',').any(is_this));
+        match said.peek().is_none() || said.any(fits) {
+            true => Ok(()),
+            false => {
+                let detail = format!("topic {name} has the ETag {} by now", self.tag);
+                Err(Problem::new(Kind::Changed, detail))
+            }
+        }
+    }
+}
+
+/// The same for the same topic with the same definition, and for nothing else.
+fn tag(topic: &[u8], definition: &TopicDefinition) -> String {
+    let mut hashed = digest::Context::new(&digest::SHA256);
+    hashed.update(topic);
+    hashed.update(&definition.partitions.to_be_bytes());
+    for text in definition.config.iter().flat_map(|(name, value)| [name, value]) {
+        hashed.update(&(text.len() as u64).to_be_bytes());
+        hashed.update(text.as_bytes());
+    }
+    let digest = hashed.finish();
+    let hex: String = digest.as_ref().iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+    format!("\"{hex}\"")
+}
+
+/// Changes the topic, or finds out whether it could be, and answers what it is, or would be.
+pub(super) async fn change(
+    broker: &Broker,
+    name: &str,
+    headers: &HeaderMap,
+    wanted: &TopicChange,
+    dry_run: bool,
+) -> Result<Seen, Problem> {
+    for _ in 0..ATTEMPTS_MAX {
+        let seen = Seen::of(broker, name)?;
+        seen.check(name, headers)?;
+        let Seen { id, uuid, definition: seen, tag } = seen;
+        let mut next = seen.clone();
+        next.partitions = wanted.partitions.unwrap_or(next.partitions);
+        for (name, value) in wanted.config.clone() {
+            match value {
+                Some(value) => next.config.insert(name, value),
+                None => next.config.remove(&name),
+            };
+        }
+        let changed = match dry_run {
+            true => {
+                let checked = broker.catalog().check_definition(id, &seen, &next);
+                checked.map_err(ExecuteError::Refused)
+            }
+            false => broker.change_topic(id, seen, next.clone()).await,
+        };
+        match changed {
+            // Who only tried has seen what is there still.
+            Ok(()) if dry_run => return Ok(Seen { id, uuid, definition: next, tag }),
+            Ok(()) => return Ok(Seen::new(id, uuid, next)),
+            Err(ExecuteError::Refused(Refusal::TopicChanged { .. })) => {}
+            Err(error) => return Err(not_changed(&error)),
+        }
+    }
+    Err(Problem::busy("somebody else changes the topic all the time"))
+}
+
+/// What is to be changed.
+#[derive(Default, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct TopicChange {
+    /// How many it is to have; never fewer than before. Keys go to other partitions than before.
+    pub(super) partitions: Option<u32>,
+    /// Values by name. Null: it has none of its own any more. Those that are not named stay.
+    pub(super) config: ConfigChange,
+}
+
+/// What a topic is now; with `dry_run`, what it would be.
+#[derive(Serialize, ToSchema)]
+pub(super) struct ChangedTopic {
+    name: String,
+    partitions: u32,
+    /// Its own values.
+    config: Config,
+    dry_run: bool,
+}
+
+/// Change what a topic is set to, give it more partitions, or both, all of it or nothing. With `If-Match` only where it is
+/// what the `ETag` of an earlier answer says.
+#[utoipa::path(
+    patch,
+    path = "/v1/topics/{topic}",
+    tag = "topics",
+    params(
+        ("topic" = String, Path),
+        ("if-match" = Option<String>, Header),
+        Trying,
+    ),
+    request_body = TopicChange,
+    responses((status = 200, body = ChangedTopic))
+)]
+pub(super) async fn patch(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    Path(name): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let Trying { dry_run } = asked::query(&uri)?;
+    let wanted: TopicChange = asked::document(&front, body).await?;
+    asker.may(Operation::Alter, Target::Topic(&name))?;
+    let broker = &front.opened()?.broker;
+    find(broker, &asker, Operation::Describe, &name)?;
+    let changed = change(broker, &name, &headers, &wanted, dry_run).await?;
+    let tag = changed.header()?;
+    let TopicDefinition { partitions, config } = changed.definition;
+    Ok(([tag], Json(ChangedTopic { name, partitions, config, dry_run })).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_is_of_one_topic_as_it_is() {
+        let definition = |partitions, config: &[(&str, &str)]| TopicDefinition {
+            partitions,
+            config: config.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect(),
+        };
+        let tags = [
+            tag(b"1", &definition(1, &[])),
+            tag(b"2", &definition(1, &[])),
+            tag(b"1", &definition(2, &[])),
+            tag(b"1", &definition(1, &[("ab", "c")])),
+            tag(b"1", &definition(1, &[("a", "bc")])),
+            tag(b"1", &definition(1, &[("a", "b"), ("c", "d")])),
+        ];
+        for (at, one) in tags.iter().enumerate() {
+            assert!(!tags[at + 1..].contains(one), "{tags:?}");
+        }
+        assert_eq!(tags[0], tag(b"1", &definition(1, &[])));
+        assert!(tags[0].starts_with('"') && tags[0].len() == 26, "{tags:?}");
+    }
+}

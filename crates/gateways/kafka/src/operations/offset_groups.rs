@@ -1,0 +1,400 @@
+//! Groups that commit a position in each partition: who is in them, moved while nobody is, deleted.
+//!
+//! Members are known to the node that coordinates a group, and to no other: one that does not is told which one does.
+//! What is committed is everybody's to read, and is not here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use access::acl::{Action, Resource};
+use access::{Operation as Right, Rights, Target};
+use base::PartitionId;
+use base::limits::OPERATION_RECORDS_MAX;
+use broker::{CommitOffset, ExecuteError, Pace, Refusal};
+use coordinator::assignment::Assignment;
+use coordinator::classic::{ClassicGroup, Phase};
+use coordinator::consumer::ConsumerGroup;
+use coordinator::member::Client;
+use coordinator::{Group, Text};
+use kafka_protocol::error::ResponseError;
+
+use super::invalid;
+use crate::errors::Fault;
+use crate::gateway::Gateway;
+use crate::groups::assigned::assigned_partitions;
+use crate::groups::committed::GROUPS_PER_LOOK;
+
+use ::operations::document::Done;
+use ::operations::offset_groups::{
+    AssignedTopic, Membership, OffsetGroupMember, OffsetGroupPage, OffsetGroupReport,
+    OffsetGroupSummary, OffsetPlace,
+};
+
+// ------------------------------------------------------------------------------------------- list
+
+pub(super) async fn list(
+    gateway: &Gateway,
+    asker: &Rights,
+    after: Option<&str>,
+    groups_max: u32,
+) -> Result<OffsetGroupPage, Fault> {
+    let max = (groups_max as usize).clamp(1, OPERATION_RECORDS_MAX);
+    let mut pace = Pace::new(gateway.broker.turns(), GROUPS_PER_LOOK as u32);
+    let mut after = after.unwrap_or_default().to_owned();
+    let mut groups: Vec<OffsetGroupSummary> = Vec::new();
+    // Those that may not be seen are passed over, some at a time.
+    loop {
+        let mut names =
+            gateway.broker.shards().offset_groups_after(&after, GROUPS_PER_LOOK).await?;
+        pace.step(names.len() as u32).await;
+        let mut until = names.last().filter(|_| names.len() == GROUPS_PER_LOOK).cloned();
+        let mut found = with_members(gateway, &after, until.as_deref(), max + 1);
+        if found.len() > max {
+            // There may be others behind.
+            until = found.last_key_value().map(|(name, _)| name.clone());
+        }
+        names.retain(|name| until.as_ref().is_none_or(|until| name <= until));
+        for name in names {
+            let empty = || gateway.groups.coordinates(&name).then(without_members);
+            let membership = empty();
+            found.entry(name).or_insert(membership);
+        }
+        let seen = found.into_iter().filter(|(name, _)| sees(asker, name));
+        groups.extend(seen.map(|(name, membership)| OffsetGroupSummary { name, membership }));
+        match until {
+            Some(until) if groups.len() <= max => after = until,
+            _ => break,
+        }
+    }
+    let more = groups.len() > max;
+    groups.truncate(max);
+    Ok(OffsetGroupPage { groups, more })
+}
+
+fn sees(asker: &Rights, group: &str) -> bool {
+    asker.allows(Action::Describe, Resource::Group, group)
+}
+
+/// The first `max` groups with members here whose names lie between.
+fn with_members(
+    gateway: &Gateway,
+    after: &str,
+    until: Option<&str>,
+    max: usize,
+) -> BTreeMap<String, Option<Membership>> {
+    let range = (Bound::Excluded(after), until.map_or(Bound::Unbounded, Bound::Included));
+    let mut found: BTreeMap<String, Option<Membership>> = BTreeMap::new();
+    gateway.groups.for_each(|name, group| {
+        let is_between = std::ops::RangeBounds::<str>::contains(&range, name);
+        let is_full =
+            found.len() == max && found.last_key_value().is_some_and(|(last, _)| name > &**last);
+        if !is_between || is_full || matches!(group, Group::Share(_)) {
+            return;
+        }
+        found.insert(name.to_owned(), Some(membership(group)));
+        if found.len() > max {
+            found.pop_last();
+        }
+    });
+    found
+}
+
+fn without_members() -> Membership {
+    Membership {
+        kind: Group::CLASSIC.to_owned(),
+        state: Phase::Empty.name().to_owned(),
+        assignor: None,
+        epoch: 0,
+        members: 0,
+    }
+}
+
+fn membership(group: &Group) -> Membership {
+    let (assignor, epoch, members) = match group {
+        Group::Classic(group) => {
+            (group.protocol().map(str::to_owned), group.generation(), group.members().count())
+        }
+        Group::Consumer(group) => {
+            (Some(group.assignor().name().to_owned()), group.epoch(), group.members().count())
+        }
+        Group::Share(group) => (None, group.epoch(), group.members().count()),
+        Group::Streams(group) => (None, group.epoch(), group.members().count()),
+    };
+    let (kind, state) = (group.type_name().to_owned(), group.state_name().to_owned());
+    Membership { kind, state, assignor, epoch, members }
+}
+
+// --------------------------------------------------------------------------------------- describe
+
+pub(super) async fn describe(
+    gateway: &Gateway,
+    asker: &Rights,
+    name: &str,
+    after: Option<&str>,
+    members_max: u32,
+) -> Result<OffsetGroupReport, Fault> {
+    let max = (members_max as usize).clamp(1, OPERATION_RECORDS_MAX);
+    let has_offsets = gateway.broker.shards().has_offsets(name).await?;
+    let (membership, mut members) = visit(gateway, name, |group| match group {
+        Some(Group::Share(_)) | None if has_offsets => Ok((without_members(), Vec::new())),
+        Some(Group::Share(_)) | None => Err(not_found(name)),
+        Some(group) => Ok((membership(group), members(group, after, max + 1))),
+    })?;
+    let more = members.len() > max;
+    members.truncate(max);
+    let members = members.into_iter().map(|member| shown(gateway, asker, member)).collect();
+    Ok(OffsetGroupReport { coordinator: gateway.broker.node(), membership, members, more })
+}
+
+/// A member as it was copied while its group was locked.
+struct Found {
+    id: Text,
+    instance: Option<Text>,
+    client: Client,
+    topics: Option<Vec<String>>,
+    has: Held,
+}
+
+enum Held {
+    /// As whoever leads the group has written it.
+    Written(bytes::Bytes),
+    Divided {
+        assigned: Assignment,
+        target: Assignment,
+    },
+    Unsaid,
+}
+
+/// Up to `max`, by id.
+fn members(group: &Group, after: Option<&str>, max: usize) -> Vec<Found> {
+    let is_after = |id: &Text| after.is_none_or(|after| &**id > after);
+    match group {
+        Group::Classic(group) => {
+            let members = group.members().filter(|member| is_after(&member.id));
+            members.take(max).map(|member| of_classic(group, member)).collect()
+        }
+        Group::Consumer(group) => of_consumer(group, is_after, max),
+        Group::Streams(group) => {
+            let members = group.members().filter(|member| is_after(&member.enrolment.id));
+            let found = members.take(max).map(|member| Found {
+                id: member.enrolment.id.clone(),
+                instance: None,
+                client: member.enrolment.client.clone(),
+                topics: None,
+                has: Held::Unsaid,
+            });
+            found.collect()
+        }
+        Group::Share(_) => Vec::new(),
+    }
+}
+
+fn of_classic(group: &ClassicGroup, member: &coordinator::classic::Member) -> Found {
+    let is_divided = group.is_of_consumers() && group.phase() == Phase::Stable;
+    Found {
+        id: member.id.clone(),
+        instance: member.instance_id.clone(),
+        client: member.client.clone(),
+        topics: group.topics_of(member),
+        has: match is_divided {
+            true => Held::Written(member.assignment.clone()),
+            false => Held::Unsaid,
+        },
+    }
+}
+
+fn of_consumer(group: &ConsumerGroup, is_after: impl Fn(&Text) -> bool, max: usize) -> Vec<Found> {
+    let members = group.members().filter(|member| is_after(&member.enrolment.id));
+    let found = members.take(max).map(|member| {
+        let subscription = &member.subscription;
+        let names = subscription.names.iter().map(ToString::to_string).collect();
+        Found {
+            id: member.enrolment.id.clone(),
+            instance: member.instance_id.clone(),
+            client: member.enrolment.client.clone(),
+            topics: subscription.pattern.is_none().then_some(names),
+            has: Held::Divided {
+                assigned: member.state.assigned.clone(),
+                target: member.state.target.clone(),
+            },
+        }
+    });
+    found.collect()
+}
+
+/// With names of topics, of those that may be seen.
+fn shown(gateway: &Gateway, asker: &Rights, found: Found) -> OffsetGroupMember {
+    let sees = |topic: &str| asker.may(Right::Describe, Target::Topic(topic));
+    let named = |assignment: &Assignment| -> Vec<AssignedTopic> {
+        let catalog = gateway.broker.catalog();
+        let topics = assignment.topics().filter_map(|(topic, partitions)| {
+            // One that is gone has no name.
+            let topic = catalog.topic_with_uuid(&topic)?.name().to_string();
+            let partitions = partitions.iter().filter_map(|&it| u32::try_from(it).ok()).collect();
+            Some(AssignedTopic { topic, partitions })
+        });
+        let mut topics: Vec<AssignedTopic> = topics.filter(|it| sees(&it.topic)).collect();
+        topics.sort_by(|a, b| a.topic.cmp(&b.topic));
+        topics
+    };
+    let (assignment, target) = match &found.has {
+        Held::Written(bytes) => {
+            let read = assigned_partitions(bytes).ok();
+            let seen = read.map(|mut topics| {
+                topics.retain(|topic| sees(&topic.topic));
+                topics
+            });
+            (seen, None)
+        }
+        Held::Divided { assigned, target } => {
+            (Some(named(assigned)), (assigned != target).then(|| named(target)))
+        }
+        Held::Unsaid => (None, None),
+    };
+    let mut topics = found.topics;
+    if let Some(topics) = &mut topics {
+        topics.retain(|topic| sees(topic));
+        topics.sort_unstable();
+    }
+    OffsetGroupMember {
+        id: found.id.to_string(),
+        instance: found.instance.as_deref().map(str::to_owned),
+        client: found.client.id.to_string(),
+        // Kafka writes a slash before it.
+        address: found.client.host.trim_start_matches('/').to_owned(),
+        topics,
+        assignment,
+        target,
+    }
+}
+
+// ------------------------------------------------------------------------------------------- seek
+
+pub(super) async fn seek(
+    gateway: &Gateway,
+    name: &str,
+    to: &[OffsetPlace],
+    dry_run: bool,
+) -> Result<Done, Fault> {
+    if to.is_empty() || to.len() > OPERATION_RECORDS_MAX {
+        let count = to.len();
+        return Err(invalid(format!(
+            "a seek has 1 to {OPERATION_RECORDS_MAX} places, not {count}"
+        )));
+    }
+    let partitions = to.iter().map(|place| find(gateway, place)).collect::<Result<Vec<_>, _>>()?;
+    if partitions.iter().collect::<BTreeSet<_>>().len() < partitions.len() {
+        return Err(invalid("a partition is named twice".to_owned()));
+    }
+    let bounds = gateway.broker.shards().bounds(&partitions).await?;
+    for (place, bounds) in to.iter().zip(bounds) {
+        let OffsetPlace { topic, partition, offset } = place;
+        let (start, end) = bounds.map_or((0, 0), |bounds| (bounds.log_start, bounds.end));
+        if !(start..=end).contains(offset) {
+            return Err(Fault::new(
+                ResponseError::OffsetOutOfRange,
+                format!("partition {partition} of {topic} has {start} to {end}, not {offset}"),
+            ));
+        }
+    }
+    let has_offsets = gateway.broker.shards().has_offsets(name).await?;
+    visit(gateway, name, |group| match group {
+        Some(group) if !group.is_empty() => Err(has_members(name, group)),
+        Some(Group::Share(_)) | None if !has_offsets => Err(not_found(name)),
+        _ => Ok(()),
+    })?;
+    if dry_run {
+        return Ok(Done {});
+    }
+    let offsets = to.iter().zip(partitions).map(|(place, partition)| CommitOffset {
+        partition,
+        offset: place.offset,
+        leader_epoch: -1,
+        metadata: String::new(),
+        expire_ms: None,
+    });
+    let refused = gateway.broker.shards().commit_offsets(name, offsets.collect()).await?;
+    match refused.into_iter().next() {
+        Some((_, refusal)) => Err(refusal.into()),
+        None => Ok(Done {}),
+    }
+}
+
+fn find(gateway: &Gateway, place: &OffsetPlace) -> Result<PartitionId, Fault> {
+    let OffsetPlace { topic, partition, .. } = place;
+    let catalog = gateway.broker.catalog();
+    let known = catalog.topic_named(topic).ok_or_else(|| super::queues::no_topic(topic))?;
+    let index = known.partition(*partition);
+    index.ok_or_else(|| {
+        Fault::new(
+            ResponseError::UnknownTopicOrPartition,
+            format!("topic {topic} has no partition {partition}"),
+        )
+    })
+}
+
+// ----------------------------------------------------------------------------------------- delete
+
+pub(super) async fn delete(gateway: &Gateway, name: &str, dry_run: bool) -> Result<Done, Fault> {
+    let has_offsets = gateway.broker.shards().has_offsets(name).await?;
+    visit(gateway, name, |group| match group {
+        Some(other) if !other.is_empty() => Err(has_members(name, other)),
+        Some(Group::Share(_)) | None if !has_offsets => Err(not_found(name)),
+        known => {
+            if !dry_run {
+                known.take();
+            }
+            Ok(())
+        }
+    })?;
+    if !has_offsets || dry_run {
+        return Ok(Done {});
+    }
+    match gateway.broker.shards().delete_offset_group(name).await {
+        // Somebody else has deleted it meanwhile.
+        Ok(()) | Err(ExecuteError::Refused(Refusal::UnknownGroup { .. })) => Ok(Done {}),
+        Err(error) => Err(error.into()),
+    }
+}
+
+// ------------------------------------------------------------------------------------- the group
+
+/// Shows the group, if this node coordinates it.
+fn visit<R>(
+    gateway: &Gateway,
+    name: &str,
+    look: impl FnOnce(&mut Option<Group>) -> Result<R, Fault>,
+) -> Result<R, Fault> {
+    let groups = gateway.groups.of(name).map_err(|error| match error {
+        ResponseError::NotCoordinator => {
+            let message = match gateway.broker.coordinator(name) {
+                Some(node) => format!("node {node} coordinates the group {name}: ask that one"),
+                None => format!("no node coordinates the group {name} at present"),
+            };
+            Fault::new(error, message)
+        }
+        error => Fault::plain(error),
+    })?;
+    groups.visit(name, |visit| look(visit.group))
+}
+
+fn not_found(group: &str) -> Fault {
+    Fault::new(
+        ResponseError::GroupIdNotFound,
+        format!(
+            "there is no group {group} that commits offsets; 'postroad group list' names those there are"
+        ),
+    )
+}
+
+/// Whoever consumes would go on from where it is, and commit over what was set.
+fn has_members(name: &str, group: &Group) -> Fault {
+    let members = membership(group).members;
+    Fault::new(
+        ResponseError::NonEmptyGroup,
+        match group {
+            Group::Share(_) => format!("{name} is a share group with {members} members"),
+            _ => format!("the group {name} has {members} members: stop them first"),
+        },
+    )
+}
