@@ -396,6 +396,8 @@ pub const OPERATIONS_AT_ONCE_MAX: usize = 4;
 /// What `connection.tune` offers (RabbitMQ's `frame_max`, `channel_max`, `heartbeat`).
 pub const AMQP_FRAME_BYTES_MAX: u32 = 128 << 10;
 pub const AMQP_CHANNELS_PER_SESSION_MAX: u16 = 2047;
+/// What is kept of a client's properties, for operators; of larger ones nothing is.
+pub const AMQP_CLIENT_PROPERTIES_BYTES_MAX: usize = 4 << 10;
 pub const AMQP_HEARTBEAT: Duration = Duration::from_secs(60);
 /// Largest message (RabbitMQ's `max_message_size`). A topic may allow less.
 pub const AMQP_MESSAGE_BYTES_MAX: u64 = 16 << 20;

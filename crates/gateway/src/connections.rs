@@ -3,8 +3,10 @@
 //! Each has a number that no other connection of the node has had since its start: logs, sessions and
 //! operators mean the same one by it. A session that is to be closed is told, and ends by itself: its protocol
 //! may have a word for that. It looks at a flag, whenever its task runs for whatever reason; so a connection
-//! that nobody closes pays one load for this, and no lock.
+//! that nobody closes pays one load for this, and no lock. Who wants to know what a session has asks it in the same
+//! way ([`Connection::ask`]): nothing is kept of it elsewhere that had to be kept right with each record.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -16,6 +18,8 @@ use std::time::Duration;
 
 use base::limits::CONNECTION_TEXT_BYTES_MAX;
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 use world::Instant;
 
 use crate::traffic::{Traffic, TrafficOfAll, TrafficSeen};
@@ -43,6 +47,7 @@ struct State {
     peer: SocketAddr,
     since: Instant,
     closing: AtomicBool,
+    asked: AtomicBool,
     learned: Mutex<Learned>,
 }
 
@@ -53,7 +58,11 @@ struct Learned {
     user: Box<str>,
     /// Wakes the session's task.
     task: Option<Waker>,
+    asking: Vec<oneshot::Sender<Told>>,
 }
+
+/// What a session tells of itself, in a type of its protocol.
+pub type Told = Arc<dyn Any + Send + Sync>;
 
 /// While this is held a connection is among the live ones.
 #[derive(Debug)]
@@ -73,6 +82,7 @@ impl Connections {
             peer,
             since: Instant::now(),
             closing: AtomicBool::new(false),
+            asked: AtomicBool::new(false),
             learned: Mutex::default(),
         }));
         connection.traffic().opened();
@@ -156,6 +166,46 @@ impl Connection {
         poll_fn(|_| if self.is_closing() { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 
+    /// What the session has, as its own task tells it. `None`: it has ended, or tells nothing within this time, as those do
+    /// that have nothing to tell.
+    pub async fn ask(&self, within: Duration) -> Option<Told> {
+        let (telling, told) = oneshot::channel();
+        let task = {
+            let mut learned = self.0.learned.lock();
+            learned.asking.retain(|asking| !asking.is_closed());
+            learned.asking.push(telling);
+            self.0.asked.store(true, Ordering::Release);
+            learned.task.clone()
+        };
+        if let Some(task) = task {
+            task.wake();
+        }
+        timeout(within, told).await.ok()?.ok()
+    }
+
+    /// Whether somebody asks what the session has.
+    pub fn is_asked(&self) -> bool {
+        self.0.asked.load(Ordering::Acquire)
+    }
+
+    /// Returns once somebody does. As [`Connection::closing`], from the connection's task.
+    pub async fn asked(&self) {
+        poll_fn(|_| if self.is_asked() { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
+
+    /// Answers all who ask.
+    pub fn tell(&self, told: &Told) {
+        let asking = {
+            let mut learned = self.0.learned.lock();
+            self.0.asked.store(false, Ordering::Release);
+            std::mem::take(&mut learned.asking)
+        };
+        for one in asking {
+            // Who has not waited for it has gone.
+            let _ = one.send(Arc::clone(told));
+        }
+    }
+
     fn close(&self) {
         let task = {
             // Under the lock, so that a task that begins meanwhile is either woken or sees the flag.
@@ -193,6 +243,8 @@ impl Registered {
 impl Drop for Registered {
     fn drop(&mut self) {
         self.connections.0.by_id.lock().remove(&self.connection.id());
+        // Nobody tells them any more.
+        self.connection.0.learned.lock().asking.clear();
         self.connection.traffic().closed();
     }
 }
@@ -219,6 +271,33 @@ mod tests {
         drop(held);
         assert_eq!(connections.register("amqp", peer).connection().id(), 6);
         assert!(connections.list(None, 10).is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_session_tells_what_it_has_to_all_who_ask() {
+        let long = Duration::from_secs(60);
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let registered = Connections::default().register("amqp", peer);
+        let connection = registered.connection().clone();
+        let session = tokio::spawn({
+            let connection = connection.clone();
+            async move {
+                connection.enter_task().await;
+                for number in 1..=2_u32 {
+                    connection.asked().await;
+                    connection.tell(&(Arc::new(number) as Told));
+                }
+            }
+        });
+        let number =
+            async || connection.ask(long).await.and_then(|told| told.downcast::<u32>().ok());
+        assert_eq!(number().await.as_deref(), Some(&1));
+        assert_eq!(number().await.as_deref(), Some(&2));
+        session.await.expect("ends");
+        // One that says nothing, and one that has ended.
+        assert!(connection.ask(Duration::from_millis(1)).await.is_none());
+        let (asked, ()) = tokio::join!(connection.ask(long), async { drop(registered) });
+        assert!(asked.is_none());
     }
 
     #[tokio::test]

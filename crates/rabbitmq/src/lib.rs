@@ -5,6 +5,7 @@
 //! * [`rights`]: what a user may do; who users are is `access`'s
 //! * [`publishing`], [`publisher`], [`body`]: from a message to the batches that are appended
 //! * [`dead_letter`]: the way of dead letters
+//! * [`live`]: what sessions have open, for those who look
 //! * [`errors`]: what a client is told when something is refused; [`table`], [`erlang`]: values in RabbitMQ's texts
 
 pub mod body;
@@ -12,6 +13,7 @@ pub mod dead_letter;
 pub mod declarations;
 pub mod erlang;
 pub mod errors;
+pub mod live;
 pub mod publisher;
 pub mod publishing;
 pub mod rights;

@@ -73,6 +73,10 @@ pub const HTTP_COUNTED_PARTITIONS_MAX: usize = 20_000;
 /// Groups with committed offsets that are asked where a record is to them.
 pub const HTTP_GROUPS_ASKED_MAX: usize = 1_000;
 
+/// Series of single topics and groups that an answer has.
+pub const HTTP_METRICS_SERIES_DEFAULT: usize = 10_000;
+pub const HTTP_METRICS_SERIES_MAX: usize = 100_000;
+
 // ------------------------------------------------------------------------------- the management API
 
 /// A page of a list.
@@ -84,6 +88,8 @@ pub const HTTP_API_ROWS_MAX: usize = 10_000;
 pub const HTTP_API_QUEUES_SUMMED_MAX: usize = 1_000;
 /// Queues that are asked about at a time.
 pub const HTTP_API_QUEUES_AT_ONCE: usize = 16;
+/// How long sessions may take to say what they have. One that takes longer is shown without that.
+pub const HTTP_API_SESSION_TELLS_WITHIN: Duration = Duration::from_secs(2);
 /// A message that is published, with its properties, in base64.
 pub const HTTP_API_MESSAGE_BYTES_MAX: usize = 24 << 20;
 /// A file of definitions. One is imported at a time.

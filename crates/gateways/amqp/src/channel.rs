@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use topology::Queue;
 
 use crate::answer_timeout::answer_within;
+use crate::codec::table::FieldTable;
 use crate::content::Content;
 use crate::errors::{Exception, Named, ReplyCode};
 use crate::replies::ReplyName;
@@ -42,6 +43,8 @@ pub(crate) struct Channel {
     pub(crate) content: Option<Content>,
     pub(crate) consumers: HashMap<Arc<str>, Consumer>,
     pub(crate) tags: HashMap<ConsumerId, Arc<str>>,
+    /// The last word on whether a consumer is the active one whose making is not answered yet.
+    pub(crate) early_active: Option<(ConsumerId, bool)>,
     /// Deliveries to a consumer whose making is not answered yet.
     pub(crate) early: Vec<Delivery>,
     pub(crate) unacked: Unacked<Held>,
@@ -71,14 +74,31 @@ pub(crate) struct Consumer {
     pub(crate) source: Source,
     /// Its queue is being told.
     pub(crate) is_leaving: bool,
+    /// It is delivered to now, which only one of a queue with a single active consumer is.
+    pub(crate) is_active: bool,
+    pub(crate) wanted: Wanted,
     /// How long it may take to answer (`x-consumer-timeout`).
     pub(crate) timeout: Option<Duration>,
 }
 
+/// What the client has said of a consumer, kept for those who look.
+#[derive(Debug, Default)]
+pub(crate) struct Wanted {
+    pub(crate) exclusive: bool,
+    pub(crate) prefetch: u16,
+    pub(crate) arguments: FieldTable,
+}
+
 impl Consumer {
-    pub(crate) fn new(queue: Option<Arc<Queue>>, no_ack: bool, source: Source) -> Self {
+    pub(crate) fn new(
+        queue: Option<Arc<Queue>>,
+        no_ack: bool,
+        source: Source,
+        wanted: Wanted,
+    ) -> Self {
         let timeout = queue.as_ref().and_then(|queue| answer_within(queue));
-        Self { queue, no_ack, source, is_leaving: false, timeout }
+        let is_active = queue.as_ref().is_none_or(|it| !it.settings().single_active_consumer);
+        Self { queue, no_ack, source, is_leaving: false, is_active, wanted, timeout }
     }
 }
 
@@ -135,6 +155,7 @@ impl Channel {
             content: None,
             consumers: HashMap::default(),
             tags: HashMap::default(),
+            early_active: None,
             early: Vec::new(),
             unacked: Unacked::default(),
             next_tag: 1,

@@ -106,6 +106,9 @@ async fn serve(connection: &mut Connection) -> SessionEnd {
             is_told_to_close = true;
             connection.session.close_for_operator();
         }
+        if closing.is_asked() {
+            connection.session.tell_what_it_has();
+        }
         connection.turn();
         let wake = tokio::select! {
             biased;
@@ -134,6 +137,7 @@ async fn serve(connection: &mut Connection) -> SessionEnd {
                 Wake::Go
             }
             () = closing.closing(), if !is_told_to_close => Wake::Go,
+            () = closing.asked() => Wake::Go,
         };
         match wake {
             Wake::Go => {}

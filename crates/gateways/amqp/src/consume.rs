@@ -7,7 +7,7 @@ use base::limits::AMQP_UNSETTLED_PER_CONSUMER_MAX;
 use broker::delivery::{ConsumeError, ConsumeOptions, Credit, CreditReturns};
 use topology::{Queue, QueueKind};
 
-use crate::channel::{Consumer, Source};
+use crate::channel::{Consumer, Source, Wanted};
 use crate::codec::methods::{BasicCancel, BasicConsume, BasicConsumeOk};
 use crate::codec::table::{FieldValue, kind_name};
 use crate::declare::table;
@@ -82,7 +82,8 @@ impl Session {
                 vhost.use_failed(&queue).await;
             }
             let from = from?;
-            Ok(Done::Consuming { tag, queue, no_ack, from, no_wait })
+            let wanted = Wanted { exclusive, prefetch, arguments };
+            Ok(Done::Consuming { tag, queue, no_ack, from, wanted, no_wait })
         };
         self.begin(number, BasicConsume::ID, future);
         Ok(())
@@ -111,7 +112,7 @@ impl Session {
             let ok = BasicConsumeOk { consumer_tag: &tag, ..BasicConsumeOk::default() };
             self.output.method(number, ok);
         }
-        let consumer = Consumer::new(None, true, Source::Replies);
+        let consumer = Consumer::new(None, true, Source::Replies, Wanted::default());
         channel.consumers.insert(tag, consumer);
         Ok(())
     }

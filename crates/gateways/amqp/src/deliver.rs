@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use broker::delivery::{Delivery, Event, Settle, Settlement};
+use broker::delivery::{ConsumerId, Delivery, Event, Settle, Settlement};
 
 use crate::answer_timeout::due;
 use crate::channel::{Channel, Consumer, Held, Source};
@@ -23,8 +23,8 @@ impl Session {
         }
         match event {
             Event::Deliveries(deliveries) => self.deliver(number, deliveries),
-            // RabbitMQ tells nobody which consumer is the active one.
-            Event::Active { .. } => {}
+            // RabbitMQ tells no client which consumer is the active one.
+            Event::Active { consumer, active } => self.note_active(number, consumer, active),
             Event::Gone { consumer, .. } => {
                 let tag = self
                     .channels
@@ -34,6 +34,15 @@ impl Session {
                     self.consumer_gone(number, &tag);
                 }
             }
+        }
+    }
+
+    fn note_active(&mut self, number: u16, consumer: ConsumerId, active: bool) {
+        let Some(channel) = self.channels.get_mut(&number) else { return };
+        let known = channel.tags.get(&consumer).and_then(|tag| channel.consumers.get_mut(tag));
+        match known {
+            Some(known) => known.is_active = active,
+            None => channel.early_active = Some((consumer, active)),
         }
     }
 

@@ -20,6 +20,7 @@ use crate::failure::{Failure, bad_method};
 use crate::operation::Done;
 use crate::session::{Capabilities, Phase, Session};
 use crate::session_end::SessionEnd;
+use base::limits::AMQP_CLIENT_PROPERTIES_BYTES_MAX;
 use rabbitmq::rights::{Rights, refused_vhost};
 
 const MECHANISMS: &[u8] = b"PLAIN AMQPLAIN";
@@ -123,6 +124,7 @@ impl Session {
         self.capabilities = capabilities(&properties);
         self.client = client_name(&properties);
         self.connection.set_client(&self.client);
+        self.client_properties = shown(properties);
         let response = start_ok.response.0;
         let (users, peer) = (&self.gateway.users, self.peer.ip());
         let credentials = match start_ok.mechanism {
@@ -375,6 +377,14 @@ fn client_name(properties: &FieldTable) -> String {
     let of = |name| properties.get(name).and_then(FieldValue::as_str);
     let known = ["product", "version", "connection_name"].into_iter().filter_map(of);
     known.collect::<Vec<_>>().join(" ")
+}
+
+/// What is kept of it for those who look, which is little.
+fn shown(properties: FieldTable) -> FieldTable {
+    match properties.to_bytes().len() <= AMQP_CLIENT_PROPERTIES_BYTES_MAX {
+        true => properties,
+        false => FieldTable::new(),
+    }
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@
 //!   at a time
 //! * `settle`, `unacked`: answers; `answer_timeout`: those that do not come
 //! * `transaction`, `replies`: tx, and direct reply-to
+//! * `seen`: what a session tells of itself to those who look
 //! * `rights`: what a user may do, asked before it is done; who users are is `access`'s
 //! * [`operations`]: what operators do: vhosts, policies, users
 //! * [`rabbitmq`]: what all that speak RabbitMQ's language share: declarations, rights, batches of messages, dead letters
@@ -43,6 +44,7 @@ mod output;
 mod publish;
 mod replies;
 mod rights;
+mod seen;
 mod session;
 mod session_end;
 mod settle;

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use tokio::task::JoinHandle;
 use topology::{Queue, VirtualHost};
 
-use crate::channel::{Consumer, Source};
+use crate::channel::{Consumer, Source, Wanted};
 use crate::codec::frame;
 use crate::codec::methods::{
     BasicCancelOk, BasicConsumeOk, BasicGet, BasicGetEmpty, ChannelClose, ChannelCloseOk,
@@ -48,6 +48,7 @@ pub(crate) enum Done {
         queue: Arc<Queue>,
         no_ack: bool,
         from: Feed,
+        wanted: Wanted,
         no_wait: bool,
     },
     Cancelled {
@@ -161,8 +162,13 @@ impl Session {
                     channel.last_queue = Some(queue);
                 }
             }
-            Done::Consuming { tag, queue, no_ack, from, no_wait } => {
-                self.consuming(number, tag, queue, no_ack, from, no_wait);
+            Done::Consuming { tag, queue, no_ack, from, wanted, no_wait } => {
+                // The answer comes before the first delivery.
+                if !no_wait {
+                    let ok = BasicConsumeOk { consumer_tag: &tag, ..BasicConsumeOk::default() };
+                    self.output.method(number, ok);
+                }
+                self.consuming(number, tag, queue, no_ack, from, wanted);
             }
             Done::Cancelled { tag, no_wait } => {
                 if let Some(channel) = self.channels.get_mut(&number)
@@ -211,14 +217,9 @@ impl Session {
         queue: Arc<Queue>,
         no_ack: bool,
         from: Feed,
-        no_wait: bool,
+        wanted: Wanted,
     ) {
         queue.consumer_came();
-        // The answer comes before the first delivery.
-        if !no_wait {
-            let ok = BasicConsumeOk { consumer_tag: &tag, ..BasicConsumeOk::default() };
-            self.output.method(number, ok);
-        }
         let Some(channel) = self.channels.get_mut(&number) else { return };
         let source = match from {
             Feed::Leases(id) => {
@@ -227,7 +228,14 @@ impl Session {
             }
             Feed::Stream(stream) => Source::Stream(stream),
         };
-        channel.consumers.insert(tag, Consumer::new(Some(queue), no_ack, source));
+        let mut consumer = Consumer::new(Some(queue), no_ack, source, wanted);
+        if let (Some((id, is_active)), Source::Leases(own)) =
+            (channel.early_active.take(), &consumer.source)
+            && id == *own
+        {
+            consumer.is_active = is_active;
+        }
+        channel.consumers.insert(tag, consumer);
         let early = std::mem::take(&mut channel.early);
         self.deliver(number, early);
     }

@@ -31,6 +31,7 @@ use topology::{OwnerId, VirtualHost};
 use crate::channel::{Channel, ChannelEvents};
 use crate::codec::frame::{self, FrameKind};
 use crate::codec::methods::{BasicAck, BasicNack, BasicPublish, BasicReject, MethodId};
+use crate::codec::table::FieldTable;
 use crate::errors::Exception;
 use crate::failure::{Failure, unexpected_frame, unknown_frame};
 use crate::gateway::Gateway;
@@ -102,6 +103,8 @@ pub(crate) struct Session {
     pub(crate) capabilities: Capabilities,
     /// The client library, for logs.
     pub(crate) client: String,
+    /// What the client says of itself.
+    pub(crate) client_properties: FieldTable,
     /// Who is logged in.
     pub(crate) principal: Option<Principal>,
     pub(crate) vhost: Option<VirtualHost>,
@@ -168,6 +171,7 @@ impl Session {
             negotiated,
             capabilities: Capabilities::default(),
             client: String::new(),
+            client_properties: FieldTable::new(),
             principal: None,
             vhost: None,
             rights: None,

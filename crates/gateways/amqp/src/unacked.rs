@@ -33,6 +33,10 @@ impl<T> Unacked<T> {
         self.count += 1;
     }
 
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.held.iter().filter_map(|(_, delivery)| delivery.as_ref())
     }

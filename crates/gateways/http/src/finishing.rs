@@ -55,8 +55,12 @@ pub(crate) async fn finish(State(front): State<Front>, request: Request, next: N
         }
         response = match is_management {
             true => api::of_problem(&problem),
-            false => written(response, &problem, &id, from_console),
+            false => written(response, &problem, &id),
         };
+    }
+    if from_console {
+        // A browser would ask for a password over the console's own page, which has a form for it.
+        response.headers_mut().remove(WWW_AUTHENTICATE);
     }
     add_headers(response.headers_mut(), &id, encrypted);
     front.requests().note(&route, response.status().as_u16(), begun.elapsed());
@@ -80,11 +84,10 @@ fn new_id(front: &Front) -> String {
     format!("{:016x}", front.entropy().u64())
 }
 
-fn written(response: Response, problem: &Problem, id: &str, from_console: bool) -> Response {
+fn written(response: Response, problem: &Problem, id: &str) -> Response {
     let (mut head, _) = response.into_parts();
     head.headers.insert(CONTENT_TYPE, PROBLEM_TYPE);
-    // A browser would ask for a password over the console's own page, which has a form for it.
-    if problem.kind() == Kind::NotLoggedIn && !from_console {
+    if problem.kind() == Kind::NotLoggedIn {
         head.headers.insert(WWW_AUTHENTICATE, CHALLENGE);
     }
     if let Some(after) = problem.retry_after() {

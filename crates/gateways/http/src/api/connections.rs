@@ -1,30 +1,77 @@
 //! Live connections of this node, of every protocol.
 
+use std::sync::Arc;
+
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
+use base::limits::HTTP_API_SESSION_TELLS_WITHIN;
+use futures_util::future::join_all;
 use gateway::Connection;
+use rabbitmq::live::SessionSeen;
 use serde_json::{Value, json};
 
 use super::call::{Call, Outcome};
 use super::list;
 use super::nodes::node_name;
 use super::refused::Refused;
+use super::values as typed;
 
 /// Of a node, in the order of their numbers.
 const CONNECTIONS_MAX: usize = base::limits::HTTP_API_ROWS_MAX;
+/// What the gateways call AMQP 0-9-1.
+const AMQP: &str = "amqp";
+
+/// One of AMQP, with what its session has, if it has said so.
+pub(super) struct Live {
+    pub(super) connection: Connection,
+    pub(super) name: String,
+    pub(super) seen: Option<Arc<SessionSeen>>,
+}
 
 /// Nothing else of a connection is without spaces and the same for as long as it lives.
 fn name(connection: &Connection) -> String {
     format!("{} #{}", connection.peer(), connection.id())
 }
 
-fn row(call: &Call, connection: &Connection) -> Value {
+/// Those that the asker may see: who does not monitor sees its own.
+fn visible(call: &Call) -> Vec<Connection> {
+    let mut listed = call.front.options().connections.list(None, CONNECTIONS_MAX);
+    if !call.looks() {
+        listed.retain(|connection| connection.user() == call.user_name());
+    }
+    listed
+}
+
+async fn asked(connection: Connection) -> Live {
+    let seen = match connection.protocol() {
+        AMQP => connection.ask(HTTP_API_SESSION_TELLS_WITHIN).await,
+        _ => None,
+    };
+    let seen = seen.and_then(|told| told.downcast::<SessionSeen>().ok());
+    Live { name: name(&connection), connection, seen }
+}
+
+/// Each of AMQP with what it has. All are asked at once.
+pub(super) async fn sessions(call: &Call) -> Vec<Live> {
+    let connections = visible(call).into_iter().filter(|it| it.protocol() == AMQP);
+    join_all(connections.map(asked)).await
+}
+
+/// What channels and consumers say of the connection that they are of.
+pub(super) fn details(live: &Live) -> Value {
+    let peer = live.connection.peer();
+    json!({"name": live.name, "peer_host": peer.ip().to_string(), "peer_port": peer.port()})
+}
+
+fn row(call: &Call, live: &Live) -> Value {
+    let Live { connection, name, seen } = live;
     let now_ms = call.broker().clock().now_ms();
     let age_ms = i64::try_from(connection.age().as_millis()).unwrap_or(i64::MAX);
     let mut row = json!({
-        "name": name(connection),
+        "name": name,
         "node": node_name(call.broker()),
-        "protocol": match connection.protocol() { "amqp" => "AMQP 0-9-1", other => other },
+        "protocol": match connection.protocol() { AMQP => "AMQP 0-9-1", other => other },
+        "type": "network",
         "state": "running",
         "connected_at": now_ms.saturating_sub(age_ms),
         "peer_host": connection.peer().ip().to_string(),
@@ -36,39 +83,99 @@ fn row(call: &Call, connection: &Connection) -> Value {
     if !client.is_empty() {
         row["client_properties"] = json!({"product": client});
     }
+    let Some(seen) = seen else { return row };
+    if let Some(vhost) = &seen.virtual_host {
+        row["vhost"] = (&**vhost).into();
+    }
+    if seen.is_blocked {
+        row["state"] = "blocked".into();
+    }
+    row["ssl"] = seen.encrypted.into();
+    row["channels"] = seen.channels.len().into();
+    row["channel_max"] = seen.channel_max.into();
+    row["frame_max"] = seen.frame_bytes_max.into();
+    row["timeout"] = seen.heartbeat.as_secs().into();
+    if !seen.client_properties.is_empty() {
+        row["client_properties"] = typed::json(&seen.client_properties);
+    }
+    let given = seen.client_properties.get("connection_name").and_then(values::Value::as_str);
+    if let Some(given) = given {
+        row["user_provided_name"] = given.into();
+    }
     row
 }
 
-fn all(call: &Call) -> Vec<(String, Connection)> {
-    let listed = call.front.options().connections.list(None, CONNECTIONS_MAX);
-    listed.into_iter().map(|it| (name(&it), it)).collect()
+/// Chosen by name first, so that only those are asked that are shown.
+async fn answer(call: &Call, connections: Vec<Connection>) -> Outcome {
+    let named: Vec<(String, Connection)> =
+        connections.into_iter().map(|it| (name(&it), it)).collect();
+    let (found, chosen) = list::choose(&call.query, named, |(name, _)| name)?;
+    let found = join_all(found.into_iter().map(|(_, connection)| asked(connection))).await;
+    chosen.answer(found.iter().map(|live| row(call, live)).collect())
 }
 
 pub(super) async fn list(call: &Call) -> Outcome {
-    let (found, chosen) = list::choose(&call.query, all(call), |(name, _)| name)?;
-    chosen.answer(found.iter().map(|(_, connection)| row(call, connection)).collect())
+    answer(call, visible(call)).await
+}
+
+pub(super) async fn of_user(call: &Call) -> Outcome {
+    let mut connections = visible(call);
+    connections.retain(|connection| connection.user() == call.arg("user"));
+    answer(call, connections).await
+}
+
+pub(super) async fn of_vhost(call: &Call) -> Outcome {
+    let vhost = call.vhost().await?;
+    let is_of = |live: &Live| {
+        live.seen.as_ref().is_some_and(|seen| seen.virtual_host.as_deref() == Some(vhost.name()))
+    };
+    let found: Vec<Live> = sessions(call).await.into_iter().filter(is_of).collect();
+    let (found, chosen) = list::choose(&call.query, found, |live| &live.name)?;
+    chosen.answer(found.iter().map(|live| row(call, live)).collect())
 }
 
 fn find(call: &Call) -> Result<Connection, Refused> {
-    let found = all(call).into_iter().find(|(name, _)| name == call.arg("name"));
-    found.map(|(_, connection)| connection).ok_or_else(Refused::not_found)
+    let found = visible(call).into_iter().find(|it| name(it) == call.arg("name"));
+    found.ok_or_else(Refused::not_found)
+}
+
+/// The one of the path, with what it has.
+pub(super) async fn found(call: &Call) -> Result<Live, Refused> {
+    Ok(asked(find(call)?).await)
 }
 
 pub(super) async fn one(call: &Call) -> Outcome {
-    Ok(list::one(&call.query, row(call, &find(call)?)))
+    Ok(list::one(&call.query, row(call, &found(call).await?)))
+}
+
+fn reason(call: &Call) -> &str {
+    call.headers.get("x-reason").and_then(|it| it.to_str().ok()).unwrap_or_default()
+}
+
+fn end(call: &Call, connection: &Connection) -> bool {
+    let is_there = call.front.options().connections.close(connection.id());
+    if is_there {
+        let (by, session, reason) = (call.user_name(), connection.id(), reason(call));
+        tracing::info!(by, session, reason, "a connection is closed");
+    }
+    is_there
 }
 
 pub(super) async fn close(call: &Call) -> Outcome {
-    let connection = find(call)?;
-    let reason = call.headers.get("x-reason").and_then(|it| it.to_str().ok()).unwrap_or_default();
-    if !call.front.options().connections.close(connection.id()) {
-        return Err(Refused::not_found());
+    match end(call, &find(call)?) {
+        true => Ok(StatusCode::NO_CONTENT.into_response()),
+        false => Err(Refused::not_found()),
     }
-    tracing::info!(
-        by = call.user_name(),
-        session = connection.id(),
-        reason,
-        "a connection is closed"
-    );
+}
+
+/// All connections of a user; it may have none.
+pub(super) async fn close_of_user(call: &Call) -> Outcome {
+    let own = call.peer.connection.id();
+    for connection in visible(call) {
+        // Whoever asks is to hear the answer.
+        if connection.user() == call.arg("user") && connection.id() != own {
+            end(call, &connection);
+        }
+    }
     Ok(StatusCode::NO_CONTENT.into_response())
 }

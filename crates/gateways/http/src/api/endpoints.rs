@@ -7,8 +7,8 @@ use base::limits::{
 
 use super::call::{Answering, Call};
 use super::{
-    bindings, connections, definitions, exchanges, health, importing, messages, nodes, overview,
-    parameters, permissions, policies, queues, users, vhosts,
+    bindings, channels, connections, definitions, exchanges, health, importing, messages, nodes,
+    overview, parameters, permissions, policies, queues, users, vhosts,
 };
 
 /// What somebody needs who asks, besides some tag. What a handler does is asked about further, as AMQP's methods are.
@@ -59,8 +59,11 @@ pub(crate) const ENDPOINTS: &[Endpoint] = endpoints! {
     GET "/whoami" Manage NOTHING overview::whoami;
     GET "/version" Manage NOTHING overview::version;
     GET "/cluster-name" Manage NOTHING overview::cluster_name;
+    PUT "/cluster-name" Administer DOCUMENT parameters::no_other_name;
     GET "/extensions" Manage NOTHING parameters::none;
     GET "/feature-flags" Manage NOTHING overview::feature_flags;
+    PUT "/feature-flags/{name}/enable" Administer DOCUMENT overview::enable_feature_flag;
+    POST "/rebalance/queues" Administer DOCUMENT parameters::no_rebalancing;
     GET "/deprecated-features" Look NOTHING parameters::none;
     GET "/deprecated-features/used" Look NOTHING parameters::none;
     GET "/nodes" Look NOTHING nodes::list;
@@ -88,12 +91,16 @@ pub(crate) const ENDPOINTS: &[Endpoint] = endpoints! {
     GET "/topic-permissions" Administer NOTHING parameters::none;
     GET "/topic-permissions/{vhost}/{user}" Administer NOTHING parameters::none;
     PUT "/topic-permissions/{vhost}/{user}" Administer DOCUMENT parameters::no_topic_permissions;
+    DELETE "/topic-permissions/{vhost}/{user}" Administer NOTHING parameters::nothing_to_clear;
+    DELETE "/topic-permissions/{vhost}/{user}/{exchange}" Administer NOTHING parameters::nothing_to_clear;
     GET "/vhost-limits" Manage NOTHING parameters::none;
     GET "/vhost-limits/{vhost}" SeeVhost NOTHING parameters::none;
     PUT "/vhost-limits/{vhost}/{name}" Administer DOCUMENT parameters::no_limits;
+    DELETE "/vhost-limits/{vhost}/{name}" Administer NOTHING parameters::nothing_to_clear;
     GET "/user-limits" Administer NOTHING parameters::none;
     GET "/user-limits/{user}" Administer NOTHING parameters::none;
     PUT "/user-limits/{user}/{name}" Administer DOCUMENT parameters::no_limits;
+    DELETE "/user-limits/{user}/{name}" Administer NOTHING parameters::nothing_to_clear;
 
     GET "/policies" SeePolicies NOTHING policies::list;
     GET "/policies/{vhost}" SeePolicies NOTHING policies::list;
@@ -108,8 +115,12 @@ pub(crate) const ENDPOINTS: &[Endpoint] = endpoints! {
     GET "/parameters" SeePolicies NOTHING parameters::none;
     GET "/parameters/{component}" SeePolicies NOTHING parameters::none;
     GET "/parameters/{component}/{vhost}" SeePolicies NOTHING parameters::none;
+    GET "/parameters/{component}/{vhost}/{name}" SeePolicies NOTHING parameters::not_there;
     PUT "/parameters/{component}/{vhost}/{name}" SetPolicies DOCUMENT parameters::no_parameters;
+    DELETE "/parameters/{component}/{vhost}/{name}" SetPolicies NOTHING parameters::nothing_to_clear;
     GET "/global-parameters" Administer NOTHING parameters::none;
+    GET "/global-parameters/{name}" Administer NOTHING parameters::not_there;
+    DELETE "/global-parameters/{name}" Administer NOTHING parameters::nothing_to_clear;
     PUT "/global-parameters/{name}" Administer DOCUMENT parameters::no_parameters;
     GET "/shovels" Look NOTHING parameters::none;
     GET "/shovels/{vhost}" Look NOTHING parameters::none;
@@ -152,9 +163,18 @@ pub(crate) const ENDPOINTS: &[Endpoint] = endpoints! {
     GET "/definitions/{vhost}" Administer NOTHING definitions::export;
     POST "/definitions/{vhost}" Administer DEFINITIONS importing::import;
 
-    GET "/connections" Look NOTHING connections::list;
-    GET "/connections/{name}" Look NOTHING connections::one;
+    GET "/connections" Manage NOTHING connections::list;
+    GET "/connections/username/{user}" Manage NOTHING connections::of_user;
+    DELETE "/connections/username/{user}" Administer NOTHING connections::close_of_user;
+    GET "/connections/{name}" Manage NOTHING connections::one;
     DELETE "/connections/{name}" Administer NOTHING connections::close;
+    GET "/connections/{name}/channels" Manage NOTHING channels::of_connection;
+    GET "/vhosts/{vhost}/connections" SeeVhost NOTHING connections::of_vhost;
+    GET "/vhosts/{vhost}/channels" SeeVhost NOTHING channels::of_vhost;
+    GET "/channels" Manage NOTHING channels::list;
+    GET "/channels/{name}" Manage NOTHING channels::one;
+    GET "/consumers" Manage NOTHING channels::all_consumers;
+    GET "/consumers/{vhost}" SeeVhost NOTHING channels::consumers_of_vhost;
 
     GET "/aliveness-test/{vhost}" SeeVhost NOTHING health::well;
     GET "/health/checks/alarms" Manage NOTHING health::alarms;
@@ -164,6 +184,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = endpoints! {
     GET "/health/checks/ready-to-serve-clients" Manage NOTHING health::ready;
     GET "/health/checks/is-in-service" Manage NOTHING health::ready;
     GET "/health/checks/metadata-store/initialized" Manage NOTHING health::ready;
+    GET "/health/checks/certificate-expiration/{within}/{unit}" Manage NOTHING health::certificate;
     GET "/health/checks/port-listener/{port}" Manage NOTHING health::port;
     GET "/health/checks/protocol-listener/{protocol}" Manage NOTHING health::protocol;
 };

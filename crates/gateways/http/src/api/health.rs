@@ -54,6 +54,32 @@ pub(super) async fn quorum(call: &Call) -> Outcome {
     ))
 }
 
+/// Whether the certificate still holds then.
+pub(super) async fn certificate(call: &Call) -> Outcome {
+    let wrong = || Refused::bad_request("a number of days, weeks, months or years is due");
+    let within: u64 = call.arg("within").parse().map_err(|_| wrong())?;
+    let days = match call.arg("unit") {
+        "days" => 1,
+        "weeks" => 7,
+        "months" => 31,
+        "years" => 366,
+        _ => return Err(wrong()),
+    };
+    let Some(tls) = &call.node()?.tls else { return Ok(ok()) };
+    let then_ms = within.saturating_mul(days * 24 * 60 * 60 * 1_000);
+    let now_ms = call.broker().clock().now_ms();
+    let ends_ms = tls.ends_secs().saturating_mul(1_000);
+    let left_ms = u64::try_from(ends_ms.saturating_sub(now_ms)).unwrap_or_default();
+    Ok(match left_ms > then_ms {
+        true => ok(),
+        false => {
+            let node = super::nodes::node_name(call.broker());
+            let expired = json!({"expired": [{"node": node, "ends_ms": ends_ms}]});
+            failed("Certificates expiring", expired)
+        }
+    })
+}
+
 pub(super) async fn port(call: &Call) -> Outcome {
     let port: u16 =
         call.arg("port").parse().map_err(|_| Refused::bad_request("that is no port"))?;

@@ -6,13 +6,14 @@
 //! anything is done.
 //!
 //! * `endpoints`: all of them; `call`: one request; `path`, `list`, `values`, `refused`: how it is read and answered
-//! * `overview`, `nodes`, `health`, `connections`: the node
+//! * `overview`, `nodes`, `health`, `connections`, `channels`: the node
 //! * `vhosts`, `users`, `permissions`, `policies`, `parameters`: what administrators set
 //! * `exchanges`, `queues`, `bindings`, `messages`: what applications use
 //! * `definitions`: all of that in a file
 
 mod bindings;
 mod call;
+mod channels;
 mod connections;
 mod definitions;
 mod endpoints;

@@ -1,6 +1,7 @@
 //! The node at a glance, and who asks.
 
 use axum::Json;
+use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use base::limits::HTTP_API_QUEUES_SUMMED_MAX;
 use serde_json::{Map, Value, json};
@@ -9,6 +10,7 @@ use super::call::{Call, Outcome};
 use super::list;
 use super::nodes::{listeners, node_name};
 use super::queues;
+use super::refused::Refused;
 
 /// What this behaves like.
 pub(super) const RABBITMQ_VERSION: &str = "4.2.0";
@@ -101,6 +103,16 @@ pub(super) async fn version(_: &Call) -> Outcome {
 
 pub(super) async fn cluster_name(call: &Call) -> Outcome {
     Ok(Json(json!({"name": &*call.broker().cluster_id()})).into_response())
+}
+
+/// Those that are there are enabled.
+pub(super) async fn enable_feature_flag(call: &Call) -> Outcome {
+    match FEATURE_FLAGS.contains(&call.arg("name")) {
+        true => Ok(StatusCode::NO_CONTENT.into_response()),
+        false => {
+            Err(Refused::bad_request(format!("there is no feature flag {} here", call.arg("name"))))
+        }
+    }
 }
 
 pub(super) async fn feature_flags(_: &Call) -> Outcome {

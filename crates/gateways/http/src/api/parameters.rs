@@ -11,6 +11,16 @@ pub(super) async fn none(_: &Call) -> Outcome {
     Ok(Json(json!([])).into_response())
 }
 
+/// One of what there is none of.
+pub(super) async fn not_there(_: &Call) -> Outcome {
+    Err(Refused::not_found())
+}
+
+/// What is not there is not there afterwards either; tools take this answer for done.
+pub(super) async fn nothing_to_clear(_: &Call) -> Outcome {
+    Err(Refused::not_found())
+}
+
 pub(super) async fn no_topic_permissions(_: &Call) -> Outcome {
     Err(Refused::bad_request(
         "there are no topic permissions here: permissions and rules of Kafka's count",
@@ -30,6 +40,16 @@ pub(super) async fn no_parameters(call: &Call) -> Outcome {
         component => format!("component {component} not found"),
     };
     Err(Refused::bad_request(reason))
+}
+
+pub(super) async fn no_other_name(_: &Call) -> Outcome {
+    Err(Refused::bad_request("a cluster is known by the id that it was founded with, for ever"))
+}
+
+pub(super) async fn no_rebalancing(_: &Call) -> Outcome {
+    Err(Refused::bad_request(
+        "queues are not moved between nodes by this; shards are led by those nodes that are not drained",
+    ))
 }
 
 pub(super) async fn no_actions(_: &Call) -> Outcome {

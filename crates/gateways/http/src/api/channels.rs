@@ -1,0 +1,145 @@
+//! Channels of this node's connections, and what consumes through them, as the sessions tell it.
+
+use rabbitmq::live::{ChannelSeen, ConsumerSeen, SessionSeen};
+use serde_json::{Value, json};
+
+use super::call::{Call, Outcome};
+use super::connections::{self, Live, details};
+use super::list;
+use super::nodes::node_name;
+use super::refused::Refused;
+use super::values as typed;
+
+/// A channel, and whose it is.
+struct Found<'a> {
+    name: String,
+    live: &'a Live,
+    session: &'a SessionSeen,
+    channel: &'a ChannelSeen,
+}
+
+/// A connection's name has no parenthesis.
+fn name(live: &Live, channel: &ChannelSeen) -> String {
+    format!("{} ({})", live.name, channel.number)
+}
+
+fn vhost(session: &SessionSeen) -> &str {
+    session.virtual_host.as_deref().unwrap_or_default()
+}
+
+fn channels<'a>(sessions: &'a [Live]) -> Vec<Found<'a>> {
+    let of = |live: &'a Live| {
+        let session = live.seen.as_deref();
+        let channels = session
+            .into_iter()
+            .flat_map(|session| session.channels.iter().map(move |channel| (session, channel)));
+        channels.map(move |(session, channel)| {
+            let name = name(live, channel);
+            Found { name, live, session, channel }
+        })
+    };
+    sessions.iter().flat_map(of).collect()
+}
+
+fn row(call: &Call, found: &Found<'_>) -> Value {
+    let Found { name, live, session, channel } = found;
+    json!({
+        "name": name,
+        "number": channel.number,
+        "node": node_name(call.broker()),
+        "user": live.connection.user(),
+        "vhost": vhost(session),
+        "state": "running",
+        "connection_details": details(live),
+        "confirm": channel.confirms,
+        "transactional": channel.is_transactional,
+        "prefetch_count": channel.prefetch,
+        "global_prefetch_count": channel.prefetch_together,
+        "messages_unacknowledged": channel.unacknowledged,
+        "messages_unconfirmed": channel.unconfirmed,
+        "consumer_count": channel.consumers.len(),
+    })
+}
+
+fn answer(call: &Call, found: Vec<Found<'_>>) -> Outcome {
+    let (found, chosen) = list::choose(&call.query, found, |found| &found.name)?;
+    chosen.answer(found.iter().map(|found| row(call, found)).collect())
+}
+
+pub(super) async fn list(call: &Call) -> Outcome {
+    answer(call, channels(&connections::sessions(call).await))
+}
+
+pub(super) async fn of_vhost(call: &Call) -> Outcome {
+    let wanted = call.vhost().await?;
+    let sessions = connections::sessions(call).await;
+    let found = channels(&sessions).into_iter();
+    answer(call, found.filter(|found| vhost(found.session) == wanted.name()).collect())
+}
+
+pub(super) async fn of_connection(call: &Call) -> Outcome {
+    let live = connections::found(call).await?;
+    answer(call, channels(std::slice::from_ref(&live)))
+}
+
+pub(super) async fn one(call: &Call) -> Outcome {
+    let sessions = connections::sessions(call).await;
+    let found = channels(&sessions).into_iter().find(|found| found.name == call.arg("name"));
+    let found = found.ok_or_else(Refused::not_found)?;
+    let mut shown = row(call, &found);
+    let consumers = found.channel.consumers.iter();
+    let consumers = consumers.filter_map(|consumer| consumer_row(call, &found, consumer));
+    shown["consumer_details"] = consumers.map(|(_, row)| row).collect::<Vec<_>>().into();
+    Ok(list::one(&call.query, shown))
+}
+
+// -------------------------------------------------------------------------------------- consumers
+
+/// Of a queue, with its tag; direct replies are no queue's.
+fn consumer_row(
+    call: &Call,
+    found: &Found<'_>,
+    consumer: &ConsumerSeen,
+) -> Option<(String, Value)> {
+    let Found { name, live, session, channel } = found;
+    let peer = live.connection.peer();
+    let timeout = consumer.timeout.map(|timeout| timeout.as_millis() as u64);
+    let row = json!({
+        "consumer_tag": &*consumer.tag,
+        "queue": {"name": consumer.queue.as_deref()?, "vhost": vhost(session)},
+        "ack_required": consumer.needs_ack,
+        "exclusive": consumer.is_exclusive,
+        "active": consumer.is_active,
+        "activity_status": if consumer.is_active { "up" } else { "waiting" },
+        "prefetch_count": consumer.prefetch,
+        "arguments": typed::json(&consumer.arguments),
+        "consumer_timeout": timeout,
+        "channel_details": {
+            "name": name, "number": channel.number, "node": node_name(call.broker()),
+            "connection_name": live.name, "user": live.connection.user(),
+            "peer_host": peer.ip().to_string(), "peer_port": peer.port(),
+        },
+    });
+    Some((consumer.tag.to_string(), row))
+}
+
+fn consumers(call: &Call, sessions: &[Live], fits: impl Fn(&Found<'_>) -> bool) -> Outcome {
+    let found = channels(sessions);
+    let fitting = found.iter().filter(|found| fits(found));
+    let rows: Vec<(String, Value)> = fitting
+        .flat_map(|found| found.channel.consumers.iter().map(move |consumer| (found, consumer)))
+        .filter_map(|(found, consumer)| consumer_row(call, found, consumer))
+        .collect();
+    let (rows, chosen) = list::choose(&call.query, rows, |(tag, _)| tag)?;
+    chosen.answer(rows.into_iter().map(|(_, row)| row).collect())
+}
+
+pub(super) async fn all_consumers(call: &Call) -> Outcome {
+    consumers(call, &connections::sessions(call).await, |_| true)
+}
+
+pub(super) async fn consumers_of_vhost(call: &Call) -> Outcome {
+    let wanted = call.vhost().await?;
+    let sessions = connections::sessions(call).await;
+    consumers(call, &sessions, |found| vhost(found.session) == wanted.name())
+}
