@@ -25,6 +25,7 @@ use crate::{api, console, finishing, health, hosts, login, metrics, origin, v1};
 pub(crate) fn all(front: &Front) -> Router {
     let known = Router::new()
         .route("/metrics", get(metrics::all))
+        .route("/metrics/detailed", get(metrics::detailed))
         .merge(v1::routes())
         .merge(api::routes())
         .route_layer(from_fn_with_state(front.clone(), login::check));

@@ -4,8 +4,10 @@
 //! routes), and never names of topics, groups, users or addresses. All counters are the node's own, from its start
 //! on, and not sums over what may go away.
 //!
+//! * `detailed`: the exception, for whoever asks for single topics and groups by name
 //! * `families`: what there is; `requests`: what this gateway counts of itself; `writer`: the form
 
+mod detailed;
 mod families;
 mod requests;
 mod writer;
@@ -25,6 +27,7 @@ use crate::front::{Front, Node};
 use crate::login::Asker;
 use crate::problem::{Kind, Problem};
 
+pub(crate) use detailed::detailed;
 pub use families::ProcessSeen;
 pub(crate) use requests::Requests;
 use writer::Writer;
@@ -48,8 +51,12 @@ pub(crate) async fn without_names(State(front): State<Front>) -> Result<Response
 
 fn scraped(front: Front) -> Result<Response, Problem> {
     let node = front.node().cloned().ok_or_else(Problem::starting)?;
+    written(Scrape { node, front })
+}
+
+fn written(collector: impl Collector) -> Result<Response, Problem> {
     let mut registry = Registry::with_prefix(PREFIX);
-    registry.register_collector(Box::new(Scrape { node, front }));
+    registry.register_collector(Box::new(collector));
     let mut text = String::new();
     encode(&mut text, &registry)
         .map_err(|_| Problem::new(Kind::Failed, "the metrics could not be written"))?;

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use broker::{AppendBatch, Broker, NewTopic};
+use axum::http::Method;
+use broker::{AppendBatch, Broker, CommitOffset, NewTopic};
 use bytes::BytesMut;
 use record::{BatchBuilder, BatchHeader, BatchOptions};
 
-use crate::harness::{get, open_node};
+use crate::harness::{ask, connect, get, open_node, request, safe_node};
 
 /// A scrape of a node has no more lines of values than this, whatever it stores.
 const SERIES_MAX: usize = 2_000;
@@ -110,6 +111,67 @@ async fn what_a_journal_does_is_counted() {
         let (before, after) = (value(before.text(), name), value(after.text(), name));
         assert!(after > before || name.ends_with("_sum"), "{name}: {before} {after}");
     }
+}
+
+#[tokio::test]
+async fn single_topics_and_groups_are_there_for_who_asks_for_them() {
+    let (server, broker) = open_node().await;
+    make_topics(&broker, ["orders", "payments"].map(str::to_owned).into_iter(), 2).await;
+    crate::records::produce(&server, "orders", &["a", "b", "c", "d"]).await;
+    let partition = {
+        let catalog = broker.catalog();
+        catalog.topic_named("orders").and_then(|topic| topic.partition(0)).expect("is there")
+    };
+    let commit = CommitOffset {
+        partition,
+        offset: 1,
+        leader_epoch: -1,
+        metadata: String::new(),
+        expire_ms: None,
+    };
+    broker.shards().commit_offsets("readers", vec![commit]).await.expect("is committed");
+    let group = request(Method::PUT, "/v1/topics/orders/groups/main", &[], "{}");
+    assert_eq!(ask(&mut connect(server.address).await, group).await.status, 201);
+    let all = "family=topic,partition,lease_group,group";
+    let answer = server.get(&format!("/metrics/detailed?{all}&topic=ord.*")).await;
+    let text = answer.text();
+    is_open_metrics(text);
+    for line in [
+        "postroad_topic_records{topic=\"orders\"} 4",
+        "postroad_topic_appended_records_total{topic=\"orders\"} 4",
+        "postroad_partition_end_offset{topic=\"orders\",partition=\"1\"} 2",
+        "postroad_lease_group_depth{topic=\"orders\",group=\"main\"} 4",
+        "postroad_lease_group_consumers{topic=\"orders\",group=\"main\"} 0",
+        "postroad_group_lag_records{topic=\"orders\",group=\"readers\"} 1",
+        "postroad_metrics_truncated{family=\"topic\"} 0",
+    ] {
+        assert!(text.contains(&format!("{line}\n")), "{line}: {text}");
+    }
+    assert!(!text.contains("payments"), "{text}");
+    let none = server.get("/metrics/detailed?family=lease_group&group=other").await;
+    assert!(!none.text().contains("orders"), "{}", none.text());
+    // No more than is asked for, and the answer says so.
+    let cut = server.get("/metrics/detailed?family=topic&limit=4").await;
+    is_open_metrics(cut.text());
+    assert!(cut.text().contains("postroad_metrics_truncated{family=\"topic\"} 1\n"));
+    assert!(!cut.text().contains("payments"), "{}", cut.text());
+    for wrong in ["", "?family=x", "?family=topic&topic=(", "?family=topic&limit=0"] {
+        let refused = server.get(&format!("/metrics/detailed{wrong}")).await;
+        refused.is_problem(400, "bad-request");
+    }
+    // The port for everybody has no names.
+    assert_eq!(get(server.metrics, "/metrics/detailed?family=topic", &[]).await.status, 404);
+}
+
+#[tokio::test]
+async fn who_may_see_nothing_is_shown_nothing() {
+    let (server, broker, users) = safe_node().await;
+    make_topics(&broker, ["orders".to_owned()].into_iter(), 1).await;
+    users.add("app", access::hash_password("secret").expect("a hash")).await.expect("is made");
+    let path = "/metrics/detailed?family=topic,partition,lease_group,group";
+    let answer = server.get_as(path, "app", "secret").await;
+    assert!(answer.status == 200 && !answer.text().contains("orders"), "{answer:?}");
+    server.get(path).await.is_problem(401, "not-logged-in");
 }
 
 #[tokio::test]
