@@ -14,10 +14,13 @@ pub struct SessionSeen {
     pub encrypted: bool,
     /// What the client says of itself.
     pub client_properties: Table,
+    /// As negotiated: with its head and end.
     pub frame_bytes_max: usize,
     pub channel_max: u16,
     /// Zero: none.
     pub heartbeat: Duration,
+    /// It was told that it is closed, and has not gone yet.
+    pub is_closing: bool,
     /// It publishes, and the node has no room for messages.
     pub is_blocked: bool,
     /// By number.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rabbitmq::live::{ChannelSeen, ConsumerSeen, SessionSeen};
 
 use crate::channel::{Channel, Consumer};
+use crate::codec::frame::OVERHEAD_BYTES;
 use crate::session::{Phase, Session};
 
 impl Session {
@@ -24,9 +25,10 @@ impl Session {
             virtual_host: self.vhost.as_ref().map(|vhost| Arc::from(vhost.name())),
             encrypted: self.encrypted,
             client_properties: self.client_properties.clone(),
-            frame_bytes_max: self.negotiated.payload_bytes_max,
+            frame_bytes_max: self.negotiated.payload_bytes_max + OVERHEAD_BYTES,
             channel_max: self.negotiated.channel_max,
             heartbeat: self.negotiated.heartbeat,
+            is_closing: matches!(self.phase, Phase::Closing | Phase::Closed | Phase::Ended),
             is_blocked: self.is_blocked,
             channels,
         }

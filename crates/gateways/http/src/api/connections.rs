@@ -87,9 +87,11 @@ fn row(call: &Call, live: &Live) -> Value {
     if let Some(vhost) = &seen.virtual_host {
         row["vhost"] = (&**vhost).into();
     }
-    if seen.is_blocked {
-        row["state"] = "blocked".into();
-    }
+    row["state"] = match (seen.is_closing, seen.is_blocked) {
+        (true, _) => "closing".into(),
+        (false, true) => "blocked".into(),
+        (false, false) => "running".into(),
+    };
     row["ssl"] = seen.encrypted.into();
     row["channels"] = seen.channels.len().into();
     row["channel_max"] = seen.channel_max.into();

@@ -186,7 +186,7 @@ impl Declared {
         let mut arguments =
             said.object("arguments")?.map(typed::table).transpose()?.unwrap_or_default();
         // As definitions of RabbitMQ have it beside the arguments.
-        if let Some(kind) = said.text("type")?
+        if let Some(kind) = said.text("type")?.filter(|kind| !kind.is_empty())
             && arguments.get(QUEUE_TYPE).is_none()
         {
             arguments.push(QUEUE_TYPE, kind);
