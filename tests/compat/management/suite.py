@@ -1,4 +1,5 @@
-"""RabbitMQ's own command line (rabbitmqadmin, the Python one) and AMQPStorm's management client against a server.
+"""RabbitMQ's own command line (rabbitmqadmin, the Python one), AMQPStorm's management client, and rabbit-hole, Terraform's
+client in Go, against a server.
 
 They read what they need of answers, so a scenario fails where a client would.
 """
@@ -17,6 +18,7 @@ import rabbitmqadmin
 from amqpstorm.management import ApiError, ManagementApi
 
 POSTROAD = os.environ["POSTROAD"]
+HOLE = os.environ["HOLE"]
 RABBITMQADMIN = Path(rabbitmqadmin.__file__).parent / "upstream" / "rabbitmqadmin_original.py"
 
 SCENARIOS = []
@@ -164,6 +166,38 @@ def amqpstorm_manages_users_and_virtual_hosts(server):
     connection = amqpstorm.Connection(host, "storm", "password", port=int(port), virtual_host="storm")
     [row] = [row for row in api.connection.list() if row["user"] == "storm"]
     api.connection.close(row["name"])
+    gone(connection)
+    other = ManagementApi(f"http://{server.http}", "storm", "password")
+    other.overview()
+    refused(lambda: other.user.delete("storm"), 401)
+    api.user.delete("storm")
+    api.virtual_host.delete("storm")
+
+
+def opened(server, user, password):
+    host, port = server.amqp.split(":")
+    return amqpstorm.Connection(host, user, password, port=int(port))
+
+
+@scenario
+def rabbitmqadmin_lists_channels_and_consumers_and_closes_connections(server):
+    connection = opened(server, "root", "toor")
+    channel = connection.channel()
+    channel.queue.declare("live.q")
+    channel.basic.qos(3)
+    channel.basic.consume(lambda message: None, "live.q", consumer_tag="live.tag")
+    [row] = server.rows("channels")
+    assert (row["consumer_count"], row["prefetch_count"], row["user"]) == (1, 3, "root"), row
+    [row] = server.rows("consumers")
+    assert (row["consumer_tag"], row["queue"]["name"]) == ("live.tag", "live.q"), row
+    [row] = [row for row in server.rows("connections") if (row["protocol"], row["user"]) == ("AMQP 0-9-1", "root")]
+    assert row["channels"] == 1 and row["client_properties"]["product"] == "AMQPStorm", row
+    server.admin("close", "connection", f"name={row['name']}")
+    gone(connection)
+    server.admin("delete", "queue", "name=live.q")
+
+
+def gone(connection):
     deadline = time.monotonic() + 20
     while connection.is_open and time.monotonic() < deadline:
         try:
@@ -171,11 +205,38 @@ def amqpstorm_manages_users_and_virtual_hosts(server):
         except amqpstorm.AMQPConnectionError:
             break
         time.sleep(0.1)
-    other = ManagementApi(f"http://{server.http}", "storm", "password")
-    other.overview()
-    refused(lambda: other.user.delete("storm"), 401)
-    api.user.delete("storm")
-    api.virtual_host.delete("storm")
+    assert time.monotonic() < deadline, "the connection is not closed"
+
+
+def hole(server, name):
+    done = subprocess.run([HOLE, name, f"http://{server.http}"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def rabbit_hole(name):
+    def run(server):
+        hole(server, name)
+    SCENARIOS.append((f"rabbit-hole-{name}", run))
+
+
+for name in ["node", "declared", "permissions", "policies", "absent", "definitions"]:
+    rabbit_hole(name)
+
+
+@scenario
+def rabbit_hole_live(server):
+    server.api.user.create("hole", "secret", tags="")
+    server.api.user.set_permission("hole", "/")
+    connection = opened(server, "hole", "secret")
+    channel = connection.channel()
+    channel.confirm_deliveries()
+    channel.queue.declare("hole.live")
+    channel.basic.qos(7)
+    channel.basic.consume(lambda message: None, "hole.live", consumer_tag="hole.tag")
+    hole(server, "live")
+    gone(connection)
+    server.api.queue.delete("hole.live")
+    server.api.user.delete("hole")
 
 
 def main():
