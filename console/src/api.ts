@@ -33,7 +33,10 @@ const HEADERS = { "postroad-console": "1" };
 
 async function problemOf(response: Response): Promise<Problem> {
   try {
-    return new Problem(await response.json());
+    const said = await response.json();
+    // RabbitMQ's management API has its own form.
+    if (said.reason !== undefined) return new Problem({ type: "", title: String(said.error), status: response.status, detail: String(said.reason) });
+    return new Problem(said);
   } catch {
     const title = response.statusText || "The node did not answer as expected";
     return new Problem({ type: "", title, status: response.status, detail: `status ${response.status}` });
@@ -60,7 +63,8 @@ export async function raw(method: string, path: string, body?: unknown, signal?:
     });
   }
   reachable.value = true;
-  if (response.status === 401) loggedOut.value = true;
+  // There it is also what a user may not do who is logged in.
+  if (response.status === 401 && !path.startsWith("/api/")) loggedOut.value = true;
   if (!response.ok) throw await problemOf(response);
   return response;
 }

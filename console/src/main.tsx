@@ -8,14 +8,16 @@ import { Asking, Empty, Field, Form, Header, said } from "./ui";
 import type { Page, TopicRow } from "./types";
 import { Overview } from "./pages/overview";
 import { TopicPage, Topics } from "./pages/topics";
-import { Groups, LeaseGroup, OffsetGroup } from "./pages/groups";
+import { Groups, LeaseGroup } from "./pages/groups";
+import { OffsetGroup } from "./pages/offsets";
+import { Amqp } from "./pages/amqp";
 import { DeadLetters, DeadLettersOf } from "./pages/dead";
 import { Find } from "./pages/find";
 import { Access, Nodes, Sessions } from "./pages/operate";
 
 const PAGES: [string, string, string][] = [
   ["", "Overview", "o"], ["topics", "Topics", "t"], ["groups", "Groups", "g"], ["dead-letters", "Dead letters", "d"],
-  ["find", "Where is it?", "w"], ["sessions", "Sessions", "s"], ["nodes", "Nodes", "n"], ["access", "Access", "a"],
+  ["find", "Where is it?", "w"], ["amqp", "AMQP", "m"], ["sessions", "Sessions", "s"], ["nodes", "Nodes", "n"], ["access", "Access", "a"],
 ];
 
 // ---------------------------------------------------------------------------------------------- theme
@@ -134,11 +136,12 @@ function Content() {
   if (first === "topics" && !second) return <Topics />;
   if (first === "topics" && third === "groups" && fourth) return <LeaseGroup key={`${second}/${fourth}`} topic={second!} group={fourth} tab={fifth} />;
   if (first === "topics") return <TopicPage key={second} name={second!} tab={third} />;
-  if (first === "groups" && second === "offsets" && third) return <OffsetGroup key={third} name={third} />;
+  if (first === "groups" && second === "offsets" && third) return <OffsetGroup key={third} name={third} tab={fourth ?? ""} />;
   if (first === "groups") return <Groups tab={second ?? ""} />;
   if (first === "dead-letters" && second) return <DeadLettersOf key={second} topic={second} />;
   if (first === "dead-letters") return <DeadLetters />;
   if (first === "find") return <Find />;
+  if (first === "amqp") return <Amqp tab={second ?? ""} />;
   if (first === "sessions") return <Sessions />;
   if (first === "nodes") return <Nodes />;
   if (first === "access") return <Access tab={second ?? ""} />;

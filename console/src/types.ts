@@ -66,3 +66,34 @@ export interface Where {
   offset_groups: { group: string; offset: number; read: boolean }[]; truncated: boolean;
 }
 export interface Searched { records: Rec[]; looked_at: number; looked_at_bytes: number; left: number; next: string | null }
+export interface Membership { kind: string; state: string; assignor: string | null; epoch: number; members: number }
+export interface Assigned { topic: string; partitions: number[] }
+export interface GroupMember {
+  id: string; instance: string | null; client: string; address: string; topics: string[] | null;
+  assignment: Assigned[] | null; target: Assigned[] | null;
+}
+export interface OffsetRow { topic: string; partition: number; offset: number; metadata: string; start: number; end: number; lag: number }
+
+// Documents of RabbitMQ's management API, as far as they are shown.
+export interface Numbered<T> { items: T[]; page: number; page_count: number; filtered_count: number }
+export type Arguments = Record<string, unknown>;
+export interface Queue {
+  name: string; vhost: string; type: string; durable: boolean; auto_delete: boolean; exclusive: boolean; arguments: Arguments;
+  policy: string | null; messages_ready: number; messages_unacknowledged: number; consumers: number;
+}
+export interface Exchange { name: string; vhost: string; type: string; durable: boolean; auto_delete: boolean; internal: boolean; arguments: Arguments }
+export interface Binding {
+  source: string; vhost: string; destination: string; destination_type: string; routing_key: string; arguments: Arguments; properties_key: string;
+}
+export interface LiveConnection {
+  name: string; user: string; protocol: string; state: string; connected_at: number; client_properties: Arguments;
+  vhost?: string; ssl?: boolean; channels?: number; user_provided_name?: string;
+}
+export interface Chan {
+  name: string; user: string; vhost: string; confirm: boolean; transactional: boolean; prefetch_count: number; global_prefetch_count: number;
+  consumer_count: number; messages_unacknowledged: number; messages_unconfirmed: number;
+}
+export interface Consumer {
+  consumer_tag: string; queue: { name: string; vhost: string }; channel_details: { name: string }; ack_required: boolean;
+  exclusive: boolean; active: boolean; prefetch_count: number; arguments: Arguments;
+}

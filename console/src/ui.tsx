@@ -10,11 +10,13 @@ import { count } from "./words";
 
 const NEXT: Record<number, string> = {
   0: "Look whether the node runs: postroad serve, or its log.",
-  401: "Log in again.",
+  401: "Log in again, as somebody who may see this.",
   403: "Somebody who may change the cluster can give you the right: postroad acl add, or the page Access.",
   404: "It may have been deleted a moment ago. Go back to the list.",
   409: "Somebody else was faster. Reload and look.",
+  412: "Somebody else was faster. Reload and look.",
   416: "Those records are not there any more, or have not come. Begin at the earliest or the newest.",
+  421: "Open the console of the node that is named.",
   503: "Try again in a moment.",
   507: "Free some space on the node's disk, or delete records or topics.",
 };
@@ -160,7 +162,7 @@ export function Filter({ label, name = "filter" }: { label: string; name?: strin
         onInput={(event) => {
           const value = event.currentTarget.value;
           clearTimeout(timer.current);
-          timer.current = window.setTimeout(() => refine({ [name]: value, cursor: null, seen: null }), 200);
+          timer.current = window.setTimeout(() => refine({ [name]: value, cursor: null, page: null, seen: null }), 200);
         }} />
     </label>
   );

@@ -6,6 +6,7 @@ import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { chromium } from "playwright-core";
+import { consuming } from "./amqp.mjs";
 
 const [binary, browserPath, pictures] = process.argv.slice(2);
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
@@ -22,8 +23,9 @@ async function start(name, ...more) {
   for (let tries = 0; tries < 600 && !said.includes("\nready"); tries++) await sleep(50);
   const console_ = said.match(/console (http:\/\/[\d.:]+\/)/);
   const kafka = said.match(/kafka ([\d.:]+)/);
-  if (!console_ || !kafka) throw new Error(`the server did not say where it is: ${said}`);
-  return { url: console_[1], kafka: kafka[1] };
+  const amqp = said.match(/amqp ([\d.:]+)/);
+  if (!console_ || !kafka || !amqp) throw new Error(`the server did not say where it is: ${said}`);
+  return { url: console_[1], kafka: kafka[1], amqp: amqp[1] };
 }
 
 async function api(node, method, path, body, headers = {}) {
@@ -72,6 +74,21 @@ async function fill(node) {
   }
   await api(node, "POST", "/v1/topics/sensors.greenhouse/records", { records: [{ key: XSS, value: XSS, headers: [{ name: XSS, value: XSS }] }, { key: "bytes", value: { base64: "AAEC/w==" } }] });
   await command(node, undefined, "user", "list");
+  for (const [name, type] of [["shop", "topic"], ["mail", "fanout"]]) await api(node, "PUT", `/api/exchanges/%2F/${name}`, { type, durable: true });
+  for (const [name, arguments_] of [["shop.orders", { "x-max-length": 10000, "x-queue-type": "quorum" }], ["shop.audit", {}], ["mail.out", { "x-message-ttl": 3600000 }]]) await api(node, "PUT", `/api/queues/%2F/${name}`, { durable: true, arguments: arguments_ });
+  for (const [source, queue, key] of [["shop", "shop.orders", "order.*"], ["shop", "shop.audit", "#"], ["mail", "mail.out", ""]]) await api(node, "POST", `/api/bindings/%2F/e/${source}/q/${queue}`, { routing_key: key });
+  for (let at = 0; at < 12; at++) await api(node, "POST", "/api/exchanges/%2F/shop/publish", { routing_key: "order.new", payload: JSON.stringify(order(at)), payload_encoding: "string", properties: {} });
+  await consuming(node.amqp, { user: "guest", password: "guest", name: "billing worker", queue: "shop.orders", tag: "billing", prefetch: 5 });
+  // One that is a member, and one that was.
+  const consumers = (group, ...more) => spawn(binary, ["consume", "orders", "web.clicks", "--group", group, ...more, "--bootstrap", node.kafka], { stdio: ["ignore", "ignore", "inherit"] });
+  nodes.push(consumers("analytics", "--follow"));
+  await new Promise((resolve) => consumers("reports").on("exit", resolve));
+  for (let tries = 0; tries < 600; tries++) {
+    const { items } = await api(node, "GET", "/v1/groups");
+    if (items.some((it) => it.name === "analytics" && it.membership?.state === "Stable")) return;
+    await sleep(50);
+  }
+  throw new Error("the group has no member");
 }
 
 function keepBusy(node) {
@@ -110,9 +127,12 @@ async function accessible(page) {
 const PAGES = {
   overview: ["#/", ".flow .big"], topics: ["#/topics", "main table"], topic: ["#/topics/orders", "main table"],
   records: ["#/topics/orders/records?from=-8", "table.records"], publish: ["#/topics/orders/publish", "form"], tail: ["#/topics/orders/tail", "table.records"],
-  config: ["#/topics/orders/config", "main table"], "topic-groups": ["#/topics/orders/groups", "main table"], groups: ["#/groups", "main table"], offsets: ["#/groups/offsets", "main .empty, main table"],
+  config: ["#/topics/orders/config", "main table"], "topic-groups": ["#/topics/orders/groups", "main table"], groups: ["#/groups", "main table"], offsets: ["#/groups/offsets", "main table"],
+  "offset-group": ["#/groups/offsets/analytics", "main table"], members: ["#/groups/offsets/analytics/members", "main table"], "offset-seek": ["#/groups/offsets/reports/seek", "form"],
   group: ["#/topics/orders/groups/shipping", "main table"], leases: ["#/topics/orders/groups/shipping/leases", "main table"], waiting: ["#/topics/orders/groups/shipping/waiting", "table.records"], seek: ["#/topics/orders/groups/shipping/seek", "form"],
   scheduled: ["#/topics/payments/groups/main/scheduled", "table.records"], "dead-letters": ["#/dead-letters", "main table"], redrive: ["#/dead-letters/mails.failed", "table.records"],
+  amqp: ["#/amqp", "main table"], exchanges: ["#/amqp/exchanges?vhost=%2F", "main table"], bindings: ["#/amqp/bindings", "main table"],
+  "amqp-connections": ["#/amqp/connections", "main table"], channels: ["#/amqp/channels", "main table"], consumers: ["#/amqp/consumers", "main table"],
   find: ["#/find?topic=orders&place=@.10", "main table"], sessions: ["#/sessions", "main table"], nodes: ["#/nodes", "main table"], access: ["#/access", "main table"], rules: ["#/access/rules", "form"], explain: ["#/access/explain", "form"],
 };
 
@@ -236,6 +256,52 @@ try {
     await page.click("button:has-text('Undo')");
     await page.waitForSelector("text=What would happen >> nth=1");
   });
+  await check("a group of Kafka's shows who is in it, and is not moved then", async () => {
+    await at("#/groups/offsets/analytics/members", "main table");
+    const member = await page.innerText("main tbody tr");
+    must(/orders/.test(member) && /127\.0\.0\.1/.test(member), member);
+    must(await page.isDisabled(".actions .danger"), "it can be deleted");
+    await at("#/groups/offsets/analytics/seek", "text=It has members");
+  });
+  await check("a group of Kafka's that nobody is in is tried, moved, taken back and deleted", async () => {
+    const lag = async () => (await api(open, "GET", "/v1/groups/reports/lag")).lag;
+    await at("#/groups/offsets/reports/seek", "form");
+    const before = await lag();
+    await page.fill("[name=to]", "earliest");
+    await page.click("text=What would happen?");
+    await page.waitForSelector("text=that were not are passed over");
+    must((await lag()) === before, "the trial moved it");
+    await page.click(".card button.danger");
+    await page.fill("dialog input", "reports");
+    await page.click("dialog button.danger");
+    await page.waitForSelector("text=Back to where it was");
+    must((await lag()) > before, "it was not moved");
+    await page.click("button:has-text('Undo')");
+    await page.waitForSelector("text=What would happen >> nth=1");
+    await page.click(".actions .danger:not(:disabled)");
+    await page.fill("dialog input", "reports");
+    await page.click("dialog button.danger");
+    await page.waitForFunction(() => location.hash === "#/groups/offsets");
+    await page.waitForFunction(() => !document.querySelector("main table")?.innerText.includes("reports"));
+  });
+  await check("queues of AMQP are narrowed by the node, and a connection is closed", async () => {
+    await at("#/amqp", "main table");
+    await page.fill("[data-filter]", "AUDIT");
+    await page.waitForFunction(() => document.querySelectorAll("main tbody tr").length === 1);
+    must(page.url().includes("filter=AUDIT"), page.url());
+    await at("#/amqp/exchanges", "main table");
+    await page.click("a[aria-label='Bindings of shop']");
+    await page.waitForSelector("main .banner:has-text('shop')");
+    await page.waitForFunction(() => document.querySelectorAll("main tbody tr").length === 2);
+    await at("#/amqp/bindings", "main table");
+    must((await page.innerText("main table")).includes("order.*"), "the routing key");
+    await at("#/amqp/consumers", "main table");
+    must(/billing/.test(await page.innerText("main tbody tr")), "the consumer");
+    await at("#/amqp/connections", "main table");
+    await page.click("tr:has-text('billing worker') button");
+    await page.click("dialog button.danger");
+    await page.waitForFunction(() => !document.querySelector("main table")?.innerText.includes("billing worker"));
+  });
   await check("dead letters go back to where they came from", async () => {
     await at("#/dead-letters/mails.failed", "table.records");
     await page.click("button.primary:has-text('Redrive')");
@@ -264,7 +330,7 @@ try {
   });
   await check("a small screen needs no scrolling aside", async () => {
     await page.setViewportSize({ width: 320, height: 700 });
-    for (const path of ["#/", "#/topics", "#/topics/orders", "#/nodes", "#/find"]) {
+    for (const path of ["#/", "#/topics", "#/topics/orders", "#/nodes", "#/find", "#/amqp", "#/groups/offsets/analytics/members"]) {
       await at(path, "h1");
       await sleep(300);
       const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);

@@ -1,9 +1,11 @@
 import { useState } from "preact/hooks";
 import { ask, seg, usePoll } from "../api";
-import { Card, Command, confirm, Empty, Fact, Failure, Field, Filter, Form, Header, Loading, Pager, Table, Tabs, Tag, tell } from "../ui";
+import { Card, Command, confirm, Empty, Fact, Failure, Filter, Header, Loading, Pager, Table, Tabs, Tag, tell } from "../ui";
 import { Records } from "../records";
-import type { Lag, Page, QueueReport, QueueRow, WaitingRecord } from "../types";
-import { ago, bytes, count, curl, quoted, rate, span, time } from "../words";
+import { OffsetGroups } from "./offsets";
+import { Seek } from "../seek";
+import type { Page, QueueReport, QueueRow, WaitingRecord } from "../types";
+import { bytes, count, curl, quoted, rate, span, time } from "../words";
 import { go, place, to } from "../router";
 import { LeaseGroups } from "./topics";
 import { eta } from "./overview";
@@ -29,61 +31,6 @@ function AllLeaseGroups() {
       <Failure problem={list.error} />
       {!list.data && !list.error && <Loading what="groups" />}
       {list.data && <><LeaseGroups rows={list.data.items} /><Pager next={list.data.next} shown={list.data.items.length} /></>}
-    </>
-  );
-}
-
-function OffsetGroups() {
-  const { query } = place.value;
-  const params = new URLSearchParams({ limit: "50" });
-  if (query.get("cursor")) params.set("cursor", query.get("cursor")!);
-  const list = usePoll<Page<{ name: string }>>(`/v1/groups?${params}`);
-  return (
-    <>
-      <Failure problem={list.error} />
-      {list.data?.items.length === 0 && <Empty title="No group has committed an offset">Consumers of Kafka with a group.id stand here once they commit.</Empty>}
-      {list.data && list.data.items.length > 0 && (
-        <>
-          <Table label="Groups that commit offsets" rows={list.data.items} id={(it) => it.name} columns={[
-            { key: "name", label: "Group", cell: (it) => <a class="rowlink" href={to("groups", "offsets", it.name)}>{it.name}</a>, sort: (it) => it.name },
-            { key: "lag", label: "Records behind", right: true, cell: (it) => <LagOf group={it.name} /> },
-          ]} />
-          <Pager next={list.data.next} shown={list.data.items.length} />
-        </>
-      )}
-    </>
-  );
-}
-
-function LagOf({ group }: { group: string }) {
-  const lag = usePoll<Lag>(`/v1/groups/${seg(group)}/lag`, 15_000);
-  return <>{lag.error ? "–" : lag.data ? count(lag.data.lag) : "…"}</>;
-}
-
-export function OffsetGroup({ name }: { name: string }) {
-  const lag = usePoll<Lag>(`/v1/groups/${seg(name)}/lag`, 3000);
-  const change = lag.data && lag.before ? lag.data.lag - lag.before.lag : undefined;
-  return (
-    <>
-      <Header title={name} trail={[["Groups", to("groups", "offsets")]]} sub="Commits a position in each partition." />
-      <Failure problem={lag.error} />
-      {lag.data && (
-        <>
-          <Card><dl class="facts">
-            <Fact label="Records behind" value={count(lag.data.lag)} note={change === undefined ? "" : change > 0 ? "it grows" : change < 0 ? "it falls" : "it stays"} />
-            <Fact label="Partitions" value={count(lag.data.partitions.length)} />
-            <Fact label="Topics" value={count(new Set(lag.data.partitions.map((it) => it.topic)).size)} />
-          </dl></Card>
-          <Table label="Positions" rows={lag.data.partitions} id={(it) => `${it.topic}/${it.partition}`} columns={[
-            { key: "topic", label: "Topic", cell: (it) => <a class="rowlink" href={to("topics", it.topic)}>{it.topic}</a>, sort: (it) => it.topic },
-            { key: "partition", label: "Partition", right: true, cell: (it) => it.partition, sort: (it) => it.partition },
-            { key: "offset", label: "Committed", right: true, cell: (it) => count(it.offset), sort: (it) => it.offset },
-            { key: "end", label: "End", right: true, cell: (it) => count(it.end), sort: (it) => it.end },
-            { key: "lag", label: "Behind", right: true, cell: (it) => count(it.lag), sort: (it) => it.lag },
-          ]} />
-          <p class="fine">To move it, stop its consumers and use <code>postroad group reset {quoted(name)}</code>, or a tool of Kafka's.</p>
-        </>
-      )}
     </>
   );
 }
@@ -171,7 +118,7 @@ export function LeaseGroup({ topic, group, tab }: { topic: string; group: string
           </>)}
       {tab === "waiting" && <Waiting topic={topic} path={`${path}/records`} />}
       {tab === "scheduled" && <Scheduled topic={topic} path={path} />}
-      {doc && tab === "seek" && <Seek topic={topic} group={group} path={path} doc={doc} done={report.reload} />}
+      {doc && tab === "seek" && <Seek name={`${topic}/${group}`} type={topic} path={path} topics={[]} partitions={doc.progress.map((it) => it.partition)} done={report.reload}>What the group has leased is void, and records after the new place are delivered, again where they were settled.</Seek>}
     </>
   );
 }
@@ -208,61 +155,6 @@ function Scheduled({ topic, path }: { topic: string; path: string }) {
           <Records topic={topic} records={list.data.items} pick={{ chosen, toggle }} extra={(it) => <><Tag tone="calm">due</Tag> <small>{time(it.due_ms)}</small></>} />
           <Pager next={list.data.next} shown={list.data.items.length} />
         </>
-      )}
-    </>
-  );
-}
-
-interface Sought { offsets: { partition: number; offset: number; before: number }[]; again: number; skipped: number }
-
-function Seek({ topic, group, path, doc, done }: { topic: string; group: string; path: string; doc: QueueReport; done: () => void }) {
-  const key = `postroad.seek ${topic}/${group}`;
-  const [plan, setPlan] = useState<{ body: unknown; result: Sought } | null>(null);
-  const [undo, setUndo] = useState<{ at: number; offsets: { partition: number; offset: number }[] } | null>(() => {
-    const kept = JSON.parse(localStorage.getItem(key) ?? "null");
-    return kept && Date.now() - kept.at < 86_400_000 ? kept : null;
-  });
-  const carry = async (body: unknown, result: Sought) => {
-    const before = { at: Date.now(), offsets: result.offsets.map((it) => ({ partition: it.partition, offset: it.before })) };
-    await ask("POST", `${path}/seek`, body);
-    localStorage.setItem(key, JSON.stringify(before));
-    setUndo(before); setPlan(null); done(); tell("The group goes on there.");
-  };
-  return (
-    <>
-      <Card title="Go on elsewhere">
-        <p>What the group has leased is void, and records after the new place are delivered, again where they were settled.</p>
-        <Form button="What would happen?" run={async (form) => {
-          const [to, partition] = [String(form.get("to")), String(form.get("partition"))];
-          const body = partition ? { offsets: [{ partition: Number(partition), offset: Number(to) }] } : { to };
-          setPlan({ body, result: await ask("POST", `${path}/seek?dry_run=true`, body) });
-        }}>
-          <div class="row">
-            <Field label="To" name="to" value="earliest" required hint="earliest, latest, -100, 15m ago, 2026-03-01T12:00:00Z; an offset in one partition" />
-            <label class="field"><span>Partition</span><select name="partition"><option value="">all</option>{doc.progress.map((it) => <option>{it.partition}</option>)}</select></label>
-          </div>
-        </Form>
-      </Card>
-      {plan && (
-        <Card title="What would happen">
-          <p class="verdict"><strong>{count(plan.result.again)}</strong> records that were settled are delivered again. <strong>{count(plan.result.skipped)}</strong> that were not are passed over.</p>
-          <Table label="Where it would go on" rows={plan.result.offsets} id={(it) => String(it.partition)} columns={[
-            { key: "partition", label: "Partition", cell: (it) => it.partition },
-            { key: "before", label: "From", right: true, cell: (it) => count(it.before) },
-            { key: "offset", label: "To", right: true, cell: (it) => count(it.offset) },
-          ]} />
-          <div class="buttons"><button type="button" onClick={() => setPlan(null)}>Leave it</button>
-            <button type="button" class="danger" onClick={() => confirm({
-              title: `Seek ${topic} / ${group}?`, text: <p><strong>{count(plan.result.again)} records</strong> are delivered again, {count(plan.result.skipped)} are passed over.</p>,
-              type: topic, danger: true, button: "Seek", command: [curl("POST", `${path}/seek`, plan.body)], run: () => carry(plan.body, plan.result),
-            })}>Seek</button></div>
-        </Card>
-      )}
-      {undo && (
-        <Card title="Back to where it was">
-          <p>Before the seek of {ago(undo.at)} the group was at {undo.offsets.map((it) => `${it.partition}:${it.offset}`).slice(0, 8).join(", ")}{undo.offsets.length > 8 && " …"}. This browser keeps that for a day.</p>
-          <div class="buttons"><button type="button" onClick={async () => setPlan({ body: { offsets: undo.offsets }, result: await ask("POST", `${path}/seek?dry_run=true`, { offsets: undo.offsets }) })}>Undo</button></div>
-        </Card>
       )}
     </>
   );
