@@ -231,8 +231,9 @@ impl Consensus {
         self.server.borrow_watched().membership_config.membership().clone()
     }
 
-    /// Hands leadership over to that voter, which has nearly all of the log; for the leader, whose term ends
-    /// here. If the other one does not take over in time, all elect.
+    /// Hands leadership over to that voter, once it has what the log has now; for the leader, whose term ends
+    /// here. One that has not soon enough is refused, and this node goes on. If the other one does not take over in
+    /// time, all elect.
     pub async fn transfer_leadership(&self, to: u64) -> Result<(), TransferError> {
         let Some(term) = self.led_term() else {
             let leader = self.server.borrow_watched().current_leader;
@@ -244,16 +245,18 @@ impl Consensus {
         if !self.membership().voter_ids().any(|voter| voter == to) {
             return Err(TransferError::NotAVoter { node: to });
         }
-        let lacks = {
-            let data = self.raft.data_metrics();
-            let seen = data.borrow_watched();
-            let has = seen.replication.as_ref().and_then(|matched| *matched.get(&to)?);
-            let next = |index: Option<u64>| index.map_or(0, |index| index + 1);
-            let last = next(seen.last_log.map(|id| id.index));
-            last.saturating_sub(next(has.map(|id| id.index)))
-        };
-        if lacks > APPEND_ENTRIES_MAX as u64 {
-            return Err(TransferError::Behind { node: to, entries: lacks });
+        let behind = || TransferError::Behind { node: to, entries: self.lacks(to) };
+        if self.lacks(to) > APPEND_ENTRIES_MAX as u64 {
+            return Err(behind());
+        }
+        // Nothing is written until it has what it lacks, and so many entries may be a gigabyte.
+        match timeout(LEASE, self.have(&[to].into(), 1)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(ProposeError::NotLeader { leader })) => {
+                return Err(TransferError::NotLeader { leader });
+            }
+            Ok(Err(error)) => return Err(TransferError::Failed(error)),
+            Err(_) => return Err(behind()),
         }
         // The engine takes no more proposals in this term from here on.
         self.roles.give_up(term);
@@ -286,6 +289,16 @@ impl Consensus {
                 Err(TransferError::NotTaken { node: to })
             }
         }
+    }
+
+    /// Entries of the log that this member is not known to have; for the leader.
+    fn lacks(&self, member: u64) -> u64 {
+        let data = self.raft.data_metrics();
+        let seen = data.borrow_watched();
+        let has = seen.replication.as_ref().and_then(|matched| *matched.get(&member)?);
+        let next = |index: Option<u64>| index.map_or(0, |index| index + 1);
+        let last = next(seen.last_log.map(|id| id.index));
+        last.saturating_sub(next(has.map(|id| id.index)))
     }
 
     /// The last entry that is applied here, of whichever kind.

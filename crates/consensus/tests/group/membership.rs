@@ -210,6 +210,42 @@ fn a_leader_that_is_about_to_go_waits_for_a_member_that_is_behind() {
 }
 
 #[test]
+fn leadership_stays_where_the_one_that_is_to_lead_is_behind() {
+    for seed in 0..10 {
+        simulate(|| async {
+            let cluster = Cluster::founded(seed, 3).await;
+            let (leader, leadership) = cluster.leader().await;
+            let to = (1..=3).find(|node| *node != leader).unwrap();
+            cluster.network.cut_off(to, 1..=3);
+            for number in 0..20 {
+                propose(&leadership, format!("{number}")).await.unwrap();
+            }
+            let consensus = cluster.consensus(leader);
+            let handing = tokio::spawn({
+                let consensus = consensus.clone();
+                async move { consensus.transfer_leadership(to).await }
+            });
+            // Nothing waits for the one that is away.
+            while !handing.is_finished() {
+                let began = Instant::now();
+                propose(&leadership, "meanwhile").await.unwrap();
+                assert!(began.elapsed() < Duration::from_millis(100), "{:?}", began.elapsed());
+                sleep(Duration::from_millis(20)).await;
+            }
+            let refused = handing.await.unwrap();
+            assert!(
+                matches!(refused, Err(TransferError::Behind { node, .. }) if node == to),
+                "{refused:?}"
+            );
+            cluster.network.heal();
+            // It takes over once it has what it lacked, unless its return made all elect.
+            let taken = consensus.transfer_leadership(to).await;
+            assert!(!matches!(taken, Err(TransferError::Behind { .. })), "{taken:?}");
+        });
+    }
+}
+
+#[test]
 fn a_handover_to_a_node_that_does_not_hear_of_it_ends_in_an_election() {
     for seed in 0..10 {
         simulate(|| async {
