@@ -252,6 +252,8 @@ fn a_handover_to_a_node_that_does_not_hear_of_it_ends_in_an_election() {
             let cluster = Cluster::founded(seed, 3).await;
             let (leader, _) = cluster.leader().await;
             let to = (1..=3).find(|node| *node != leader).unwrap();
+            let consensus = cluster.consensus(leader);
+            assert!(consensus.others_keep_up(&[1, 2, 3].into(), Duration::from_secs(60)).await);
             cluster.network.cut_off(to, 1..=3);
             let failed = cluster.consensus(leader).transfer_leadership(to).await;
             let expected = [
