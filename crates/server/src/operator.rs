@@ -1,7 +1,7 @@
 //! What operators ask for stands in the gateway that hears the command line; HTTP asks it there.
 
 use access::Rights;
-use broker::operations::OperationAnswer;
+use broker::operations::{OperationAnswer, OperationError};
 use gateway_kafka::Operations;
 use operations::document::Operation;
 
@@ -11,5 +11,9 @@ pub(crate) struct Operator(pub(crate) Operations);
 impl gateway_http::Operator for Operator {
     fn carry_out<'a>(&'a self, rights: &'a Rights, operation: Operation) -> OperationAnswer<'a> {
         Box::pin(self.0.carry_out(rights, operation))
+    }
+
+    fn check(&self, rights: &Rights, operation: &Operation) -> Result<(), OperationError> {
+        self.0.check(rights, operation)
     }
 }

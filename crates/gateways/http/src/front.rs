@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use access::{Rights, Users};
 use base::limits::{HTTP_ANSWER_BYTES_IN_FLIGHT_MAX, HTTP_ARRIVING_BYTES_MAX};
-use broker::operations::OperationAnswer;
+use broker::operations::{OperationAnswer, OperationError};
 use broker::{Broker, Budget, LeaseSession, Permit, Unready};
 use gateway::Tls;
 use operations::document::Operation;
@@ -82,6 +82,9 @@ pub struct Node {
 pub trait Operator: Send + Sync + fmt::Debug {
     /// For somebody who may do so much. Answers the document of the answer.
     fn carry_out<'a>(&'a self, rights: &'a Rights, operation: Operation) -> OperationAnswer<'a>;
+
+    /// Whether somebody may do that, without doing it.
+    fn check(&self, rights: &Rights, operation: &Operation) -> Result<(), OperationError>;
 }
 
 /// Whether clients should be sent here.

@@ -1,6 +1,5 @@
 //! Dead letters: which topics take them, how many there are, and what becomes of them.
 
-use access::{Operation as Right, Target};
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::Uri;
@@ -15,7 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::asked;
 use super::groups::Trying;
 use super::lease_groups::PlaceOf;
-use super::operate::{ask_for, ask_with, cursor, place};
+use super::operate::{ask_for, cursor, look_before, place};
 use super::pages::{Limit, PageOf, Row};
 use crate::front::Front;
 use crate::login::Asker;
@@ -168,18 +167,19 @@ impl Moved {
     }
 }
 
-/// Counts what would be moved or deleted, for somebody who may do that and so need not have another right. Those that a
-/// consumer has are among them, which would stay.
+/// Counts what an operation would move or delete. Those that a consumer has are among them, which would stay.
 async fn tried(
     front: &Front,
+    asker: &Asker,
+    operation: &Operation,
     topic: String,
     only: DeadLetterFilter,
     span: Span,
 ) -> Result<Json<Moved>, Problem> {
     let Span { from, records_max, until } = span;
-    let operation = Operation::ShowDeadLetters { topic, only, from, records_max };
-    let rights = access::Rights::everything();
-    let page: DeadLetterPage = ask_with(front, &rights, operation, Kind::NoSuchTopic).await?;
+    let look = Operation::ShowDeadLetters { topic, only, from, records_max };
+    let page: DeadLetterPage =
+        look_before(front, asker, operation, look, Kind::NoSuchTopic).await?;
     let (records, until) = (page.records.len() as u64, until.unwrap_or_default());
     Ok(Json(Moved { records, left: 0, next: page.next.map(cursor), until }))
 }
@@ -204,15 +204,15 @@ pub(super) async fn redrive(
     let Redriving { source, reason, records, to, limit, cursor, until } =
         asked::document(&front, body).await?;
     let (only, span) = Moving { source, reason, records, limit, cursor, until }.read()?;
+    let operation = Operation::RedriveDeadLetters {
+        topic: topic.clone(),
+        only: only.clone(),
+        to,
+        span: span.clone(),
+    };
     if dry_run {
-        asker.may(Right::Consume, Target::Topic(&topic))?;
-        match to.as_ref().or(only.source.as_ref()) {
-            Some(to) => asker.may(Right::Append, Target::Topic(to))?,
-            None => asker.may(Right::Administer, Target::Cluster)?,
-        }
-        return tried(&front, topic, only, span).await;
+        return tried(&front, &asker, &operation, topic, only, span).await;
     }
-    let operation = Operation::RedriveDeadLetters { topic, only, to, span };
     ask_for(&front, &asker, operation, Kind::NoSuchTopic).await.map(Moved::of)
 }
 
@@ -234,10 +234,13 @@ pub(super) async fn delete(
 ) -> Result<Json<Moved>, Problem> {
     let Trying { dry_run } = asked::query(&uri)?;
     let (only, span) = asked::document::<Moving>(&front, body).await?.read()?;
+    let operation = Operation::DeleteDeadLetters {
+        topic: topic.clone(),
+        only: only.clone(),
+        span: span.clone(),
+    };
     if dry_run {
-        asker.may(Right::Purge, Target::Topic(&topic))?;
-        return tried(&front, topic, only, span).await;
+        return tried(&front, &asker, &operation, topic, only, span).await;
     }
-    let operation = Operation::DeleteDeadLetters { topic, only, span };
     ask_for(&front, &asker, operation, Kind::NoSuchTopic).await.map(Moved::of)
 }

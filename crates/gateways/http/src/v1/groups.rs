@@ -295,14 +295,13 @@ pub(super) async fn purge(
     uri: Uri,
 ) -> Result<Response, Problem> {
     let Trying { dry_run } = asked::query(&uri)?;
+    let queue = queue(topic, group);
+    let operation = Operation::PurgeQueue { queue: queue.clone() };
     if dry_run {
-        let target = access::Target::Group { topic: &topic, group: &group };
-        asker.may(access::Operation::Purge, target)?;
-        let report = looked(&front, queue(topic, group)).await?;
+        let report = look_before(&front, &asker, &operation, queue).await?;
         let records = report.summary.depth.saturating_sub(report.summary.leased);
         return Ok(Json(Counted { records }).into_response());
     }
-    let operation = Operation::PurgeQueue { queue: queue(topic, group) };
     Ok(as_it_is(ask(&front, &asker, operation).await?))
 }
 
@@ -324,11 +323,15 @@ pub(super) struct Unsettled {
     consumers: u32,
 }
 
-/// What is counted of a group, for somebody who has the right to throw it away and so need not have another one.
-async fn looked(front: &Front, queue: QueueName) -> Result<QueueReport, Problem> {
-    let operation = Operation::DescribeQueue { queue };
-    let rights = access::Rights::everything();
-    operate::ask_with(front, &rights, operation, Kind::NoSuchGroup).await
+/// What a group has that an operation on it is only tried of.
+async fn look_before(
+    front: &Front,
+    asker: &Asker,
+    tried: &Operation,
+    queue: QueueName,
+) -> Result<QueueReport, Problem> {
+    let look = Operation::DescribeQueue { queue };
+    operate::look_before(front, asker, tried, look, Kind::NoSuchGroup).await
 }
 
 /// Delete a group; the records of the topic stay. With `dry_run` nothing is done, and the answer says what would be gone.
@@ -346,11 +349,11 @@ pub(super) async fn delete(
     uri: Uri,
 ) -> Result<Response, Problem> {
     let Deleting { force, dry_run } = asked::query(&uri)?;
+    let queue = queue(topic, group);
+    let operation = Operation::DeleteQueue { queue: queue.clone(), force };
     if dry_run {
-        for right in [access::Operation::Delete, access::Operation::DeleteGroup] {
-            asker.may(right, access::Target::Group { topic: &topic, group: &group })?;
-        }
-        let QueueReport { summary, .. } = looked(&front, queue(topic, group.clone())).await?;
+        let group = queue.group.clone();
+        let QueueReport { summary, .. } = look_before(&front, &asker, &operation, queue).await?;
         if summary.consumers > 0 && !force {
             let detail = format!("the group {group} has {} consumers", summary.consumers);
             return Err(Problem::new(Kind::Invalid, detail));
@@ -358,7 +361,6 @@ pub(super) async fn delete(
         let gone = Unsettled { records: summary.depth, consumers: summary.consumers };
         return Ok(Json(gone).into_response());
     }
-    let operation = Operation::DeleteQueue { queue: queue(topic, group), force };
     ask(&front, &asker, operation).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -30,17 +30,33 @@ async fn carry_out(
     missing: Kind,
 ) -> Result<Vec<u8>, Problem> {
     let answer = front.opened()?.operator.carry_out(rights, operation).await;
-    answer.map_err(|error| {
-        let detail = error.to_string();
-        match error {
-            OperationError::NotAllowed(_) => Problem::new(Kind::NotAllowed, detail),
-            OperationError::NotFound(_) => Problem::new(missing, detail),
-            OperationError::Invalid(_) => Problem::new(Kind::Invalid, detail),
-            OperationError::Elsewhere(_) => Problem::new(Kind::AnotherNode, detail),
-            OperationError::Unavailable(_) => Problem::busy(detail),
-            OperationError::Failed(_) => Problem::new(Kind::Failed, detail),
-        }
-    })
+    answer.map_err(|error| problem(error, missing))
+}
+
+fn problem(error: OperationError, missing: Kind) -> Problem {
+    let detail = error.to_string();
+    match error {
+        OperationError::NotAllowed(_) => Problem::new(Kind::NotAllowed, detail),
+        OperationError::NotFound(_) => Problem::new(missing, detail),
+        OperationError::Invalid(_) => Problem::new(Kind::Invalid, detail),
+        OperationError::Elsewhere(_) => Problem::new(Kind::AnotherNode, detail),
+        OperationError::Unavailable(_) => Problem::busy(detail),
+        OperationError::Failed(_) => Problem::new(Kind::Failed, detail),
+    }
+}
+
+/// What an operation that is only tried shows, asked by another one. Whoever may carry out the first one needs no right to
+/// the second.
+pub(super) async fn look_before<T: DeserializeOwned>(
+    front: &Front,
+    asker: &Asker,
+    tried: &Operation,
+    look: Operation,
+    missing: Kind,
+) -> Result<T, Problem> {
+    let allowed = front.opened()?.operator.check(asker.rights(), tried);
+    allowed.map_err(|error| problem(error, missing))?;
+    read(carry_out(front, &Rights::everything(), look, missing).await?)
 }
 
 /// The same, read.
@@ -50,17 +66,10 @@ pub(super) async fn ask_for<T: DeserializeOwned>(
     operation: Operation,
     missing: Kind,
 ) -> Result<T, Problem> {
-    ask_with(front, asker.rights(), operation, missing).await
+    read(ask(front, asker, operation, missing).await?)
 }
 
-/// The same with other rights than those of whoever asks, which were looked at before.
-pub(super) async fn ask_with<T: DeserializeOwned>(
-    front: &Front,
-    rights: &Rights,
-    operation: Operation,
-    missing: Kind,
-) -> Result<T, Problem> {
-    let answer = carry_out(front, rights, operation, missing).await?;
+fn read<T: DeserializeOwned>(answer: Vec<u8>) -> Result<T, Problem> {
     serde_json::from_slice(&answer).map_err(|error| Problem::new(Kind::Failed, error.to_string()))
 }
 

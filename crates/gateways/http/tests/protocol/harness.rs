@@ -9,7 +9,7 @@ use access::{Admission, Rights, SettingsUser, Users};
 use axum::http::{HeaderMap, Method, Request, Response, StatusCode};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use broker::operations::OperationAnswer;
+use broker::operations::{OperationAnswer, OperationError};
 use broker::{Broker, BrokerOptions};
 use bytes::Bytes;
 use gateway::{Connections, Ports};
@@ -171,6 +171,10 @@ impl Operator {
 impl gateway_http::Operator for Operator {
     fn carry_out<'a>(&'a self, rights: &'a Rights, operation: Operation) -> OperationAnswer<'a> {
         Box::pin(self.operations.carry_out(rights, operation))
+    }
+
+    fn check(&self, rights: &Rights, operation: &Operation) -> Result<(), OperationError> {
+        self.operations.check(rights, operation)
     }
 }
 

@@ -27,11 +27,15 @@ impl Operations {
         asker: &Rights,
         operation: Operation,
     ) -> Result<Vec<u8>, OperationError> {
-        let gateway = &self.0;
+        self.check(asker, &operation)?;
+        carry_out(&self.0, asker, operation).await.map_err(told)
+    }
+
+    /// Whether somebody may do that, without doing it.
+    pub fn check(&self, asker: &Rights, operation: &Operation) -> Result<(), OperationError> {
         let is_a_look =
-            |family: &str, operation: &_| families::is_a_look(gateway, family, operation);
-        rights::check(asker, &operation, is_a_look).map_err(told)?;
-        carry_out(gateway, asker, operation).await.map_err(told)
+            |family: &str, operation: &_| families::is_a_look(&self.0, family, operation);
+        rights::check(asker, operation, is_a_look).map_err(told)
     }
 }
 
