@@ -1,5 +1,5 @@
-//! A disk that fails, on one member after the other: it is full for a while, or a write or a sync fails, after which the
-//! node ends and is started again; or disks that are slow for a while, of any members. No disk loses what was synced: so it is no matter how many fail at a time.
+//! Disks that fail: one member's is full for a while, or a write or a sync fails, after which the node ends and is started
+//! again; or several members' are slow for a while. No disk loses what was synced, so any number may fail at a time.
 
 use std::path::Path;
 use std::time::Duration;
