@@ -57,10 +57,15 @@ impl Search {
     }
 }
 
-/// Why a rate was not kept up with; none when it was. `lag`: (second, messages behind) through the
-/// measured time.
+/// How late a message may be sent, in p99, and how much longer its confirm may take at the end of a try than at its
+/// beginning: what is a standstill of the machine is not the system's limit.
+const TOLERATED_S: f64 = 0.1;
+
+/// Why a rate was not kept up with; none when it was. `seconds`: how long was measured. `lag`: (second, messages
+/// behind) through the measured time.
 pub fn verdict(
     target: f64,
+    seconds: f64,
     confirmed_per_second: f64,
     errors: u64,
     lag: &[(f64, f64)],
@@ -69,7 +74,9 @@ pub fn verdict(
     if errors > 0 {
         return Some(format!("{errors} errors"));
     }
-    if confirmed_per_second < 0.99 * target {
+    // In a try of one second a hundredth is what is under way for ten milliseconds.
+    let tolerated = f64::max(0.01, TOLERATED_S / seconds);
+    if confirmed_per_second < (1.0 - tolerated) * target {
         return Some(format!("{confirmed_per_second:.0} a second were confirmed"));
     }
     let growth = slope(&lag[lag.len() / 2..]);
@@ -77,7 +84,8 @@ pub fn verdict(
         return Some(format!("receivers fall behind by {growth:.0} a second"));
     }
     let late_ms = send_delay_p99_us / 1_000;
-    (late_ms >= 100).then(|| format!("messages are sent {late_ms} ms late (p99)"))
+    (late_ms as f64 >= 1_000.0 * TOLERATED_S)
+        .then(|| format!("messages are sent {late_ms} ms late (p99)"))
 }
 
 /// Of the line that fits the points best.
@@ -130,10 +138,13 @@ mod tests {
         let steady: Vec<(f64, f64)> = (0..20).map(|at| (f64::from(at), 50.0)).collect();
         let growing: Vec<(f64, f64)> =
             (0..20).map(|at| (f64::from(at), f64::from(at) * 20.0)).collect();
-        assert_eq!(verdict(1000.0, 999.0, 0, &steady, 5_000), None);
-        assert!(verdict(1000.0, 999.0, 1, &steady, 5_000).is_some());
-        assert!(verdict(1000.0, 900.0, 0, &steady, 5_000).is_some());
-        assert!(verdict(1000.0, 999.0, 0, &growing, 5_000).is_some());
-        assert!(verdict(1000.0, 999.0, 0, &steady, 200_000).is_some());
+        assert_eq!(verdict(1000.0, 60.0, 999.0, 0, &steady, 5_000), None);
+        assert!(verdict(1000.0, 60.0, 999.0, 1, &steady, 5_000).is_some());
+        assert!(verdict(1000.0, 60.0, 900.0, 0, &steady, 5_000).is_some());
+        assert!(verdict(1000.0, 60.0, 999.0, 0, &growing, 5_000).is_some());
+        // What is under way at the end of a short try is no shortfall; more is.
+        assert_eq!(verdict(1000.0, 1.0, 920.0, 0, &steady, 5_000), None);
+        assert!(verdict(1000.0, 1.0, 880.0, 0, &steady, 5_000).is_some());
+        assert!(verdict(1000.0, 60.0, 999.0, 0, &steady, 200_000).is_some());
     }
 }

@@ -68,11 +68,11 @@ pub(crate) async fn find(
 
 /// Why the rate was too much; none when it was not.
 fn too_much(outcome: &Outcome, rate: f64) -> Option<String> {
-    let (counts, _) = outcome.measured();
+    let (counts, seconds) = outcome.measured();
     let late = outcome.latencies.send_delay.quantile_us(0.99);
     let lag: Vec<(f64, f64)> =
         outcome.seconds.iter().map(|second| (second.at as f64, second.backlog as f64)).collect();
-    search::verdict(rate, confirmed_rate(outcome), counts.errors, &lag, late)
+    search::verdict(rate, seconds, confirmed_rate(outcome), counts.errors, &lag, late)
 }
 
 fn step(rate: f64, outcome: &Outcome) -> Step {
