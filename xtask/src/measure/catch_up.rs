@@ -33,6 +33,9 @@ pub(crate) struct CatchUpOptions {
     /// Records a second that clients write all the time, one at a time
     #[arg(long, default_value_t = 200.0)]
     rate: f64,
+    /// A folder on another disk (or in memory) for the node that is away, so that it shares no disk with the others
+    #[arg(long, value_name = "DIR")]
+    apart: Option<PathBuf>,
     /// What to print
     #[arg(long, value_enum, default_value = "table")]
     output: Output,
@@ -63,6 +66,8 @@ const AWAY: usize = NODES - 1;
 pub(super) fn run(options: &CatchUpOptions) -> Outcome {
     let folder = paths::fresh("measure-catch-up")?;
     let binary = server::binary(options.bin.as_deref())?;
+    let data = folder.join(format!("node-{}", AWAY + 1));
+    let apart = options.apart.as_deref().map(|it| Apart::new(it, &data)).transpose()?;
     let mut cluster =
         Cluster::found(&binary, &folder, &options.serve, Going::Kill, false, PATIENCE)?;
     Connection::open(cluster.address(0), PATIENCE)
@@ -77,7 +82,6 @@ pub(super) fn run(options: &CatchUpOptions) -> Outcome {
     })?;
     cluster.take_away(AWAY, Going::Kill)?;
     let bytes = fill(options, &cluster)?;
-    let data = folder.join(format!("node-{}", AWAY + 1));
     let had = stored(&data);
     eprintln!("{:.1} GB are written; the node comes back after {SETTLE:?}", bytes as f64 / 1e9);
     std::thread::sleep(SETTLE);
@@ -126,7 +130,33 @@ pub(super) fn run(options: &CatchUpOptions) -> Outcome {
         meanwhile <= most,
     );
     figures.publish(options.output)?;
+    drop(apart);
     paths::fresh("measure-catch-up").map(drop)
+}
+
+/// The directory of one node elsewhere, and a link to it where the cluster looks for it.
+struct Apart {
+    folder: PathBuf,
+}
+
+impl Apart {
+    fn new(elsewhere: &Path, data: &Path) -> Outcome<Apart> {
+        let folder = elsewhere.join(format!("postroad-catch-up-{}", std::process::id()));
+        std::fs::create_dir_all(&folder)
+            .context(|| format!("cannot create {}", folder.display()))?;
+        let folder = std::fs::canonicalize(&folder)
+            .context(|| format!("cannot find {}", folder.display()))?;
+        let apart = Apart { folder };
+        std::os::unix::fs::symlink(&apart.folder, data)
+            .context(|| format!("cannot make a link at {}", data.display()))?;
+        Ok(apart)
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.folder));
+    }
 }
 
 fn survivors(cluster: &Cluster) -> Vec<SocketAddr> {
