@@ -115,7 +115,7 @@ impl LocalShard {
         common.peers.add(&requests, group_role.clone(), &shard);
         let (mut delivery, mut delivering, mut pushing) = (None, None, None);
         if matches!(role, Role::Rows(_)) {
-            let (handle, messages) = Handle::new();
+            let (handle, messages) = Handle::new(Arc::clone(common.timeline));
             let _ = shard.delivery.set(handle.clone());
             let parts = driver::Parts {
                 shard: Arc::clone(&shard),
@@ -131,6 +131,7 @@ impl LocalShard {
                     shard: Arc::clone(&shard),
                     role: consensus.role(),
                     attempts: Arc::default(),
+                    timeline: Arc::clone(common.timeline),
                 }),
                 sleep_max: options.housekeeping_interval,
             };

@@ -2,6 +2,7 @@
 
 use base::Offset;
 
+use crate::claim::Terms;
 use crate::consumer::{Take, Within};
 use crate::consumers::{Chosen, Skipped};
 use crate::dispatch::Dispatch;
@@ -155,11 +156,13 @@ impl Dispatch {
         let found = &mut self.partitions[partition];
         found.handed_out = (found.handed_out + 1) % HIGH_TO_NORMAL;
         let token = self.new_token();
+        let mut terms = None;
         if settle_on_send {
             self.finish(partition, offset, meta.key);
         } else {
             self.hold(partition, offset, meta.key);
             let deadline_ms = self.deadline(lease_ms, now_ms);
+            terms = Some(Terms { deadline_ms, meta, credit, pooled });
             self.partitions[partition].leased += 1;
             self.leases.insert(Lease {
                 token,
@@ -175,7 +178,7 @@ impl Dispatch {
             });
         }
         self.refresh_head(partition);
-        Some(Assignment { consumer, session, token, partition, offset, attempt })
+        Some(Assignment { consumer, session, token, partition, offset, attempt, terms })
     }
 
     fn new_token(&mut self) -> Token {

@@ -3,15 +3,31 @@
 use std::collections::BTreeMap;
 
 use base::{HashMap, Offset};
+use serde::{Deserialize, Serialize};
 
 use crate::dispatch::Dispatch;
 use crate::lease::Lease;
+use crate::meta::Meta;
 use crate::partition::Ending;
-use crate::{ConsumerId, Joined, Pools, SessionId};
+use crate::policy::Ordering;
+use crate::record::Assignment;
+use crate::{ConsumerId, Joined, Pools, SessionId, Token};
 
 /// A live lease, with all that an engine has to know of its record.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Claim(Lease);
+
+/// What a lease is like, beside what names it: with both, whoever holds the lease can claim it at another engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Terms {
+    /// `i64::MAX`: as long as the session.
+    pub(crate) deadline_ms: i64,
+    pub(crate) meta: Meta,
+    /// It uses credit of its consumer.
+    pub(crate) credit: bool,
+    /// It uses its session's pool.
+    pub(crate) pooled: bool,
+}
 
 /// A record that came back from a lease and is to wait before it is delivered again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,9 +122,70 @@ impl DeadLetterClaim {
     }
 }
 
+impl Terms {
+    /// On a clock that is so much ahead of the one that they were made by.
+    pub fn shifted(self, by_ms: i64) -> Self {
+        Self { deadline_ms: shifted(self.deadline_ms, by_ms), ..self }
+    }
+}
+
+fn shifted(deadline_ms: i64, by_ms: i64) -> i64 {
+    match deadline_ms {
+        i64::MAX => i64::MAX,
+        deadline_ms => deadline_ms.saturating_add(by_ms).min(i64::MAX - 1),
+    }
+}
+
 impl Claim {
+    /// Of a record that was handed out; `None` where it was settled on send.
+    pub fn of(assignment: &Assignment) -> Option<Self> {
+        let Assignment { consumer, session, token, partition, offset, attempt, terms } =
+            *assignment;
+        let Terms { deadline_ms, meta, credit, pooled } = terms?;
+        Some(Self(Lease {
+            token,
+            offset,
+            meta,
+            deadline_ms,
+            session,
+            consumer,
+            partition,
+            attempt,
+            credit,
+            pooled,
+        }))
+    }
+
     pub fn session(&self) -> SessionId {
         self.0.session
+    }
+
+    /// 0: the record was taken, not consumed.
+    pub fn consumer(&self) -> ConsumerId {
+        self.0.consumer
+    }
+
+    pub fn token(&self) -> Token {
+        self.0.token
+    }
+
+    pub fn place(&self) -> (u32, Offset) {
+        (self.0.partition, self.0.offset)
+    }
+
+    /// When the lease runs out; `i64::MAX`: when its session ends.
+    pub fn deadline_ms(&self) -> i64 {
+        self.0.deadline_ms
+    }
+
+    /// As [`Terms::shifted`].
+    pub fn shifted(self, by_ms: i64) -> Self {
+        self.until(shifted(self.0.deadline_ms, by_ms))
+    }
+
+    /// With another deadline: it was renewed.
+    pub fn until(self, deadline_ms: i64) -> Self {
+        Self(Lease { deadline_ms, ..self.0 })
     }
 }
 
@@ -147,6 +224,26 @@ impl Dispatch {
         self.claims.insert(lease.partition, lease.offset);
         self.leases.insert(lease);
         true
+    }
+
+    /// As [`Dispatch::claim`], of a lease that its holder presents after another node led. Its record may have been
+    /// leased again there, or its lane may be another record's by now: of the leases that do not go together the first
+    /// one that is presented is taken over.
+    pub fn present(&mut self, claim: Claim, pools: &mut Pools) -> bool {
+        let Claim(lease) = claim;
+        let Some(found) = self.partitions.get(lease.partition) else { return false };
+        let is_blocked = match self.policy.ordering {
+            Ordering::Free => false,
+            Ordering::Key => {
+                lease.meta.key != 0
+                    && self.lanes.blocks(lease.partition, lease.meta.key, lease.offset)
+            }
+            Ordering::Partition => found.holder.is_some_and(|holder| holder != lease.offset),
+        };
+        let is_known = lease.token == 0 || self.leases.find_token(lease.token).is_some();
+        // It has come to its end already, which its holder has not heard.
+        let is_over = found.attempts(lease.offset) >= lease.attempt;
+        !is_blocked && !is_known && !is_over && self.claim(claim, pools)
     }
 
     /// The records that back off after a lease, by partition and offset. Scheduled records are not among

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use base::{HashMap, Offset};
 use hashbrown::HashTable;
+use serde::{Deserialize, Serialize};
 
 use crate::meta::Meta;
 use crate::{ConsumerId, SessionId, Token};
@@ -19,7 +20,7 @@ const FREE: Token = 0;
 /// What an empty slab may keep.
 const SLOTS_KEPT: usize = 1_024;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Lease {
     pub(crate) token: Token,
     pub(crate) offset: Offset,

@@ -78,7 +78,7 @@ mod wheel;
 
 pub use bounds::Bounds;
 pub use changes::{Changes, DeadLetter, PartitionChanges};
-pub use claim::{BackOff, Claim, DeadLetterClaim};
+pub use claim::{BackOff, Claim, DeadLetterClaim, Terms};
 pub use consumer::{Credit, JoinRefused, Joined, Leases, Take, Within};
 pub use dispatch::Dispatch;
 pub use inspect::{Counters, RemoveRefused};

@@ -1,8 +1,10 @@
 //! What the engine keeps in memory of a record that is loaded, blocked or leased.
 
+use serde::{Deserialize, Serialize};
+
 use crate::record::Scanned;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Meta {
     pub(crate) timestamp: i64,
     pub(crate) expires_ms: i64,

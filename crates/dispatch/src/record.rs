@@ -3,6 +3,7 @@
 use base::{Offset, OffsetRanges};
 use serde::{Deserialize, Serialize};
 
+use crate::claim::Terms;
 use crate::{ConsumerId, Selection, SessionId, Token};
 
 /// Where a partition stands when the engine starts on it: the durable progress of the group, and
@@ -62,6 +63,8 @@ pub struct Assignment {
     pub offset: Offset,
     /// 1 = the first delivery.
     pub attempt: u16,
+    /// `None` where the record was settled on send.
+    pub terms: Option<Terms>,
 }
 
 impl Assignment {

@@ -206,6 +206,14 @@ impl Links {
         self.dialer.seen.forget(node);
     }
 
+    /// The peers whose lane this is connected.
+    pub fn connected(&self, lane: Lane) -> Vec<NodeId> {
+        let peers = self.peers.lock();
+        let is_connected =
+            |linked: &Linked| matches!(linked.peer.status(lane).phase, Phase::Connected { .. });
+        peers.iter().filter(|(_, linked)| is_connected(linked)).map(|(node, _)| *node).collect()
+    }
+
     pub fn peer(&self, node: NodeId) -> Option<Peer> {
         self.peers.lock().get(&node).map(|linked| linked.peer.clone())
     }

@@ -77,6 +77,11 @@ pub const RELAY_SESSIONS_MAX: usize = 1_000_000;
 /// Who has nothing to tell says so this often; a relay that is not asked for so long is over.
 pub const RELAY_SIGN_EVERY: Duration = Duration::from_secs(2);
 pub const RELAY_SILENT_AFTER: Duration = Duration::from_secs(5);
+/// Who was elected waits for so long for what sessions of the other nodes have leased, before records are handed out.
+/// What is presented later is over where its record was looked at.
+pub const LEASES_PRESENTED_WITHIN: Duration = Duration::from_millis(500);
+/// So many leases are presented in one piece.
+pub const LEASES_PRESENTED_TOGETHER: usize = 1_000;
 /// A relay that nobody uses is given up after this.
 pub const RELAY_IDLE_MAX: Duration = Duration::from_secs(10);
 /// The pause between two attempts to begin.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
-use dispatch::{ConsumerId, SessionId};
+use dispatch::{ConsumerId, SessionId, Token};
 use machine::catalog::placement::Placement;
 
 use crate::shard::Shard;
@@ -16,9 +16,27 @@ use super::view::find;
 /// are the node's, so that a driver may have sessions of several nodes.
 const IDS_OF_NODE_BITS: u32 = 40;
 
+/// Of a token, the bits that count the leases of a group in one term; those above are the term's.
+const TOKENS_PER_TERM_BITS: u32 = 40;
+
+/// Of a group in a term.
+pub(super) fn first_token(term: u64) -> Token {
+    term << TOKENS_PER_TERM_BITS | 1
+}
+
+/// In which a lease with this token began.
+pub(super) fn term_of(token: Token) -> u64 {
+    token >> TOKENS_PER_TERM_BITS
+}
+
+/// The node whose a session or a consumer with this number is.
+pub(super) fn node_of(id: u64) -> u64 {
+    id >> IDS_OF_NODE_BITS
+}
+
 /// Whether a session or a consumer with this number is one of the node's.
 pub(super) fn is_of_node(id: u64, node: u64) -> bool {
-    id >> IDS_OF_NODE_BITS == node
+    node_of(id) == node
 }
 
 /// What sessions and operators reach drivers by. It numbers sessions and consumers, so that no two of a cluster

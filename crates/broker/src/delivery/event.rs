@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use base::{LeaseGroupId, Offset};
 use bytes::Bytes;
-use dispatch::{ConsumerId, Selection, SessionId, Token};
+use dispatch::{Assignment, Claim, ConsumerId, Selection, SessionId, Terms, Token};
 use record::{RecordView, SharedRecord};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -42,6 +42,8 @@ pub struct Delivery {
     pub offset: Offset,
     /// 1 for the first time.
     pub attempt: u16,
+    /// By which the node of its session claims the lease where another node leads next. `None`: it was settled on send.
+    pub(crate) terms: Option<Terms>,
     pub record: SharedRecord,
 }
 
@@ -49,6 +51,12 @@ impl Delivery {
     /// What names this lease in a settle.
     pub fn lease(&self) -> Selection {
         Selection::Lease { partition: self.partition, token: self.token }
+    }
+
+    /// The lease, to be claimed for the session if another node leads next.
+    pub(super) fn claim(&self, session: SessionId) -> Option<Claim> {
+        let Self { consumer, token, partition, offset, attempt, terms, .. } = *self;
+        Claim::of(&Assignment { consumer, session, token, partition, offset, attempt, terms })
     }
 
     /// What it counts as until its session has looked at it.

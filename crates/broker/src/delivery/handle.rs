@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use base::{LeaseGroupId, Offset, PartitionId};
 use bytes::Bytes;
-use dispatch::{ConsumerId, LeaseView, SessionId};
+use dispatch::{Claim, ConsumerId, LeaseView, SessionId};
 use machine::outcome::Applied;
 use machine::{ALL_PARTITIONS, Command, Outcome};
 use tokio::sync::{mpsc, oneshot};
@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::append::{AppendBatch, Appended, Appends};
 use crate::error::Unavailable;
 use crate::outgoing::Entered;
+use crate::timeline::Timeline;
 
 use super::dead_letter::Routers;
 use super::divided_credit::{Change, CreditKind};
@@ -82,6 +83,8 @@ pub(crate) enum Message {
     Settle {
         session: SessionId,
         settles: Vec<Settle>,
+        /// They were said to an earlier leader, which may have done it.
+        again: bool,
         reply: oneshot::Sender<Settled>,
     },
     Transfer {
@@ -89,6 +92,15 @@ pub(crate) enum Message {
         settles: Vec<Settle>,
         batches: Vec<AppendBatch>,
         reply: oneshot::Sender<Transferred>,
+    },
+    /// What a session has leased of a leader in an earlier term, by group.
+    Present {
+        session: SessionId,
+        claims: Vec<(LeaseGroupId, Claim)>,
+    },
+    /// A node has said which sessions it has and what they have leased.
+    Presented {
+        node: u64,
     },
     /// A session that had too much unread has room again.
     Room {
@@ -128,8 +140,13 @@ impl Message {
             | Self::Take { session, .. }
             | Self::Settle { session, .. }
             | Self::Transfer { session, .. }
+            | Self::Present { session, .. }
             | Self::Room { session } => Some(*session),
-            Self::Moved { .. } | Self::Overflowed { .. } | Self::Ask(_) | Self::Stop => None,
+            Self::Presented { .. }
+            | Self::Moved { .. }
+            | Self::Overflowed { .. }
+            | Self::Ask(_)
+            | Self::Stop => None,
         }
     }
 
@@ -159,6 +176,8 @@ impl Message {
             | Self::Share { .. }
             | Self::Lend { .. }
             | Self::Cancel { .. }
+            | Self::Present { .. }
+            | Self::Presented { .. }
             | Self::Room { .. }
             | Self::Moved { .. }
             | Self::Ask(_)
@@ -245,13 +264,15 @@ pub(crate) struct Handle {
     pub(crate) standings: Arc<Standings>,
     pub(crate) published: Arc<Published>,
     pub(crate) totals: Arc<Totals>,
+    pub(super) timeline: Arc<Timeline>,
 }
 
 impl Handle {
-    pub(crate) fn new() -> (Self, Inbox) {
+    pub(crate) fn new(timeline: Arc<Timeline>) -> (Self, Inbox) {
         let (inbox, messages) = mpsc::unbounded_channel();
         let (routers, standings, published) = (Arc::default(), Arc::default(), Arc::default());
-        (Self { inbox, routers, standings, published, totals: Arc::default() }, messages)
+        let totals = Arc::default();
+        (Self { inbox, routers, standings, published, totals, timeline }, messages)
     }
 
     pub(crate) fn tell(&self, message: Message) {

@@ -7,8 +7,9 @@
 //! begins with what is durable by then, and takes them over where nobody else led in between. Dead letters that
 //! had no room in an outbox, and transfers, go over too: nobody is told that they failed.
 //!
-//! Where another node leads, leases and all that is under way are over. Sessions and their consumers go on at that
-//! node, by a [`Relay`], until this one leads again.
+//! Where another node leads, all that is under way is over. Sessions and their consumers go on at that
+//! node, by a [`Relay`], until this one leads again, and present there what they have leased
+//! ([`super::presenting`]).
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -37,6 +38,10 @@ pub(super) struct Handover {
     pub(super) groups: Vec<Users>,
     pub(super) transfers: Vec<LeftTransfer>,
     pub(super) counts: HashMap<LeaseGroupId, Counts>,
+    /// What sessions of this node have leased of another one that led meanwhile.
+    pub(super) presented: Vec<(LeaseGroupId, Claim)>,
+    /// What other nodes say of their sessions before they say anything else.
+    pub(super) introduced: Vec<Message>,
     /// To be handled by the next driver before all others.
     pub(super) messages: VecDeque<Message>,
 }
@@ -119,16 +124,17 @@ impl Handover {
     /// Another node leads.
     fn give_up(&mut self, ground: &Ground) -> Relay {
         let why = Unavailable::NotLeader;
-        let mut consuming = Vec::new();
-        for Users { group, consumers, mut dead, .. } in std::mem::take(&mut self.groups) {
+        let (mut consuming, mut leased) = (Vec::new(), Vec::new());
+        for Users { group, consumers, claims, mut dead, .. } in std::mem::take(&mut self.groups) {
             dead.fail_waiters(&why);
             consuming.push((group, consumers));
+            leased.extend(claims.into_iter().map(|claim| (group, claim)));
         }
         for left in std::mem::take(&mut self.transfers) {
             left.transfer.fail(&why);
         }
         let sessions = std::mem::take(&mut self.sessions);
-        let mut relay = Relay::take_over(ground.clone(), sessions, consuming);
+        let mut relay = Relay::take_over(ground.clone(), sessions, consuming, leased);
         std::mem::take(&mut self.messages).into_iter().for_each(|it| relay.tell(it));
         relay
     }
@@ -138,6 +144,7 @@ impl Handover {
         let handed = relay.hand_over();
         self.sessions = handed.sessions;
         self.groups = handed.groups.into_iter().map(|(id, all)| Users::anew(id, all)).collect();
+        self.presented = handed.leased;
         self.messages.extend(handed.messages);
     }
 

@@ -36,6 +36,7 @@ mod options;
 mod overflow;
 mod places;
 pub(crate) mod policy;
+mod presenting;
 mod rates;
 mod reading;
 mod record_reader;

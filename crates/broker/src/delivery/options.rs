@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use base::LeaseGroupId;
-use dispatch::{Selection, SessionId, Settlement};
+use dispatch::{Selection, Settlement};
 
 /// How much a consumer may hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -88,13 +88,6 @@ impl Default for TakeOptions {
             leased_max: None,
             settle_on_send: false,
         }
-    }
-}
-
-impl Settle {
-    /// Whether the lease may be of a session of another node: it lives on where this node's way to the driver ends.
-    pub(super) fn is_of_another(&self, session: SessionId) -> bool {
-        matches!(self.what, Selection::Held { session: holder, .. } if holder != session)
     }
 }
 

@@ -245,7 +245,10 @@ impl LeaseSession {
         settles: Vec<Settle>,
     ) -> oneshot::Receiver<super::handle::Settled> {
         let (reply, answer) = oneshot::channel();
-        self.links.tell(shard, Message::Settle { session: self.links.session, settles, reply });
+        self.links.tell(
+            shard,
+            Message::Settle { session: self.links.session, settles, again: false, reply },
+        );
         answer
     }
 

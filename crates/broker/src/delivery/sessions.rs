@@ -377,8 +377,8 @@ mod tests {
         builder.push(0, None, Some(&vec![b'x'; bytes]), &[]).expect("it fits");
         let batch = Arc::new(SharedBatch::decode(&Bytes::from(builder.finish())).expect("a batch"));
         let record = batch.record(0).expect("its record");
-        let (group, consumer, partition, offset) = (GROUP, 1, 0, 0);
-        Delivery { group, consumer, token: 1, partition, offset, attempt: 1, record }
+        let (group, consumer, partition, offset, terms) = (GROUP, 1, 0, 0, None);
+        Delivery { group, consumer, token: 1, partition, offset, attempt: 1, terms, record }
     }
 
     #[test]

@@ -129,7 +129,7 @@ mod tests {
 
     fn assignment() -> Assignment {
         let (session, consumer, token, partition, offset, attempt) = (1, 0, 1, 0, 0, 1);
-        Assignment { session, consumer, token, partition, offset, attempt }
+        Assignment { session, consumer, token, partition, offset, attempt, terms: None }
     }
 
     #[test]

@@ -78,7 +78,10 @@ impl Part {
         let settlement = Settlement::Renew { lease_ms: None };
         let settles = self.settles.iter().map(|(_, settle)| Settle { settlement, ..*settle });
         let (settles, (reply, answer)) = (settles.collect(), oneshot::channel());
-        links.tell(self.shard, Message::Settle { session: links.session, settles, reply });
+        links.tell(
+            self.shard,
+            Message::Settle { session: links.session, settles, again: false, reply },
+        );
         let results = answer.await.map_err(|_| Unavailable::Stopping)?;
         for ((item, _), result) in self.settles.iter().zip(results) {
             result.map_err(|source| TransferError::Settle { item: *item, source })?;

@@ -101,22 +101,103 @@ async fn a_shard_leaves_a_node_whose_disk_hangs_and_stays_away() {
     wait_for(async || cluster.leader(0).await == third, || "the third leads".into()).await;
 }
 
+/// Presents itself at each leader: whoever leads, what a session holds stays its own.
 #[tokio::test]
-async fn leases_are_over_when_the_leader_moves_and_their_records_come_again() {
+async fn leases_go_over_to_whichever_node_leads_next() {
     let cluster = Cluster::start(1, &[]).await;
+    let mut consumers = Vec::new();
+    for node in 1..=3 {
+        consumers.push(cluster.consume(node, window(4)).await);
+    }
+    cluster.append(0, &values(0..12)).await;
+    let mut held = Vec::new();
+    for consumer in &mut consumers {
+        held.push(consumer.next(4).await);
+    }
+    for _ in 0..3 {
+        let leader = cluster.leader(0).await;
+        cluster.broker(leader).hand_over().await;
+        let moved = async || cluster.leader(0).await != leader;
+        wait_for(moved, || "the leader moves".into()).await;
+    }
+    cluster.append(0, &values(12..13)).await;
+    let counters = async || cluster.broker(1).counters(cluster.group).await;
+    let all_held = async || counters().await.is_some_and(|it| it.leased == 12 && it.ready == 1);
+    wait_for(all_held, || "all are held".into()).await;
+    for (consumer, held) in consumers.iter_mut().zip(&held) {
+        assert_eq!(consumer.some(Duration::from_millis(100)).await.len(), 0, "its window is used");
+        consumer.accept(&held[..3]).await;
+    }
+    // One has room for the record that waits; what is held still is nobody else's.
+    let mut came = Vec::new();
+    while came.is_empty() {
+        for consumer in &mut consumers {
+            came.extend(consumer.some(Duration::from_millis(100)).await);
+        }
+    }
+    assert_eq!(texts(&came), values(12..13));
+    let counters = counters().await.expect("there");
+    assert_eq!((counters.depth, counters.leased), (4, 4));
+}
+
+#[tokio::test]
+async fn leases_outlive_the_node_that_led_and_those_of_its_sessions_come_back_at_once() {
+    let mut cluster = Cluster::start(1, &[]).await;
     let leader = cluster.leader(0).await;
-    let mut consumer = cluster.consume(leader % 3 + 1, window(2)).await;
-    cluster.append(0, &values(0..2)).await;
-    let held = consumer.next(2).await;
-    cluster.broker(leader).hand_over().await;
+    let (one, other) = (leader % 3 + 1, (leader + 1) % 3 + 1);
+    let mut consumers = Vec::new();
+    for node in [leader, one, other] {
+        consumers.push(cluster.consume(node, window(2)).await);
+    }
+    cluster.append(0, &values(0..6)).await;
+    let mut held = Vec::new();
+    for consumer in &mut consumers {
+        held.push(consumer.next(2).await);
+    }
+    cluster.kill(leader);
+    let lost = held.remove(0);
+    drop(consumers.remove(0));
+    // Settled while nobody leads: by the next leader, and once.
+    for (consumer, held) in consumers.iter().zip(&held) {
+        let results = consumer.settle(held, Settlement::Accept).await;
+        assert_eq!(results, [Ok(()), Ok(())]);
+    }
     let mut again = Vec::new();
     while again.len() < 2 {
-        again.extend(consumer.some(SOON).await);
+        for consumer in &mut consumers {
+            again.extend(consumer.some(Duration::from_millis(100)).await);
+        }
     }
-    assert_eq!(texts(&again), texts(&held));
-    let late = consumer.settle(&held, Settlement::Accept).await;
-    assert_eq!(late, [Err(SettleError::NotLeased), Err(SettleError::NotLeased)]);
-    consumer.accept(&again).await;
+    let mut came = texts(&again);
+    came.sort();
+    assert_eq!(came, texts(&lost));
+    let counters = cluster.broker(one).counters(cluster.group).await.expect("there");
+    assert_eq!(counters.depth, 2);
+}
+
+#[tokio::test]
+async fn a_lease_that_was_released_or_ran_out_is_not_presented() {
+    let cluster = Cluster::start(1, &[("lease.ms", "1500")]).await;
+    let leader = cluster.leader(0).await;
+    let mut consumer = cluster.consume(leader % 3 + 1, window(3)).await;
+    cluster.append(0, &values(0..3)).await;
+    let held = consumer.next(3).await;
+    let released = Settlement::Release { delay_ms: Some(0), count: true };
+    assert_eq!(consumer.settle(&held[..1], released).await, [Ok(())]);
+    let renewed = Settlement::Renew { lease_ms: Some(60_000) };
+    assert_eq!(consumer.settle(&held[1..2], renewed).await, [Ok(())]);
+    let again = consumer.next(1).await;
+    assert_eq!((texts(&again), again[0].attempt), (texts(&held[..1]), 2));
+    sleep(Duration::from_millis(1_600)).await;
+    cluster.broker(leader).hand_over().await;
+    let moved = async || cluster.leader(0).await != leader;
+    wait_for(moved, || "the leader moves".into()).await;
+    // One was renewed, the others ran out.
+    let mut later = consumer.next(2).await;
+    later.sort_by_key(|delivery| delivery.offset);
+    assert_eq!(texts(&later), [texts(&held[..1]), texts(&held[2..])].concat());
+    let results = consumer.settle(&held[1..2], Settlement::Accept).await;
+    assert_eq!(results, [Ok(())]);
 }
 
 #[tokio::test]

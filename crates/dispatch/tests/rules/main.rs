@@ -8,5 +8,6 @@ mod delays;
 mod expiry;
 mod operators;
 mod order;
+mod presented;
 mod settling;
 mod shares;

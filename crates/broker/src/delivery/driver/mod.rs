@@ -51,6 +51,7 @@ use crate::watch::Watch;
 use super::batches::Facts;
 use super::commit::Commits;
 use super::dead_lettering::{DeadLetterQueue, DeadLettering};
+use super::drivers::first_token;
 use super::groups::Groups;
 use super::handle::{Handle, Inbox, Message};
 use super::handover::{Handover, LeftTransfer};
@@ -90,6 +91,11 @@ pub(crate) async fn run(parts: Parts, mut inbox: Inbox) {
     let (consensus, relaying) = (&parts.consensus, parts.relaying.as_ref());
     while let Some(leadership) = left.wait_for_leadership(consensus, &mut inbox, relaying).await {
         let begun = Instant::now();
+        if let Some(ground) = relaying
+            && !left.hear_presented(ground, &leadership, &mut inbox).await
+        {
+            return;
+        }
         let driver = Driver::resume(&parts, facts.clone(), left, &leadership, inbox);
         tracing::debug!(term = leadership.term(), took = ?begun.elapsed(), "delivery begins");
         match driver.run(&parts.consensus, &leadership).await {
@@ -151,8 +157,6 @@ struct Driver {
 
 /// How often groups are looked through for those that nobody uses.
 const SWEEP_EVERY: Duration = Duration::from_secs(5);
-/// Of a token, the bits that count the leases of a group in one term; those above are the term's.
-const TOKENS_PER_TERM_BITS: u32 = 40;
 
 impl Driver {
     /// Makes a driver that takes over what the one of an earlier term left.
@@ -171,7 +175,7 @@ impl Driver {
             Arc::clone(shard),
             Arc::clone(&watch),
             Arc::clone(&handle.standings),
-            term << TOKENS_PER_TERM_BITS | 1,
+            first_token(term),
             counts,
         );
         // Not the pool of producers: a read would wait behind all of them.
@@ -203,6 +207,15 @@ impl Driver {
         // Otherwise another node may have leased the same records to others.
         let claims_hold = left.term >= leadership.since();
         driver.take_over(left.groups, left.transfers, claims_hold);
+        let mut presented = left.presented;
+        for message in left.introduced {
+            match message {
+                // Which of them go together is known once all are here.
+                Message::Present { claims, .. } => presented.extend(claims),
+                message => driver.handle(message),
+            }
+        }
+        driver.present(presented);
         for message in left.messages {
             driver.handle(message);
         }

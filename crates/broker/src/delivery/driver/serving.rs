@@ -272,6 +272,6 @@ impl Driver {
 }
 
 fn delivery(group: LeaseGroupId, assignment: Assignment, record: SharedRecord) -> Delivery {
-    let Assignment { consumer, token, partition, offset, attempt, session: _ } = assignment;
-    Delivery { group, consumer, token, partition, offset, attempt, record }
+    let Assignment { consumer, token, partition, offset, attempt, terms, session: _ } = assignment;
+    Delivery { group, consumer, token, partition, offset, attempt, terms, record }
 }

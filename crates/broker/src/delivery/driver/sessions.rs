@@ -42,7 +42,11 @@ impl Driver {
             Message::Take { session, group, options, reply } => {
                 self.take(session, group, options, reply);
             }
-            Message::Settle { session, settles, reply } => self.settle(session, &settles, reply),
+            Message::Settle { session, settles, again, reply } => {
+                self.settle(session, &settles, again, reply);
+            }
+            Message::Present { claims, .. } => self.present(claims),
+            Message::Presented { .. } => {}
             Message::Transfer { session, settles, batches, reply } => {
                 self.transfer(session, settles, batches, reply);
             }

@@ -23,13 +23,17 @@ impl Driver {
         &mut self,
         session: SessionId,
         settles: &[Settle],
+        again: bool,
         reply: oneshot::Sender<Settled>,
     ) {
         let mut rejects: Vec<Reject> = Vec::new();
         let mut groups: Vec<LeaseGroupId> = Vec::new();
         let mut results = Vec::with_capacity(settles.len());
         for settle in settles {
-            let result = self.settle_one(session, settle);
+            let result = match self.settle_one(session, settle) {
+                Err(SettleError::NotLeased) if again => Err(Unavailable::Unanswered.into()),
+                result => result,
+            };
             if result.is_ok() && !matches!(settle.settlement, Settlement::Renew { .. }) {
                 if groups.last() != Some(&settle.group) {
                     groups.push(settle.group);

@@ -5,15 +5,16 @@ use std::pin::pin;
 
 use base::LeaseGroupId;
 use consensus::Consensus;
-use dispatch::{Claim, ConsumerId, DeadLetterClaim, Joined};
+use dispatch::{Assignment, Claim, ConsumerId, DeadLetterClaim, Joined, Settlement};
 use tokio::time::Instant;
 
 use super::super::commit::Unit;
 use super::super::dead_letters::DeadLetters;
-use super::super::event::GoneReason;
+use super::super::drivers::term_of;
+use super::super::event::{Delivery, GoneReason};
 use super::super::handle::Inbox;
 use super::super::handover::{Handover, LeftTransfer, Users};
-use super::super::takes::Taker;
+use super::super::takes::{PendingTake, Taker};
 use super::{Driver, Purpose};
 use crate::error::Unavailable;
 
@@ -79,6 +80,42 @@ impl Driver {
         let Some(group) = self.groups.get_mut(id) else { return };
         if self.sessions.is_open(session) && group.dispatch.claim(claim, &mut self.sessions.pools) {
             self.sessions.note_use(session, id);
+        }
+    }
+
+    /// Takes over leases of a term in which another node led, from those who hold them. A record that was leased twice
+    /// is whose lease is the newest.
+    pub(super) fn present(&mut self, mut claims: Vec<(LeaseGroupId, Claim)>) {
+        let in_all = claims.len();
+        let now_ms = self.timeline.now_ms();
+        claims.retain(|(_, claim)| {
+            term_of(claim.token()) < self.term && claim.deadline_ms() > now_ms
+        });
+        claims.sort_unstable_by_key(|(group, claim)| {
+            (*group, claim.place(), std::cmp::Reverse(claim.token()))
+        });
+        claims.dedup_by_key(|(group, claim)| (*group, claim.place()));
+        let mut taken_over = 0;
+        for of_group in claims.chunk_by(|(one, _), (next, _)| one == next) {
+            let id = of_group[0].0;
+            if !self.groups.load(id) {
+                continue;
+            }
+            for (_, claim) in of_group {
+                let session = claim.session();
+                let Some(group) = self.groups.get_mut(id) else { break };
+                if self.sessions.is_open(session)
+                    && group.dispatch.present(*claim, &mut self.sessions.pools)
+                {
+                    self.sessions.note_use(session, id);
+                    taken_over += 1;
+                }
+            }
+            self.groups.enqueue(id);
+            self.groups.note_standing(id, &self.sessions.pools);
+        }
+        if in_all > 0 {
+            tracing::debug!(presented = in_all, taken_over, "leases of an earlier leader");
         }
     }
 
@@ -167,7 +204,23 @@ impl Driver {
         }
     }
 
-    fn leave(self) -> (Inbox, Handover) {
+    /// What was taken and could not be read any more nobody has seen.
+    fn give_back_takes(&mut self) {
+        let now_ms = self.timeline.now_ms();
+        let uncounted = Settlement::Release { delay_ms: Some(0), count: false };
+        for PendingTake { session, group, assigned, deliveries, .. } in
+            std::mem::take(&mut self.takes)
+        {
+            let Some(group) = self.groups.get_mut(group) else { continue };
+            let assigned = assigned.iter().map(Assignment::selection);
+            for lease in deliveries.iter().map(Delivery::lease).chain(assigned) {
+                let _ = group.dispatch.settle(session, lease, uncounted, now_ms);
+            }
+        }
+    }
+
+    fn leave(mut self) -> (Inbox, Handover) {
+        self.give_back_takes();
         let sessions = self.sessions.leave();
         let (groups, counts) = self.groups.leave();
         let mut left = Handover {
@@ -176,6 +229,8 @@ impl Driver {
             groups: Vec::new(),
             transfers: self.given_back,
             counts,
+            presented: Vec::new(),
+            introduced: Vec::new(),
             messages: VecDeque::new(),
         };
         let now = Instant::now();

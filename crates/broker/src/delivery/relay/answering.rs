@@ -66,6 +66,7 @@ impl Said {
             | Self::Limit { session, .. }
             | Self::Take { session, .. }
             | Self::Settle { session, .. }
+            | Self::Present { session, .. }
             | Self::Transfer { session, .. }
             | Self::Read { session, .. } => [Some(*session), None, None],
             Self::Consume { session, consumer, .. }
@@ -75,7 +76,7 @@ impl Said {
             Self::Lend { session, kind, .. } | Self::Share { session, kind, .. } => {
                 [Some(*session), of_kind(kind), None]
             }
-            Self::GiveUp { .. } | Self::Ask { .. } => [None; 3],
+            Self::GiveUp { .. } | Self::Ask { .. } | Self::Presented => [None; 3],
         }
     }
 }
@@ -131,7 +132,7 @@ pub(super) fn tell(said: Said, body: &mut Bytes) -> Result<Tell, Malformed> {
         Said::Settle { id, session, settles } => {
             let (reply, answer) = oneshot::channel();
             let items = settles.len();
-            let message = Message::Settle { session, settles, reply };
+            let message = Message::Settle { session, settles, again: false, reply };
             match id {
                 Some(id) => {
                     let weight = items * SETTLE_BYTES;
@@ -149,7 +150,12 @@ pub(super) fn tell(said: Said, body: &mut Bytes) -> Result<Tell, Malformed> {
         }
         Said::Ask { id, question } => ask(id, question, body)?,
         // The relay's own.
-        Said::Open { .. } | Said::Close { .. } | Said::Read { .. } | Said::GiveUp { .. } => {
+        Said::Open { .. }
+        | Said::Close { .. }
+        | Said::Present { .. }
+        | Said::Presented
+        | Said::Read { .. }
+        | Said::GiveUp { .. } => {
             return Err(Malformed::NotSane);
         }
     })

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use base::{LeaseGroupId, Offset};
 use bytes::Bytes;
-use dispatch::{ConsumerId, Token};
+use dispatch::{ConsumerId, Terms, Token};
 use record::{BatchHeader, HEADER_LEN, SharedBatch};
 use serde::{Deserialize, Serialize};
 
@@ -36,11 +36,13 @@ struct Lease {
     token: Token,
     offset: Offset,
     attempt: u16,
+    /// Whose deadline is the time that is left.
+    terms: Option<Terms>,
 }
 
 impl Handed {
-    /// Adds what is in the records to the body.
-    pub(super) fn new(deliveries: &[Delivery], body: &mut Vec<Bytes>) -> Self {
+    /// Adds what is in the records to the body. `now_ms`: the time here.
+    pub(super) fn new(deliveries: &[Delivery], now_ms: i64, body: &mut Vec<Bytes>) -> Self {
         let mut runs = Vec::new();
         let mut rest = deliveries;
         while let Some(first) = rest.first() {
@@ -52,23 +54,23 @@ impl Handed {
             let more = rest.iter().zip(&rest[1..]).take_while(|pair| joins(*pair)).count();
             let (run, others) = rest.split_at(more + 1);
             rest = others;
-            runs.push(Run::new(first, run, body));
+            runs.push(Run::new(first, run, now_ms, body));
         }
         Self(runs)
     }
 
-    /// The deliveries, whose records are in front of the body.
-    pub(super) fn read(self, body: &mut Bytes) -> Result<Vec<Delivery>, Malformed> {
+    /// The deliveries, whose records are in front of the body. `now_ms`: the time here.
+    pub(super) fn read(self, now_ms: i64, body: &mut Bytes) -> Result<Vec<Delivery>, Malformed> {
         let mut deliveries = Vec::new();
         for run in self.0 {
-            run.read(body, &mut deliveries)?;
+            run.read(now_ms, body, &mut deliveries)?;
         }
         Ok(deliveries)
     }
 }
 
 impl Run {
-    fn new(first: &Delivery, run: &[Delivery], body: &mut Vec<Bytes>) -> Self {
+    fn new(first: &Delivery, run: &[Delivery], now_ms: i64, body: &mut Vec<Bytes>) -> Self {
         let mut header = [0; HEADER_LEN];
         first.record.batch().header().write(&mut header);
         let mut bytes = 0;
@@ -89,6 +91,7 @@ impl Run {
             token: delivery.token,
             offset: delivery.offset,
             attempt: delivery.attempt,
+            terms: delivery.terms.map(|terms| terms.shifted(now_ms.saturating_neg())),
         };
         Self {
             group: first.group,
@@ -100,7 +103,12 @@ impl Run {
         }
     }
 
-    fn read(self, body: &mut Bytes, deliveries: &mut Vec<Delivery>) -> Result<(), Malformed> {
+    fn read(
+        self,
+        now_ms: i64,
+        body: &mut Bytes,
+        deliveries: &mut Vec<Delivery>,
+    ) -> Result<(), Malformed> {
         let Self { group, partition, header, bytes, leases } = self;
         if bytes as usize > body.len() || header.len() != HEADER_LEN {
             return Err(Malformed::Records);
@@ -109,10 +117,19 @@ impl Run {
         let records = body.split_to(bytes as usize);
         let batch = SharedBatch::of_records(header, records, leases.len());
         let batch = Arc::new(batch.map_err(|_| Malformed::Records)?);
-        for Lease { consumer, token, offset, attempt } in leases {
+        for Lease { consumer, token, offset, attempt, terms } in leases {
             let record = batch.record(offset).ok_or(Malformed::Records)?;
-            let delivery = Delivery { group, consumer, token, partition, offset, attempt, record };
-            deliveries.push(delivery);
+            let terms = terms.map(|terms| terms.shifted(now_ms));
+            deliveries.push(Delivery {
+                group,
+                consumer,
+                token,
+                partition,
+                offset,
+                attempt,
+                terms,
+                record,
+            });
         }
         Ok(())
     }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use base::limits::{LEASE_SESSION_UNREAD_BYTES_MAX, REMOTE_ANSWERED_WITHIN};
 use bytes::Bytes;
 use dispatch::{SessionId, Settlement};
+use machine::ALL_PARTITIONS;
 use tokio::time::Instant;
 
-use super::super::event::{Delivery, Event, Sent};
+use super::super::event::{Delivery, Event, GoneReason, Sent};
 use super::super::options::Settle;
 use super::frame::Malformed;
 use super::items::{Answer, AskId, Heard, Said};
@@ -33,11 +34,19 @@ impl Relay {
         for item in items {
             match item {
                 Heard::Deliveries { session, weight, handed } => {
-                    let deliveries = handed.read(&mut body)?;
+                    let now_ms = self.ground.timeline.now_ms();
+                    let deliveries = handed.read(now_ms, &mut body)?;
                     self.deliver(session, weight, deliveries);
                 }
                 Heard::Active { consumer, active, .. } => self.roster.on_active(consumer, active),
-                Heard::Gone { consumer, reason, .. } => self.roster.gone(consumer, reason),
+                Heard::Gone { consumer, reason, .. } => {
+                    if let Some(member) = self.roster.member(consumer)
+                        && reason == GoneReason::Deleted
+                    {
+                        self.held.forget(member.group, ALL_PARTITIONS);
+                    }
+                    self.roster.gone(consumer, reason);
+                }
                 Heard::Notice { session, notice } => {
                     self.roster.note(session, &notice);
                     if let Some(session) = self.roster.sessions.get(&session) {
@@ -46,7 +55,7 @@ impl Relay {
                 }
                 Heard::Answer { id, answer: Answer::Taken(answer) } => {
                     let answer = match answer {
-                        Ok(handed) => Ok(handed.read(&mut body)?),
+                        Ok(handed) => Ok(handed.read(self.ground.timeline.now_ms(), &mut body)?),
                         Err(error) => Err(error),
                     };
                     self.on_answer(id, Got::Taken(answer))?;
@@ -67,6 +76,7 @@ impl Relay {
         let unread = Arc::clone(&session.unread);
         let events = session.events.clone();
         self.roster.on_deliveries(&deliveries);
+        self.held.handed(id, &deliveries, self.ground.timeline.now_ms());
         events.send(Sent::Event(Event::Deliveries(deliveries), bytes));
         *self.owed.entry(id).or_default() += weight;
         let has_room = || unread.bytes() <= LEASE_SESSION_UNREAD_BYTES_MAX / 2;
@@ -82,8 +92,24 @@ impl Relay {
 
     fn on_answer(&mut self, id: AskId, got: Got) -> Result<(), Over> {
         let Some(waiting) = self.waiters.remove(id) else { return Ok(()) };
-        if let Waiting::Consume(consumer) = waiting {
-            return self.on_consumed(consumer, got);
+        let until = Instant::now() + REMOTE_ANSWERED_WITHIN;
+        match (&waiting, &got) {
+            // What is accepted is said until it is known whether it was.
+            (Waiting::Settle { settles, .. }, Got::Plain(answer))
+                if !settles.is_empty() && answer.is_of_no_leader() =>
+            {
+                self.waiters.put_back(id, waiting.again(), until);
+                return Err(Over::Ended);
+            }
+            (Waiting::Consume(consumer), _) => return self.on_consumed(*consumer, got),
+            (Waiting::Take(take), Got::Taken(Ok(deliveries))) => {
+                let now_ms = self.ground.timeline.now_ms();
+                self.held.handed(take.session, deliveries, now_ms);
+            }
+            (Waiting::Settle { session, settles, .. }, Got::Plain(Answer::Settled(_))) => {
+                self.held.ended(*session, settles);
+            }
+            _ => {}
         }
         match waiting.on_answer(got) {
             Follows::Nothing => Ok(()),
@@ -93,7 +119,6 @@ impl Relay {
                 Ok(())
             }
             Follows::Again(waiting) => {
-                let until = Instant::now() + REMOTE_ANSWERED_WITHIN;
                 self.waiters.put_back(id, waiting, until);
                 Err(Over::Ended)
             }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use base::limits::{FETCH_WAIT_MAX, OPERATION_RECORDS_MAX, RELAY_TAKE_BYTES_MAX};
 use base::{LeaseGroupId, Offset};
-use dispatch::{ConsumerId, LeaseView, Peeked, Selection, SessionId};
+use dispatch::{Claim, ConsumerId, LeaseView, Peeked, Selection, SessionId};
 use serde::{Deserialize, Serialize};
 
 use crate::append::Appended;
@@ -99,6 +99,14 @@ pub(super) enum Said {
         id: AskId,
         question: Asked,
     },
+    /// What the session has leased of an earlier leader; deadlines are the time that is left.
+    Present {
+        session: SessionId,
+        group: LeaseGroupId,
+        claims: Vec<Claim>,
+    },
+    /// All that was here when the relay began has been said.
+    Presented,
 }
 
 /// What operators ask ([`super::super::handle::Question`]).
@@ -160,6 +168,19 @@ pub(super) enum Answer {
     None,
 }
 
+impl Answer {
+    /// Whether it says of a settle no more than that the node leads no more.
+    pub(super) fn is_of_no_leader(&self) -> bool {
+        let is_unknown =
+            |result: &Result<(), SettleError>| matches!(result, Err(SettleError::Unavailable(_)));
+        match self {
+            Self::None => true,
+            Self::Settled(results) => results.iter().any(is_unknown),
+            _ => false,
+        }
+    }
+}
+
 /// Why a transfer is refused: what a driver says, which has none of its parts in other shards.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Refused {
@@ -207,6 +228,10 @@ impl Said {
             Self::Settle { settles, .. } | Self::Transfer { settles, .. } => {
                 settles.iter().all(is_sane)
             }
+            Self::Present { session, claims, .. } => claims.iter().all(|claim| {
+                let (_, offset) = claim.place();
+                claim.session() == *session && offset < OFFSET_MAX && claim.deadline_ms() > 0
+            }),
             Self::Ask { question, .. } => question.is_sane(),
             _ => true,
         }

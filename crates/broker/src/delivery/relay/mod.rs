@@ -4,18 +4,20 @@
 //! is a [`Relay`]: it says to the leader what sessions here say, and they hear what their sessions there hear. The
 //! leader has a session for each of them ([`serving`]), which its driver takes for one of its own.
 //!
-//! A relay is between two processes and in one term. Whatever ends it ends the leases that went through it; sessions,
-//! and consumers with their credit, are kept ([`roster`]), and go on at the node that leads next.
+//! A relay is between two processes and in one term. Sessions, and consumers with their credit, are kept ([`roster`]),
+//! and go on at the node that leads next; what they have leased is presented there ([`held`]).
 //!
 //! * `items`, `handed`, `frame`: what is carried, and how it lies in messages
 //! * `waiting`: who waits for answers; `line`: batches in order; `speaking`: what messages say;
-//!   `hearing`: what comes back
+//!   `introducing`: what is said first; `hearing`: what comes back
 //! * `serving`, `served`, `answering`: the leader's side
 
 mod answering;
 mod frame;
 mod handed;
 mod hearing;
+mod held;
+mod introducing;
 mod items;
 mod line;
 mod roster;
@@ -28,17 +30,18 @@ mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::limits::{
-    LEASE_SESSION_UNREAD_BYTES_MAX, LINK_MESSAGE_BYTES_MAX, RELAY_BATCH_BYTES,
-    RELAY_BATCH_ITEMS_MAX, RELAY_HEAD_BYTES_MAX, RELAY_IDLE_MAX, RELAY_RETRY_EVERY,
-    RELAY_SIGN_EVERY, REMOTE_ANSWERED_WITHIN,
+    LEASE_SESSION_UNREAD_BYTES_MAX, LEASES_PRESENTED_WITHIN, LINK_MESSAGE_BYTES_MAX,
+    RELAY_BATCH_BYTES, RELAY_BATCH_ITEMS_MAX, RELAY_HEAD_BYTES_MAX, RELAY_IDLE_MAX,
+    RELAY_RETRY_EVERY, RELAY_SIGN_EVERY, REMOTE_ANSWERED_WITHIN,
 };
-use base::{HashMap, LeaseGroupId};
+use base::{HashMap, HashSet, LeaseGroupId};
 use bytes::Bytes;
 use cluster::Node;
 use consensus::Role;
-use dispatch::{ConsumerId, Joined, SessionId};
+use dispatch::{Claim, ConsumerId, Joined, SessionId};
 use futures_util::future::BoxFuture;
 use links::NodeId;
 use tokio::sync::watch;
@@ -46,12 +49,14 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::error::Unavailable;
 use crate::shard::Shard;
+use crate::timeline::Timeline;
 
 use super::drivers::is_of_node;
 use super::handle::Message;
 use super::open_session::Session;
 
 use frame::{Begin, Reply, Request};
+use held::Held;
 use items::{AskId, Said};
 use line::{Answered, Batch, Came, Leader, Line, Out, Over};
 use roster::{HandedOver, Roster};
@@ -66,15 +71,20 @@ pub(crate) struct Ground {
     pub(crate) role: watch::Receiver<Role>,
     /// Numbers attempts to begin, so that one that comes late is known for that.
     pub(crate) attempts: Arc<std::sync::atomic::AtomicU64>,
+    pub(crate) timeline: Arc<Timeline>,
 }
 
 /// So much of what a session has looked at is reported by itself; less goes with whatever is said next.
 const READ_TOLD_BYTES: u64 = (LEASE_SESSION_UNREAD_BYTES_MAX / 8) as u64;
 
+/// How often leases are looked through for those that have run out.
+const HELD_EXPIRED_EVERY: Duration = Duration::from_secs(10);
+
 /// The owner of the inbox while another node leads.
 pub(super) struct Relay {
     ground: Ground,
     roster: Roster,
+    held: Held,
     waiters: Waiters,
     /// What sessions were sent, and the leader has not been told that they have looked at it.
     owed: BTreeMap<SessionId, u64>,
@@ -84,7 +94,12 @@ pub(super) struct Relay {
     for_driver: Vec<Message>,
     state: State,
     sweep_at: Instant,
+    expire_at: Instant,
     idle_since: Option<Instant>,
+    /// The leader that was told last what is held here, and its term.
+    presented_to: Option<(NodeId, Option<u64>)>,
+    /// Until then a leader that was elected is told also where nothing is.
+    present_until: Instant,
 }
 
 enum State {
@@ -106,20 +121,25 @@ enum What {
 }
 
 impl Relay {
-    /// Takes over the sessions that the last driver of this node left, and their consumers, by group.
+    /// Takes over the sessions that the last driver of this node left, their consumers by group, and what they have
+    /// leased.
     pub(super) fn take_over(
         mut ground: Ground,
         sessions: HashMap<SessionId, Session>,
         groups: Vec<(LeaseGroupId, Vec<(ConsumerId, Joined)>)>,
+        leased: Vec<(LeaseGroupId, Claim)>,
     ) -> Self {
         ground.role.mark_unchanged();
         let here = ground.node.identity().at.node.0;
         let now = Instant::now();
         let mut roster = Roster::default();
+        let mut never_sent = HashSet::default();
         for (id, mut session) in sessions {
             // Another node's relay to this one is over, and its sessions are with it.
             if is_of_node(id, here) {
                 session.held_back = false;
+                let waiting = session.waiting.drain(..);
+                never_sent.extend(waiting.map(|(group, assigned)| (group, assigned.token)));
                 session.groups.clear();
                 session.consumers.clear();
                 roster.sessions.insert(id, session);
@@ -130,23 +150,35 @@ impl Relay {
                 roster.add(group, consumer, joined);
             }
         }
+        let (mut held, now_ms) = (Held::default(), ground.timeline.now_ms());
+        for (group, claim) in leased {
+            if roster.sessions.contains_key(&claim.session())
+                && !never_sent.contains(&(group, claim.token()))
+            {
+                held.insert(group, claim, now_ms);
+            }
+        }
         Self {
             ground,
             roster,
+            held,
             waiters: Waiters::default(),
             owed: BTreeMap::new(),
             read: BTreeSet::new(),
             for_driver: Vec::new(),
             state: State::Apart(now),
             sweep_at: now,
+            expire_at: now + HELD_EXPIRED_EVERY,
             idle_since: None,
+            presented_to: None,
+            present_until: now + 2 * LEASES_PRESENTED_WITHIN,
         }
     }
 
     /// This node leads: its driver goes on with the sessions. What is not answered goes to it as messages.
     pub(super) fn hand_over(mut self) -> HandedOver {
         self.end(&Over::Moved);
-        let mut handed = self.roster.hand_over();
+        let mut handed = self.roster.hand_over(self.held.into_claims());
         for (_, entry) in std::mem::take(&mut self.waiters.all) {
             handed.messages.extend(entry.waiting.into_message(Instant::now()));
         }
@@ -186,9 +218,7 @@ impl Relay {
     /// Until which nothing happens by itself.
     fn deadline(&self) -> Instant {
         match &self.state {
-            State::Apart(again_at) if self.is_used() && self.leader().is_some() => {
-                self.sweep_at.min(*again_at)
-            }
+            State::Apart(again_at) if self.is_to_begin() => self.sweep_at.min(*again_at),
             _ => self.sweep_at,
         }
     }
@@ -205,6 +235,15 @@ impl Relay {
 
     fn is_used(&self) -> bool {
         !self.roster.is_empty() || !self.waiters.all.is_empty()
+    }
+
+    /// Whether there is a leader who is to hear of this node: of who is here, or that nobody is.
+    fn is_to_begin(&self) -> bool {
+        let Some((node, term)) = self.leader() else { return false };
+        let knows = self.presented_to.is_some_and(|(known, of_term)| {
+            known == NodeId(node) && of_term.zip(term).is_none_or(|(known, now)| known == now)
+        });
+        self.is_used() || (!knows && Instant::now() < self.present_until)
     }
 
     /// The other node that leads, and in which term.
@@ -224,6 +263,7 @@ impl Relay {
 
     fn on_role(&mut self) {
         self.ground.role.mark_unchanged();
+        self.present_until = Instant::now() + 2 * LEASES_PRESENTED_WITHIN;
         if !self.is_elected() {
             let why = Unavailable::NotLeader;
             std::mem::take(&mut self.for_driver).into_iter().for_each(|it| it.refuse(&why));
@@ -246,7 +286,7 @@ impl Relay {
     pub(super) fn go_on(&mut self) {
         if let State::Apart(again_at) = &self.state
             && *again_at <= Instant::now()
-            && self.is_used()
+            && self.is_to_begin()
             && let Some((node, term)) = self.leader()
         {
             let (here, shard) = (Arc::clone(&self.ground.node), self.ground.shard.role().shard());
@@ -269,6 +309,9 @@ impl Relay {
         match begun {
             Ok((Reply::Begun { relay, term }, ..)) => {
                 leader.term = Some(term);
+                self.presented_to = Some((leader.node, leader.term));
+                // Of an earlier relay to the same leader: they ended with it.
+                self.held.forget_term(term);
                 let mut line = Box::new(Line::new(leader, relay));
                 self.introduce(&mut line);
                 tracing::debug!(shard = %line.leader.shard, leader = %line.leader.node, "leases are relayed");
@@ -280,31 +323,7 @@ impl Relay {
         }
     }
 
-    /// Says who is here, and asks what is unanswered.
-    fn introduce(&mut self, line: &mut Line) {
-        let mut ids: Vec<SessionId> = self.roster.sessions.keys().copied().collect();
-        ids.sort_unstable();
-        for id in ids {
-            line.queue.push_back(Out::Said(Said::Open { session: id }));
-            let Some(session) = self.roster.sessions.get(&id) else { continue };
-            if session.limit.is_some() {
-                let said = Said::Limit { session: id, records: session.limit };
-                line.queue.push_back(Out::Said(said));
-            }
-            self.lend(id, None, line);
-        }
-        let unanswered: Vec<AskId> = self.waiters.all.keys().copied().collect();
-        for consumer in self.roster.in_order() {
-            let out = self.joining(consumer);
-            line.queue.extend(out);
-            if let Some(member) = self.roster.member(consumer) {
-                self.lend(member.session, Some(consumer), line);
-            }
-        }
-        line.queue.extend(unanswered.into_iter().map(Out::Ask));
-    }
-
-    /// The relay is over: leases that went through it are, too.
+    /// The relay is over.
     fn end(&mut self, why: &Over) {
         if let State::Through(line) = &self.state {
             let (shard, leader) = (line.leader.shard, line.leader.node);
@@ -341,6 +360,10 @@ impl Relay {
                 let _ = reply.send(Err(Unavailable::NotLeader.into()));
             }
         }
+        if self.expire_at <= now {
+            self.expire_at = now + HELD_EXPIRED_EVERY;
+            self.held.expire(self.ground.timeline.now_ms());
+        }
         let is_idle = is_through && !self.is_used();
         self.idle_since = is_idle.then(|| self.idle_since.unwrap_or(now));
         if self.idle_since.is_some_and(|since| since + RELAY_IDLE_MAX <= now) {
@@ -359,9 +382,7 @@ impl Relay {
             }
             return;
         }
-        if let Some(waiting) = self.waiters.remove(id) {
-            waiting.refuse(&Unavailable::NotLeader);
-        }
+        refuse(&mut self.waiters, &mut self.held, id);
     }
 
     // ------------------------------------------------------------------------------------------ saying
@@ -390,24 +411,26 @@ impl Relay {
                 && batch.bytes < RELAY_BATCH_BYTES
                 && let Some(out) = line.queue.pop_front()
             {
-                let (item, body, ask) = match out {
-                    Out::Said(said) => (frame::encoded(&said), Vec::new(), None),
+                let (said, body, ask) = match out {
+                    Out::Said(said) => (said, Vec::new(), None),
                     Out::Ask(id) => {
                         let Some(entry) = self.waiters.all.get_mut(&id) else { continue };
                         let Some((said, body)) = entry.waiting.say(id, Instant::now()) else {
                             continue;
                         };
                         entry.said = true;
-                        (frame::encoded(&said), body, Some(id))
+                        (said, body, Some(id))
                     }
                 };
+                self.held.on_said(&said, self.ground.timeline.now_ms());
+                let item = frame::encoded(&said);
                 let bytes = item.len() + body.iter().map(Bytes::len).sum::<usize>();
                 // Beside what is in the batch already.
                 let head_max = RELAY_HEAD_BYTES_MAX - 2 * RELAY_BATCH_BYTES;
                 if item.len() > head_max || bytes + 2 * RELAY_BATCH_BYTES > LINK_MESSAGE_BYTES_MAX {
                     tracing::warn!(bytes, "too large to be relayed to the shard's leader");
-                    if let Some(waiting) = ask.and_then(|id| self.waiters.remove(id)) {
-                        waiting.refuse(&Unavailable::NotLeader);
+                    if let Some(id) = ask {
+                        refuse(&mut self.waiters, &mut self.held, id);
                     }
                     continue;
                 }
@@ -419,4 +442,13 @@ impl Relay {
             line.say(batch, self.ground.shard.catalog_applied());
         }
     }
+}
+
+/// Nothing will be done for it any more. Of what was to be settled nobody knows, so it is delivered again.
+fn refuse(waiters: &mut Waiters, held: &mut Held, id: AskId) {
+    let Some(waiting) = waiters.remove(id) else { return };
+    if let Waiting::Settle { session, settles, .. } = &waiting {
+        held.ended(*session, settles);
+    }
+    waiting.refuse(&Unavailable::NotLeader);
 }

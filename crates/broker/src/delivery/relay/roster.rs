@@ -3,12 +3,12 @@
 //!
 //! A consumer's credit is what its session gave it, changed as the driver changes it: grants are used up by what
 //! arrives here, and shares are smaller by what the driver gave back. A window is whole again when its consumer joins
-//! anew, since its leases are over.
+//! anew, and what it has leased by then is presented and counted anew.
 
 use std::collections::BTreeMap;
 
 use base::{HashMap, LeaseGroupId};
-use dispatch::{ConsumerId, Joined, SessionId};
+use dispatch::{Claim, ConsumerId, Joined, SessionId};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -323,7 +323,7 @@ impl Roster {
 
     /// This node leads: its driver gets all sessions, and the consumers that have joined, by group. Those that wait
     /// to join for the first time do so by a message.
-    pub(super) fn hand_over(mut self) -> HandedOver {
+    pub(super) fn hand_over(mut self, leased: Vec<(LeaseGroupId, Claim)>) -> HandedOver {
         let mut groups: BTreeMap<LeaseGroupId, Vec<(ConsumerId, Joined)>> = BTreeMap::new();
         let mut messages = Vec::new();
         for consumer in self.in_order() {
@@ -348,7 +348,7 @@ impl Roster {
                 loan: lent.loan(),
             }));
         }
-        HandedOver { sessions: self.sessions, groups, messages }
+        HandedOver { sessions: self.sessions, groups, leased, messages }
     }
 }
 
@@ -356,5 +356,6 @@ impl Roster {
 pub(crate) struct HandedOver {
     pub(crate) sessions: HashMap<SessionId, Session>,
     pub(crate) groups: BTreeMap<LeaseGroupId, Vec<(ConsumerId, Joined)>>,
+    pub(crate) leased: Vec<(LeaseGroupId, Claim)>,
     pub(crate) messages: Vec<Message>,
 }

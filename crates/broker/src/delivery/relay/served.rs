@@ -16,7 +16,7 @@ use base::limits::{
 use bytes::Bytes;
 use cluster::Node;
 use consensus::Role;
-use dispatch::{SessionId, Settlement};
+use dispatch::{Claim, SessionId, Settlement};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use links::{Lane, Message, NodeId, Phase, StatusWatch};
@@ -213,6 +213,18 @@ impl Served {
                 }
             }
             Said::GiveUp { id } => drop(state.takes.remove(&id)),
+            Said::Present { session, group, claims } => {
+                let of_node = |claim: &Claim| {
+                    claim.consumer() == 0 || is_of_node(claim.consumer(), self.from.0)
+                };
+                if !claims.iter().all(of_node) {
+                    return Err(Malformed::NotIts);
+                }
+                let now_ms = self.handle.timeline.now_ms();
+                let claims = claims.into_iter().map(|claim| (group, claim.shifted(now_ms)));
+                self.handle.tell(Told::Present { session, claims: claims.collect() });
+            }
+            Said::Presented => self.handle.tell(Told::Presented { node: self.from.0 }),
             said => match tell(said, body)? {
                 Tell::Only(message) => self.handle.tell(message),
                 Tell::Asking(Asking { message, pending, waits_for }) => {
@@ -266,7 +278,7 @@ impl Served {
         let (reply, _) = oneshot::channel();
         let settlement = Settlement::Release { delay_ms: None, count: true };
         let settles = vec![Settle { group: delivery.group, what: delivery.lease(), settlement }];
-        self.handle.tell(Told::Settle { session, settles, reply });
+        self.handle.tell(Told::Settle { session, settles, again: false, reply });
     }
 
     /// The session will not look at it.
@@ -416,7 +428,8 @@ impl Telling {
                         fits
                     });
                     let mut body = Vec::new();
-                    let handed = Handed::new(&deliveries, &mut body);
+                    let now_ms = self.served.handle.timeline.now_ms();
+                    let handed = Handed::new(&deliveries, now_ms, &mut body);
                     let answer = Answer::Taken(Ok(handed));
                     batch.add(frame::encoded(&Heard::Answer { id, answer }), body);
                 }
@@ -448,7 +461,8 @@ impl Telling {
             let rest = deliveries.split_off(count);
             let weight = deliveries.iter().map(Delivery::weight).sum::<usize>() as u64;
             let mut body = Vec::new();
-            let handed = Handed::new(&deliveries, &mut body);
+            let now_ms = self.served.handle.timeline.now_ms();
+            let handed = Handed::new(&deliveries, now_ms, &mut body);
             batch.add(frame::encoded(&Heard::Deliveries { session, weight, handed }), body);
             deliveries = rest;
         }

@@ -9,7 +9,7 @@ use crate::error::Unavailable;
 
 use super::super::divided_credit::CreditKind;
 use super::super::drivers::is_of_node;
-use super::super::error::{ConsumeError, SettleError, TransferError};
+use super::super::error::ConsumeError;
 use super::super::handle::Message;
 use super::super::open_session::Session;
 use super::frame::Malformed;
@@ -77,28 +77,13 @@ impl Relay {
                 // Who is ready to wait longer is.
                 self.ask(Waiting::Take(take), deadline.max(now + REMOTE_ANSWERED_WITHIN));
             }
-            Message::Settle { session, settles, reply } => {
-                let of_another = settles.iter().any(|settle| settle.is_of_another(session));
-                if of_another && !self.is_through() {
-                    let items = settles.len();
-                    let waiting = Waiting::Settle { session, settles, items, reply };
-                    self.ask(waiting, now + REMOTE_ANSWERED_WITHIN);
-                } else if !self.is_through() {
-                    // Whatever was leased is not any more.
-                    let _ = reply.send(vec![Err(SettleError::NotLeased); settles.len()]);
-                } else if reply.is_closed() {
-                    self.say(Said::Settle { id: None, session, settles });
-                } else {
-                    let items = settles.len();
-                    self.ask(Waiting::Settle { session, settles, items, reply }, now);
-                }
+            Message::Settle { session, settles, again, reply } => {
+                // Where nobody waits for the answer, this node does: it may have to say it again.
+                let items = settles.len();
+                let waiting = Waiting::Settle { session, settles, again, items, reply };
+                self.ask(waiting, now + REMOTE_ANSWERED_WITHIN);
             }
             Message::Transfer { session, settles, batches, reply } => {
-                if !self.is_through() && !settles.is_empty() {
-                    let (item, source) = (0, SettleError::NotLeased);
-                    let _ = reply.send(Err(TransferError::Settle { item, source }));
-                    return;
-                }
                 let rows = batches.iter().map(AppendBatch::rows).sum();
                 let waiting = Waiting::Transfer { session, settles, batches, rows, reply };
                 self.ask(waiting, now + REMOTE_ANSWERED_WITHIN);
@@ -109,7 +94,18 @@ impl Relay {
                 }
             }
             // The leader's own log tells its driver of it.
-            Message::Moved { .. } | Message::Stop => {}
+            Message::Moved { group, partition, sought } => {
+                if sought {
+                    self.held.forget(group, partition);
+                }
+            }
+            message @ Message::Presented { .. } => {
+                if self.is_elected() {
+                    self.for_driver.push(message);
+                }
+            }
+            // Only another node's relay says it.
+            Message::Present { .. } | Message::Stop => {}
             message @ Message::Overflowed { .. } => message.refuse(&Unavailable::NotLeader),
             Message::Ask(question) => {
                 self.ask(Waiting::Question(question), now + REMOTE_ANSWERED_WITHIN);
@@ -132,6 +128,7 @@ impl Relay {
         if !self.roster.close(id) {
             return;
         }
+        self.held.close(id);
         self.owed.remove(&id);
         self.read.remove(&id);
         // Those who take hear that nobody answers.
@@ -210,8 +207,8 @@ impl Waiting {
                 options.wait = deadline.saturating_duration_since(now);
                 Message::Take { session, group, options, reply }
             }
-            Self::Settle { session, settles, reply, .. } => {
-                Message::Settle { session, settles, reply }
+            Self::Settle { session, settles, again, reply, .. } => {
+                Message::Settle { session, settles, again, reply }
             }
             Self::Transfer { session, settles, batches, reply, .. } => {
                 Message::Transfer { session, settles, batches, reply }

@@ -56,6 +56,7 @@ fn deliveries(batches: &[(Arc<SharedBatch>, Vec<u64>)]) -> Vec<Delivery> {
                 partition: 2,
                 offset: 50 + offset,
                 attempt,
+                terms: None,
                 record,
             };
             all.push(delivery);
@@ -95,7 +96,8 @@ fn said() -> Vec<Said> {
 
 fn heard(body: &mut Vec<Bytes>) -> Vec<Heard> {
     let (session, consumer) = (1 << 40 | 1, 1 << 40 | 2);
-    let handed = Handed::new(&deliveries(&[(shared(9, Compression::None), vec![1, 2, 5])]), body);
+    let handed =
+        Handed::new(&deliveries(&[(shared(9, Compression::None), vec![1, 2, 5])]), 0, body);
     let refused = Refused::Settle { item: 1, source: SettleError::NotLeased };
     let unanswered = RemoveError::Unavailable(Unavailable::Unanswered);
     let answers = [
@@ -213,9 +215,9 @@ proptest! {
             .collect();
         let sent = deliveries(&batches);
         let mut body = Vec::new();
-        let handed = Handed::new(&sent, &mut body);
+        let handed = Handed::new(&sent, 0, &mut body);
         let mut body = Bytes::from(body.concat());
-        let arrived = handed.read(&mut body).expect("it is whole");
+        let arrived = handed.read(0, &mut body).expect("it is whole");
         prop_assert!(body.is_empty());
         let parts = |delivery: &Delivery| {
             let Delivery { group, consumer, token, partition, offset, attempt, .. } = *delivery;
@@ -259,7 +261,7 @@ proptest! {
         if let Ok((_, items, mut body)) = frame::read_reply(message) {
             for item in items {
                 if let Heard::Deliveries { handed, .. } = item
-                    && let Ok(deliveries) = handed.read(&mut body)
+                    && let Ok(deliveries) = handed.read(0, &mut body)
                 {
                     // Whatever was taken for records can be looked at.
                     deliveries.iter().for_each(|delivery| drop((delivery.view(), delivery.value())));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base::LeaseGroupId;
 use base::limits::OPERATION_RECORDS_MAX;
 use bytes::Bytes;
-use dispatch::{ConsumerId, SessionId};
+use dispatch::{ConsumerId, SessionId, Settlement};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -29,8 +29,10 @@ pub(super) enum Waiting {
     Take(Take),
     Settle {
         session: SessionId,
-        /// Until they are said.
+        /// Until they are said; what is accepted may be said again.
         settles: Vec<Settle>,
+        /// An earlier leader may have done it.
+        again: bool,
         items: usize,
         reply: oneshot::Sender<Settled>,
     },
@@ -89,7 +91,12 @@ impl Waiting {
                 Said::Take { id, session, group, options: take_options(&take.options, wait) }
             }
             Self::Settle { session, settles, .. } => {
-                Said::Settle { id: Some(id), session: *session, settles: std::mem::take(settles) }
+                let accepts = |settle: &Settle| matches!(settle.settlement, Settlement::Accept);
+                let said = match settles.iter().all(accepts) {
+                    true => settles.clone(),
+                    false => std::mem::take(settles),
+                };
+                Said::Settle { id: Some(id), session: *session, settles: said }
             }
             Self::Transfer { session, settles, batches, .. } => Said::Transfer {
                 id,
@@ -120,7 +127,7 @@ impl Waiting {
     }
 
     /// The relay is over. What was said and changes something may have been done. What nobody has heard of is asked
-    /// again, and so is what changes nothing; but leases are over.
+    /// again, and so is what changes nothing, or nothing more where it was done.
     pub(super) fn on_lost(self, said: bool) -> Option<Self> {
         match self {
             Self::Consume(_) => None,
@@ -128,26 +135,14 @@ impl Waiting {
                 let _ = reply.send(());
                 None
             }
-            Self::Settle { session, ref settles, .. }
-                if !said && settles.iter().any(|settle| settle.is_of_another(session)) =>
-            {
-                Some(self)
-            }
+            Self::Settle { .. } if !said => Some(self),
+            Self::Settle { ref settles, .. } if !settles.is_empty() => Some(self.again()),
             Self::Settle { items, reply, .. } => {
-                let error = match said {
-                    true => SettleError::Unavailable(Unavailable::Unanswered),
-                    false => SettleError::NotLeased,
-                };
-                let _ = reply.send(vec![Err(error); items]);
+                let _ = reply.send(vec![Err(Unavailable::Unanswered.into()); items]);
                 None
             }
             Self::Transfer { reply, .. } if said => {
                 let _ = reply.send(Err(Unavailable::Unanswered.into()));
-                None
-            }
-            Self::Transfer { reply, settles, .. } if !settles.is_empty() => {
-                let (item, source) = (0, SettleError::NotLeased);
-                let _ = reply.send(Err(TransferError::Settle { item, source }));
                 None
             }
             Self::Question(
@@ -158,6 +153,16 @@ impl Waiting {
             }
             Self::Take(take) if take.given_up => None,
             waiting => Some(waiting),
+        }
+    }
+
+    /// An earlier leader may have done it.
+    pub(super) fn again(self) -> Self {
+        match self {
+            Self::Settle { session, settles, items, reply, .. } => {
+                Self::Settle { session, settles, again: true, items, reply }
+            }
+            other => other,
         }
     }
 
@@ -188,10 +193,14 @@ impl Waiting {
         match (self, got) {
             (Self::Cancel(reply), Got::Plain(Answer::Cancelled)) => drop(reply.send(())),
             (Self::Take(take), Got::Taken(answer)) => return take.on_answer(answer),
-            (Self::Settle { items, reply, .. }, Got::Plain(Answer::Settled(results)))
+            (Self::Settle { items, again, reply, .. }, Got::Plain(Answer::Settled(results)))
                 if results.len() == items =>
             {
-                let _ = reply.send(results.into_iter().map(settled_elsewhere).collect());
+                let results = results.into_iter().map(|result| match result {
+                    Err(SettleError::NotLeased) if again => Err(Unavailable::Unanswered.into()),
+                    result => settled_elsewhere(result),
+                });
+                let _ = reply.send(results.collect());
             }
             (Self::Transfer { rows, reply, .. }, Got::Plain(Answer::Transferred(result))) => {
                 drop(reply.send(transferred(result.map_err(Into::into), rows)));

@@ -1,0 +1,80 @@
+//! Between an election and the first turn of its driver: sessions of all nodes come with what they have leased of
+//! earlier leaders, so that nothing is handed out that a consumer has already.
+
+use std::collections::BTreeSet;
+use std::pin::pin;
+
+use base::limits::LEASES_PRESENTED_WITHIN;
+use consensus::Leadership;
+use links::Lane;
+use tokio::time::{Instant, sleep_until};
+
+use super::drivers::node_of;
+use super::handle::{Inbox, Message};
+use super::handover::Handover;
+use super::relay::Ground;
+
+impl Handover {
+    /// Waits until each node that is there has said which sessions it has and what they have leased, or has had the
+    /// time for it. False: there is to be no driver.
+    pub(super) async fn hear_presented(
+        &mut self,
+        ground: &Ground,
+        leadership: &Leadership,
+        inbox: &mut Inbox,
+    ) -> bool {
+        let begun = Instant::now();
+        let connected = ground.node.links().connected(Lane::Control);
+        let mut presenting = Presenting {
+            here: ground.node.identity().at.node.0,
+            awaited: connected.into_iter().map(|node| node.0).collect(),
+            presented: BTreeSet::new(),
+        };
+        for message in std::mem::take(&mut self.messages) {
+            presenting.hear(self, message);
+        }
+        let mut lost = pin!(leadership.lost());
+        let mut late = pin!(sleep_until(begun + LEASES_PRESENTED_WITHIN));
+        while !presenting.awaited.is_empty() {
+            tokio::select! {
+                biased;
+                () = &mut lost => break,
+                message = inbox.recv() => match message {
+                    None | Some(Message::Stop) => return false,
+                    Some(message) => presenting.hear(self, message),
+                },
+                () = &mut late => {
+                    let nodes = &presenting.awaited;
+                    tracing::info!(?nodes, "what sessions of nodes have leased is not known in time");
+                    break;
+                }
+            }
+        }
+        true
+    }
+}
+
+struct Presenting {
+    here: u64,
+    /// Nodes that are there and have not presented what they have.
+    awaited: BTreeSet<u64>,
+    presented: BTreeSet<u64>,
+}
+
+impl Presenting {
+    fn hear(&mut self, handover: &mut Handover, message: Message) {
+        if let Message::Presented { node } = message {
+            self.awaited.remove(&node);
+            self.presented.insert(node);
+            return;
+        }
+        let introduces = |session| {
+            let node = node_of(session);
+            node != self.here && !self.presented.contains(&node)
+        };
+        match message.session().is_some_and(introduces) {
+            true => handover.introduced.push(message),
+            false => handover.messages.push_back(message),
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! What sessions of this node have leased where another node leads: it is presented to the node that leads next, so
+//! that a change of leaders takes nothing from a consumer that is still there.
+//!
+//! A lease is here from the moment when its delivery arrives until its end is answered, if that is to accept it, and
+//! until its end is said otherwise: what was said to a leader that is gone may have been done, and only of what was
+//! accepted it makes no difference to say it twice.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use base::{HashMap, LeaseGroupId, Offset};
+use dispatch::{Claim, Selection, SessionId, Settlement, Token};
+use machine::ALL_PARTITIONS;
+
+use super::super::drivers::term_of;
+use super::super::event::Delivery;
+use super::super::options::Settle;
+use super::items::Said;
+
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    of_sessions: HashMap<SessionId, OfSession>,
+}
+
+#[derive(Debug, Default)]
+struct OfSession {
+    by_place: BTreeMap<(LeaseGroupId, u32, Offset), Lease>,
+    by_token: HashMap<(LeaseGroupId, u32, Token), Offset>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    claim: Claim,
+    /// How long it lasts from a renewal on that does not say; `i64::MAX`: as long as its session.
+    lasts_ms: i64,
+}
+
+impl OfSession {
+    fn insert(&mut self, group: LeaseGroupId, claim: Claim, now_ms: i64) {
+        let (partition, offset) = claim.place();
+        let lasts_ms = match claim.deadline_ms() {
+            i64::MAX => i64::MAX,
+            deadline_ms => deadline_ms.saturating_sub(now_ms),
+        };
+        let former = self.by_place.insert((group, partition, offset), Lease { claim, lasts_ms });
+        if let Some(former) = former {
+            self.by_token.remove(&(group, partition, former.claim.token()));
+        }
+        self.by_token.insert((group, partition, claim.token()), offset);
+    }
+
+    /// The places of what is selected, of this session.
+    fn places(&self, settle: &Settle) -> Vec<(LeaseGroupId, u32, Offset)> {
+        let group = settle.group;
+        let between = |partition, first, last: Offset| {
+            let range = (
+                Bound::Included((group, partition, first)),
+                Bound::Included((group, partition, last)),
+            );
+            self.by_place.range(range).map(|(place, _)| *place).collect()
+        };
+        match settle.what {
+            Selection::Lease { partition, token } | Selection::Held { partition, token, .. } => {
+                let offset = self.by_token.get(&(group, partition, token));
+                offset.map(|offset| (group, partition, *offset)).into_iter().collect()
+            }
+            Selection::Range { first, last, .. } if first > last => Vec::new(),
+            Selection::Range { partition, first, last } => between(partition, first, last),
+            Selection::UpTo { partition, last } => between(partition, 0, last),
+        }
+    }
+
+    fn remove(&mut self, place: (LeaseGroupId, u32, Offset)) {
+        if let Some(lease) = self.by_place.remove(&place) {
+            let (group, partition, _) = place;
+            self.by_token.remove(&(group, partition, lease.claim.token()));
+        }
+    }
+
+    fn retain(&mut self, keep: impl Fn(LeaseGroupId, &Lease) -> bool) {
+        let Self { by_place, by_token } = self;
+        by_place.retain(|(group, partition, _), lease| {
+            let kept = keep(*group, lease);
+            if !kept {
+                by_token.remove(&(*group, *partition, lease.claim.token()));
+            }
+            kept
+        });
+    }
+}
+
+impl Held {
+    /// What a driver of this node leaves that does not lead any more.
+    pub(super) fn insert(&mut self, group: LeaseGroupId, claim: Claim, now_ms: i64) {
+        self.of_sessions.entry(claim.session()).or_default().insert(group, claim, now_ms);
+    }
+
+    /// They have arrived here.
+    pub(super) fn handed(&mut self, session: SessionId, deliveries: &[Delivery], now_ms: i64) {
+        let claims = deliveries
+            .iter()
+            .filter_map(|delivery| Some((delivery.group, delivery.claim(session)?)));
+        for (group, claim) in claims {
+            self.insert(group, claim, now_ms);
+        }
+    }
+
+    /// The leader is told.
+    pub(super) fn on_said(&mut self, said: &Said, now_ms: i64) {
+        match said {
+            // It is not said twice.
+            Said::Settle { id: None, session, settles } => self.ended(*session, settles),
+            Said::Transfer { session, settles, .. } => self.ended(*session, settles),
+            Said::Settle { session, settles, .. } => self.settling(*session, settles, now_ms),
+            _ => {}
+        }
+    }
+
+    fn settling(&mut self, session: SessionId, settles: &[Settle], now_ms: i64) {
+        for settle in settles {
+            match settle.settlement {
+                Settlement::Accept => {}
+                Settlement::Renew { lease_ms } => self.renew(session, settle, lease_ms, now_ms),
+                Settlement::Release { .. } | Settlement::Reject => self.remove(session, settle),
+            }
+        }
+    }
+
+    /// The leader has answered, or nobody will ask again: whatever came of it, these are not leased any more.
+    pub(super) fn ended(&mut self, session: SessionId, settles: &[Settle]) {
+        for settle in settles {
+            if !matches!(settle.settlement, Settlement::Renew { .. }) {
+                self.remove(session, settle);
+            }
+        }
+    }
+
+    fn remove(&mut self, session: SessionId, settle: &Settle) {
+        let Some(of_session) = self.of_sessions.get_mut(&holder(session, settle)) else { return };
+        for place in of_session.places(settle) {
+            of_session.remove(place);
+        }
+        if of_session.by_place.is_empty() {
+            self.of_sessions.remove(&holder(session, settle));
+        }
+    }
+
+    fn renew(&mut self, session: SessionId, settle: &Settle, lease_ms: Option<i64>, now_ms: i64) {
+        let Some(of_session) = self.of_sessions.get_mut(&holder(session, settle)) else { return };
+        for place in of_session.places(settle) {
+            let Some(lease) = of_session.by_place.get_mut(&place) else { continue };
+            let deadline_ms = match lease_ms.unwrap_or(lease.lasts_ms) {
+                ..=0 | i64::MAX => i64::MAX,
+                lasts_ms => now_ms.saturating_add(lasts_ms),
+            };
+            lease.claim = lease.claim.until(deadline_ms);
+        }
+    }
+
+    pub(super) fn close(&mut self, session: SessionId) {
+        self.of_sessions.remove(&session);
+    }
+
+    /// The group is no more, or was set to another place, in a partition or in [`ALL_PARTITIONS`].
+    pub(super) fn forget(&mut self, moved: LeaseGroupId, partition: u32) {
+        self.retain(|group, lease| {
+            let is_of = partition == ALL_PARTITIONS || lease.claim.place().0 == partition;
+            group != moved || !is_of
+        });
+    }
+
+    /// Forgets what was leased in a leader's term.
+    pub(super) fn forget_term(&mut self, term: u64) {
+        self.retain(|_, lease| term_of(lease.claim.token()) != term);
+    }
+
+    /// Forgets what has run out.
+    pub(super) fn expire(&mut self, now_ms: i64) {
+        self.retain(|_, lease| lease.claim.deadline_ms() > now_ms);
+    }
+
+    fn retain(&mut self, keep: impl Fn(LeaseGroupId, &Lease) -> bool) {
+        self.of_sessions.retain(|_, of_session| {
+            of_session.retain(&keep);
+            !of_session.by_place.is_empty()
+        });
+    }
+
+    /// What a session holds, by group, partition and offset.
+    pub(super) fn of_session(
+        &self,
+        session: SessionId,
+    ) -> impl Iterator<Item = (LeaseGroupId, Claim)> + '_ {
+        let of_session = self.of_sessions.get(&session).into_iter();
+        of_session
+            .flat_map(|it| it.by_place.iter().map(|((group, ..), lease)| (*group, lease.claim)))
+    }
+
+    /// All of it.
+    pub(super) fn into_claims(self) -> Vec<(LeaseGroupId, Claim)> {
+        let of_sessions = self.of_sessions.into_values();
+        of_sessions
+            .flat_map(|it| it.by_place)
+            .map(|((group, ..), lease)| (group, lease.claim))
+            .collect()
+    }
+}
+
+/// Whose lease it is, of whichever session settles it.
+fn holder(session: SessionId, settle: &Settle) -> SessionId {
+    match settle.what {
+        Selection::Held { session: holder, .. } => holder,
+        _ => session,
+    }
+}

@@ -1,0 +1,87 @@
+//! Leases that their holders present to the engine of a term before which another node led.
+
+use dispatch::*;
+
+use crate::bench::*;
+
+/// An engine of the next term with the same log, whose tokens begin above.
+fn next_term(policy: Policy, before: &Bench, start: PartitionStart) -> Bench {
+    let mut after = Bench::new(policy.clone(), []);
+    after.logs = before.logs.clone();
+    let starts = vec![PartitionStart { end: before.logs[0].len() as u64, ..start }];
+    after.engine = Dispatch::new(policy, base::Stripe::ALL, starts, 1_000);
+    after
+}
+
+fn claims(leases: &[Assignment]) -> Vec<Claim> {
+    leases.iter().map(|lease| Claim::of(lease).expect("it is leased")).collect()
+}
+
+#[test]
+fn a_lease_that_is_presented_keeps_its_token_its_attempt_and_the_credit_that_it_uses() {
+    let mut before = Bench::new(Policy::default(), (0..4).map(|_| record()));
+    before.join(1, window(1, 2));
+    let leases = before.assign();
+    let mut after = next_term(Policy::default(), &before, PartitionStart::default());
+    after.join(1, window(1, 2));
+    for claim in claims(&leases) {
+        assert!(after.engine.present(claim, &mut after.pools));
+    }
+    assert_eq!(after.offsets(), [], "its window is used");
+    after.accept(&leases[0]);
+    assert_eq!(after.offsets(), [2]);
+    after.release(&leases[1]);
+    let again = after.assign();
+    assert_eq!((again[0].offset, again[0].attempt), (1, 2));
+}
+
+#[test]
+fn what_is_settled_leased_or_has_come_back_already_is_not_taken_over() {
+    let mut before = Bench::new(Policy::default(), (0..4).map(|_| record()));
+    before.join(1, anything(1));
+    let leases = claims(&before.assign());
+    let start = PartitionStart { floor: 1, attempts: vec![(1, 1)], ..PartitionStart::default() };
+    let mut after = next_term(Policy::default(), &before, start);
+    after.join(1, anything(1));
+    assert!(!after.engine.present(leases[0], &mut after.pools), "it is settled");
+    assert!(!after.engine.present(leases[1], &mut after.pools), "its end was counted");
+    assert!(after.engine.present(leases[2], &mut after.pools));
+    assert!(!after.engine.present(leases[2], &mut after.pools), "it is leased");
+    assert_eq!(after.offsets(), [1, 3]);
+    assert!(!after.engine.present(leases[3], &mut after.pools), "it was read and handed out");
+}
+
+#[test]
+fn one_lease_of_a_lane_is_taken_over_and_the_other_record_follows_it() {
+    let policy = Policy { ordering: Ordering::Key, ..Policy::default() };
+    let mut before = Bench::new(policy.clone(), (0..2).map(|_| keyed(7)));
+    before.join(1, anything(1));
+    let first = before.assign();
+    // The next one was handed out once this was settled; that is not in the log.
+    before.accept(&first[0]);
+    let second = before.assign();
+    let mut after = next_term(policy, &before, PartitionStart::default());
+    after.join(1, anything(1));
+    assert!(after.engine.present(claims(&first)[0], &mut after.pools));
+    assert!(!after.engine.present(claims(&second)[0], &mut after.pools), "the lane is held");
+    assert_eq!(after.offsets(), []);
+    after.accept(&first[0]);
+    assert_eq!(after.offsets(), [1]);
+}
+
+#[test]
+fn what_is_settled_on_send_is_no_lease() {
+    let mut before = Bench::new(Policy::default(), [record()]);
+    before.join(1, Joined { settle_on_send: true, ..anything(1) });
+    assert_eq!(Claim::of(&before.assign()[0]), None);
+}
+
+#[test]
+fn a_deadline_moves_with_the_clock_and_a_lease_without_one_has_none() {
+    let policy = Policy { lease_ms: Some(500), ..Policy::default() };
+    let mut before = Bench::new(policy, [record()]);
+    before.join(1, anything(1));
+    let claim = claims(&before.assign())[0];
+    assert_eq!(claim.shifted(-before.now_ms).shifted(9_000).deadline_ms(), 9_500);
+    assert_eq!(claim.until(i64::MAX).shifted(-1).deadline_ms(), i64::MAX);
+}
