@@ -21,6 +21,8 @@ use crate::leading::{connected_for, hand_over};
 use crate::local_shard::LocalShard;
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Who looks so late did not run meanwhile.
+const PAUSED_AFTER: Duration = Duration::from_millis(250);
 /// Before a shard that was not taken over is offered again.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// A disk that hangs may hold the engine up, too.
@@ -47,6 +49,32 @@ impl DiskHealth {
         if let Some(until) = self.unwell_until.lock().as_mut().filter(|until| **until > now) {
             *until = now + DISK_WELL_AFTER;
         }
+    }
+}
+
+/// Since when this node's processes have run without a pause: while they stood still (SIGSTOP, a paused virtual machine)
+/// nobody can tell what the disk did.
+#[derive(Debug)]
+struct Awake {
+    since: Instant,
+    looked: Instant,
+}
+
+impl Awake {
+    fn new(now: Instant) -> Self {
+        Self { since: now, looked: now }
+    }
+
+    fn look(&mut self, now: Instant) {
+        if now >= self.looked + PAUSED_AFTER {
+            self.since = now;
+        }
+        self.looked = now;
+    }
+
+    /// For how long a disk has been seen to be busy that says that it has been for `busy_for`.
+    fn seen(&self, busy_for: Option<Duration>) -> Option<Duration> {
+        busy_for.map(|busy_for| busy_for.min(self.looked - self.since))
     }
 }
 
@@ -97,13 +125,15 @@ pub(crate) async fn run(node: Arc<Node>, health: Arc<DiskHealth>, shards: Vec<We
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut stalls: Vec<Stall> = Vec::new();
     stalls.resize_with(shards.len(), Stall::default);
+    let mut awake = Awake::new(Instant::now());
     loop {
         ticks.tick().await;
         let now = Instant::now();
+        awake.look(now);
         let mut handing = Vec::new();
         for (stall, shard) in stalls.iter_mut().zip(&shards) {
             let Some(shard) = shard.upgrade() else { return };
-            let busy_for = shard.journal().stats().busy_for;
+            let busy_for = awake.seen(shard.journal().stats().busy_for);
             if busy_for >= Some(DISK_STUCK_AFTER) {
                 health.note_stuck(now);
             } else if busy_for >= Some(DISK_SLOW_AFTER) {
@@ -130,6 +160,7 @@ pub(crate) async fn run(node: Arc<Node>, health: Arc<DiskHealth>, shards: Vec<We
             let _ = timeout(HANDED_OVER_WITHIN, hand_over(&shard, to)).await;
         });
         join_all(handing).await;
+        awake.looked = Instant::now();
     }
 }
 
@@ -162,6 +193,24 @@ mod tests {
         // One that lacks much would have to catch up first.
         let far = progress(20 + APPEND_ENTRIES_MAX as u64, [(2, 8), (3, 9)]);
         assert_eq!(stall.look(STUCK, Some(&far)), [0; 0]);
+    }
+
+    #[test]
+    fn a_disk_is_not_slow_for_what_a_process_that_stood_still_did_not_see() {
+        let mut now = Instant::now();
+        let mut awake = Awake::new(now);
+        let mut look = |after| {
+            now += after;
+            awake.look(now);
+            awake.seen(Some(Duration::from_secs(9)))
+        };
+        for _ in 0..20 {
+            look(LOOK_EVERY);
+        }
+        assert_eq!(look(LOOK_EVERY), Some(21 * LOOK_EVERY));
+        assert_eq!(look(Duration::from_secs(4)), Some(Duration::ZERO));
+        assert_eq!(look(LOOK_EVERY), Some(LOOK_EVERY));
+        assert_eq!(awake.seen(None), None);
     }
 
     #[test]
