@@ -87,6 +87,16 @@ impl Jobs {
         }
     }
 
+    /// How many messages consumers have.
+    pub(super) fn in_flight(&self) -> usize {
+        self.stage.ledger().in_flight()
+    }
+
+    /// A node that stood still goes on.
+    pub(super) fn goes_on(&self, place: usize) {
+        self.stage.goes_on(place);
+    }
+
     pub(super) fn check(&self) -> Outcome {
         match self.findings.lock().expect("no worker panics").first() {
             Some(found) => Err(Failure::new(found.clone())),

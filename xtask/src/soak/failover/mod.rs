@@ -110,6 +110,8 @@ struct Run<'a> {
     random: Random,
     producers: Vec<Producer>,
     ledger: Ledger,
+    /// Messages that consumers had when a leader went, of all rounds.
+    in_flight: usize,
     readers: Vec<Reader>,
     jobs: Option<Jobs>,
     dead_letters: usize,
@@ -149,6 +151,7 @@ impl Run<'_> {
             random: Random::new(seed),
             producers: (0..options.partitions).map(producer).collect(),
             ledger: Ledger::new(options.partitions),
+            in_flight: 0,
             readers: (0..options.partitions).map(|partition| Reader::new(partition, 1)).collect(),
             jobs,
             dead_letters: 0,
@@ -215,7 +218,7 @@ impl Run<'_> {
 
         let (target, stop) = (&self.target, &AtomicBool::new(false));
         let (cluster, how, jobs) = (&mut self.cluster, self.options.how, &self.jobs);
-        let producers = &mut self.producers;
+        let (producers, in_flight) = (&mut self.producers, &mut self.in_flight);
         let seed = self.random.next();
         let gone = std::thread::scope(|scope| {
             for producer in producers.iter_mut() {
@@ -225,12 +228,16 @@ impl Run<'_> {
                 jobs.work(scope, seed, true);
             }
             std::thread::sleep(alive);
-            let going = |cluster: &mut Cluster| -> Outcome<(Instant, Duration)> {
+            let mut going = |cluster: &mut Cluster| -> Outcome<(Instant, Duration)> {
+                *in_flight += jobs.as_ref().map_or(0, Jobs::in_flight);
                 let at = Instant::now();
                 let leaving = cluster.take_away(victim, how)?;
                 std::thread::sleep(away + goes_on_for(how));
                 if let Some(leaving) = leaving {
                     leaving.ended(ready)?;
+                }
+                if let (Going::Stop, Some(jobs)) = (how, jobs) {
+                    jobs.goes_on(victim);
                 }
                 Ok((at, cluster.bring_back(victim, how, ready)?))
             };
@@ -329,6 +336,19 @@ impl Run<'_> {
             figures.add("settles confirmed", (tally.accepted + tally.rejected) as f64, "");
             figures.add("settles without an answer", tally.unanswered as f64, "");
             figures.add("of those, came again", tally.unanswered_came_again as f64, "");
+            let share = 100.0 * tally.taken as f64 / self.in_flight.max(1) as f64;
+            figures.add("in flight when a leader went, in all", self.in_flight as f64, "");
+            let what = "of those, delivered to somebody else";
+            match self.options.how {
+                Going::Kill | Going::Term => {
+                    figures.judge(what, share, "%", "at most 1 %", share <= 1.0);
+                }
+                // Those of the node that is cut off, or stands still, are lost to it.
+                Going::Cut | Going::Stop => figures.add(what, share, "%"),
+            }
+            if self.options.how == Going::Stop {
+                figures.add("arrived late of a node that stood still", tally.late as f64, "");
+            }
             figures.add("dead letters, all read", self.dead_letters as f64, "");
             figures.add("connections that broke", jobs.broken() as f64, "");
         }

@@ -70,6 +70,10 @@ pub(in crate::soak) struct Tally {
     pub(in crate::soak) unanswered: u64,
     /// Of those, how many came again.
     pub(in crate::soak) unanswered_came_again: u64,
+    /// Deliveries of records that another consumer has, which is still there.
+    pub(in crate::soak) taken: u64,
+    /// Deliveries of a node that stood still, which arrived when others had settled their records.
+    pub(in crate::soak) late: u64,
 }
 
 /// The first thing found that must not be.
@@ -181,8 +185,14 @@ impl Ledger {
             return Err(Violation::HeldByTwo { mark, queue, where_to: place() });
         }
         self.tally.delivered += 1;
+        self.tally.taken += u64::from(was_held);
         self.tally.unanswered_came_again += u64::from(before != Progress::Open);
         Ok(mark)
+    }
+
+    /// How many records consumers have.
+    pub(in crate::soak) fn in_flight(&self) -> usize {
+        self.held.len()
     }
 
     /// About to be given back: from now on any consumer may get it.

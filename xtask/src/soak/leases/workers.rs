@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use client::CallError;
@@ -52,7 +52,12 @@ pub(in crate::soak) struct Stage {
     next_worker: AtomicU32,
     produces: AtomicBool,
     consumes: AtomicBool,
+    /// The node that stood still last, and when it went on.
+    stood_still: Mutex<Option<(SocketAddr, Instant)>>,
 }
+
+/// What a node had handed out before it stood still may arrive for so long after it went on.
+const ARRIVES_LATE: Duration = Duration::from_secs(1);
 
 /// Why a worker ended before it was told to.
 #[derive(Debug)]
@@ -126,7 +131,23 @@ impl Stage {
             next_worker: AtomicU32::new(0),
             produces: AtomicBool::new(false),
             consumes: AtomicBool::new(false),
+            stood_still: Mutex::default(),
         }
+    }
+
+    /// A node that stood still goes on.
+    pub(in crate::soak) fn goes_on(&self, place: usize) {
+        let node = self.amqp[place % self.amqp.len()];
+        *self.stood_still.lock().expect("no worker panics") = Some((node, Instant::now()));
+    }
+
+    /// Whether what arrives now may be from before the node stood still: it was on its way to the client, and nobody can
+    /// call that back. Other consumers may have had it meanwhile.
+    fn may_be_late(&self, node: SocketAddr, connected: Instant) -> bool {
+        let stood_still = *self.stood_still.lock().expect("no worker panics");
+        stood_still.is_some_and(|(place, at)| {
+            place == node && connected < at && at.elapsed() < ARRIVES_LATE
+        })
     }
 
     pub(in crate::soak) fn ledger(&self) -> MutexGuard<'_, Ledger> {
@@ -321,27 +342,39 @@ fn decide(
 pub(in crate::soak) fn consume_transactions(stage: &Stage, mut random: Random) -> Worked {
     while stage.consumes() {
         let worker = stage.worker();
-        let queue = random.between(0, stage.queues.len() as u64 - 1) as usize;
-        let mut connection =
-            amqp::Connection::open(stage.amqp(&mut random), PATIENCE, Mode::Transactions)?;
-        connection.consume(&stage.queues[queue], PREFETCH)?;
-        let mut is_done = false;
-        while stage.consumes() && !is_done {
-            let mut pending = Vec::new();
-            let wanted = random.between(1, u64::from(PREFETCH)) as usize;
-            while pending.len() < wanted {
-                let Some(delivery) = connection.delivery(LOOK)? else { break };
-                let place = || format!("delivery tag {}, AMQP", delivery.tag);
-                let mark = stage.ledger().deliver(worker, queue, &delivery.body, place)?;
-                pending.push((delivery.tag, mark));
-            }
-            is_done = random.between(1, LEAVES_ONE_IN) == 1;
-            if is_done {
-                break;
-            }
-            settle_in_transaction(stage, &mut connection, pending, &mut random)?;
-        }
+        let worked = consume_until_it_leaves(stage, worker, &mut random);
+        // What it had is free, also where its connection broke.
         stage.ledger().leave(worker);
+        worked?;
+    }
+    Ok(())
+}
+
+fn consume_until_it_leaves(stage: &Stage, worker: Worker, random: &mut Random) -> Worked {
+    let queue = random.between(0, stage.queues.len() as u64 - 1) as usize;
+    let node = stage.amqp(random);
+    let mut connection = amqp::Connection::open(node, PATIENCE, Mode::Transactions)?;
+    let connected = Instant::now();
+    connection.consume(&stage.queues[queue], PREFETCH)?;
+    while stage.consumes() {
+        let mut pending = Vec::new();
+        let wanted = random.between(1, u64::from(PREFETCH)) as usize;
+        while pending.len() < wanted {
+            let Some(delivery) = connection.delivery(LOOK)? else { break };
+            let place = || format!("delivery tag {}, AMQP", delivery.tag);
+            let mut ledger = stage.ledger();
+            match ledger.deliver(worker, queue, &delivery.body, place) {
+                Ok(mark) => pending.push((delivery.tag, mark)),
+                Err(Violation::SettledCameAgain { .. }) if stage.may_be_late(node, connected) => {
+                    ledger.tally.late += 1;
+                }
+                Err(violation) => return Err(violation.into()),
+            }
+        }
+        if random.between(1, LEAVES_ONE_IN) == 1 {
+            break;
+        }
+        settle_in_transaction(stage, &mut connection, pending, random)?;
     }
     Ok(())
 }
