@@ -14,6 +14,7 @@
 //! * [`password`], [`rabbitmq_hash`], `secret`: what is kept of a password
 //! * [`acl`], [`authorizer`]: Kafka's access lists, and what somebody may do by all that there is; [`operation`]: what
 //!   there is to be done
+//! * [`certificate`]: who a client is by its certificate
 //! * [`standing`]: whether a log-in of a while ago still holds
 //! * `store`, `rules`: the documents of users, and of rules; `following`: memory goes after them
 
@@ -21,6 +22,7 @@ mod account;
 pub mod acl;
 pub mod admission;
 pub mod authorizer;
+pub mod certificate;
 pub mod credentials;
 mod failures;
 mod following;
@@ -44,6 +46,7 @@ mod tests;
 
 pub use admission::Admission;
 pub use authorizer::{Decision, Rights, Target};
+pub use certificate::{CertificateMapping, Certified};
 pub use credentials::ScramCredential;
 pub use login::{Credentials, LoginError};
 pub use operation::Operation;

@@ -41,6 +41,8 @@ pub enum LoginError {
     LoopbackOnly { user: String },
     #[error("user '{user}' did not prove its password: {reason}")]
     NotProved { user: String, reason: Arc<str> },
+    #[error("user '{user}' - its certificate has ended")]
+    Ended { user: String },
 }
 
 impl Users {
@@ -137,6 +139,11 @@ impl Users {
     /// Notes that somebody was turned away without a name.
     pub fn note_refused(&self, peer: IpAddr, reason: &str) {
         self.0.failures.note(peer, "", reason);
+    }
+
+    /// The wall clock's.
+    pub(crate) fn now_ms(&self) -> i64 {
+        self.broker().clock().now_ms()
     }
 
     /// Log-ins that failed since the node's start.

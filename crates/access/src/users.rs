@@ -26,6 +26,7 @@ use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use crate::account::{Account, GUEST, Granted};
 use crate::acl::Rule;
+use crate::certificate::CertificateMapping;
 use crate::failures::Failures;
 use crate::password::PasswordError;
 use crate::permissions::{Grant, PatternError, Permissions};
@@ -38,7 +39,7 @@ use crate::{following, rules};
 /// Where the documents are that are followed.
 const SPACES: [&str; 2] = [store::SPACE, rules::SPACE];
 /// A short string of AMQP 0-9-1, the narrowest of what protocols allow.
-const USER_NAME_BYTES_MAX: usize = 255;
+pub(crate) const USER_NAME_BYTES_MAX: usize = 255;
 /// Whoever has the operators' token logs in by this name, which no user has.
 pub const OPERATOR: &str = "_operator";
 
@@ -77,6 +78,7 @@ pub(crate) struct Inner {
     pub(crate) documents: Mutex<DocumentWatch>,
     super_users: OnceLock<Vec<String>>,
     kept_apart: OnceLock<()>,
+    pub(crate) certificates: OnceLock<CertificateMapping>,
     pub(crate) rules: RwLock<Arc<Vec<Rule>>>,
     /// Another one after each change of a user or a rule.
     stamp: AtomicU64,
@@ -166,6 +168,7 @@ impl Users {
             documents,
             super_users: OnceLock::new(),
             kept_apart: OnceLock::new(),
+            certificates: OnceLock::new(),
             rules: RwLock::default(),
             stamp: AtomicU64::new(1),
         }));

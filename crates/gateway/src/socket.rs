@@ -62,6 +62,13 @@ impl Socket {
         matches!(self, Self::Tls(_))
     }
 
+    /// The certificate that the client showed, in DER. An authority of clients has signed it.
+    pub fn certificate(&mut self) -> Option<&[u8]> {
+        let Self::Tls(tls) = self else { return None };
+        let (_, session) = tls.get_mut().stream.get_ref();
+        Some(session.peer_certificates()?.first()?.as_ref())
+    }
+
     /// Ready once a read may bring something, or the end. This is a hint, the read may still have to wait;
     /// with it an idle connection needs no buffer.
     pub fn poll_read_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
