@@ -272,7 +272,12 @@ impl Connection {
     // ---------------------------------------------------------------------------------- clock
 
     fn next_deadline(&self) -> Instant {
-        let deadlines = [self.session.deadline, self.session.answers_due, self.too_slow_at()];
+        let deadlines = [
+            self.session.deadline,
+            self.session.answers_due,
+            self.session.login_ends,
+            self.too_slow_at(),
+        ];
         let first = deadlines.into_iter().flatten().min();
         first.map_or(self.heartbeat.next_tick, |at| at.min(self.heartbeat.next_tick))
     }
@@ -305,6 +310,10 @@ impl Connection {
         }
         if self.session.answers_due.is_some_and(|at| now >= at) {
             self.session.time_out_deliveries(now);
+        }
+        if self.session.login_ends.is_some_and(|at| now >= at) {
+            self.session.login_ends = None;
+            self.session.close_for_end_of_login();
         }
         if now >= self.heartbeat.next_tick { self.beat(now) } else { None }
     }

@@ -23,8 +23,8 @@ use crate::session_end::SessionEnd;
 use base::limits::AMQP_CLIENT_PROPERTIES_BYTES_MAX;
 use rabbitmq::rights::{Rights, refused_vhost};
 
-const MECHANISMS: &[u8] = b"PLAIN AMQPLAIN";
-const MECHANISMS_WITH_ANONYMOUS: &[u8] = b"PLAIN AMQPLAIN ANONYMOUS";
+const EXTERNAL: &str = "EXTERNAL";
+const ANONYMOUS: &str = "ANONYMOUS";
 /// Why publishers are blocked, in RabbitMQ's words.
 const BLOCKED_REASON: &str = "low on disk";
 /// A client that cannot be told why its login failed is left to wait: guessing takes time
@@ -71,15 +71,24 @@ impl Session {
                 version_major: 0,
                 version_minor: 9,
                 server_properties: EncodedTable(&properties),
-                mechanisms: LongString(match self.gateway.options.anonymous_user {
-                    None => MECHANISMS,
-                    Some(_) => MECHANISMS_WITH_ANONYMOUS,
-                }),
+                mechanisms: LongString(self.mechanisms().as_bytes()),
                 locales: LongString(b"en_US"),
                 ..ConnectionStart::default()
             },
         );
         self.phase = Phase::Starting;
+    }
+
+    /// What somebody who connects so may log in by.
+    fn mechanisms(&self) -> String {
+        let mut mechanisms = "PLAIN AMQPLAIN".to_owned();
+        let external = self.certified.is_some().then_some(EXTERNAL);
+        let anonymous = self.gateway.options.anonymous_user.is_some().then_some(ANONYMOUS);
+        for mechanism in [external, anonymous].into_iter().flatten() {
+            mechanisms.push(' ');
+            mechanisms.push_str(mechanism);
+        }
+        mechanisms
     }
 
     pub(crate) fn connection_method(&mut self, payload: &[u8]) -> Result<(), Failure> {
@@ -131,7 +140,8 @@ impl Session {
             "PLAIN" => sasl::plain(response)
                 .map_err(|error| Exception::new(ReplyCode::SyntaxError, error.to_string()))?,
             "AMQPLAIN" => amqplain(response)?,
-            mechanism @ "ANONYMOUS" if self.gateway.options.anonymous_user.is_some() => {
+            EXTERNAL if self.certified.is_some() => return self.external(response),
+            mechanism @ ANONYMOUS if self.gateway.options.anonymous_user.is_some() => {
                 let name = self.gateway.options.anonymous_user.clone().unwrap_or_default();
                 let (users, mechanism) = (users.clone(), mechanism.to_owned());
                 let vouched = async move {
@@ -170,6 +180,24 @@ impl Session {
         Ok(())
     }
 
+    /// By the certificate that TLS was begun with (RFC 4422, appendix A): the response is nothing, or the name itself.
+    fn external(&mut self, response: &[u8]) -> Result<(), Exception> {
+        let Some(certified) = self.certified.take() else { return Ok(()) };
+        let (users, peer) = (self.gateway.users.clone(), self.peer.ip());
+        if !response.is_empty() && response != certified.name().as_bytes() {
+            let reason = "it wants to act as somebody else than its certificate says";
+            users.note_refused(peer, reason);
+            self.refuse_login(EXTERNAL, reason.to_owned());
+            return Ok(());
+        }
+        let checked = async move {
+            let login = users.log_in_certified(&certified, peer).await;
+            Ok(Done::LoggedIn { mechanism: EXTERNAL.to_owned(), login })
+        };
+        self.begin(0, ConnectionStartOk::ID, checked);
+        Ok(())
+    }
+
     /// The password was looked at.
     pub(crate) fn logged_in(&mut self, mechanism: &str, login: Result<Principal, LoginError>) {
         let principal = match login {
@@ -177,6 +205,7 @@ impl Session {
             Err(error) => return self.refuse_login(mechanism, error.to_string()),
         };
         self.connection.set_user(principal.name());
+        self.login_ends = principal.ends_in().map(|left| Instant::now() + left);
         self.principal = Some(principal);
         let options = &self.gateway.options;
         self.output.method(

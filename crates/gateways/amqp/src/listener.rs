@@ -37,8 +37,11 @@ pub async fn serve(
         connections: options.connections.clone(),
     };
     let gateway = Arc::new(Gateway::new(broker, topology, users, options, shutdown.clone()));
-    let serving = move |socket: Socket, connection: Connection| {
-        let session = Session::new(connection, socket.is_encrypted(), Arc::clone(&gateway));
+    let serving = move |mut socket: Socket, connection: Connection| {
+        let peer = connection.peer().ip();
+        let certified = gateway.users.certify(socket.certificate(), peer);
+        let encrypted = socket.is_encrypted();
+        let session = Session::new(connection, encrypted, certified, Arc::clone(&gateway));
         serve_session(socket, session)
     };
     gateway::serve_ports(ports.into(), accepting, shutdown, serving).await;

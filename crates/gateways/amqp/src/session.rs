@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use access::Principal;
+use access::{Certified, Principal};
 use base::HashMap;
 use base::limits::{
     AMQP_HANDSHAKE_FRAME_BYTES_MAX, AMQP_POSTED_MAX, PROPOSAL_BYTES_MAX,
@@ -105,8 +105,12 @@ pub(crate) struct Session {
     pub(crate) client: String,
     /// What the client says of itself.
     pub(crate) client_properties: FieldTable,
+    /// Whom the client's certificate names, until it has logged in.
+    pub(crate) certified: Option<Box<Certified>>,
     /// Who is logged in.
     pub(crate) principal: Option<Principal>,
+    /// When what it logged in by ends.
+    pub(crate) login_ends: Option<Instant>,
     pub(crate) vhost: Option<VirtualHost>,
     /// What the user may do in it.
     pub(crate) rights: Option<Rights>,
@@ -149,7 +153,12 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(connection: Connection, encrypted: bool, gateway: Arc<Gateway>) -> Self {
+    pub(crate) fn new(
+        connection: Connection,
+        encrypted: bool,
+        certified: Option<Certified>,
+        gateway: Arc<Gateway>,
+    ) -> Self {
         let id = OwnerId(connection.id());
         gateway.topology.open_owner(id);
         let (posts, posted) = mpsc::channel(AMQP_POSTED_MAX);
@@ -172,7 +181,9 @@ impl Session {
             capabilities: Capabilities::default(),
             client: String::new(),
             client_properties: FieldTable::new(),
+            certified: certified.map(Box::new),
             principal: None,
+            login_ends: None,
             vhost: None,
             rights: None,
             writable: None,

@@ -46,6 +46,8 @@ pub(crate) enum SessionEnd {
     Panicked,
     #[error("an operator closed the connection")]
     ClosedByOperator,
+    #[error("what the client logged in by has ended")]
+    LoginEnded,
     #[error("the node shuts down")]
     Drained,
 }
@@ -56,7 +58,11 @@ impl SessionEnd {
         match self {
             // Refused log-ins are logged where they are counted, once a minute for each name.
             Self::LoginRefused { .. } => true,
-            Self::Closed | Self::ClosedAbruptly | Self::ClosedByOperator | Self::Drained => true,
+            Self::Closed
+            | Self::ClosedAbruptly
+            | Self::ClosedByOperator
+            | Self::LoginEnded
+            | Self::Drained => true,
             Self::Read(error) | Self::Write(error) => matches!(
                 error.kind(),
                 std::io::ErrorKind::ConnectionReset
@@ -91,6 +97,11 @@ impl Session {
     /// An operator closes the connection.
     pub(crate) fn close_for_operator(&mut self) {
         self.force_close("closed by an operator", SessionEnd::ClosedByOperator);
+    }
+
+    /// The certificate or the token that the client logged in by has ended, and it has not brought a new one.
+    pub(crate) fn close_for_end_of_login(&mut self) {
+        self.force_close("the client's credentials have expired", SessionEnd::LoginEnded);
     }
 
     fn force_close(&mut self, reason: &'static str, end: SessionEnd) {

@@ -2,8 +2,10 @@
 
 use std::convert::Infallible;
 use std::pin::pin;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use access::{Certified, Users};
 use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
@@ -29,9 +31,31 @@ use crate::slow_client::Watched;
 pub(crate) struct Peer {
     pub(crate) connection: Connection,
     pub(crate) encrypted: bool,
+    /// What it showed, if it did.
+    certificate: Option<Arc<Shown>>,
+}
+
+/// A client's certificate, and whom it names.
+#[derive(Debug)]
+struct Shown {
+    der: Vec<u8>,
+    named: OnceLock<Option<Certified>>,
 }
 
 impl Peer {
+    pub(crate) fn of(socket: &mut Socket, connection: Connection) -> Self {
+        let shown = |der: &[u8]| Arc::new(Shown { der: der.to_vec(), named: OnceLock::new() });
+        let certificate = socket.certificate().map(shown);
+        Self { connection, encrypted: socket.is_encrypted(), certificate }
+    }
+
+    /// Whom its certificate names. It is read once: connections have many requests.
+    pub(crate) fn certified(&self, users: &Users) -> Option<&Certified> {
+        let shown = self.certificate.as_ref()?;
+        let named = || users.certify(Some(&shown.der), self.connection.peer().ip());
+        shown.named.get_or_init(named).as_ref()
+    }
+
     /// Whether nobody else hears what is said.
     pub(crate) fn is_private(&self) -> bool {
         self.encrypted || self.connection.peer().ip().to_canonical().is_loopback()

@@ -48,8 +48,8 @@ async fn serve_ports(protocol: &'static str, ports: Ports, routes: Router, front
         connections: options.connections.clone(),
     };
     let (taken_within, stopping) = (options.answer_taken_within, front.stopping());
-    let serving = move |socket: Socket, connection: Connection| {
-        let peer = Peer { encrypted: socket.is_encrypted(), connection };
+    let serving = move |mut socket: Socket, connection: Connection| {
+        let peer = Peer::of(&mut socket, connection);
         connection::serve(socket, peer, routes.clone(), taken_within, stopping.clone())
     };
     gateway::serve_ports(ports, accepting, front.stopping(), serving).await;

@@ -2,7 +2,7 @@
 //!
 //! A password comes with each request. The last right one of a user is remembered as a digest that is cheap
 //! ([`access::Users::log_in_at_once`]), so that only the first request of a user costs a real hash. A browser that has
-//! logged in on the console has a cookie instead ([`crate::sessions`]).
+//! logged in on the console has a cookie instead ([`crate::sessions`]). Who says nothing is who its certificate names.
 
 use std::sync::Arc;
 
@@ -88,6 +88,7 @@ impl Asker {
     /// Whether it may read the topic now, whatever has changed since it began.
     pub(crate) fn still_reads(&self, node: &Node, topic: &str) -> bool {
         match (&self.principal, &node.users) {
+            (Some(principal), _) if principal.has_ended() => false,
             (Some(principal), Some(users)) if !self.rights.is_current(users) => {
                 let rights = users.rights(principal, self.peer.connection.peer().ip());
                 rights.may(Operation::Browse, Target::Topic(topic))
@@ -139,7 +140,7 @@ fn may_be_said(node: &Node, peer: &Peer) -> bool {
     peer.is_private() || node.login.plaintext
 }
 
-/// Who asks, by what the request says: a password, else a browser's session.
+/// Who asks, by what the request says: a password, else a browser's session, else the connection's certificate.
 pub(crate) async fn asker(
     front: &Front,
     node: &Node,
@@ -164,6 +165,9 @@ pub(crate) async fn asker(
     if let Some(resumed) = resumed(front, node, peer, headers) {
         return Ok(Asker::of(resumed.principal, node, peer));
     }
+    if let Some(principal) = certified(node, peer)? {
+        return Ok(Asker::of(principal, node, peer));
+    }
     match is_required(node, peer) {
         false => {
             let rights = Arc::new(Rights::everything());
@@ -174,6 +178,16 @@ pub(crate) async fn asker(
         true => {
             Err(refused("the request has no header Authorization, and no session of a browser"))
         }
+    }
+}
+
+/// Who the client is by its certificate.
+fn certified(node: &Node, peer: &Peer) -> Result<Option<Principal>, Problem> {
+    let Some(users) = &node.users else { return Ok(None) };
+    let Some(certified) = peer.certified(users) else { return Ok(None) };
+    match users.admit_certified(certified, peer.connection.peer().ip()) {
+        Ok(principal) => Ok(Some(principal)),
+        Err(_) => Err(refused("the certificate of the client lets nobody in any more")),
     }
 }
 

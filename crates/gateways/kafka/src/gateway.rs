@@ -137,11 +137,10 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// `login_is_required`: nothing is done for the client before it has logged in.
-    pub(crate) fn new(connection: Connection, encrypted: bool, login_is_required: bool) -> Self {
+    pub(crate) fn new(connection: Connection, encrypted: bool, login: Login) -> Self {
         Self {
             connection,
-            login: Login::new(login_is_required),
+            login,
             rights: HeldRights::default(),
             encrypted,
             fetch_sessions: OwnSessions::default(),
@@ -155,7 +154,7 @@ impl Session {
     pub(crate) fn of_nobody() -> Arc<Self> {
         let peer = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
         let registered = gateway::Connections::default().register("kafka", peer);
-        Arc::new(Self::new(registered.connection().clone(), false, false))
+        Arc::new(Self::new(registered.connection().clone(), false, Login::new(false)))
     }
 
     /// Whether the connection is: its client is sent to such ports only.

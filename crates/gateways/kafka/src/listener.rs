@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tracing::{debug, warn};
 
 use crate::gateway::{Gateway, PROTOCOL, Session};
+use crate::login::Login;
 use crate::operations::service::Operations;
 use crate::options::GatewayOptions;
 use crate::session;
@@ -57,10 +58,10 @@ async fn serve_with(gateway: Arc<Gateway>, ports: Ports, shutdown: watch::Receiv
         drain_within: options.drain_within,
         connections: options.connections.clone(),
     };
-    let serving = move |socket: Socket, connection: Connection| {
+    let serving = move |mut socket: Socket, connection: Connection| {
         let encrypted = socket.is_encrypted();
-        let must_log_in = gateway.options.login_is_required(encrypted);
-        let session = Arc::new(Session::new(connection, encrypted, must_log_in));
+        let login = Login::of(&gateway, &mut socket, &connection);
+        let session = Arc::new(Session::new(connection, encrypted, login));
         serve_session(socket, session, Arc::clone(&gateway))
     };
     gateway::serve_ports(ports, accepting, shutdown, serving).await;
@@ -116,7 +117,8 @@ mod tests {
         let address = listener.local_addr().expect("is bound").to_string();
         let stream = Net::Kernel.connect(&address).await.expect("connects");
 
-        let session = Arc::new(Session::new(registered.connection().clone(), false, false));
+        let session =
+            Arc::new(Session::new(registered.connection().clone(), false, Login::new(false)));
         let serving = serve_session(stream.into(), session, Arc::new(gateway));
         let bytes = size_of_val(&serving);
         assert!(bytes <= IDLE_SESSION_BYTES_MAX, "{bytes} bytes");

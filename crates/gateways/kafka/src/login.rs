@@ -9,6 +9,10 @@
 //! time. A log-in runs to its end before the next frame is read, so that what a client sends behind it is judged as
 //! what it was when it was sent. A client may log in anew as the same user, and must where a session lasts for so long
 //! only (KIP-368).
+//!
+//! On a port that encrypts a client may be somebody by its certificate, and need not log in. Who does all the same is who
+//! it logs in as, if it has asked for nothing before: from the first request on that somebody has to be behind, a
+//! connection is of one user for good.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -18,6 +22,7 @@ use std::time::Duration;
 use access::{LoginError, OPERATOR, Principal, Proof, Users, sasl};
 use base::limits::LOGIN_WITHIN;
 use bytes::{BufMut, BytesMut};
+use gateway::{Connection, Socket};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::{
     ApiKey, SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest,
@@ -66,7 +71,12 @@ pub(crate) struct Login {
     open: AtomicBool,
     /// Whether messages come without requests around them.
     bare: AtomicBool,
+    /// Who the client is by its certificate, unless it logs in.
+    certified: Option<Principal>,
+    /// Who it is for good.
     principal: OnceLock<Principal>,
+    /// Whether there is a time at which it must have logged in anew.
+    ends: AtomicBool,
     /// The connection is closed once this was answered.
     failed: AtomicBool,
     progress: Mutex<Progress>,
@@ -91,10 +101,39 @@ enum Step {
 }
 
 impl Login {
+    /// Of somebody who connects now.
+    pub(crate) fn of(gateway: &Gateway, socket: &mut Socket, connection: &Connection) -> Self {
+        let options = &gateway.options;
+        let login = Self::new(options.login_is_required(socket.is_encrypted()));
+        let Some(users) = &options.users else { return login };
+        let peer = connection.peer().ip();
+        let Some(certified) = users.certify(socket.certificate(), peer) else { return login };
+        match users.admit_certified(&certified, peer) {
+            Ok(principal) => {
+                connection.set_user(principal.name());
+                login.certified_as(principal, options.login.session_max)
+            }
+            Err(error) => {
+                users.note_refused(peer, &error.to_string());
+                login
+            }
+        }
+    }
+
+    /// Open from the start, and until the certificate ends.
+    fn certified_as(mut self, principal: Principal, session_max: Option<Duration>) -> Self {
+        self.lasts(session_of(&principal, session_max));
+        self.open = AtomicBool::new(true);
+        self.certified = Some(principal);
+        self
+    }
+
     pub(crate) fn new(required: bool) -> Self {
         Self {
             open: AtomicBool::new(!required),
             bare: AtomicBool::new(false),
+            certified: None,
+            ends: AtomicBool::new(false),
             principal: OnceLock::new(),
             failed: AtomicBool::new(false),
             progress: Mutex::default(),
@@ -114,6 +153,18 @@ impl Login {
     /// Until when a client that must log in may take its time.
     pub(crate) fn due(&self) -> Instant {
         self.began + LOGIN_WITHIN
+    }
+
+    /// Something was asked for that somebody has to be behind.
+    fn act(&self) {
+        if let Some(certified) = &self.certified {
+            self.principal.get_or_init(|| certified.clone());
+        }
+    }
+
+    /// Whether the client may take its time: it is somebody.
+    pub(crate) fn is_somebody(&self) -> bool {
+        self.certified.is_some() || self.principal.get().is_some()
     }
 
     /// Who is logged in.
@@ -140,10 +191,15 @@ impl Login {
         if self.principal.get_or_init(|| principal.clone()).name() != principal.name() {
             return false;
         }
-        self.progress.lock().ends = lasts.map(|lasts| Instant::now() + lasts);
+        self.lasts(lasts);
         self.bare.store(false, Ordering::Release);
         self.open.store(true, Ordering::Release);
         true
+    }
+
+    fn lasts(&self, lasts: Option<Duration>) {
+        self.progress.lock().ends = lasts.map(|lasts| Instant::now() + lasts);
+        self.ends.store(lasts.is_some(), Ordering::Release);
     }
 
     /// Whether a log-in failed: a client that tries again does so with another connection.
@@ -157,24 +213,29 @@ impl Login {
 
     /// Whether the client should have logged in anew before it sent this.
     fn is_over(&self) -> bool {
+        self.ends.load(Ordering::Acquire) && self.is_past_its_end()
+    }
+
+    fn is_past_its_end(&self) -> bool {
         self.progress.lock().ends.is_some_and(|ends| Instant::now() >= ends)
     }
+}
+
+/// For how long somebody who has logged in may go on without doing so anew.
+fn session_of(principal: &Principal, session_max: Option<Duration>) -> Option<Duration> {
+    [principal.ends_in(), session_max].into_iter().flatten().min()
 }
 
 /// Whether a request is listened to now.
 pub(crate) fn check(gateway: &Gateway, session: &Session, key: i16) -> Result<(), RequestError> {
     let login = &session.login;
-    // This is asked of every request of every client: most have logged in once, for good.
-    if login.is_open() && gateway.options.login.session_max.is_none() {
-        return Ok(());
-    }
     if [ApiKey::SaslHandshake, ApiKey::SaslAuthenticate].iter().any(|api| *api as i16 == key) {
         return Ok(());
     }
+    let asks_for_versions = key == ApiKey::ApiVersions as i16;
     if !login.is_open() {
         // What versions there are may be asked first, and once a mechanism is chosen no more.
-        let may_ask =
-            key == ApiKey::ApiVersions as i16 && matches!(login.progress.lock().step, Step::Idle);
+        let may_ask = asks_for_versions && matches!(login.progress.lock().step, Step::Idle);
         if may_ask {
             return Ok(());
         }
@@ -183,7 +244,13 @@ pub(crate) fn check(gateway: &Gateway, session: &Session, key: i16) -> Result<()
         }
         return Err(RequestError::NotLoggedIn(key));
     }
-    if login.is_over() { Err(RequestError::LoginEnded) } else { Ok(()) }
+    if login.is_over() {
+        return Err(RequestError::LoginEnded);
+    }
+    if !asks_for_versions {
+        login.act();
+    }
+    Ok(())
 }
 
 /// What somebody who connects in this way may log in by. To say a password takes a connection that nobody else hears.
@@ -219,8 +286,8 @@ pub(crate) fn handshake(gateway: &Gateway, mut request: Request) -> Result<Respo
 /// What is to be said to a client that goes on with its log-in.
 enum Answer {
     Message(Vec<u8>),
-    /// It is done.
-    LoggedIn(Vec<u8>),
+    /// It is done, and lasts for so long.
+    LoggedIn(Vec<u8>, Option<Duration>),
 }
 
 pub(crate) async fn authenticate(
@@ -232,8 +299,7 @@ pub(crate) async fn authenticate(
     let response = SaslAuthenticateResponse::default().with_error_message(None);
     let response = match step(gateway, &session, &message.auth_bytes).await {
         Ok(Answer::Message(bytes)) => response.with_auth_bytes(bytes.into()),
-        Ok(Answer::LoggedIn(bytes)) => {
-            let lasts = gateway.options.login.session_max;
+        Ok(Answer::LoggedIn(bytes, lasts)) => {
             let lifetime = lasts.map_or(0, |lasts| lasts.as_millis() as i64);
             response.with_auth_bytes(bytes.into()).with_session_lifetime_ms(lifetime)
         }
@@ -252,7 +318,7 @@ pub(crate) async fn bare(
     message: &[u8],
 ) -> Result<Response, RequestError> {
     let answer = step(gateway, session, message).await.map_err(|_| RequestError::LoginRefused)?;
-    let (Answer::Message(bytes) | Answer::LoggedIn(bytes)) = answer;
+    let (Answer::Message(bytes) | Answer::LoggedIn(bytes, _)) = answer;
     let mut frame = BytesMut::with_capacity(4 + bytes.len());
     frame.put_i32(bytes.len() as i32);
     frame.put_slice(&bytes);
@@ -311,14 +377,15 @@ fn logged_in(
     message: Vec<u8>,
 ) -> Result<Answer, Fault> {
     let name = Arc::clone(principal.name());
-    if !session.login.done(principal, gateway.options.login.session_max) {
+    let lasts = session_of(&principal, gateway.options.login.session_max);
+    if !session.login.done(principal, lasts) {
         return Err(Fault::new(
             ResponseError::SaslAuthenticationFailed,
             "a session goes on as the user that it began as",
         ));
     }
     session.connection.set_user(&name);
-    Ok(Answer::LoggedIn(message))
+    Ok(Answer::LoggedIn(message, lasts))
 }
 
 /// Kafka's words, which tell nobody which users there are.

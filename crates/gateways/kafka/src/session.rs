@@ -163,7 +163,7 @@ async fn read(
             biased;
             () = &mut draining => return SessionEnd::Drained,
             frame = next => frame,
-            () = sleep_until(login.due()), if !is_open && login.principal().is_none() => {
+            () = sleep_until(login.due()), if !is_open && !login.is_somebody() => {
                 return SessionEnd::SlowLogin;
             }
         };

@@ -6,6 +6,7 @@
 mod administration;
 mod another_client;
 mod bad_input;
+mod certificates;
 mod channels;
 mod connections;
 mod consuming;

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use broker::operations::{OperationAnswer, OperationError};
 use broker::{Broker, BrokerOptions};
 use bytes::Bytes;
-use gateway::{Connections, Ports};
+use gateway::{Connections, Ports, Tls};
 use gateway_http::{
     Front, GatewayOptions, HttpPorts, ListeningPort, LoginOptions, Node, ProcessSeen,
 };
@@ -40,6 +40,8 @@ pub(crate) struct Server {
     pub(crate) front: Front,
     pub(crate) failure: Failure,
     pub(crate) address: SocketAddr,
+    /// Where it encrypts, if it does.
+    pub(crate) encrypted: Option<SocketAddr>,
     pub(crate) metrics: SocketAddr,
     pub(crate) connections: Connections,
     pub(crate) disk: Arc<SimulatedDisk>,
@@ -54,8 +56,21 @@ impl Server {
         Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), change).await
     }
 
+    /// On a port that encrypts, too.
+    pub(crate) async fn encrypted(tls: Tls) -> Self {
+        Self::start_with(SocketAddr::from(([127, 0, 0, 1], 0)), Some(tls), |_| {}).await
+    }
+
     pub(crate) async fn start_at(
         any_port: SocketAddr,
+        change: impl FnOnce(&mut GatewayOptions),
+    ) -> Self {
+        Self::start_with(any_port, None, change).await
+    }
+
+    async fn start_with(
+        any_port: SocketAddr,
+        tls: Option<Tls>,
         change: impl FnOnce(&mut GatewayOptions),
     ) -> Self {
         let connections = Connections::default();
@@ -67,12 +82,29 @@ impl Server {
         let bound = [&http, &metrics].map(|it| it.local_addr().expect("is bound"));
         let failure = Failure::new();
         let front = Front::new(options, failure.clone(), Arc::new(OsEntropy));
-        let ports = HttpPorts { http: Ports::from(http), metrics: Some(metrics) };
+        let tls = match tls {
+            Some(tls) => Some((listen().await, tls)),
+            None => None,
+        };
+        let encrypted = tls.as_ref().map(|(it, _)| it.local_addr().expect("is bound"));
+        let http = Ports { plain: Some(http), tls };
+        let ports = HttpPorts { http, metrics: Some(metrics) };
         let serving = tokio::spawn(gateway_http::serve(ports, front.clone()));
         let disk = Arc::new(SimulatedDisk::new());
         let [address, metrics] = bound;
         let (kafka, node) = (OnceLock::new(), OnceLock::new());
-        Self { front, failure, address, metrics, connections, disk, kafka, node, serving }
+        Self {
+            front,
+            failure,
+            address,
+            encrypted,
+            metrics,
+            connections,
+            disk,
+            kafka,
+            node,
+            serving,
+        }
     }
 
     /// Opens a node of its own behind it.

@@ -5,6 +5,7 @@
 mod acls;
 mod authorization;
 mod bad_input;
+mod certificates;
 mod cluster;
 mod configs;
 mod fetch;

@@ -5,7 +5,7 @@ use gateway_amqp::codec::fields::{EncodedTable, LongString};
 use gateway_amqp::codec::frame::{self, FrameKind, Front, PROTOCOL_HEADER};
 use gateway_amqp::codec::methods::*;
 use gateway_amqp::codec::table::FieldTable;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -26,8 +26,8 @@ impl Came {
     }
 }
 
-pub(crate) struct Client {
-    pub(crate) stream: TcpStream,
+pub(crate) struct Client<S = TcpStream> {
+    pub(crate) stream: S,
     buffer: BytesMut,
     /// What may be in one body frame that is sent.
     pub(crate) payload_bytes_max: usize,
@@ -40,6 +40,12 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn new(stream: TcpStream) -> Self {
         stream.set_nodelay(true).expect("is set");
+        Self::over(stream)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
+    pub(crate) fn over(stream: S) -> Self {
         let payload_bytes_max = (128 << 10) - frame::OVERHEAD_BYTES;
         Self { stream, buffer: BytesMut::new(), payload_bytes_max, heartbeats: 0 }
     }
@@ -135,7 +141,7 @@ impl Client {
 
 // ------------------------------------------------------------------------------ the connection
 
-impl Client {
+impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
     pub(crate) async fn start(&mut self) -> Came {
         self.send_bytes(&PROTOCOL_HEADER).await;
         self.method(0).await
