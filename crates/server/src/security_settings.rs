@@ -35,6 +35,7 @@ pub(crate) struct SaidOfSecurity {
     pub(crate) allow_plaintext_auth: Option<bool>,
     pub(crate) session_max: Option<String>,
     pub(crate) across: Option<bool>,
+    pub(crate) tls_principal: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -48,6 +49,8 @@ pub(crate) struct SecuritySettings {
     pub(crate) super_users: Vec<String>,
     pub(crate) plaintext: bool,
     pub(crate) session_max: Option<Duration>,
+    /// Certificates of clients say who they are on ports that encrypt.
+    pub(crate) certified: bool,
 }
 
 /// Everybody could do everything at this port.
@@ -73,7 +76,12 @@ impl SecuritySettings {
             let problem = "is not a time of a second at least, such as 1h";
             parsed.ok_or_else(|| invalid("session-max", &text, problem))
         });
+        if let (Some(Auth::Off), Some(principal)) = (said.auth, &said.tls_principal) {
+            let problem = "says who clients are, and with --auth off nobody is anybody";
+            return Err(invalid("tls-principal", principal, problem));
+        }
         Ok(Self {
+            certified: said.tls_principal.is_some(),
             auth: said.auth.unwrap_or_default(),
             insecure: said.insecure.unwrap_or(false),
             apart: said.across == Some(false),
@@ -129,8 +137,11 @@ impl SecuritySettings {
     ) -> Result<Admission, Unprotected> {
         let may_be_open = self.insecure || address.ip().to_canonical().is_loopback();
         let unprotected = |why| Unprotected { setting, address, why };
+        let is_certified = self.certified && setting.ends_with("-tls");
         match self.auth {
             Auth::On => Ok(Admission::Required),
+            // Without users, too, there is somebody to be there.
+            Auth::Auto if is_certified => Ok(Admission::Required),
             Auth::Off if may_be_open => Ok(Admission::Open),
             Auth::Off => Err(unprotected(" with --auth off")),
             Auth::Auto if may_be_open && is_member => Ok(Admission::OpenWithoutUsers),
@@ -215,6 +226,26 @@ mod tests {
             let http = settings.http_logins(&bound(address), has_users, is_member);
             assert_eq!(http.ok().map(|logins| logins.plain), expected, "HTTP as Kafka");
         }
+    }
+
+    #[test]
+    fn certificates_that_say_who_clients_are_make_ports_that_encrypt_ask_for_them() {
+        let settings = SecuritySettings { certified: true, ..SecuritySettings::default() };
+        let plain = bound("127.0.0.1:9092");
+        let encrypted = "0.0.0.0:9093".parse().ok();
+        let bound = Bound { kafka_tls: encrypted, http_tls: encrypted, ..plain };
+        let logins = settings.logins(&bound, false, false).expect("nobody is let in");
+        assert_eq!((logins.plain, logins.tls), (Admission::Open, Admission::Required));
+        let http = settings.http_logins(&bound, false, false).expect("nobody is let in");
+        assert_eq!((http.plain, http.tls), (Admission::Open, Admission::Required));
+        assert!(SecuritySettings::default().logins(&bound, false, false).is_err());
+        let said = SaidOfSecurity {
+            auth: Some(Auth::Off),
+            tls_principal: Some("cn".into()),
+            ..SaidOfSecurity::default()
+        };
+        let error = SecuritySettings::of(said).expect_err("is refused").to_string();
+        assert!(error.contains("--tls-principal") && error.contains("--auth off"), "{error}");
     }
 
     #[test]

@@ -192,10 +192,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     let (kafka_login, http_login) = logins.inspect_err(|_| failure.expect_ends())?;
     options.login = kafka_login;
     tell_of_logins(&settings, &options);
-    if settings.security.apart {
-        users.keep_protocols_apart();
-    }
-    users.name_super_users(settings.security.super_users.clone());
+    instruct(&users, &settings);
     options.users = Some(users.clone());
     let token =
         operator_token::of(&settings.data, broker.entropy()).map_err(ServeError::OperatorToken)?;
@@ -282,6 +279,17 @@ async fn declared(broker: &Broker, settings: &Settings) -> Result<(Topology, Use
     let known = move |name: &str| known.has_vhost(name);
     let users = Users::open(broker.clone(), settings.users(), known).await?;
     Ok((topology, users))
+}
+
+/// What the settings say of users, before anybody logs in.
+fn instruct(users: &Users, settings: &Settings) {
+    if settings.security.apart {
+        users.keep_protocols_apart();
+    }
+    users.name_super_users(settings.security.super_users.clone());
+    if let Some(mapping) = settings.tls.as_ref().and_then(|tls| tls.principal.clone()) {
+        users.believe_certificates(mapping);
+    }
 }
 
 /// Sets what the node is told to set at start, as a client could: it stays set, and what is set

@@ -82,6 +82,10 @@ pub(crate) struct Said {
     /// Whether clients show certificates of their own [default: required with --tls-client-ca, else none]
     #[arg(long, value_enum, value_name = "WHETHER", env = "POSTROAD_TLS_CLIENT_AUTH")]
     tls_client_auth: Option<ClientAuth>,
+    /// Who a client is by its certificate, which then is its log-in: cn, dn, san, san:email, san:uri, or rules of Kafka's
+    /// (RULE:PATTERN/REPLACEMENT/[L|U], DEFAULT), with commas between [default: nobody, it only may connect]
+    #[arg(long, value_name = "HOW", env = "POSTROAD_TLS_PRINCIPAL")]
+    tls_principal: Option<String>,
     /// Whether Kafka clients must log in: on ports that other machines reach always with "auto", on those of this
     /// machine only if there are users when the node starts [default: auto]
     #[arg(long, value_enum, value_name = "WHETHER", env = "POSTROAD_AUTH")]
@@ -256,6 +260,7 @@ impl Settings {
                 key: said.tls_key,
                 client_ca: said.tls_client_ca,
                 client_auth: said.tls_client_auth,
+                principal: said.tls_principal.clone(),
             })?,
             security: SecuritySettings::of(SaidOfSecurity {
                 auth: said.auth,
@@ -266,6 +271,7 @@ impl Settings {
                 allow_plaintext_auth: said.allow_plaintext_auth,
                 session_max: said.session_max,
                 across: said.authorize_cross_protocol,
+                tls_principal: said.tls_principal,
             })?,
             amqp_users: match said.amqp_user {
                 Some(users) => {
@@ -330,6 +336,7 @@ impl Said {
             tls_key: self.tls_key.or(other.tls_key),
             tls_client_ca: self.tls_client_ca.or(other.tls_client_ca),
             tls_client_auth: self.tls_client_auth.or(other.tls_client_auth),
+            tls_principal: self.tls_principal.or(other.tls_principal),
             auth: self.auth.or(other.auth),
             insecure: self.insecure.or(other.insecure),
             authorize_cross_protocol: self

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use access::CertificateMapping;
+use access::certificate::MappingError;
 use clap::ValueEnum;
 use gateway::tls::ClientCertificates;
 use serde::Deserialize;
@@ -29,6 +31,7 @@ pub(crate) struct SaidOfTls {
     pub(crate) key: Option<PathBuf>,
     pub(crate) client_ca: Option<PathBuf>,
     pub(crate) client_auth: Option<ClientAuth>,
+    pub(crate) principal: Option<String>,
 }
 
 /// Which ports encrypt, and with what.
@@ -41,6 +44,8 @@ pub(crate) struct TlsSettings {
     pub(crate) http: Option<SocketAddr>,
     pub(crate) files: TlsPaths,
     pub(crate) clients: ClientCertificates,
+    /// `None`: certificates of clients say that they may connect, and not who they are.
+    pub(crate) principal: Option<CertificateMapping>,
 }
 
 /// Files in PEM.
@@ -72,12 +77,15 @@ impl TlsSettings {
         else {
             let files =
                 [("tls-cert", said.cert), ("tls-key", said.key), ("tls-client-ca", said.client_ca)];
-            let said = files.into_iter().find_map(|(setting, path)| Some((setting, path?)));
+            let said = files
+                .into_iter()
+                .find_map(|(setting, path)| Some((setting, path?.display().to_string())))
+                .or(said.principal.map(|principal| ("tls-principal", principal)));
             return match said {
                 None => Ok(None),
-                Some((setting, path)) => {
+                Some((setting, said)) => {
                     let problem = "is of no use without --kafka-tls, --amqp-tls or --http-tls";
-                    Err(invalid(setting, &path.display().to_string(), problem))
+                    Err(invalid(setting, &said, problem))
                 }
             };
         };
@@ -99,8 +107,18 @@ impl TlsSettings {
                 return Err(invalid("tls-client-auth", "optional or required", problem));
             }
         };
+        let principal = said.principal.map(|text| match clients {
+            ClientCertificates::None => {
+                let problem = "needs certificates of clients: --tls-client-ca FILE";
+                Err(invalid("tls-principal", &text, problem))
+            }
+            _ => text
+                .parse()
+                .map_err(|error: MappingError| invalid("tls-principal", &text, error.to_string())),
+        });
+        let principal = principal.transpose()?;
         let files = TlsPaths { cert, key, client_ca: said.client_ca };
-        Ok(Some(Self { kafka, advertise_kafka, amqp, http, files, clients }))
+        Ok(Some(Self { kafka, advertise_kafka, amqp, http, files, clients, principal }))
     }
 }
 
@@ -140,6 +158,23 @@ mod tests {
         let advertise_kafka = Some("broker:9093".into());
         let error = refused(SaidOfTls { advertise_kafka, ..SaidOfTls::default() });
         assert!(error.contains("--advertise-kafka-tls"), "{error}");
+    }
+
+    #[test]
+    fn who_a_client_is_by_its_certificate_needs_certificates_of_clients() {
+        let of = |principal: &str, client_ca: Option<&str>| {
+            let principal = Some(principal.to_owned());
+            let client_ca = client_ca.map(Into::into);
+            TlsSettings::of(SaidOfTls { principal, client_ca, ..said() })
+        };
+        assert!(of("cn", Some("ca.pem")).expect("valid").expect("encrypts").principal.is_some());
+        let error = of("cn", None).expect_err("refused").to_string();
+        assert!(error.contains("--tls-principal") && error.contains("--tls-client-ca"), "{error}");
+        let error = of("RULE:(/x/", Some("ca.pem")).expect_err("refused").to_string();
+        assert!(error.contains("no regular expression"), "{error}");
+        let principal = Some("dn".into());
+        let error = refused(SaidOfTls { principal, ..SaidOfTls::default() });
+        assert!(error.contains("--tls-principal") && error.contains("--kafka-tls"), "{error}");
     }
 
     #[test]
