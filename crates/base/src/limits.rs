@@ -1,14 +1,17 @@
-//! Every bound of the product, in one place; those between nodes are in `between_nodes`, those of HTTP in `http`. A limit that a user may
+//! Every bound of the product, in one place; those between nodes are in `between_nodes`, those of HTTP in `http`, those of
+//! tokens in `tokens`. A limit that a user may
 //! set has its default here and its name in the comment; the others are what keeps one bad client from hurting
 //! the rest.
 
 mod between_nodes;
 mod http;
+mod tokens;
 
 use std::time::Duration;
 
 pub use between_nodes::*;
 pub use http::*;
+pub use tokens::*;
 
 // ---------------------------------------------------------------------------- records, batches
 

@@ -92,6 +92,8 @@ table! {
     LeaseRelay: "peer-lease-relay", Process;
     Certificates: "certificates", Process;
     CertificateFiles: "certificate-files", Request;
+    TokenKeys: "token-keys", Process;
+    TokenKeyFile: "token-key-file", Request;
     KafkaListener: "kafka-listener", Process;
     KafkaLeaders: "peer-kafka-leaders", Process;
     KafkaGroupTimers: "kafka-group-timers", Process;

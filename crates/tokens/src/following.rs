@@ -1,0 +1,110 @@
+//! When an issuer's keys are read: at the start, after a while, and when a token names a key that is not among them.
+//!
+//! One task reads. Whoever has such a token asks it to, and waits for what comes of it; but it reads at most once in a
+//! while, so that tokens with names of keys that somebody made up cost the issuer nothing. What cannot be read leaves the
+//! keys as they were.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::limits::TOKEN_KEYS_READ_WITHIN;
+use parking_lot::RwLock;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use world::World;
+
+use crate::keys::Keys;
+use crate::options::TokenOptions;
+use crate::source;
+
+/// A node that has never had keys tries again this soon, and so does one whose last try failed.
+const TRIES_AGAIN_AFTER: Duration = Duration::from_secs(30);
+
+#[derive(Debug)]
+pub(crate) struct Followed {
+    current: RwLock<Arc<Keys>>,
+    asked: Notify,
+    /// How often they were read or could not be, and when that was last.
+    read: watch::Sender<(u64, Option<Instant>)>,
+    at_most_every: Duration,
+}
+
+impl Followed {
+    pub(crate) fn new(options: &TokenOptions) -> Self {
+        Self {
+            current: RwLock::default(),
+            asked: Notify::new(),
+            read: watch::Sender::new((0, None)),
+            at_most_every: options.read_at_most_every,
+        }
+    }
+
+    pub(crate) fn current(&self) -> Arc<Keys> {
+        Arc::clone(&self.current.read())
+    }
+
+    /// Has the keys read anew, unless that was done a moment ago. False: they are as they were.
+    pub(crate) async fn read_anew(&self) -> bool {
+        let mut read = self.read.subscribe();
+        let (count, at) = *read.borrow_and_update();
+        if at.is_some_and(|at| at.elapsed() < self.at_most_every) {
+            return false;
+        }
+        self.asked.notify_one();
+        let again = read.wait_for(|(now, _)| *now != count);
+        // What is read may take its time, and so may connecting.
+        matches!(timeout(TOKEN_KEYS_READ_WITHIN * 2, again).await, Ok(Ok(_)))
+    }
+
+    /// Reads them until the node stops.
+    pub(crate) async fn follow(
+        &self,
+        options: &TokenOptions,
+        world: &World,
+        mut stopping: watch::Receiver<bool>,
+    ) {
+        // What is wrong is said once, and not each time.
+        let mut said = None;
+        loop {
+            let read = source::read(&options.keys, world.net, &world.workers);
+            let read = tokio::select! {
+                biased;
+                _ = stopping.wait_for(|stopping| *stopping) => return,
+                read = read => read,
+            };
+            let again_after = match read {
+                Ok(keys) => {
+                    tracing::debug!(keys = keys.len(), "the keys of tokens were read");
+                    *self.current.write() = Arc::new(keys);
+                    said = None;
+                    options.read_every
+                }
+                Err(error) => {
+                    let error = error.to_string();
+                    if said.as_ref() != Some(&error) {
+                        tracing::error!(
+                            error,
+                            "the keys of tokens cannot be read, those of before go on"
+                        );
+                        said = Some(error);
+                    }
+                    TRIES_AGAIN_AFTER.min(options.read_every)
+                }
+            };
+            let now = Instant::now();
+            self.read.send_modify(|(count, at)| (*count, *at) = (*count + 1, Some(now)));
+            tokio::select! {
+                biased;
+                _ = stopping.wait_for(|stopping| *stopping) => return,
+                () = sleep(again_after) => {}
+                () = self.asked.notified() => {}
+            }
+            let soonest = sleep_until(now + self.at_most_every);
+            tokio::select! {
+                biased;
+                _ = stopping.wait_for(|stopping| *stopping) => return,
+                () = soonest => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! An issuer's public keys, as a JWK set has them (RFC 7517).
+//!
+//! A key says which algorithms it is for: by itself, or by its kind. A token's algorithm must be one of its key's, so
+//! that nobody has a public key taken for the secret of an HMAC. Keys of kinds that are not used here are passed over, as
+//! the RFC wants it.
+
+use base::limits::TOKEN_KEYS_MAX;
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse};
+use jsonwebtoken::{Algorithm, DecodingKey};
+use serde::Deserialize;
+
+const RSA: [Algorithm; 6] = [
+    Algorithm::RS256,
+    Algorithm::RS384,
+    Algorithm::RS512,
+    Algorithm::PS256,
+    Algorithm::PS384,
+    Algorithm::PS512,
+];
+
+/// What tokens may be signed by: public keys alone.
+pub(crate) fn is_allowed(algorithm: Algorithm) -> bool {
+    RSA.contains(&algorithm)
+        || matches!(algorithm, Algorithm::ES256 | Algorithm::ES384 | Algorithm::EdDSA)
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Keys(Vec<Key>);
+
+#[derive(Clone, Debug)]
+struct Key {
+    id: Option<String>,
+    algorithms: Vec<Algorithm>,
+    key: DecodingKey,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum KeysError {
+    #[error("it is no set of keys: {0}")]
+    Malformed(#[from] serde_json::Error),
+    #[error("it has more than {TOKEN_KEYS_MAX} keys")]
+    Many,
+    #[error("it has no key that tokens could be signed with (RSA, P-256, P-384, Ed25519)")]
+    None,
+}
+
+#[derive(Deserialize)]
+struct Document {
+    keys: Vec<serde_json::Value>,
+}
+
+impl Keys {
+    pub(crate) fn parse(document: &[u8]) -> Result<Self, KeysError> {
+        let Document { keys } = serde_json::from_slice(document)?;
+        if keys.len() > TOKEN_KEYS_MAX {
+            return Err(KeysError::Many);
+        }
+        let read = |key| Key::of(&serde_json::from_value(key).ok()?);
+        let keys: Vec<Key> = keys.into_iter().filter_map(read).collect();
+        if keys.is_empty() { Err(KeysError::None) } else { Ok(Self(keys)) }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Those that a token of this algorithm may be signed with: the one that it names, else any.
+    pub(crate) fn fitting(
+        &self,
+        id: Option<&str>,
+        algorithm: Algorithm,
+    ) -> impl Iterator<Item = &DecodingKey> {
+        let fits = move |key: &&Key| {
+            let is_named = id.is_none() || key.id.as_deref() == id;
+            is_named && key.algorithms.contains(&algorithm)
+        };
+        self.0.iter().filter(fits).map(|key| &key.key)
+    }
+}
+
+impl Key {
+    /// `None`: it is not for this.
+    fn of(jwk: &Jwk) -> Option<Self> {
+        let common = &jwk.common;
+        let is_for_signatures =
+            matches!(common.public_key_use, None | Some(PublicKeyUse::Signature));
+        let verifies =
+            |operations: &Vec<KeyOperations>| operations.contains(&KeyOperations::Verify);
+        if !is_for_signatures || !common.key_operations.as_ref().is_none_or(verifies) {
+            return None;
+        }
+        let mut algorithms = match &jwk.algorithm {
+            AlgorithmParameters::RSA(_) => RSA.to_vec(),
+            AlgorithmParameters::EllipticCurve(key) => match key.curve {
+                EllipticCurve::P256 => vec![Algorithm::ES256],
+                EllipticCurve::P384 => vec![Algorithm::ES384],
+                _ => return None,
+            },
+            AlgorithmParameters::OctetKeyPair(key) => match key.curve {
+                EllipticCurve::Ed25519 => vec![Algorithm::EdDSA],
+                _ => return None,
+            },
+            _ => return None,
+        };
+        if let Some(only) = common.key_algorithm {
+            let only = Algorithm::try_from(only).ok()?;
+            algorithms.retain(|algorithm| *algorithm == only);
+        }
+        let key = DecodingKey::from_jwk(jwk).ok()?;
+        (!algorithms.is_empty()).then(|| Self { id: common.key_id.clone(), algorithms, key })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EC: &str = r#""kty":"EC","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0""#;
+    const OKP: &str =
+        r#""kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo""#;
+    const RSA_KEY: &str = r#""kty":"RSA","n":"0vx7","e":"AQAB""#;
+
+    fn keys(keys: &[&str]) -> Result<Keys, KeysError> {
+        let keys: Vec<String> = keys.iter().map(|key| format!("{{{key}}}")).collect();
+        Keys::parse(format!("{{\"keys\":[{}]}}", keys.join(",")).as_bytes())
+    }
+
+    fn algorithms(key: &str) -> Vec<Algorithm> {
+        keys(&[key]).map(|keys| keys.0[0].algorithms.clone()).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_key_is_for_the_algorithms_of_its_kind_or_for_the_one_that_it_says() {
+        assert_eq!(algorithms(EC), [Algorithm::ES256]);
+        assert_eq!(algorithms(OKP), [Algorithm::EdDSA]);
+        assert_eq!(algorithms(RSA_KEY), RSA);
+        assert_eq!(algorithms(&format!(r#"{RSA_KEY},"alg":"PS256""#)), [Algorithm::PS256]);
+        assert_eq!(algorithms(&format!(r#"{RSA_KEY},"use":"sig""#)), RSA);
+        assert_eq!(algorithms(&format!(r#"{RSA_KEY},"key_ops":["verify"]"#)), RSA);
+        for other in [
+            &format!(r#"{RSA_KEY},"use":"enc""#)[..],
+            &format!(r#"{RSA_KEY},"alg":"RSA-OAEP""#),
+            &format!(r#"{RSA_KEY},"alg":"HS256""#),
+            &format!(r#"{RSA_KEY},"key_ops":["encrypt"]"#),
+            r#""kty":"oct","k":"c2VjcmV0","alg":"HS256""#,
+            r#""kty":"new""#,
+            r#""x":1"#,
+        ] {
+            assert!(algorithms(other).is_empty(), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_found_by_its_name_and_without_one_all_are_tried() {
+        let [one, two] = [1, 2].map(|id| format!(r#"{EC},"kid":"{id}""#));
+        let keys = keys(&[&one, &two, OKP]).expect("keys");
+        assert_eq!(keys.len(), 3);
+        let found = |id, algorithm| keys.fitting(id, algorithm).count();
+        assert_eq!(found(Some("1"), Algorithm::ES256), 1);
+        assert_eq!(found(Some("3"), Algorithm::ES256), 0);
+        assert_eq!(found(Some("1"), Algorithm::RS256), 0);
+        assert_eq!((found(None, Algorithm::ES256), found(None, Algorithm::EdDSA)), (2, 1));
+        assert_eq!((found(None, Algorithm::HS256), found(None, Algorithm::RS256)), (0, 0));
+    }
+
+    #[test]
+    fn what_has_no_keys_or_too_many_is_refused() {
+        for wrong in ["", "[]", "{}", "{\"keys\":1}", "<html>"] {
+            assert!(matches!(Keys::parse(wrong.as_bytes()), Err(KeysError::Malformed(_))));
+        }
+        assert!(matches!(keys(&[]), Err(KeysError::None)));
+        assert!(matches!(keys(&vec![EC; TOKEN_KEYS_MAX + 1]), Err(KeysError::Many)));
+        assert_eq!(keys(&vec![EC; TOKEN_KEYS_MAX]).expect("keys").len(), TOKEN_KEYS_MAX);
+    }
+}

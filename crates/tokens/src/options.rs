@@ -1,0 +1,119 @@
+//! What a node is told of who issues tokens.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use base::limits::{
+    TOKEN_KEY_FILE_READ_EVERY, TOKEN_KEYS_READ_AT_MOST_EVERY, TOKEN_KEYS_READ_EVERY,
+};
+use hyper::Uri;
+
+/// The claim that names somebody unless something else is said.
+pub const PRINCIPAL_CLAIM: &str = "sub";
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TokenOptions {
+    /// What a token says of who issued it, to the letter.
+    pub issuer: String,
+    /// Of whom a token must be for one.
+    pub audiences: Vec<String>,
+    pub keys: KeySource,
+    /// Which claim names whoever has the token.
+    pub principal_claim: String,
+    /// Keys are read anew after so long.
+    pub read_every: Duration,
+    /// A token of an unknown key makes the node read them anew, at most once in this time.
+    pub read_at_most_every: Duration,
+}
+
+/// Where an issuer's keys are (RFC 7517).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum KeySource {
+    File(PathBuf),
+    Https {
+        host: String,
+        port: u16,
+        /// With its query.
+        path: String,
+        /// Certificates in PEM of who is believed to be the host; `None`: those that the machine believes.
+        authorities: Option<PathBuf>,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum OptionsError {
+    #[error("is neither an address that begins with https:// nor a file")]
+    Scheme,
+    #[error("is no address")]
+    Address,
+    #[error("has a name or a password in it")]
+    UserInfo,
+}
+
+impl TokenOptions {
+    pub fn new(issuer: String, audiences: Vec<String>, keys: KeySource) -> Self {
+        let read_every = match keys {
+            KeySource::File(_) => TOKEN_KEY_FILE_READ_EVERY,
+            KeySource::Https { .. } => TOKEN_KEYS_READ_EVERY,
+        };
+        Self {
+            issuer,
+            audiences,
+            keys,
+            principal_claim: PRINCIPAL_CLAIM.to_owned(),
+            read_every,
+            read_at_most_every: TOKEN_KEYS_READ_AT_MOST_EVERY,
+        }
+    }
+}
+
+impl KeySource {
+    /// An address, or the path of a file. Without encryption anybody on the way could say which keys there are.
+    pub fn parse(text: &str, authorities: Option<PathBuf>) -> Result<Self, OptionsError> {
+        let Some((scheme, _)) = text.split_once("://") else {
+            return match text {
+                "" => Err(OptionsError::Address),
+                path => Ok(Self::File(PathBuf::from(path))),
+            };
+        };
+        if !scheme.eq_ignore_ascii_case("https") {
+            return Err(OptionsError::Scheme);
+        }
+        let uri: Uri = text.parse().map_err(|_| OptionsError::Address)?;
+        let authority = uri.authority().ok_or(OptionsError::Address)?;
+        if authority.as_str().contains('@') {
+            return Err(OptionsError::UserInfo);
+        }
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        let port = authority.port_u16().unwrap_or(443);
+        match host.is_empty() {
+            true => Err(OptionsError::Address),
+            false => Ok(Self::Https { host, port, path, authorities }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn https(host: &str, port: u16, path: &str) -> Result<KeySource, OptionsError> {
+        let (host, path) = (host.to_owned(), path.to_owned());
+        Ok(KeySource::Https { host, port, path, authorities: None })
+    }
+
+    #[test]
+    fn keys_are_in_a_file_or_behind_encryption() {
+        let of = |text: &str| KeySource::parse(text, None);
+        assert_eq!(of("keys.json"), Ok(KeySource::File("keys.json".into())));
+        assert_eq!(of("https://id.example.com"), https("id.example.com", 443, "/"));
+        assert_eq!(of("HTTPS://id:8443/keys?v=1"), https("id", 8443, "/keys?v=1"));
+        assert_eq!(of("https://[::1]:1/k"), https("::1", 1, "/k"));
+        assert_eq!(of("http://id/keys"), Err(OptionsError::Scheme));
+        assert_eq!(of("file:///keys"), Err(OptionsError::Scheme));
+        assert_eq!(of("https://a:b@id/keys"), Err(OptionsError::UserInfo));
+        assert_eq!(of("https://"), Err(OptionsError::Address));
+        assert_eq!(of(""), Err(OptionsError::Address));
+    }
+}
