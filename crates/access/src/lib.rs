@@ -14,7 +14,7 @@
 //! * [`password`], [`rabbitmq_hash`], `secret`: what is kept of a password
 //! * [`acl`], [`authorizer`]: Kafka's access lists, and what somebody may do by all that there is; [`operation`]: what
 //!   there is to be done
-//! * [`certificate`]: who a client is by its certificate
+//! * [`certificate`], [`token`]: who a client is by its certificate, or by a token of somebody else
 //! * [`standing`]: whether a log-in of a while ago still holds
 //! * `store`, `rules`: the documents of users, and of rules; `following`: memory goes after them
 
@@ -39,6 +39,7 @@ mod secret;
 pub mod standing;
 mod store;
 pub mod tags;
+pub mod token;
 pub mod users;
 
 #[cfg(test)]

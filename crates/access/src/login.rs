@@ -43,6 +43,8 @@ pub enum LoginError {
     NotProved { user: String, reason: Arc<str> },
     #[error("user '{user}' - its certificate has ended")]
     Ended { user: String },
+    #[error("{reason}")]
+    Token { reason: Arc<str> },
 }
 
 impl Users {

@@ -1,4 +1,6 @@
-//! SASL's mechanisms that say a password, as bytes. What comes of them is [`Credentials`]'s.
+//! SASL's mechanisms that say a password or a token, as bytes. What comes of a password is [`Credentials`]'s.
+
+use std::fmt;
 
 use crate::login::Credentials;
 
@@ -30,9 +32,113 @@ pub fn plain_as_oneself(response: &[u8]) -> Result<Credentials, PlainError> {
     }
 }
 
+/// What a client says by OAUTHBEARER.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Bearer<'a> {
+    /// Whom it wants to act as, if it says so. Commas and equals signs stand as `=2C` and `=3D`.
+    identity: Option<&'a str>,
+    pub token: &'a str,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BearerError {
+    #[error("the message is none of OAUTHBEARER")]
+    Malformed,
+    #[error("the message has no token")]
+    NoToken,
+}
+
+/// Of the parts of a message by OAUTHBEARER.
+const SEPARATOR: char = '\u{1}';
+
+/// OAUTHBEARER (RFC 7628, 3.1): a header, and then names with values, among which `auth` has the token. Others, with
+/// which a client may tell of itself (KIP-342), are not used.
+pub fn bearer(message: &[u8]) -> Result<Bearer<'_>, BearerError> {
+    let text = std::str::from_utf8(message).map_err(|_| BearerError::Malformed)?;
+    let (header, pairs) = text.split_once(SEPARATOR).ok_or(BearerError::Malformed)?;
+    let mut fields = header.split(',');
+    let identity = match (fields.next(), fields.next(), fields.next(), fields.next()) {
+        (Some("n" | "y"), Some(identity), Some(""), None) => identity,
+        _ => return Err(BearerError::Malformed),
+    };
+    let identity = match identity {
+        "" => None,
+        said => Some(said.strip_prefix("a=").ok_or(BearerError::Malformed)?),
+    };
+    // Each pair has a separator behind it, and one more ends them.
+    let pairs = pairs.strip_suffix(SEPARATOR).ok_or(BearerError::Malformed)?;
+    let mut said = None;
+    for pair in pairs.strip_suffix(SEPARATOR).unwrap_or_default().split(SEPARATOR) {
+        match pair.split_once('=') {
+            Some(("auth", _)) if said.is_some() => return Err(BearerError::Malformed),
+            Some(("auth", value)) => said = Some(value),
+            Some(_) => {}
+            None if pair.is_empty() => {}
+            None => return Err(BearerError::Malformed),
+        }
+    }
+    let (scheme, token) = said.and_then(|said| said.split_once(' ')).ok_or(BearerError::NoToken)?;
+    match scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() {
+        true => Ok(Bearer { identity, token }),
+        false => Err(BearerError::NoToken),
+    }
+}
+
+impl fmt::Debug for Bearer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bearer").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+impl Bearer<'_> {
+    /// Whether it wants to act as nobody else.
+    pub fn is_as(&self, name: &str) -> bool {
+        let written = || name.replace('=', "=3D").replace(',', "=2C");
+        self.identity.is_none_or(|identity| identity == written())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bearers_message_has_a_token_and_perhaps_more() {
+        let token = |message: &str| bearer(message.as_bytes()).map(|it| it.token.to_owned());
+        for good in [
+            "n,,\u{1}auth=Bearer a.b.c\u{1}\u{1}",
+            "y,,\u{1}auth=bearer a.b.c\u{1}\u{1}",
+            "n,a=app,\u{1}host=h\u{1}port=1\u{1}auth=Bearer a.b.c\u{1}x=y\u{1}\u{1}",
+        ] {
+            assert_eq!(token(good).as_deref(), Ok("a.b.c"), "{good:?}");
+        }
+        for malformed in [
+            "",
+            "n,,",
+            "n,,\u{1}",
+            "p=x,,\u{1}auth=Bearer a\u{1}\u{1}",
+            "n,app,\u{1}auth=Bearer a\u{1}\u{1}",
+            "n\u{1}auth=Bearer a\u{1}\u{1}",
+            "n,,\u{1}auth=Bearer a",
+            "n,,\u{1}auth=Bearer a\u{1}auth=Bearer b\u{1}\u{1}",
+            "n,,\u{1}auth\u{1}\u{1}",
+        ] {
+            assert_eq!(token(malformed), Err(BearerError::Malformed), "{malformed:?}");
+        }
+        for none in [
+            "n,,\u{1}\u{1}",
+            "n,,\u{1}host=h\u{1}\u{1}",
+            "n,,\u{1}auth=Basic a\u{1}\u{1}",
+            "n,,\u{1}auth=Bearer\u{1}\u{1}",
+            "n,,\u{1}auth=Bearer \u{1}\u{1}",
+        ] {
+            assert_eq!(token(none), Err(BearerError::NoToken), "{none:?}");
+        }
+        assert_eq!(bearer(b"n,,\x01auth=Bearer \xff\x01\x01").err(), Some(BearerError::Malformed));
+        let as_other = bearer(b"n,a=a=2Cb=3Dc,\x01auth=Bearer t\x01\x01").expect("is one");
+        assert!(as_other.is_as("a,b=c") && !as_other.is_as("a"));
+        assert!(bearer(b"n,,\x01auth=Bearer t\x01\x01").expect("is one").is_as("anybody"));
+    }
 
     #[test]
     fn a_plain_response_is_three_parts() {

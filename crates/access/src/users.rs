@@ -22,6 +22,7 @@ use documents::StoreError;
 use parking_lot::{Mutex, RwLock};
 use scram::Hash;
 use tasks::Task;
+use tokens::Tokens;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use crate::account::{Account, GUEST, Granted};
@@ -79,6 +80,7 @@ pub(crate) struct Inner {
     super_users: OnceLock<Vec<String>>,
     kept_apart: OnceLock<()>,
     pub(crate) certificates: OnceLock<CertificateMapping>,
+    pub(crate) tokens: OnceLock<Tokens>,
     pub(crate) rules: RwLock<Arc<Vec<Rule>>>,
     /// Another one after each change of a user or a rule.
     stamp: AtomicU64,
@@ -169,6 +171,7 @@ impl Users {
             super_users: OnceLock::new(),
             kept_apart: OnceLock::new(),
             certificates: OnceLock::new(),
+            tokens: OnceLock::new(),
             rules: RwLock::default(),
             stamp: AtomicU64::new(1),
         }));

@@ -12,7 +12,7 @@ use crate::codec::frame::{FRAME_MAX_MIN, FrameKind, OVERHEAD_BYTES, PROTOCOL_HEA
 use crate::codec::methods::{
     ConnectionBlocked, ConnectionClose, ConnectionCloseOk, ConnectionOpen, ConnectionOpenOk,
     ConnectionStart, ConnectionStartOk, ConnectionTune, ConnectionTuneOk, ConnectionUnblocked,
-    ConnectionUpdateSecretOk, Method, MethodId,
+    ConnectionUpdateSecret, ConnectionUpdateSecretOk, Method, MethodId,
 };
 use crate::codec::table::{FieldTable, FieldValue};
 use crate::errors::{Exception, ReplyCode};
@@ -115,9 +115,8 @@ impl Session {
                 self.await_socket_close();
                 Ok(())
             }
-            (Phase::Running, Method::ConnectionUpdateSecret(_)) => {
-                // Those who log in with a password have no secret that expires, and nothing to keep.
-                self.output.method(0, ConnectionUpdateSecretOk::default());
+            (Phase::Running, Method::ConnectionUpdateSecret(update)) => {
+                self.update_secret(&update);
                 Ok(())
             }
             (phase, _) => Err(Exception::new(
@@ -164,6 +163,16 @@ impl Session {
             let reason = "a password was said where others may hear it";
             users.note_refused(peer, reason);
             self.refuse_login(mechanism, reason.to_owned());
+            return Ok(());
+        }
+        if users.is_token(&credentials.password) {
+            self.renews = true;
+            let (users, mechanism) = (users.clone(), mechanism.to_owned());
+            let checked = async move {
+                let login = users.log_in_by_token(&credentials.password, peer).await;
+                Ok(Done::LoggedIn { mechanism, login })
+            };
+            self.begin(0, ConnectionStartOk::ID, checked);
             return Ok(());
         }
         match users.log_in_at_once(&credentials, peer) {
@@ -218,6 +227,41 @@ impl Session {
             },
         );
         self.phase = Phase::Tuning;
+    }
+
+    /// A client whose token ends brings a new one. Those who logged in by something else have no secret that ends, and
+    /// nothing to keep.
+    fn update_secret(&mut self, update: &ConnectionUpdateSecret<'_>) {
+        if !self.renews {
+            return self.output.method(0, ConnectionUpdateSecretOk::default());
+        }
+        let (users, peer) = (self.gateway.users.clone(), self.peer.ip());
+        let token = String::from_utf8_lossy(update.new_secret.0).into_owned();
+        let checked = async move {
+            let login = users.log_in_by_token(&token, peer).await;
+            Ok(Done::SecretUpdated { login })
+        };
+        self.begin(0, ConnectionUpdateSecret::ID, checked);
+    }
+
+    /// The new token was looked at. It must be of the same user.
+    pub(crate) fn secret_updated(
+        &mut self,
+        login: Result<Principal, LoginError>,
+    ) -> Result<(), Exception> {
+        let refused = || {
+            let text = "New secret was refused by one of the backends";
+            Exception::new(ReplyCode::NotAllowed, text)
+        };
+        let principal = login.map_err(|_| refused())?;
+        if principal.name().as_ref() != self.user() {
+            self.gateway.users.note_refused(self.peer.ip(), "a new token is of somebody else");
+            return Err(refused());
+        }
+        self.login_ends = principal.ends_in().map(|left| Instant::now() + left);
+        self.principal = Some(principal);
+        self.output.method(0, ConnectionUpdateSecretOk::default());
+        Ok(())
     }
 
     fn refuse_login(&mut self, mechanism: &str, reason: String) {

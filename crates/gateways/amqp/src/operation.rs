@@ -66,6 +66,10 @@ pub(crate) enum Done {
         mechanism: String,
         login: Result<Principal, LoginError>,
     },
+    /// By a client that is logged in.
+    SecretUpdated {
+        login: Result<Principal, LoginError>,
+    },
     FoundVhost {
         vhost: VirtualHost,
     },
@@ -187,6 +191,11 @@ impl Session {
                 None => self.output.method(number, BasicGetEmpty::default()),
             },
             Done::LoggedIn { mechanism, login } => self.logged_in(&mechanism, login),
+            Done::SecretUpdated { login } => {
+                if let Err(exception) = self.secret_updated(login) {
+                    self.fail(Failure { channel: 0, method, exception });
+                }
+            }
             Done::FoundVhost { vhost } => {
                 let name = vhost.name().to_owned();
                 if let Err(exception) = self.open_vhost(&name, vhost) {

@@ -109,6 +109,8 @@ pub(crate) struct Session {
     pub(crate) certified: Option<Box<Certified>>,
     /// Who is logged in.
     pub(crate) principal: Option<Principal>,
+    /// It logged in by a token, and may bring a new one.
+    pub(crate) renews: bool,
     /// When what it logged in by ends.
     pub(crate) login_ends: Option<Instant>,
     pub(crate) vhost: Option<VirtualHost>,
@@ -183,6 +185,7 @@ impl Session {
             client_properties: FieldTable::new(),
             certified: certified.map(Box::new),
             principal: None,
+            renews: false,
             login_ends: None,
             vhost: None,
             rights: None,

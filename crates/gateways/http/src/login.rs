@@ -21,7 +21,8 @@ use crate::front::{Front, Node};
 use crate::problem::{Kind, Problem};
 use crate::sessions::{self, Resumed};
 
-const SCHEME: &str = "basic";
+const BASIC: &str = "basic";
+const BEARER: &str = "bearer";
 
 /// A request's asker.
 #[derive(Clone, Debug)]
@@ -151,12 +152,16 @@ pub(crate) async fn asker(
         if !may_be_said(node, peer) {
             return Err(plaintext());
         }
+        if let Some(token) = said.to_str().ok().and_then(|said| of_scheme(said, BEARER)) {
+            let principal = log_in_by_token(node, peer, token).await?;
+            return Ok(Asker::of(principal, node, peer));
+        }
         let Some(credentials) = said.to_str().ok().and_then(basic) else {
             if let Some(users) = &node.users {
                 let ip = peer.connection.peer().ip();
                 users.note_refused(ip, "its header Authorization has no name and password");
             }
-            let why = "the header Authorization is not Basic, with a name and a password";
+            let why = "the header Authorization is not Basic, with a name and a password, nor a Bearer's token";
             return Err(refused(why));
         };
         let principal = log_in(node, peer, credentials).await?;
@@ -222,6 +227,23 @@ pub(crate) async fn log_in(
     logged_in.map_err(|_| refused("the name or the password is wrong"))
 }
 
+/// By a token of somebody else (RFC 6750).
+async fn log_in_by_token(node: &Node, peer: &Peer, token: &str) -> Result<Principal, Problem> {
+    let ip = peer.connection.peer().ip();
+    match &node.users {
+        Some(users) if users.takes_tokens() => {
+            let logged_in = users.log_in_by_token(token, ip).await;
+            logged_in.map_err(|_| refused("the token is not good, or not any more"))
+        }
+        users => {
+            if let Some(users) = users {
+                users.note_refused(ip, "it says a token, and nobody logs in by tokens here");
+            }
+            Err(refused("nobody logs in by tokens here"))
+        }
+    }
+}
+
 fn by_token(node: &Node, credentials: &Credentials) -> bool {
     let token = node.operator_token.as_deref();
     credentials.name == OPERATOR
@@ -230,13 +252,16 @@ fn by_token(node: &Node, credentials: &Credentials) -> bool {
 
 /// RFC 7617: `Basic` and the name, a colon and the password, in base64.
 fn basic(value: &str) -> Option<Credentials> {
-    let (scheme, encoded) = value.split_once(' ')?;
-    if !scheme.eq_ignore_ascii_case(SCHEME) {
-        return None;
-    }
-    let decoded = String::from_utf8(BASE64.decode(encoded.trim()).ok()?).ok()?;
+    let encoded = of_scheme(value, BASIC)?;
+    let decoded = String::from_utf8(BASE64.decode(encoded).ok()?).ok()?;
     let (name, password) = decoded.split_once(':')?;
     Some(Credentials { name: name.to_owned(), password: password.to_owned() })
+}
+
+/// What stands behind a scheme.
+fn of_scheme<'a>(value: &'a str, scheme: &str) -> Option<&'a str> {
+    let (said, rest) = value.split_once(' ')?;
+    said.eq_ignore_ascii_case(scheme).then(|| rest.trim())
 }
 
 fn refused(why: &str) -> Problem {

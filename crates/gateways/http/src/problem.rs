@@ -62,7 +62,8 @@ kinds! {
     CrossSite: FORBIDDEN, "cross-site", "A page of another site asked for this",
         "Browsers may change something from pages of this node only.";
     NotLoggedIn: UNAUTHORIZED, "not-logged-in", "Nobody is logged in",
-        "Send the header Authorization with a name and a password (Basic); browsers log in on the console.";
+        "Send the header Authorization with a name and a password (Basic), or with a token (Bearer) where the node takes \
+         these; or show a certificate that names you. Browsers log in on the console.";
     PlaintextLogin: FORBIDDEN, "password-in-the-clear", "Anybody on the way could read the password",
         "Connect to the port that encrypts (http-tls), or from the node's own machine; or let the node take \
          passwords as they come (allow-plaintext-auth).";

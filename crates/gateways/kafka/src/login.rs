@@ -14,6 +14,7 @@
 //! it logs in as, if it has asked for nothing before: from the first request on that somebody has to be behind, a
 //! connection is of one user for good.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,6 +40,11 @@ use crate::request::{Request, RequestError};
 use crate::response::Response;
 
 const PLAIN: &str = "PLAIN";
+const OAUTHBEARER: &str = "OAUTHBEARER";
+/// What a client is told whose token is refused (RFC 7628, 3.2.2), in Kafka's words. It says [`UNDERSTOOD`] and is then
+/// refused as by other mechanisms.
+const REFUSED_TOKEN: &[u8] = br#"{"status":"invalid_token"}"#;
+const UNDERSTOOD: &[u8] = b"\x01";
 /// The first version in which messages come in requests of their own.
 const WRAPPED_SINCE: i16 = 1;
 
@@ -46,12 +52,15 @@ const WRAPPED_SINCE: i16 = 1;
 enum Mechanism {
     Plain,
     Scram(Hash),
+    /// A token (RFC 7628).
+    Bearer,
 }
 
 impl Mechanism {
     fn of_name(name: &str) -> Option<Self> {
         match name {
             PLAIN => Some(Self::Plain),
+            OAUTHBEARER => Some(Self::Bearer),
             name => Hash::of_mechanism(name).map(Self::Scram),
         }
     }
@@ -60,6 +69,7 @@ impl Mechanism {
         match self {
             Self::Plain => PLAIN,
             Self::Scram(hash) => hash.mechanism(),
+            Self::Bearer => OAUTHBEARER,
         }
     }
 }
@@ -98,6 +108,8 @@ enum Step {
     Chosen(Mechanism),
     /// The client's proof is waited for.
     Challenged(Hash, Box<Proof>),
+    /// The token was refused, and the client is to say that it has heard so.
+    Refused,
 }
 
 impl Login {
@@ -182,6 +194,10 @@ impl Login {
         std::mem::take(&mut self.progress.lock().step)
     }
 
+    fn refused(&self) {
+        self.progress.lock().step = Step::Refused;
+    }
+
     fn challenged(&self, hash: Hash, proof: Proof) {
         self.progress.lock().step = Step::Challenged(hash, Box::new(proof));
     }
@@ -253,16 +269,16 @@ pub(crate) fn check(gateway: &Gateway, session: &Session, key: i16) -> Result<()
     Ok(())
 }
 
-/// What somebody who connects in this way may log in by. To say a password takes a connection that nobody else hears.
+/// What somebody who connects in this way may log in by. To say a password or a token takes a connection that nobody else
+/// hears.
 fn offered(gateway: &Gateway, session: &Session) -> Vec<Mechanism> {
-    if gateway.options.users.is_none() {
-        return Vec::new();
-    }
+    let Some(users) = &gateway.options.users else { return Vec::new() };
     let mut offered: Vec<_> = Hash::ALL.into_iter().map(Mechanism::Scram).collect();
     let is_private =
         session.is_encrypted() || session.connection.peer().ip().to_canonical().is_loopback();
     if is_private || gateway.options.login.plaintext {
         offered.push(Mechanism::Plain);
+        offered.extend(users.takes_tokens().then_some(Mechanism::Bearer));
     }
     offered
 }
@@ -341,6 +357,16 @@ async fn step(gateway: &Gateway, session: &Session, message: &[u8]) -> Result<An
             session.login.challenged(hash, proof);
             Ok(Answer::Message(answer.into_bytes()))
         }
+        Step::Chosen(Mechanism::Bearer) => match bearer(users, message, peer).await {
+            Ok(principal) => logged_in(gateway, session, principal, Vec::new()),
+            Err(_) => {
+                session.login.refused();
+                Ok(Answer::Message(REFUSED_TOKEN.to_vec()))
+            }
+        },
+        // Whatever it says but that it has heard is no better.
+        Step::Refused if message == UNDERSTOOD => Err(refused(Mechanism::Bearer)),
+        Step::Refused => Err(out_of_turn()),
         Step::Challenged(hash, proof) => {
             let proved = users.proved(*proof, message, peer).await;
             let (principal, answer) = proved.map_err(|_| refused(Mechanism::Scram(hash)))?;
@@ -368,6 +394,22 @@ async fn plain(
         return Ok(Principal::operator(users));
     }
     users.log_in(credentials, peer).await
+}
+
+async fn bearer(users: &Users, message: &[u8], peer: IpAddr) -> Result<Principal, LoginError> {
+    let refused = |reason: &str| LoginError::Token { reason: Arc::from(reason) };
+    let said = match sasl::bearer(message) {
+        Ok(said) => said,
+        Err(error) => return Err(users.refuse("", peer, refused(&error.to_string())).await),
+    };
+    let principal = users.log_in_by_token(said.token, peer).await?;
+    match said.is_as(principal.name()) {
+        true => Ok(principal),
+        false => {
+            let reason = refused("it wants to act as somebody else than its token names");
+            Err(users.refuse("", peer, reason).await)
+        }
+    }
 }
 
 fn logged_in(

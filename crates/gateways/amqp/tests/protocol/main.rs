@@ -16,4 +16,5 @@ mod permissions;
 mod publishing;
 mod rules;
 mod streams;
+mod tokens;
 mod transactions;

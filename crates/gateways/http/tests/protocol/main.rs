@@ -22,4 +22,5 @@ mod records;
 mod rights;
 mod search;
 mod sessions;
+mod tokens;
 mod topic_changes;

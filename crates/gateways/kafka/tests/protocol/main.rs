@@ -22,5 +22,6 @@ mod sessions;
 mod several_nodes;
 mod share;
 mod streams;
+mod tokens;
 mod topics;
 mod waiting;
