@@ -30,6 +30,7 @@ mod size;
 mod time;
 mod tls_files;
 mod tls_settings;
+mod token_settings;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -36,6 +36,7 @@ pub(crate) struct SaidOfSecurity {
     pub(crate) session_max: Option<String>,
     pub(crate) across: Option<bool>,
     pub(crate) tls_principal: Option<String>,
+    pub(crate) oidc_issuer: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -51,6 +52,8 @@ pub(crate) struct SecuritySettings {
     pub(crate) session_max: Option<Duration>,
     /// Certificates of clients say who they are on ports that encrypt.
     pub(crate) certified: bool,
+    /// Tokens of somebody else say who clients are, on all ports.
+    pub(crate) by_tokens: bool,
 }
 
 /// Everybody could do everything at this port.
@@ -76,12 +79,17 @@ impl SecuritySettings {
             let problem = "is not a time of a second at least, such as 1h";
             parsed.ok_or_else(|| invalid("session-max", &text, problem))
         });
-        if let (Some(Auth::Off), Some(principal)) = (said.auth, &said.tls_principal) {
-            let problem = "says who clients are, and with --auth off nobody is anybody";
-            return Err(invalid("tls-principal", principal, problem));
+        for (setting, value) in
+            [("tls-principal", &said.tls_principal), ("oidc-issuer", &said.oidc_issuer)]
+        {
+            if let (Some(Auth::Off), Some(value)) = (said.auth, value) {
+                let problem = "says who clients are, and with --auth off nobody is anybody";
+                return Err(invalid(setting, value, problem));
+            }
         }
         Ok(Self {
             certified: said.tls_principal.is_some(),
+            by_tokens: said.oidc_issuer.is_some(),
             auth: said.auth.unwrap_or_default(),
             insecure: said.insecure.unwrap_or(false),
             apart: said.across == Some(false),
@@ -137,11 +145,11 @@ impl SecuritySettings {
     ) -> Result<Admission, Unprotected> {
         let may_be_open = self.insecure || address.ip().to_canonical().is_loopback();
         let unprotected = |why| Unprotected { setting, address, why };
-        let is_certified = self.certified && setting.ends_with("-tls");
+        let names_somebody = self.by_tokens || self.certified && setting.ends_with("-tls");
         match self.auth {
             Auth::On => Ok(Admission::Required),
             // Without users, too, there is somebody to be there.
-            Auth::Auto if is_certified => Ok(Admission::Required),
+            Auth::Auto if names_somebody => Ok(Admission::Required),
             Auth::Off if may_be_open => Ok(Admission::Open),
             Auth::Off => Err(unprotected(" with --auth off")),
             Auth::Auto if may_be_open && is_member => Ok(Admission::OpenWithoutUsers),
@@ -239,13 +247,27 @@ mod tests {
         let http = settings.http_logins(&bound, false, false).expect("nobody is let in");
         assert_eq!((http.plain, http.tls), (Admission::Open, Admission::Required));
         assert!(SecuritySettings::default().logins(&bound, false, false).is_err());
-        let said = SaidOfSecurity {
-            auth: Some(Auth::Off),
-            tls_principal: Some("cn".into()),
-            ..SaidOfSecurity::default()
-        };
-        let error = SecuritySettings::of(said).expect_err("is refused").to_string();
-        assert!(error.contains("--tls-principal") && error.contains("--auth off"), "{error}");
+        let off = || SaidOfSecurity { auth: Some(Auth::Off), ..SaidOfSecurity::default() };
+        for (said, setting) in [
+            (SaidOfSecurity { tls_principal: Some("cn".into()), ..off() }, "--tls-principal"),
+            (SaidOfSecurity { oidc_issuer: Some("x".into()), ..off() }, "--oidc-issuer"),
+        ] {
+            let error = SecuritySettings::of(said).expect_err("is refused").to_string();
+            assert!(error.contains(setting) && error.contains("--auth off"), "{error}");
+        }
+    }
+
+    #[test]
+    fn where_tokens_say_who_clients_are_all_ports_ask_for_them() {
+        let settings = SecuritySettings { by_tokens: true, ..SecuritySettings::default() };
+        for address in ["127.0.0.1:9092", "0.0.0.0:9092"] {
+            for is_member in [false, true] {
+                let logins = settings.logins(&bound(address), false, is_member).expect("asks");
+                assert_eq!(logins.plain, Admission::Required);
+                let http = settings.http_logins(&bound(address), false, is_member).expect("asks");
+                assert_eq!(http.plain, Admission::Required);
+            }
+        }
     }
 
     #[test]

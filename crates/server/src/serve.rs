@@ -15,6 +15,7 @@ use gateway_kafka::{GatewayOptions, Kafka};
 use links::{Security, Tls};
 use nodes::{Endpoint, Nodes};
 use tasks::{Failure, Task};
+use tokens::Tokens;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use topology::Topology;
@@ -193,6 +194,10 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     options.login = kafka_login;
     tell_of_logins(&settings, &options);
     instruct(&users, &settings);
+    let tokens = settings.tokens.clone().map(|it| Tokens::new(it, Arc::clone(&world.clock)));
+    if let Some(tokens) = &tokens {
+        users.believe_tokens(tokens.clone());
+    }
     options.users = Some(users.clone());
     let token =
         operator_token::of(&settings.data, broker.entropy()).map_err(ServeError::OperatorToken)?;
@@ -228,6 +233,10 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
         let serving =
             gateway_amqp::serve(ports, served, topology, users, options, stopping.clone());
         gateways.push(broker.vital(Task::AmqpListener, serving));
+    }
+    if let Some(tokens) = tokens {
+        let following = tokens.follow(world.clone(), stopping.clone());
+        gateways.push(broker.vital(Task::TokenKeys, following));
     }
     if let Some(files) = certificate {
         let hangup = signal(SignalKind::hangup()).map_err(ServeError::Signals)?;

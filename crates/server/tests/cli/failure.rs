@@ -48,8 +48,10 @@ impl Scene {
         command.env(tasks::inject::VARIABLE, self.injection());
         // To find names for a stack takes a debug build about as long as it may take to end.
         command.env("RUST_BACKTRACE", "0");
-        if self.task == Task::Certificates {
-            security::encrypt(&mut command, self.folder.path());
+        match self.task {
+            Task::Certificates => security::encrypt(&mut command, self.folder.path()),
+            Task::TokenKeys => security::believe_tokens(&mut command, self.folder.path()),
+            _ => {}
         }
         command
     }
@@ -258,6 +260,7 @@ vital! {
     journal_reader: JournalReader, look_up_a_time;
     journal_closing: JournalClosing, |broker| broker.signal(Signal::TERM);
     certificates: Certificates, by_itself;
+    token_keys: TokenKeys, by_itself;
     kafka_listener: KafkaListener, by_itself;
     kafka_group_timers: KafkaGroupTimers, by_itself;
     kafka_offset_expiry: KafkaOffsetExpiry, by_itself;
@@ -274,6 +277,7 @@ vital! {
 const TESTED_BELOW: &[Task] = &[
     Task::ConsensusDisk,
     Task::CertificateFiles,
+    Task::TokenKeyFile,
     Task::AmqpDiskAlarm,
     Task::KafkaSession,
     Task::Unpacking,

@@ -33,6 +33,19 @@ pub(crate) fn encrypt(command: &mut Command, folder: &Path) {
     with_files(command, folder);
 }
 
+/// Lets a broker believe tokens of an issuer whose keys are in the folder.
+pub(crate) fn believe_tokens(command: &mut Command, folder: &Path) {
+    let keys = path_of(folder, "keys.json");
+    if !Path::new(&keys).exists() {
+        fs::write(&keys, KEYS).expect("is written");
+    }
+    command.args(["--oidc-issuer", "https://id.example.com", "--oidc-audience", "postroad"]);
+    command.args(["--oidc-jwks", &keys]);
+}
+
+/// RFC 8037, appendix A.2.
+const KEYS: &str = r#"{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"1","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
+
 /// A broker that encrypts on a port of its own, with an admin whose password is in a file.
 struct Safe {
     folder: tempfile::TempDir,
@@ -213,4 +226,53 @@ fn a_panic_while_the_files_are_read_leaves_the_certificate_as_it_was() {
     list.arg(rest.split([',', ' ']).next().expect("an address"));
     run(list, b"").ok();
     assert_eq!(broker.terminate().0.code(), Some(0));
+}
+
+#[test]
+fn where_tokens_are_a_log_in_everybody_logs_in_and_a_panic_while_keys_are_read_is_no_end() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (data, trigger) = (folder.path().join("data"), folder.path().join("panic"));
+    let mut command = serve(&data);
+    believe_tokens(&mut command, folder.path());
+    let task = Task::TokenKeyFile;
+    command.env(tasks::inject::VARIABLE, format!("{}:{}", task.name(), trigger.display()));
+    let broker = Broker::start_with(command, &data);
+    fs::write(&trigger, "").expect("is written");
+    let begun = Instant::now();
+    while trigger.exists() {
+        assert!(begun.elapsed() < SOON, "the keys are not read");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut nobody = broker.command(&["topic", "list"]);
+    nobody.env("POSTROAD_DATA", "/nowhere");
+    run(nobody, b"").fails(2, &["--login"]);
+    broker.run(&["topic", "list"]).ok();
+    assert_eq!(broker.terminate().0.code(), Some(0));
+    let mut half = serve(&data);
+    half.args(["--oidc-issuer", "https://id.example.com"]);
+    run(half, b"").fails(1, &["--oidc-issuer", "--oidc-audience"]);
+}
+
+#[test]
+fn certificates_that_say_who_clients_are_need_an_authority_and_open_no_port_to_everybody() {
+    let folder = tempfile::tempdir().expect("a folder");
+    make_pair(folder.path());
+    let mut command = serve(&folder.path().join("data"));
+    with_files(&mut command, folder.path());
+    command.args(["--tls-principal", "cn"]);
+    run(command, b"").fails(1, &["--tls-principal", "--tls-client-ca"]);
+    let data = folder.path().join("data");
+    let mut command = serve(&data);
+    with_files(&mut command, folder.path());
+    command.args(["--tls-principal", "cn", "--tls-client-auth", "optional"]);
+    command.args(["--tls-client-ca", &path_of(folder.path(), "cert.pem")]);
+    let broker = Broker::start_with(command, &data);
+    // Without encryption, from this machine, it is as it was: there are no users.
+    let mut plain = broker.command(&["topic", "list"]);
+    plain.env("POSTROAD_DATA", "/nowhere");
+    run(plain, b"").ok();
+    let mut list = postroad();
+    list.args(["topic", "list", "--tls-ca", &path_of(folder.path(), "cert.pem"), "-b"]);
+    list.arg(broker.port("kafka-tls ").to_string());
+    run(list, b"").fails(2, &["--login"]);
 }

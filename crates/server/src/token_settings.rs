@@ -1,0 +1,114 @@
+//! What `serve` is told of tokens by which somebody logs in: who issues them, and whom they are for.
+
+use std::path::PathBuf;
+
+use tokens::{KeySource, TokenOptions};
+
+use crate::settings::{SettingsError, invalid};
+
+/// The settings as they were said.
+#[derive(Debug, Default)]
+pub(crate) struct SaidOfTokens {
+    pub(crate) issuer: Option<String>,
+    pub(crate) audiences: Option<Vec<String>>,
+    pub(crate) jwks: Option<String>,
+    pub(crate) principal_claim: Option<String>,
+    pub(crate) authorities: Option<PathBuf>,
+}
+
+/// `None`: nobody logs in by a token.
+pub(crate) fn of(said: SaidOfTokens) -> Result<Option<TokenOptions>, SettingsError> {
+    let SaidOfTokens { issuer, audiences, jwks, principal_claim, authorities } = said;
+    let shown = authorities.as_ref().map(|path| path.display().to_string());
+    let audience = audiences.as_ref().map(|all| all.join(" "));
+    let any = [
+        ("oidc-issuer", issuer.clone()),
+        ("oidc-audience", audience),
+        ("oidc-jwks", jwks.clone()),
+        ("oidc-principal-claim", principal_claim.clone()),
+        ("oidc-ca", shown),
+    ];
+    let Some((setting, value)) = any.into_iter().find_map(|(it, said)| Some((it, said?))) else {
+        return Ok(None);
+    };
+    let missing = |what: &str| invalid(setting, &value, format!("needs to know {what}"));
+    let issuer = issuer.ok_or_else(|| missing("who issues tokens: --oidc-issuer"))?;
+    let audiences = audiences.ok_or_else(|| missing("whom tokens are for: --oidc-audience"))?;
+    let jwks = jwks.ok_or_else(|| missing("where the issuer's keys are: --oidc-jwks"))?;
+    for (setting, text) in audiences
+        .iter()
+        .map(|audience| ("oidc-audience", audience))
+        .chain([("oidc-issuer", &issuer)])
+        .chain(principal_claim.iter().map(|claim| ("oidc-principal-claim", claim)))
+    {
+        if text.is_empty() {
+            return Err(invalid(setting, text, "says nothing"));
+        }
+    }
+    if audiences.is_empty() {
+        return Err(invalid("oidc-audience", "", "says nothing"));
+    }
+    let wrong = |error: tokens::OptionsError| invalid("oidc-jwks", &jwks, error.to_string());
+    let keys = KeySource::parse(&jwks, authorities.clone()).map_err(wrong)?;
+    if let (KeySource::File(_), Some(path)) = (&keys, authorities) {
+        let problem = "is of no use with keys in a file: it says who is believed to be an address";
+        return Err(invalid("oidc-ca", &path.display().to_string(), problem));
+    }
+    let mut options = TokenOptions::new(issuer, audiences, keys);
+    if let Some(claim) = principal_claim {
+        options.principal_claim = claim;
+    }
+    Ok(Some(options))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said() -> SaidOfTokens {
+        SaidOfTokens {
+            issuer: Some("https://id.example.com".into()),
+            audiences: Some(vec!["postroad".into()]),
+            jwks: Some("https://id.example.com/keys".into()),
+            ..SaidOfTokens::default()
+        }
+    }
+
+    fn refused(said: SaidOfTokens) -> String {
+        of(said).expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn nobody_logs_in_by_tokens_unless_it_is_said_whose_and_whom_they_are_for() {
+        assert_eq!(of(SaidOfTokens::default()).expect("valid"), None);
+        let options = of(said()).expect("valid").expect("is said");
+        assert_eq!(options.principal_claim, "sub");
+        for (said, names) in [
+            (SaidOfTokens { issuer: None, ..said() }, ["--oidc-audience", "--oidc-issuer"]),
+            (SaidOfTokens { audiences: None, ..said() }, ["--oidc-issuer", "--oidc-audience"]),
+            (SaidOfTokens { jwks: None, ..said() }, ["--oidc-issuer", "--oidc-jwks"]),
+        ] {
+            let error = refused(said);
+            assert!(names.iter().all(|name| error.contains(name)), "{error}");
+        }
+        let only = SaidOfTokens { authorities: Some("ca.pem".into()), ..SaidOfTokens::default() };
+        assert!(refused(only).contains("--oidc-ca"));
+    }
+
+    #[test]
+    fn what_is_of_no_use_is_refused() {
+        let jwks = |text: &str| SaidOfTokens { jwks: Some(text.into()), ..said() };
+        assert!(refused(jwks("http://id.example.com/keys")).contains("https://"));
+        assert!(refused(jwks("https://a:b@id.example.com/keys")).contains("a name or a password"));
+        let authorities = Some("ca.pem".into());
+        let file = SaidOfTokens { authorities: authorities.clone(), ..jwks("keys.json") };
+        assert!(refused(file).contains("--oidc-ca"));
+        assert!(of(SaidOfTokens { authorities, ..said() }).is_ok());
+        assert!(refused(SaidOfTokens { issuer: Some(String::new()), ..said() }).contains("issuer"));
+        let audiences = Some(vec![String::new()]);
+        assert!(refused(SaidOfTokens { audiences, ..said() }).contains("--oidc-audience"));
+        let claim = Some("email".to_owned());
+        let options = of(SaidOfTokens { principal_claim: claim, ..said() }).expect("valid");
+        assert_eq!(options.expect("is said").principal_claim, "email");
+    }
+}
