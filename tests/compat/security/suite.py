@@ -1,7 +1,8 @@
 """Stock clients against a server that encrypts and asks for log-ins.
 
-confluent-kafka (librdkafka) by each mechanism, pika over TLS, and kcat if it is installed. Whoever is refused must
-be refused by its own library's error for that, and soon.
+confluent-kafka (librdkafka) by each mechanism, pika over TLS, and kcat if it is installed; and a matrix of more clients
+and mechanisms (`matrix.py`), which is printed as a table. Whoever is refused must be refused by its own library's error
+for that, and soon.
 """
 
 import os
@@ -13,6 +14,7 @@ import tempfile
 import time
 import traceback
 import uuid
+from contextlib import closing
 
 import pika
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -31,9 +33,13 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+import matrix
+from identities import AUDIENCE, ISSUER, Authority, Issuer
+
 POSTROAD = os.environ["POSTROAD"]
 SOON_S = 20
 SESSION_S = 3
+LOG = "info,openraft=error,access=debug,tokens=debug,gateway_amqp=debug,gateway_http=debug,gateway_kafka=debug"
 MECHANISMS = ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"]
 
 SCENARIOS = []
@@ -53,12 +59,17 @@ class Server:
         with open(f"{folder}/password", "w") as file:
             file.write("toor\n")
         self.cert = f"{folder}/cert.pem"
-        environment = dict(os.environ, POSTROAD_KAFKA_CONFIG="group.initial.rebalance.delay.ms=0")
+        self.clients, self.other_clients = Authority(folder, "clients"), Authority(folder, "others")
+        self.issuer, self.other_issuer = Issuer(), Issuer()
+        self.issuer.write_keys(f"{folder}/keys.json")
+        environment = dict(os.environ, POSTROAD_KAFKA_CONFIG="group.initial.rebalance.delay.ms=0", POSTROAD_LOG=LOG)
         any_port = "127.0.0.1:0"
         self.process = subprocess.Popen(
             [POSTROAD, "serve", "--data", f"{folder}/data", "--kafka", any_port, "--amqp", any_port,
              "--http", any_port, "--kafka-tls", any_port, "--amqp-tls", any_port, "--session-max", f"{SESSION_S}s",
              "--tls-cert", self.cert, "--tls-key", f"{folder}/key.pem",
+             "--tls-client-ca", self.clients.path, "--tls-client-auth", "optional", "--tls-principal", "cn",
+             "--oidc-issuer", ISSUER, "--oidc-audience", AUDIENCE, "--oidc-jwks", f"{folder}/keys.json",
              "--admin-user", "root", "--admin-password-file", f"{folder}/password"],
             stdout=subprocess.PIPE, stderr=open(f"{folder}/log", "w"), env=environment, text=True,
         )
@@ -71,12 +82,22 @@ class Server:
         # On this machine the token of the data directory is a log-in.
         self.run("user", "add", "app", "ppa")
         self.run("user", "allow", "app", ".*", ".*", ".*")
+        # Somebody who may open the vhost, and look at what the matrix sends to, and no more.
+        self.topic = "matrix"
+        with closing(pika.BlockingConnection(pika_parameters(self))) as connection:
+            connection.channel().queue_declare(self.topic, durable=True)
+        self.run("user", "add", "poor", "roop")
+        self.run("user", "allow", "poor", "^$", "^$", "^matrix$")
 
     def run(self, *words):
         environment = dict(os.environ, POSTROAD_DATA=f"{self.folder}/data")
         if hasattr(self, "kafka"):
             environment["POSTROAD_BOOTSTRAP"] = self.kafka
         subprocess.run([POSTROAD, *words], check=True, env=environment, stdout=subprocess.DEVNULL)
+
+    def log(self):
+        with open(f"{self.folder}/log") as file:
+            return file.read()
 
     def stop(self):
         self.process.terminate()
@@ -248,8 +269,8 @@ def scram_credentials_are_made_listed_used_and_deleted(server):
 
 @scenario
 def without_a_right_nothing_is_done_and_with_it_all_is(server):
-    server.run("user", "add", "poor", "roop")
-    config = server.client(user="poor", password="roop")
+    server.run("user", "add", "needy", "ydeen")
+    config = server.client(user="needy", password="ydeen")
     topic = f"t-{uuid.uuid4()}"
     create_topic(server.client(), topic)
     told = []
@@ -270,7 +291,7 @@ def without_a_right_nothing_is_done_and_with_it_all_is(server):
 
     admin = AdminClient(server.client(user="root", password="toor"))
     rules = [
-        AclBinding(kind, topic, ResourcePatternType.LITERAL, "User:poor", "*", action,
+        AclBinding(kind, topic, ResourcePatternType.LITERAL, "User:needy", "*", action,
                    AclPermissionType.ALLOW)
         for kind, action in [(ResourceType.TOPIC, AclOperation.WRITE),
                              (ResourceType.TOPIC, AclOperation.READ),
@@ -278,7 +299,7 @@ def without_a_right_nothing_is_done_and_with_it_all_is(server):
     ]
     for made in admin.create_acls(rules).values():
         made.result(SOON_S)
-    mine = AclBindingFilter(ResourceType.ANY, None, ResourcePatternType.ANY, "User:poor", None,
+    mine = AclBindingFilter(ResourceType.ANY, None, ResourcePatternType.ANY, "User:needy", None,
                             AclOperation.ANY, AclPermissionType.ANY)
     assert sorted(admin.describe_acls(mine).result(SOON_S)) == sorted(rules)
     told.clear()
@@ -372,11 +393,89 @@ def kcat_if_it_is_installed(server):
         assert consumed.stdout == b"one\ntwo\n", consumed
 
 
+@scenario
+def a_token_that_is_renewed_keeps_a_producer_going(server):
+    asked, lasts = [], 8
+
+    def token(_):
+        asked.append(time.monotonic())
+        # Tokens end with a second.
+        return server.issuer.token("app", ends_in=lasts), int(time.time()) + lasts
+
+    config = {
+        "bootstrap.servers": server.kafka_tls, "security.protocol": "SASL_SSL", "ssl.ca.location": server.cert,
+        "sasl.mechanism": "OAUTHBEARER", "oauth_cb": token, "log_level": 0,
+    }
+    errors = []
+    producer = Producer({**config, "error_cb": errors.append})
+    until = time.monotonic() + 2 * lasts
+    while time.monotonic() < until:
+        producer.produce(server.topic, b"x", on_delivery=lambda error, _: error and errors.append(error))
+        producer.poll(0.1)
+    assert producer.flush(SOON_S) == 0 and not errors, errors
+    assert len(asked) > 1, asked
+
+
+@scenario
+def tokens_that_are_not_good_are_refused(server):
+    good = server.issuer.token
+    for token in [good("app", ends_in=-120), good("app", aud="others"), good("app", iss="others"),
+                  good("_operator"), "garbage", "x" * 20_000]:
+        is_refused(server, token)
+
+
+def is_refused(server, token):
+    errors = error_of({
+        "bootstrap.servers": server.kafka_tls, "security.protocol": "SASL_SSL", "ssl.ca.location": server.cert,
+        "sasl.mechanism": "OAUTHBEARER", "log_level": 0, "oauth_cb": lambda _: (token, time.time() + 600),
+    })
+    assert any(error.code() == KafkaError._AUTHENTICATION for error in errors), errors
+
+
+@scenario
+def pika_brings_a_new_token_in_time_and_is_closed_without_one(server):
+    def connect():
+        parameters = pika_parameters(server, "", server.issuer.token("app", ends_in=SESSION_S))
+        return pika.BlockingConnection(parameters)
+
+    renewed, left = connect(), connect()
+    renewed.update_secret(server.issuer.token("app"), "it ends")
+    try:
+        left.sleep(3 * SESSION_S)
+    except pika.exceptions.ConnectionClosedByBroker as error:
+        assert error.reply_code == 320, error
+    else:
+        raise AssertionError("it went on without a token")
+    channel = renewed.channel()
+    channel.queue_declare(server.topic, passive=True)
+    renewed.close()
+
+
+@scenario
+def what_was_a_secret_is_in_no_log(server):
+    is_refused(server, server.other_issuer.token("app"))
+    log = server.log()
+    assert "its token is refused" in log, "nothing was logged"
+    assert "eyJ" not in log, "a token was logged"
+
+
 def main(parts):
     passed = failed = 0
+    outcomes = []
+
+    def row_of(row):
+        def run(server):
+            outcomes.append([row, False])
+            matrix.run_row(server, row)
+            outcomes[-1][1] = True
+
+        client, mechanism, tls = row
+        return f"matrix-{client}-{mechanism.lower()}-{'tls' if tls else 'plain'}", run
+
+    scenarios = [row_of(row) for row in matrix.rows()] + SCENARIOS
     with tempfile.TemporaryDirectory() as folder:
         server = Server(folder)
-        for name, function in SCENARIOS:
+        for name, function in scenarios:
             if parts and not any(part in name for part in parts):
                 continue
             begun = time.monotonic()
@@ -392,6 +491,8 @@ def main(parts):
         server.stop()
         if failed:
             sys.stderr.write(open(f"{folder}/log").read()[-4000:])
+    for line in matrix.table(outcomes):
+        print(line)
     print(f"{passed} passed, {failed} failed")
     sys.exit(failed > 0)
 

@@ -1,0 +1,236 @@
+"""Each client by each mechanism: whether it is let in, refused with a wrong secret, and denied what it may not do.
+
+A probe logs in, sends one message to a topic (a queue, by AMQP), and says what came of it in one of three words: `ok`,
+`refused`, `denied`.
+"""
+
+import json
+import logging
+import os
+import ssl
+import subprocess
+import time
+
+import pika
+from confluent_kafka import KafkaError, Producer
+from kafka import KafkaProducer
+from kafka.errors import TopicAuthorizationFailedError
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+DEPS = os.environ.get("DEPS", "")
+SOON_S = 20
+
+KAFKA_MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "certificate"]
+AMQP_MECHANISMS = ["PLAIN", "token", "EXTERNAL"]
+BY_CERTIFICATE = ["certificate", "EXTERNAL"]
+BY_TOKEN = ["OAUTHBEARER", "token"]
+
+
+def librdkafka(case):
+    errors = []
+    config = {
+        "bootstrap.servers": case["address"], "ssl.ca.location": case["ca"], "message.timeout.ms": 8000,
+        "error_cb": errors.append, "log_level": 0, "ssl.endpoint.identification.algorithm": "none",
+    }
+    if case["mechanism"] == "certificate":
+        config["security.protocol"] = "SSL"
+        config["ssl.certificate.location"], config["ssl.key.location"] = case["cert"], case["key"]
+    else:
+        config["security.protocol"] = "SASL_SSL" if case["tls"] else "SASL_PLAINTEXT"
+        config["sasl.mechanism"] = case["mechanism"]
+    if case["mechanism"] == "OAUTHBEARER":
+        config["oauth_cb"] = lambda _: (case["token"], time.time() + 600)
+    elif case["mechanism"] != "certificate":
+        config["sasl.username"], config["sasl.password"] = case["user"], case["password"]
+    told = []
+    producer = Producer(config)
+    producer.produce(case["topic"], b"x", on_delivery=lambda error, _: told.append(error))
+    until = time.monotonic() + SOON_S
+    while not told and time.monotonic() < until:
+        producer.poll(0.1)
+        codes = {error.code() for error in errors}
+        if KafkaError._AUTHENTICATION in codes:
+            return "refused"
+        # It does not show a certificate of an authority that the node does not name, and is closed as nobody.
+        if case["mechanism"] == "certificate" and KafkaError._ALL_BROKERS_DOWN in codes:
+            return "refused"
+    # An error of this library cannot be compared with nothing.
+    code = told[0].code() if told and told[0] is not None else None
+    if told and code is None:
+        return "ok"
+    if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return "denied"
+    raise AssertionError(f"{[error.str() for error in told + errors]}")
+
+
+class Token(AbstractTokenProvider):
+    def __init__(self, token):
+        self._token = token
+
+    def token(self):
+        return self._token
+
+
+class Heard(logging.Handler):
+    """What a library says on its way, which its errors leave out."""
+
+    def __init__(self):
+        super().__init__(logging.DEBUG)
+        self.text = ""
+
+    def emit(self, record):
+        self.text += record.getMessage() + str(record.exc_info or "")
+
+
+def kafka_python(case):
+    mechanism = case["mechanism"]
+    config = {
+        "bootstrap_servers": case["address"], "ssl_cafile": case["ca"], "ssl_check_hostname": False, "retries": 0,
+        # A log-in that is refused is tried again until a bootstrap ends.
+        "bootstrap_timeout_ms": 12_000, "request_timeout_ms": 10_000, "delivery_timeout_ms": 12_000,
+        "max_block_ms": 12_000,
+    }
+    if mechanism == "certificate":
+        config |= {"security_protocol": "SSL", "ssl_certfile": case["cert"], "ssl_keyfile": case["key"]}
+    else:
+        config |= {"security_protocol": "SASL_SSL" if case["tls"] else "SASL_PLAINTEXT",
+                   "sasl_mechanism": mechanism}
+        if mechanism == "OAUTHBEARER":
+            config["sasl_oauth_token_provider"] = Token(case["token"])
+        else:
+            config |= {"sasl_plain_username": case["user"], "sasl_plain_password": case["password"]}
+    heard, log = Heard(), logging.getLogger("kafka")
+    log.addHandler(heard)
+    log.setLevel(logging.DEBUG)
+    log.propagate = False
+    producer = None
+    try:
+        producer = KafkaProducer(**config)
+        producer.send(case["topic"], b"x").get(SOON_S)
+        return "ok"
+    except TopicAuthorizationFailedError:
+        return "denied"
+    except Exception as error:  # the library has many, and one for all that ends a bootstrap
+        said = f"{type(error).__name__} {error} {heard.text}"
+        # It may see the end of the connection before the answer that came with it.
+        refusals = ["Authentication failed during authentication", '"status":"invalid_token"']
+        ended = "SaslAuthenticateRequest" in said and "socket disconnected" in said
+        if mechanism != "certificate" and (ended or any(refusal in said for refusal in refusals)):
+            return "refused"
+        if mechanism == "certificate" and ("alert" in said.lower() or "socket disconnected" in said):
+            return "refused"
+        raise
+    finally:
+        log.removeHandler(heard)
+        if producer is not None:
+            producer.close(0)
+
+
+def with_pika(case):
+    host, port = case["address"].split(":")
+    options = None
+    if case["tls"]:
+        context = ssl.create_default_context(cafile=case["ca"])
+        if case["cert"]:
+            context.load_cert_chain(case["cert"], case["key"])
+        options = pika.SSLOptions(context, "localhost")
+    credentials = pika.credentials.ExternalCredentials()
+    if case["mechanism"] != "EXTERNAL":
+        password = case["token"] if case["mechanism"] == "token" else case["password"]
+        credentials = pika.PlainCredentials(case["user"], password)
+    parameters = pika.ConnectionParameters(host, int(port), "/", credentials, ssl_options=options)
+    try:
+        connection = pika.BlockingConnection(parameters)
+    except pika.exceptions.ProbableAuthenticationError:
+        return "refused"
+    except (pika.exceptions.AMQPConnectionError, ssl.SSLError):
+        if case["mechanism"] == "EXTERNAL":
+            return "refused"
+        raise
+    channel = connection.channel()
+    channel.confirm_delivery()
+    try:
+        channel.basic_publish("", case["topic"], b"x")
+    except pika.exceptions.ChannelClosedByBroker as error:
+        if error.reply_code == 403:
+            return "denied"
+        raise
+    finally:
+        connection.close()
+    return "ok"
+
+
+def program(*words):
+    def probe(case):
+        ran = subprocess.run([*words, json.dumps(case)], capture_output=True, text=True, timeout=60)
+        said = (ran.stdout.strip() or ran.stderr.strip()).splitlines()
+        if ran.returncode or not said or said[-1] not in ("ok", "refused", "denied"):
+            raise AssertionError(said[-1] if said else f"status {ran.returncode}")
+        return said[-1]
+
+    return probe
+
+
+def clients():
+    """By name: what each speaks, and how it is asked."""
+    node = program("node", f"{DEPS}/node/probe.js")
+    return {
+        "librdkafka": ("kafka", librdkafka),
+        "kafka-python": ("kafka", kafka_python),
+        "kafkajs": ("kafka", lambda case: node({**case, "client": "kafkajs"})),
+        "franz-go": ("kafka", program(f"{DEPS}/probe")),
+        "pika": ("amqp", with_pika),
+        "amqplib": ("amqp", lambda case: node({**case, "client": "amqplib"})),
+    }
+
+
+def cases(server, name, mechanism, tls):
+    """With a right secret, with a wrong one, and of somebody who may not."""
+    protocol = clients()[name][0]
+    addresses = {"kafka": (server.kafka, server.kafka_tls), "amqp": (server.amqp, server.amqp_tls)}
+
+    def case(user, right=True):
+        told = {
+            "address": addresses[protocol][tls], "topic": server.topic, "mechanism": mechanism, "tls": tls,
+            "ca": server.cert, "user": user, "password": user[::-1] if right else "wrong", "token": "", "cert": "",
+            "key": "",
+        }
+        if mechanism in BY_TOKEN:
+            told["token"] = (server.issuer if right else server.other_issuer).token(user)
+        if mechanism in BY_CERTIFICATE:
+            told["cert"], told["key"] = (server.clients if right else server.other_clients).pair(user)
+        return told
+
+    return [("ok", case("app")), ("refused", case("app", right=False)), ("denied", case("poor"))]
+
+
+def rows():
+    for name, (protocol, _) in clients().items():
+        for mechanism in KAFKA_MECHANISMS if protocol == "kafka" else AMQP_MECHANISMS:
+            for tls in (True, False):
+                if tls or mechanism not in BY_CERTIFICATE:
+                    yield name, mechanism, tls
+
+
+def run_row(server, row):
+    """What came of each case; fails unless all are as they must be."""
+    name, mechanism, tls = row
+    probe = clients()[name][1]
+    found = []
+    for expected, case in cases(server, name, mechanism, tls):
+        try:
+            found.append((expected, probe(case)))
+        except Exception as error:  # whatever a client raises is the row's failure
+            raise AssertionError(f"{expected} was expected: {type(error).__name__} {error}") from error
+    wrong = [pair for pair in found if pair[0] != pair[1]]
+    assert not wrong, f"expected and found: {wrong}"
+
+
+def table(outcomes):
+    """As documentation shows it."""
+    lines = ["| client | mechanism | TLS | right secret | wrong secret | missing right |", "|---|---|---|---|---|---|"]
+    for (name, mechanism, tls), passed in outcomes:
+        cells = ["ok", "refused", "denied"] if passed else ["?"] * 3
+        lines.append(f"| {name} | {mechanism} | {'yes' if tls else 'no'} | {' | '.join(cells)} |")
+    return lines
