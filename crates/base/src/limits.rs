@@ -354,6 +354,9 @@ pub const TLS_HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 /// Handshakes under way at a time, on all encrypted ports of a node; the others wait. Each holds 64 KiB of what its
 /// client sends, at most, and asks for a signature.
 pub const TLS_HANDSHAKES_AT_ONCE_MAX: usize = 256;
+/// What is read of a client whose handshake was refused, and for how long, so that it hears of it.
+pub const TLS_REFUSED_READ_BYTES_MAX: usize = 64 << 10;
+pub const TLS_REFUSED_CLOSES_WITHIN: Duration = Duration::from_secs(1);
 /// Bytes that are encrypted before the socket has taken them.
 pub const TLS_WRITTEN_AT_ONCE_BYTES_MAX: usize = 32 << 10;
 /// A started request must arrive whole within this time: half a frame holds memory.

@@ -7,7 +7,10 @@
 use std::io;
 use std::sync::Arc;
 
-use base::limits::{TLS_HANDSHAKE_WITHIN, TLS_HANDSHAKES_AT_ONCE_MAX};
+use base::limits::{
+    TLS_HANDSHAKE_WITHIN, TLS_HANDSHAKES_AT_ONCE_MAX, TLS_REFUSED_CLOSES_WITHIN,
+    TLS_REFUSED_READ_BYTES_MAX,
+};
 use parking_lot::RwLock;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::{self, PemObject};
@@ -16,6 +19,7 @@ use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig};
 use thiserror::Error;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -129,14 +133,38 @@ impl Tls {
         let handshake = async {
             let _permit = self.0.handshakes.acquire().await.map_err(io::Error::other)?;
             let current = Arc::clone(&self.0.current.read().configuration);
-            TlsAcceptor::from(current).accept(stream).await
+            Ok::<_, io::Error>(TlsAcceptor::from(current).accept(stream).into_fallible().await)
         };
         // Boxed: a session that is encrypted must not carry the room for its handshake for ever.
         match timeout(TLS_HANDSHAKE_WITHIN, Box::pin(handshake)).await {
-            Ok(stream) => Ok(Socket::from(stream?)),
             Err(_) => Err(HandshakeError::Slow),
+            Ok(handshake) => match handshake? {
+                Ok(stream) => Ok(Socket::from(stream)),
+                Err((error, stream)) => {
+                    Box::pin(let_hear(stream)).await;
+                    Err(HandshakeError::Failed(error))
+                }
+            },
         }
     }
+}
+
+/// Closes a connection whose handshake failed, so that the client hears why: what it has sent behind its part of the
+/// handshake is read first, or closing would take back what it was told.
+async fn let_hear(mut stream: Stream) {
+    let hearing = async {
+        stream.shutdown().await?;
+        let (mut read, mut bytes) = (0, [0; 1 << 10]);
+        while read < TLS_REFUSED_READ_BYTES_MAX {
+            match stream.read(&mut bytes).await? {
+                0 => break,
+                more => read += more,
+            }
+        }
+        Ok::<_, io::Error>(())
+    };
+    // Whoever does not hear it does not want to.
+    let _ = timeout(TLS_REFUSED_CLOSES_WITHIN, hearing).await;
 }
 
 fn configuration(
