@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use broker::{DocumentChanges, DocumentWatch, ExecuteError};
 
 use crate::account::{Account, GUEST};
+use crate::limits;
 use crate::rules;
 use crate::store::{self, Known, OpenError};
 use crate::users::{Inner, UserError, Users};
@@ -31,18 +32,21 @@ impl Users {
         let documents = self.0.documents.lock();
         let read = match documents.take() {
             DocumentChanges::Named(names) if names.is_empty() => return,
-            DocumentChanges::All => vec![self.read_anew(), self.read_rules()],
+            DocumentChanges::All => {
+                vec![self.read_anew(), self.read_rules(), self.read_limits()]
+            }
             DocumentChanges::Named(names) => {
-                let read = names.iter().map(|(space, name)| match **space == *rules::SPACE {
-                    true => self.read_rules(),
-                    false => self.refresh(&documents::split(name).concat()),
+                let read = names.iter().map(|(space, name)| match &**space {
+                    rules::SPACE => self.read_rules(),
+                    limits::SPACE => self.read_limits(),
+                    _ => self.refresh(&documents::split(name).concat()),
                 });
                 read.collect()
             }
         };
         for error in read.into_iter().filter_map(Result::err) {
             // A later version may have written it: what was known of the user goes on.
-            tracing::error!(%error, "a user or the rules cannot be read");
+            tracing::error!(%error, "a user, the rules or the limits cannot be read");
         }
         self.told_of_change();
     }

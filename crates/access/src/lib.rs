@@ -15,6 +15,8 @@
 //! * [`acl`], [`authorizer`]: Kafka's access lists, and what somebody may do by all that there is; [`operation`]: what
 //!   there is to be done
 //! * [`certificate`], [`token`]: who a client is by its certificate, or by a token of somebody else
+//! * [`quotas`]: how much each may send, take and change in a second
+//! * [`limits`]: how many connections, channels and queues there may be, by RabbitMQ's names
 //! * [`standing`]: whether a log-in of a while ago still holds
 //! * `store`, `rules`: the documents of users, and of rules; `following`: memory goes after them
 
@@ -26,12 +28,14 @@ pub mod certificate;
 pub mod credentials;
 mod failures;
 mod following;
+pub mod limits;
 pub mod login;
 pub mod operation;
 pub mod password;
 pub mod permissions;
 pub mod principal;
 pub mod proof;
+pub mod quotas;
 pub mod rabbitmq_hash;
 mod rules;
 pub mod sasl;
@@ -55,6 +59,7 @@ pub use password::{PasswordError, hash_password, is_same};
 pub use permissions::{Grant, PatternError, Permission, Permissions};
 pub use principal::Principal;
 pub use proof::Proof;
+pub use quotas::Quotas;
 pub use secret::Verifiers;
 pub use standing::Standing;
 pub use store::OpenError;

@@ -29,6 +29,7 @@ use crate::account::{Account, GUEST, Granted};
 use crate::acl::Rule;
 use crate::certificate::CertificateMapping;
 use crate::failures::Failures;
+use crate::limits::{self, LimitOf, Limits};
 use crate::password::PasswordError;
 use crate::permissions::{Grant, PatternError, Permissions};
 use crate::proof::Proofs;
@@ -38,7 +39,7 @@ use crate::tags::Tags;
 use crate::{following, rules};
 
 /// Where the documents are that are followed.
-const SPACES: [&str; 2] = [store::SPACE, rules::SPACE];
+const SPACES: [&str; 3] = [store::SPACE, rules::SPACE, limits::SPACE];
 /// A short string of AMQP 0-9-1, the narrowest of what protocols allow.
 pub(crate) const USER_NAME_BYTES_MAX: usize = 255;
 /// Whoever has the operators' token logs in by this name, which no user has.
@@ -82,6 +83,7 @@ pub(crate) struct Inner {
     pub(crate) certificates: OnceLock<CertificateMapping>,
     pub(crate) tokens: OnceLock<Tokens>,
     pub(crate) rules: RwLock<Arc<Vec<Rule>>>,
+    pub(crate) limits: RwLock<Arc<Limits>>,
     /// Another one after each change of a user or a rule.
     stamp: AtomicU64,
 }
@@ -173,11 +175,13 @@ impl Users {
             certificates: OnceLock::new(),
             tokens: OnceLock::new(),
             rules: RwLock::default(),
+            limits: RwLock::default(),
             stamp: AtomicU64::new(1),
         }));
         users.0.documents.lock().take();
         users.read_anew()?;
         users.read_rules()?;
+        users.read_limits()?;
         for name in users.with_missing_virtual_hosts() {
             users.forget_missing_virtual_hosts(&name).await?;
         }
@@ -420,7 +424,7 @@ impl Users {
                 store::delete(&self.0.broker, &account).await
             };
             if self.take(name, deleted)? {
-                return Ok(());
+                return self.forget_limits(LimitOf::User(name)).await;
             }
         }
     }
@@ -437,7 +441,8 @@ impl Users {
                 denied => denied,
             }
         });
-        futures_util::future::try_join_all(denied).await.map(drop)
+        futures_util::future::try_join_all(denied).await?;
+        self.forget_limits(LimitOf::VirtualHost(virtual_host)).await
     }
 
     fn refuse_settings(&self, name: &str) -> Result<(), UserError> {

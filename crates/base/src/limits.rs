@@ -433,6 +433,11 @@ pub const AMQP_USERS_MAX: usize = 10_000;
 pub const AMQP_PASSWORD_BYTES_MAX: usize = 1_024;
 /// Rules about who may do what: all are one document.
 pub const ACCESS_RULES_MAX: usize = 4_000;
+/// Users, clients and addresses that have quotas: all are one document.
+pub const QUOTAS_MAX: usize = 4_000;
+pub const QUOTA_NAME_BYTES_MAX: usize = 1_024;
+/// When there are more of those who share a quota, those who are gone and owe nothing are forgotten.
+pub const QUOTA_BUCKETS_MIN: usize = 1_024;
 /// Addresses and names of which it is known that their log-ins failed.
 pub const LOGIN_FAILURES_KEPT_MAX: usize = 10_000;
 /// A client of Kafka that must log in does so within this time.

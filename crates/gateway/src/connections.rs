@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::ops::Bound;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -33,6 +33,13 @@ struct Live {
     last_id: AtomicU64,
     by_id: Mutex<BTreeMap<u64, Connection>>,
     traffic: TrafficOfAll,
+    gate: OnceLock<Arc<dyn Gate>>,
+}
+
+/// Who may connect, besides how many there may be.
+pub trait Gate: Send + Sync + std::fmt::Debug {
+    /// Somebody connects from there. `Err`: it is to be closed after so long.
+    fn opens(&self, peer: SocketAddr, protocol: &'static str) -> Result<(), Duration>;
 }
 
 /// One of them. Clones are the same.
@@ -72,6 +79,16 @@ pub struct Registered {
 }
 
 impl Connections {
+    /// From now on this one is asked about clients; once.
+    pub fn set_gate(&self, gate: Arc<dyn Gate>) {
+        let set = self.0.gate.set(gate);
+        debug_assert!(set.is_ok(), "there was a gate before");
+    }
+
+    pub(crate) fn opens(&self, peer: SocketAddr, protocol: &'static str) -> Result<(), Duration> {
+        self.0.gate.get().map_or(Ok(()), |gate| gate.opens(peer, protocol))
+    }
+
     /// Adds one, with a number of its own.
     pub fn register(&self, protocol: &'static str, peer: SocketAddr) -> Registered {
         let id = self.0.last_id.fetch_add(1, Ordering::Relaxed) + 1;

@@ -22,7 +22,7 @@ pub mod tls;
 pub mod traffic;
 pub mod unsent;
 
-pub use connections::{Connection, Connections, Registered, Told};
+pub use connections::{Connection, Connections, Gate, Registered, Told};
 pub use listener::{ListenerOptions, Ports, serve, serve_ports};
 pub use slow_reader::{SlowReader, WriteError};
 pub use socket::Socket;

@@ -34,6 +34,8 @@ pub struct ListenerOptions {
     pub drain_within: Duration,
     /// Where its connections are listed, beside those of other listeners.
     pub connections: Connections,
+    /// Whether they are of clients, who may come too often.
+    pub of_clients: bool,
 }
 
 /// Where clients of a protocol connect.
@@ -127,6 +129,18 @@ pub async fn serve<F>(
                 options.connections.traffic(protocol).refused();
                 // Dropping the socket closes it: before a client has spoken no protocol has a word for "full".
                 warn!(protocol, %peer, max = sessions_max, "too many connections: closed");
+            }
+            Ok((stream, peer))
+                if options.of_clients
+                    && let Err(wait) = options.connections.opens(peer, protocol) =>
+            {
+                options.connections.traffic(protocol).refused();
+                debug!(protocol, %peer, ?wait, "too many connections from this address: closed");
+                // Not at once, or the client would only come again the sooner.
+                sessions.spawn(options.session, async move {
+                    sleep(wait).await;
+                    drop(stream);
+                });
             }
             Ok((stream, peer)) => {
                 // What is written is written whole; waiting for more to send would only delay it.

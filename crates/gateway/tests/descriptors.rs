@@ -31,6 +31,7 @@ async fn a_listener_without_descriptors_goes_on_once_there_are_some() {
         sessions_max: 10,
         drain_within: SOON,
         connections: Connections::default(),
+        of_clients: true,
     };
     let (stop, stopping) = watch::channel(false);
     let serving = gateway::serve(listener, options, stopping, |stream, _| greet(stream));

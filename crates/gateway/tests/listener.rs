@@ -33,6 +33,7 @@ impl Echo {
             sessions_max: 10,
             drain_within: SOON,
             connections: connections.clone(),
+            of_clients: true,
         };
         change(&mut options);
         let (stop, stopping) = watch::channel(false);

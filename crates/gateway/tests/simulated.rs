@@ -35,6 +35,7 @@ where
             sessions_max: SESSIONS_MAX,
             drain_within: Duration::from_secs(5),
             connections: Connections::default(),
+            of_clients: true,
         };
         let (_stop, stopping) = watch::channel(false);
         gateway::serve(listener, options, stopping, |stream, _| session(stream)).await;

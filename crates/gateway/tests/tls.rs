@@ -115,6 +115,7 @@ impl Echo {
             sessions_max: 10,
             drain_within: SOON,
             connections: Connections::default(),
+            of_clients: true,
         };
         let (stop, stopping) = watch::channel(false);
         let ports = Ports { plain: Some(plain), tls: Some((encrypted, tls.clone())) };

@@ -141,6 +141,7 @@ impl Links {
             sessions_max: LINK_SESSIONS_MAX,
             drain_within: LINK_CLOSES_WITHIN,
             connections,
+            of_clients: false,
         };
         let serving = {
             let (answerer, stopping) = (Arc::clone(&answerer), is_closing.clone());

@@ -16,6 +16,7 @@ use crate::commands::node::NodeArguments;
 use crate::commands::policy::PolicyArguments;
 use crate::commands::produce::ProduceArguments;
 use crate::commands::queue::QueueArguments;
+use crate::commands::quota::QuotaArguments;
 use crate::commands::recover::RecoverArguments;
 use crate::commands::restore::RestoreArguments;
 use crate::commands::schedule::ScheduleArguments;
@@ -71,6 +72,8 @@ pub(crate) enum Command {
     Acl(AclArguments),
     /// Say why somebody may do something, or not
     Access(AccessArguments),
+    /// How much clients may send, take and change in a second: list, set and remove quotas
+    Quota(QuotaArguments),
     /// Certificates to try encryption with
     Tls(TlsArguments),
     /// Run a cluster on this machine, to try it out
@@ -125,6 +128,9 @@ mod tests {
             &["postroad", "node", "scrub", "--status", "-b", "a:1"],
             &["postroad", "backup", "/backups/today", "-b", "a:1"],
             &["postroad", "restore", "--data", "d", "--from", "/backups/today", "--dry-run"],
+            &["postroad", "quota", "set", "--user", "app", "producer_byte_rate=10MiB"],
+            &["postroad", "quota", "set", "--ip-default", "connection_creation_rate=5"],
+            &["postroad", "quota", "remove", "--user-default", "--client", "c", "-b", "a:1"],
             &["postroad", "vhost", "add", "shop", "-b", "a:1"],
             &["postroad", "policy", "set", "ttl", "^a", "{\"expires\":1}", "--priority", "-1"],
             &["postroad", "policy", "clear", "ttl", "--vhost", "shop"],

@@ -5,7 +5,7 @@
 //! * `security_settings`: who must log in where
 //! * `tls_settings`, `tls_files`: which ports encrypt, and the files with the certificate
 //! * `serve`: the broker and its gateways, wired together
-//! * `listeners`: the ports that clients connect to
+//! * `listeners`: the ports that clients connect to; `gate`: how often they may
 //! * `logging`: where the log goes, and in which form
 //! * `commands`: everything but `serve`, one file each
 //! * `output`, `progress`, `record_line`, `time`, `position`: what is printed and typed
@@ -13,6 +13,7 @@
 mod arguments;
 mod cluster_settings;
 mod commands;
+mod gate;
 mod http_settings;
 mod listeners;
 mod logging;
@@ -40,7 +41,8 @@ use clap::{CommandFactory, Parser};
 use crate::arguments::{Arguments, Command, Completion};
 use crate::commands::{
     CommandError, acl, backup, cluster, connection, consume, dead_letter, demo, group, journal,
-    node, policy, produce, queue, recover, restore, schedule, shard, tls, topic, user, vhost,
+    node, policy, produce, queue, quota, recover, restore, schedule, shard, tls, topic, user,
+    vhost,
 };
 
 #[global_allocator]
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         Command::User(arguments) => commands::run(user::run(arguments)),
         Command::Acl(arguments) => commands::run(acl::run(arguments)),
         Command::Access(arguments) => commands::run(acl::run_access(arguments)),
+        Command::Quota(arguments) => commands::run(quota::run(arguments)),
         Command::Tls(arguments) => tls::run(arguments),
         Command::Demo(arguments) => commands::run(demo::run(arguments)),
         Command::Backup(arguments) => commands::run(backup::run(arguments)),

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use access::Users;
+use access::{Quotas, Users};
 use broker::{Broker, BrokerOptions};
 use gateway::Connections;
 use gateway_amqp::operations::Administration;
@@ -22,6 +22,7 @@ use topology::Topology;
 use world::{Instant, World};
 
 use crate::cluster_settings::ClusterSettings;
+use crate::gate::Gate;
 use crate::listeners::{Bound, Listeners};
 use crate::logging;
 use crate::operator::Operator;
@@ -60,7 +61,7 @@ pub(crate) enum ServeError {
     OperatorToken(std::io::Error),
     #[error("what clients have declared cannot be read: {0}")]
     Topology(#[from] topology::OpenError),
-    #[error("what is kept of users cannot be read: {0}")]
+    #[error("what is kept of users and quotas cannot be read: {0}")]
     Users(#[from] access::OpenError),
     #[error(transparent)]
     Unprotected(#[from] Unprotected),
@@ -199,6 +200,9 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
         users.believe_tokens(tokens.clone());
     }
     options.users = Some(users.clone());
+    let quotas = Quotas::open(broker.clone())?;
+    connections.set_gate(Arc::new(Gate(quotas.clone())));
+    options.quotas = quotas.clone();
     let token =
         operator_token::of(&settings.data, broker.entropy()).map_err(ServeError::OperatorToken)?;
     let token: Arc<str> = token.into();
@@ -218,6 +222,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
         topology: Some(topology.clone()),
         listening: listeners.bound.listening(),
         users: Some(users.clone()),
+        quotas: quotas.clone(),
         login: http_login,
         operator_token: Some(token),
         version: env!("CARGO_PKG_VERSION"),
@@ -229,7 +234,9 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     let (kafka, amqp) = listeners.into_ports(tls);
     let mut gateways = vec![broker.vital(Task::KafkaListener, gateway_kafka.serve(kafka))];
     if let Some(ports) = amqp {
-        let (options, served) = (amqp_options(&settings, connections), broker.clone());
+        let mut options = amqp_options(&settings, connections);
+        options.quotas = quotas;
+        let served = broker.clone();
         let serving =
             gateway_amqp::serve(ports, served, topology, users, options, stopping.clone());
         gateways.push(broker.vital(Task::AmqpListener, serving));

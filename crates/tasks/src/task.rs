@@ -110,6 +110,7 @@ table! {
     AmqpProjection: "amqp-projection", Process;
     AmqpSweep: "amqp-sweep", Process;
     AmqpUsers: "amqp-users", Process;
+    Quotas: "quotas", Process;
     AmqpSessionEnd: "amqp-session-end", Request;
     AmqpPassword: "amqp-password", Request;
     HttpListener: "http-listener", Process;

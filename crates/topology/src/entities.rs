@@ -209,6 +209,11 @@ impl Entities {
         self.network.sinks().map(|entry| &entry.queue)
     }
 
+    pub(crate) fn queue_count(&self) -> usize {
+        // Each has one.
+        self.topics.len()
+    }
+
     pub(crate) fn queue_of_topic(&self, topic: TopicId) -> Option<&Arc<Queue>> {
         self.sink(*self.topics.get(&topic)?)
     }

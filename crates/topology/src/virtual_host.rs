@@ -161,6 +161,11 @@ impl VirtualHost {
         queues
     }
 
+    /// How many these are.
+    pub fn queue_count(&self) -> usize {
+        self.0.entities.read().queue_count()
+    }
+
     /// Without those of the default exchange, which every queue has.
     pub fn bindings(&self) -> Vec<Binding> {
         let mut bindings = self.0.entities.read().bindings();

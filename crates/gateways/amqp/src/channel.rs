@@ -18,6 +18,7 @@ use crate::answer_timeout::answer_within;
 use crate::codec::table::FieldTable;
 use crate::content::Content;
 use crate::errors::{Exception, Named, ReplyCode};
+use crate::quotas::Entered;
 use crate::replies::ReplyName;
 use crate::session::Session;
 use crate::stream::{StreamConsumer, StreamCredit};
@@ -27,6 +28,8 @@ use crate::unacked::Unacked;
 #[derive(Debug)]
 pub(crate) struct Channel {
     pub(crate) generation: u32,
+    /// It is counted among those of its user.
+    _counted: Option<Entered>,
     /// The client was told that it is closed, and has not answered.
     pub(crate) is_closing: bool,
     /// Made when something is consumed for the first time.
@@ -142,9 +145,10 @@ impl Stream for ChannelEvents {
 }
 
 impl Channel {
-    pub(crate) fn new(generation: u32) -> Self {
+    pub(crate) fn new(generation: u32, counted: Option<Entered>) -> Self {
         Self {
             generation,
+            _counted: counted,
             is_closing: false,
             leases: None,
             last_queue: None,
@@ -222,7 +226,7 @@ impl Session {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         let left = leave(channel);
         self.contents -= usize::from(channel.content.is_some());
-        *channel = Channel { is_closing: true, ..Channel::new(channel.generation) };
+        *channel = Channel { is_closing: true, ..Channel::new(channel.generation, None) };
         self.settling.retain(|settling| *settling != number);
         if self.operation.as_ref().is_some_and(|operation| operation.channel == number) {
             self.operation = None;

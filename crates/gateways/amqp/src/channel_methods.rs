@@ -71,8 +71,12 @@ impl Session {
             );
             return fail(MethodId::default(), Exception::new(ReplyCode::NotAllowed, text));
         }
+        let counted = match self.count_channel() {
+            Ok(counted) => counted,
+            Err(exception) => return fail(ChannelOpen::ID, exception),
+        };
         self.generation += 1;
-        self.channels.insert(number, Channel::new(self.generation));
+        self.channels.insert(number, Channel::new(self.generation, Some(counted)));
         self.output.method(number, ChannelOpenOk::default());
         Ok(())
     }

@@ -180,6 +180,7 @@ impl Connection {
         let mut any = self.session.poll_operation(context).is_ready();
         any |= self.poll_admission(context);
         any |= self.session.poll_appended(context).is_ready();
+        any |= self.session.poll_quotas(context).is_ready();
         any |= self.poll_events(context);
         if self.listens() && self.socket.poll_read_ready(context).is_ready() {
             return Poll::Ready(self.read(context).map_or(Wake::Go, Wake::End));
@@ -226,7 +227,9 @@ impl Connection {
     fn poll_events(&mut self, context: &mut Context<'_>) -> bool {
         let mut any = false;
         for _ in 0..EVENTS_PER_TURN {
-            if self.session.output.bytes() >= AMQP_UNSENT_BYTES_SOFT {
+            if self.session.output.bytes() >= AMQP_UNSENT_BYTES_SOFT
+                || !self.session.charges.is_delivered_to()
+            {
                 break;
             }
             if let Poll::Ready(Some((channel, generation, event))) =

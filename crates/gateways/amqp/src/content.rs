@@ -147,6 +147,7 @@ impl Session {
         let content = self.channels.get_mut(&number).and_then(|channel| channel.content.take());
         let Some(content) = content else { return Ok(()) };
         self.contents -= 1;
+        self.charge_sent(content.body.bytes());
         self.publish(number, content, Copy::AsItIs).map_err(|exception| Failure {
             channel: number,
             method: BasicPublish::ID,

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use access::Operation;
+use access::limits::{Limit, LimitOf};
 use topology::{BindingRequest, Destination, OwnerId, VirtualHost};
 
 use crate::codec::fields::EncodedTable;
@@ -156,6 +157,8 @@ impl Session {
         let (passive, durable) = (declare.passive, declare.durable);
         let (exclusive, auto_delete) = (declare.exclusive, declare.auto_delete);
         let rights = self.rights()?;
+        let charged = self.charged();
+        let most = self.gateway.users.limit(LimitOf::VirtualHost(vhost.name()), Limit::MaxQueues);
         if !passive {
             // One that the server makes up later looks like this.
             let made_up =
@@ -182,7 +185,11 @@ impl Session {
                     auto_delete,
                     arguments: &arguments,
                 };
-                queues::declare(&vhost, id, declaration).await?
+                let declared = queues::declare(&vhost, id, declaration, most).await?;
+                if declared.is_new {
+                    charged.changed_a_queue();
+                }
+                declared.queue
             };
             let messages = if no_wait { 0 } else { vhost.message_count(&queue).await };
             let consumers = if no_wait { 0 } else { vhost.consumer_count(&queue).await };
@@ -218,9 +225,13 @@ impl Session {
         let name = self.queue_name(number, delete.queue)?;
         self.check_queue(Operation::Delete, &name)?;
         let (if_unused, if_empty) = (delete.if_unused, delete.if_empty);
-        let no_wait = delete.no_wait;
+        let (no_wait, charged) = (delete.no_wait, self.charged());
         let future = async move {
+            let was_there = vhost.find_queue(&name).is_some();
             let messages = queues::delete(&vhost, id, &name, if_unused, if_empty).await?;
+            if was_there {
+                charged.changed_a_queue();
+            }
             let message_count = u32::try_from(messages).unwrap_or(u32::MAX);
             let ok = QueueDeleteOk { message_count, ..QueueDeleteOk::default() };
             Ok(replied(number, no_wait, ok))

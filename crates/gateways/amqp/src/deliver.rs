@@ -72,6 +72,12 @@ impl Session {
     }
 
     pub(crate) fn deliver(&mut self, number: u16, deliveries: Vec<Delivery>) {
+        let before = self.output.bytes();
+        self.put_deliveries(number, deliveries);
+        self.charge_delivered(self.output.bytes().saturating_sub(before));
+    }
+
+    fn put_deliveries(&mut self, number: u16, deliveries: Vec<Delivery>) {
         let mut writer = Writer {
             channel: number,
             payload_bytes_max: self.negotiated.payload_bytes_max,
@@ -129,7 +135,11 @@ impl Session {
         }
         match posted {
             Posted::Reply { reply, .. } => self.deliver_reply(number, &reply),
-            Posted::Stream { records, .. } => self.deliver_stream(number, &records),
+            Posted::Stream { records, .. } => {
+                let before = self.output.bytes();
+                self.deliver_stream(number, &records);
+                self.charge_delivered(self.output.bytes().saturating_sub(before));
+            }
             Posted::Panicked { .. } => {
                 let exception = Exception::new(ReplyCode::InternalError, "a consumer failed");
                 self.fail(Failure { channel: 0, method: MethodId::default(), exception });

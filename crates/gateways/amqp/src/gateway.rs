@@ -12,6 +12,7 @@ use tokio::time::sleep;
 use topology::Topology;
 
 use crate::options::GatewayOptions;
+use crate::quotas::Counts;
 use crate::replies::{Replies, Reply};
 use crate::transaction::Rooms;
 
@@ -26,6 +27,7 @@ pub(crate) struct Gateway {
     pub(crate) options: GatewayOptions,
     pub(crate) replies: Arc<Replies>,
     pub(crate) transactions: Rooms,
+    pub(crate) counts: Counts,
     /// Whether publishers are held back: the disk is full.
     pub(crate) alarm: watch::Sender<bool>,
     pub(crate) shutdown: watch::Receiver<bool>,
@@ -47,6 +49,7 @@ impl Gateway {
             options,
             replies: Arc::default(),
             transactions: Rooms::default(),
+            counts: Counts::default(),
             alarm,
             shutdown,
         }

@@ -53,6 +53,7 @@ impl Session {
         no_ack: bool,
         ready: u64,
     ) {
+        let before = self.output.bytes();
         let Some(channel) = self.channels.get_mut(&number) else { return };
         let delivery_tag = channel.next_tag;
         channel.next_tag += 1;
@@ -72,6 +73,7 @@ impl Session {
             let due = due(answer_within(queue), &mut self.answers_due);
             channel.unacked.push(delivery_tag, Held::Lease { group, partition, token, due });
         }
+        self.charge_got(self.output.bytes().saturating_sub(before));
     }
 }
 

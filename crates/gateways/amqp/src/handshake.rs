@@ -18,6 +18,7 @@ use crate::codec::table::{FieldTable, FieldValue};
 use crate::errors::{Exception, ReplyCode};
 use crate::failure::{Failure, bad_method};
 use crate::operation::Done;
+use crate::quotas::CLIENT_ID;
 use crate::session::{Capabilities, Phase, Session};
 use crate::session_end::SessionEnd;
 use base::limits::AMQP_CLIENT_PROPERTIES_BYTES_MAX;
@@ -27,6 +28,8 @@ const EXTERNAL: &str = "EXTERNAL";
 const ANONYMOUS: &str = "ANONYMOUS";
 /// Why publishers are blocked, in RabbitMQ's words.
 const BLOCKED_REASON: &str = "low on disk";
+/// The same where a quota is used up.
+const THROTTLED_REASON: &str = "quota exceeded";
 /// A client that cannot be told why its login failed is left to wait: guessing takes time
 /// (RabbitMQ's `SILENT_CLOSE_DELAY`).
 const SILENT_CLOSE_DELAY: Duration = Duration::from_secs(3);
@@ -132,6 +135,8 @@ impl Session {
         self.capabilities = capabilities(&properties);
         self.client = client_name(&properties);
         self.connection.set_client(&self.client);
+        let named = properties.get(CLIENT_ID).and_then(FieldValue::as_str);
+        self.charges.client = named.unwrap_or_default().into();
         self.client_properties = shown(properties);
         let response = start_ok.response.0;
         let (users, peer) = (&self.gateway.users, self.peer.ip());
@@ -325,6 +330,7 @@ impl Session {
     pub(crate) fn open_vhost(&mut self, name: &str, vhost: VirtualHost) -> Result<(), Exception> {
         let rights = self.rights_in(name);
         self.rights = Some(rights.ok_or_else(|| refused_vhost(name, self.user()))?);
+        self.count_connection(name)?;
         self.vhost = Some(vhost);
         self.output.method(0, ConnectionOpenOk::default());
         self.phase = Phase::Running;
@@ -374,13 +380,14 @@ impl Session {
         if !alarm {
             self.is_blocked = false;
         }
+        let blocked = alarm || !self.charges.is_heard();
         let tells = self.capabilities.connection_blocked && self.phase == Phase::Running;
-        if !tells || alarm == self.told_blocked {
+        if !tells || blocked == self.told_blocked {
             return;
         }
-        self.told_blocked = alarm;
-        if alarm {
-            let reason = BLOCKED_REASON;
+        self.told_blocked = blocked;
+        if blocked {
+            let reason = if alarm { BLOCKED_REASON } else { THROTTLED_REASON };
             self.output.method(0, ConnectionBlocked { reason, ..ConnectionBlocked::default() });
         } else {
             self.output.method(0, ConnectionUnblocked::default());

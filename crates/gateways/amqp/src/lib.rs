@@ -17,6 +17,7 @@
 //! * `settle`, `unacked`: answers; `answer_timeout`: those that do not come
 //! * `transaction`, `replies`: tx, and direct reply-to
 //! * `seen`: what a session tells of itself to those who look
+//! * `quotas`: what a session is charged, how many connections and channels there may be
 //! * `rights`: what a user may do, asked before it is done; who users are is `access`'s
 //! * [`operations`]: what operators do: vhosts, policies, users
 //! * [`rabbitmq`]: what all that speak RabbitMQ's language share: declarations, rights, batches of messages, dead letters
@@ -42,6 +43,7 @@ mod options;
 mod outgoing;
 mod output;
 mod publish;
+mod quotas;
 mod replies;
 mod rights;
 mod seen;

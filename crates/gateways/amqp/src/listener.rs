@@ -35,6 +35,7 @@ pub async fn serve(
         sessions_max: options.sessions_max,
         drain_within: options.drain_within,
         connections: options.connections.clone(),
+        of_clients: true,
     };
     let gateway = Arc::new(Gateway::new(broker, topology, users, options, shutdown.clone()));
     let serving = move |mut socket: Socket, connection: Connection| {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use access::Quotas;
 use base::limits;
 use gateway::Connections;
 
@@ -16,6 +17,8 @@ pub struct GatewayOptions {
     pub heartbeat: Duration,
     /// Who a client is that logs in without a name (SASL ANONYMOUS); `None`: none may.
     pub anonymous_user: Option<String>,
+    /// How much clients may send, take and change in a second.
+    pub quotas: Quotas,
     /// Passwords may be said where others may hear them.
     pub plaintext_passwords: bool,
     /// Largest message body.
@@ -39,6 +42,7 @@ impl Default for GatewayOptions {
             channel_max: limits::AMQP_CHANNELS_PER_SESSION_MAX,
             heartbeat: limits::AMQP_HEARTBEAT,
             anonymous_user: None,
+            quotas: Quotas::default(),
             plaintext_passwords: false,
             message_bytes_max: limits::AMQP_MESSAGE_BYTES_MAX,
             handshake_within: limits::AMQP_HANDSHAKE_WITHIN,

@@ -38,6 +38,7 @@ use crate::gateway::Gateway;
 use crate::input::{Input, Peeked};
 use crate::operation::{Done, Operation};
 use crate::output::Output;
+use crate::quotas::{Charges, Entered};
 use crate::replies::Posted;
 use crate::session_end::SessionEnd;
 use rabbitmq::publisher::{Confirms, Publisher};
@@ -144,6 +145,9 @@ pub(crate) struct Session {
     pub(crate) is_blocked: bool,
     /// The client was told of it.
     pub(crate) told_blocked: bool,
+    pub(crate) charges: Charges,
+    /// Where its connection is counted.
+    pub(crate) counted: Vec<Entered>,
     /// Boxed, because room for some is made with every session.
     pub(crate) posts: mpsc::Sender<Box<Posted>>,
     pub(crate) posted: mpsc::Receiver<Box<Posted>>,
@@ -163,6 +167,7 @@ impl Session {
     ) -> Self {
         let id = OwnerId(connection.id());
         gateway.topology.open_owner(id);
+        let charges = Charges::new(&gateway.options.quotas);
         let (posts, posted) = mpsc::channel(AMQP_POSTED_MAX);
         let negotiated = Negotiated {
             // Until something else is negotiated.
@@ -206,6 +211,8 @@ impl Session {
             awaits_appends: false,
             is_blocked: false,
             told_blocked: false,
+            charges,
+            counted: Vec::new(),
             posts,
             posted,
             end: None,
@@ -228,6 +235,7 @@ impl Session {
             && self.admission.is_none()
             && !self.awaits_appends
             && !self.is_blocked
+            && (self.charges.is_heard() || self.phase != Phase::Running)
             && !matches!(self.phase, Phase::Closed | Phase::Ended)
             && self.in_flight.len() < REQUESTS_IN_FLIGHT_PER_SESSION_MAX
     }

@@ -1,5 +1,7 @@
 //! What every answer has, whoever gave it: the request's id, headers that browsers obey, and problems as documents.
 
+use std::time::Duration;
+
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, RETRY_AFTER,
@@ -91,11 +93,14 @@ fn written(response: Response, problem: &Problem, id: &str) -> Response {
         head.headers.insert(WWW_AUTHENTICATE, CHALLENGE);
     }
     if let Some(after) = problem.retry_after() {
-        // In whole seconds, and never sooner than was said.
-        let seconds = after.as_millis().div_ceil(1000) as u64;
-        head.headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        head.headers.insert(RETRY_AFTER, seconds(after));
     }
     Response::from_parts(head, problem.document(id))
+}
+
+/// In whole seconds, and never sooner than was said.
+pub(crate) fn seconds(after: Duration) -> HeaderValue {
+    HeaderValue::from(u64::try_from(after.as_millis().div_ceil(1000)).unwrap_or(u64::MAX))
 }
 
 fn add_headers(headers: &mut HeaderMap, id: &str, encrypted: bool) {

@@ -7,7 +7,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
-use access::{Rights, Users};
+use access::{Quotas, Rights, Users};
 use base::limits::{HTTP_ANSWER_BYTES_IN_FLIGHT_MAX, HTTP_ARRIVING_BYTES_MAX};
 use broker::operations::{OperationAnswer, OperationError};
 use broker::{Broker, Budget, LeaseSession, Permit, Unready};
@@ -66,6 +66,8 @@ pub struct Node {
     /// `None`: nobody can log in.
     pub users: Option<Users>,
     pub login: LoginOptions,
+    /// How much clients may send, take and change in a second.
+    pub quotas: Quotas,
     /// What operators ask for.
     pub operator: Arc<dyn Operator>,
     /// Whoever knows it is the operator.

@@ -31,6 +31,7 @@ mod metrics;
 pub mod options;
 mod origin;
 mod problem;
+mod quotas;
 mod routes;
 mod sessions;
 mod slow_client;

@@ -46,6 +46,7 @@ async fn serve_ports(protocol: &'static str, ports: Ports, routes: Router, front
         sessions_max: options.sessions_max,
         drain_within: options.drain_within,
         connections: options.connections.clone(),
+        of_clients: true,
     };
     let (taken_within, stopping) = (options.answer_taken_within, front.stopping());
     let serving = move |mut socket: Socket, connection: Connection| {

@@ -99,6 +99,8 @@ kinds! {
         "Its limit.records or limit.bytes is reached. Consume, raise the limit, or try again later.";
     DiskFull: INSUFFICIENT_STORAGE, "disk-full", "The disk of the node is full",
         "Records can be read and settled, and none are taken. Free some space, or delete records or topics.";
+    Throttled: TOO_MANY_REQUESTS, "throttled", "A quota is used up",
+        "Ask again when the header Retry-After says. `postroad quota list` shows how much there may be in a second.";
     Busy: SERVICE_UNAVAILABLE, "busy", "Not now",
         "Try again in a moment.";
     Unanswered: GATEWAY_TIMEOUT, "unanswered", "Nobody knows whether it was done",

@@ -17,7 +17,7 @@ use crate::response::Response;
 use crate::session::SessionEnd;
 use crate::{
     acls, config_describe, configs, fetch, groups, log_dirs, login, metadata, offsets, operations,
-    producers, quorum, refused, scram_credentials, share, topics, versions,
+    producers, quorum, quota_requests, refused, scram_credentials, share, topics, versions,
 };
 
 /// A request that was taken in. Resolves to its response, or to `None` when it wants none.
@@ -138,9 +138,9 @@ async fn handle(
         ApiKey::DescribeAcls => acls::describe(&gateway, request),
         ApiKey::CreateAcls => acls::create(&gateway, request).await,
         ApiKey::DeleteAcls => acls::delete(&gateway, request).await,
-        ApiKey::DescribeClientQuotas
-        | ApiKey::AlterClientQuotas
-        | ApiKey::DescribeTransactions
+        ApiKey::DescribeClientQuotas => quota_requests::describe(&gateway, request),
+        ApiKey::AlterClientQuotas => quota_requests::alter(&gateway, request).await,
+        ApiKey::DescribeTransactions
         | ApiKey::ListTransactions
         | ApiKey::ElectLeaders
         | ApiKey::AlterPartitionReassignments

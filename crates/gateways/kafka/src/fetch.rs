@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use base::limits::{FETCH_BYTES_MAX, FETCH_WAIT_MAX, FETCH_WAIT_WITHOUT_ROOM};
 use broker::{Pace, Permit, Watch};
+use bytes::Bytes;
 use kafka_protocol::messages::FetchRequest;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -18,6 +19,7 @@ use crate::fetch_sessions::{FetchState, PARTITIONS_AT_ONCE};
 use crate::gateway::{Gateway, Session};
 use crate::leader_watch::Changes;
 use crate::leaders::Reached;
+use crate::quotas;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::topic_ref::TopicRef;
@@ -124,6 +126,12 @@ impl Asked<'_> {
             // All is looked at now; what changes from now on makes it ready again.
             watch.take_ready();
         }
+        let throttle_ms = quotas::owes(session, &request.head);
+        if throttle_ms > 0 && !is_incremental(&fetch) {
+            // Without a session: there is nothing yet that the client would have to know of one.
+            let fetched = Fetched { throttle_ms, committed_only, ..Fetched::default() };
+            return Some(fetch_response::encode(&request.head, fetched));
+        }
         let mut context = match begin(gateway, session, by_id, fetch, pace).await {
             Ok(context) => context,
             Err(fault) => {
@@ -132,6 +140,11 @@ impl Asked<'_> {
             }
         };
         let (is_full, session_id) = (context.is_full(), context.session_id());
+        if throttle_ms > 0 {
+            // It took too much before, by another connection: nothing, as Kafka answers.
+            let fetched = Fetched { throttle_ms, session_id, committed_only, ..Fetched::default() };
+            return Some(fetch_response::encode(&request.head, fetched));
+        }
         // What a session remembers is bounded by the cache of sessions.
         let is_once = matches!(context, Context::Once(_));
         let state = context.state();
@@ -167,7 +180,9 @@ impl Asked<'_> {
             gateway.fetch_sessions.resized(*id, session.state.partitions());
         }
         drop((context, room));
-        let fetched = Fetched { error: 0, session_id, committed_only, topics, leaders };
+        let throttle_ms = quotas::takes(session, &request.head, || bytes_of(&topics));
+        let fetched =
+            Fetched { throttle_ms, error: 0, session_id, committed_only, topics, leaders };
         let mut response = fetch_response::encode(&request.head, fetched);
         response.room = fetched_room;
         Some(response)
@@ -288,6 +303,16 @@ async fn answer(
         }
     }
     (topics.0, collector.finish())
+}
+
+/// Whether it is of a session that is there, and says only what changed (KIP-227).
+fn is_incremental(fetch: &FetchRequest) -> bool {
+    fetch.session_epoch > 0
+}
+
+fn bytes_of(topics: &[FetchedTopic]) -> usize {
+    let partitions = topics.iter().flat_map(|topic| &topic.partitions);
+    partitions.flat_map(|partition| &partition.records).map(Bytes::len).sum()
 }
 
 fn missing_partition(

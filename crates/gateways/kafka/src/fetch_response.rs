@@ -37,6 +37,8 @@ pub(crate) struct FetchedTopic {
 
 #[derive(Debug, Default)]
 pub(crate) struct Fetched {
+    /// What the client is told to wait, since it took more than it may.
+    pub(crate) throttle_ms: i32,
     pub(crate) error: i16,
     pub(crate) session_id: i32,
     /// The client asked for committed records only, and wants to know what was aborted.
@@ -60,8 +62,7 @@ pub(crate) fn encode(head: &RequestHead, fetched: Fetched) -> Response {
     let estimate = 64 + fetched.topics.len() * 64 + partitions * PARTITION_BYTES;
     let (version, flexible) = (head.version, head.version >= FLEXIBLE_SINCE);
     let mut out = Slices::begin(head.correlation, flexible, estimate);
-    // Nobody is throttled.
-    out.fields.put_i32(0);
+    out.fields.put_i32(fetched.throttle_ms);
     if version >= 7 {
         out.fields.put_i16(fetched.error);
         out.fields.put_i32(fetched.session_id);
@@ -147,6 +148,7 @@ mod tests {
         let empty = FetchedPartition { index: 4, error: 1, high_watermark: -1, ..full.clone() };
         let empty = FetchedPartition { records: vec![], leader, ..empty };
         Fetched {
+            throttle_ms: 7,
             error: 0,
             session_id: if version >= 7 { 9 } else { 0 },
             committed_only,
@@ -174,7 +176,7 @@ mod tests {
                 let message = FetchResponse::decode(&mut frame, version).unwrap();
                 assert!(frame.is_empty(), "version {version}");
                 assert_eq!(message.session_id, if version >= 7 { 9 } else { 0 });
-                assert_eq!(message.responses.len(), 2);
+                assert_eq!((message.responses.len(), message.throttle_time_ms), (2, 7));
                 let partition = &message.responses[0].partitions[0];
                 assert_eq!(partition.records.as_deref(), Some(&b"firstsecond"[..]));
                 assert_eq!(partition.high_watermark, 20);

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use access::quotas::Meter;
 use base::limits::{REQUEST_BACKLOG_PER_SESSION_BYTES_MAX, REQUEST_UNCOUNTED_BYTES_MAX};
 use broker::{Budget, Permit};
 use bytes::{Buf, BufMut, BytesMut};
@@ -132,10 +133,13 @@ impl<'a> FrameReader<'a> {
         budgets: FrameBudgets<'_>,
         backlog: &Backlog,
         bytes_max: usize,
+        meter: &Meter,
     ) -> Result<Frame, FrameError> {
         if self.staging.is_empty() {
             self.wait_for_client().await?;
         }
+        // Whoever took more than its share is not listened to until that is made up for (KIP-219).
+        meter.waited().await;
         let deadline = Instant::now() + self.limits.arrives_within;
         while self.staging.len() < KEY_LEN {
             match timeout_at(deadline, self.fill()).await {

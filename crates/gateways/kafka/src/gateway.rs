@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use access::quotas::{Meter, Protocol, Quotas};
 use broker::{Broker, Budget, Permit};
 use coordinator::Text;
 use gateway::{Connection, Traffic};
@@ -132,14 +133,22 @@ pub(crate) struct Session {
     pub(crate) share_sessions: OwnShareSessions,
     pub(crate) login: Login,
     pub(crate) rights: HeldRights,
+    /// What it is charged by, where there are quotas.
+    pub(crate) meter: Meter,
     encrypted: bool,
     slow_checks: AtomicBool,
 }
 
 impl Session {
-    pub(crate) fn new(connection: Connection, encrypted: bool, login: Login) -> Self {
+    pub(crate) fn new(
+        connection: Connection,
+        encrypted: bool,
+        login: Login,
+        quotas: &Quotas,
+    ) -> Self {
         Self {
             connection,
+            meter: Meter::new(quotas, Protocol::Kafka),
             login,
             rights: HeldRights::default(),
             encrypted,
@@ -154,7 +163,8 @@ impl Session {
     pub(crate) fn of_nobody() -> Arc<Self> {
         let peer = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
         let registered = gateway::Connections::default().register("kafka", peer);
-        Arc::new(Self::new(registered.connection().clone(), false, Login::new(false)))
+        let (login, quotas) = (Login::new(false), Quotas::default());
+        Arc::new(Self::new(registered.connection().clone(), false, login, &quotas))
     }
 
     /// Whether the connection is: its client is sent to such ports only.

@@ -8,7 +8,7 @@
 //! * `login`: who a client is; `scram_credentials`: what is kept for that, listed and changed
 //! * `request`, `response`, `wire`: frames as messages, and back
 //! * `dispatch`, `versions`: who handles what, and in which versions
-//! * `produce`, `produce_request`, `produce_replicas`, `produce_response`: the hot path in
+//! * `produce`, `produce_effort`, `produce_request`, `produce_replicas`, `produce_response`: the hot path in
 //! * `fetch`, `fetch_context`, `fetch_sessions`, `fetch_collector`, `fetch_response`: the hot path out
 //! * `metadata`, `topics`, `configs`, `config_describe`, `static_configs`, `offsets`, `producers`, `log_dirs`: the catalog and its parts
 //! * `leaders`: who leads what, as clients are told, and `leader_fields`: in which bytes; `leader_watch`: who waits hears that it changed
@@ -16,7 +16,8 @@
 //! * `share`: share groups' records, fetched by lease and acknowledged one by one
 //! * `quorum`: the controllers of a cluster and its features
 //! * `no_transactions`: how clients that want transactions are refused
-//! * `refused`, `refused_share_state`: what clients ask for and a broker without users, quotas and reassignments does not
+//! * `quotas`: what clients are charged; `quota_requests`: how much that may be, listed and changed
+//! * `refused`, `refused_share_state`: what clients ask for and a broker without transactions and reassignments does not
 //!   have
 //! * [`operations`]: what operators do that Kafka has no words for: our own request
 //! * `topic_ref`: how requests name topics
@@ -51,11 +52,14 @@ pub mod operations;
 mod options;
 mod partitions;
 mod produce;
+mod produce_effort;
 mod produce_replicas;
 mod produce_request;
 mod produce_response;
 mod producers;
 mod quorum;
+mod quota_requests;
+mod quotas;
 mod refused;
 mod refused_share_state;
 mod request;

@@ -57,11 +57,13 @@ async fn serve_with(gateway: Arc<Gateway>, ports: Ports, shutdown: watch::Receiv
         sessions_max: options.sessions_max,
         drain_within: options.drain_within,
         connections: options.connections.clone(),
+        of_clients: true,
     };
     let serving = move |mut socket: Socket, connection: Connection| {
         let encrypted = socket.is_encrypted();
         let login = Login::of(&gateway, &mut socket, &connection);
-        let session = Arc::new(Session::new(connection, encrypted, login));
+        let quotas = &gateway.options.quotas;
+        let session = Arc::new(Session::new(connection, encrypted, login, quotas));
         serve_session(socket, session, Arc::clone(&gateway))
     };
     gateway::serve_ports(ports, accepting, shutdown, serving).await;
@@ -117,8 +119,9 @@ mod tests {
         let address = listener.local_addr().expect("is bound").to_string();
         let stream = Net::Kernel.connect(&address).await.expect("connects");
 
-        let session =
-            Arc::new(Session::new(registered.connection().clone(), false, Login::new(false)));
+        let (login, quotas) = (Login::new(false), access::Quotas::default());
+        let connection = registered.connection().clone();
+        let session = Arc::new(Session::new(connection, false, login, &quotas));
         let serving = serve_session(stream.into(), session, Arc::new(gateway));
         let bytes = size_of_val(&serving);
         assert!(bytes <= IDLE_SESSION_BYTES_MAX, "{bytes} bytes");

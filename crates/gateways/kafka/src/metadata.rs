@@ -26,6 +26,7 @@ use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::leaders::{KnownLeaders, PartitionState, broker_id, host_of, port_of};
 use crate::metadata_response::MetadataWriter;
+use crate::quotas::Mutations;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
@@ -115,7 +116,8 @@ pub(crate) async fn metadata(
         }
         Some(wanted) => {
             let create = message.allow_auto_topic_creation && gateway.options.auto_create_topics;
-            rows(gateway, &asker, wanted, create).await
+            let mutations = create.then(|| Mutations::accepted(&session, &head));
+            rows(gateway, &asker, wanted, mutations).await
         }
     };
     let known = KnownLeaders::once_led(gateway, session.is_encrypted()).await;
@@ -166,11 +168,11 @@ async fn rows(
     gateway: &Gateway,
     asker: &Asker,
     wanted: Vec<MetadataRequestTopic>,
-    create: bool,
+    creating: Option<Mutations<'_>>,
 ) -> Vec<Row> {
     let mut found = find(gateway, asker, &wanted);
-    if create {
-        create_missing(gateway, asker, &wanted, &mut found).await;
+    if let Some(mutations) = creating {
+        create_missing(gateway, asker, &mutations, &wanted, &mut found).await;
     }
     let rows = wanted.into_iter().zip(found).map(|(wanted, found)| match found {
         Ok(topic) => Row::Found(topic),
@@ -250,6 +252,7 @@ fn unknown_name(name: &str) -> Fault {
 async fn create_missing(
     gateway: &Gateway,
     asker: &Asker,
+    mutations: &Mutations<'_>,
     wanted: &[MetadataRequestTopic],
     found: &mut [Result<Summary, Fault>],
 ) {
@@ -263,6 +266,7 @@ async fn create_missing(
                 found[place] = Err(fault);
                 continue;
             }
+            mutations.note(gateway.options.partitions_default);
             places.push(place);
             topics.push(NewTopic {
                 name: name.to_string(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::{Admission, Users};
+use access::{Admission, Quotas, Users};
 use base::limits;
 use broker::operations::OperationFamily;
 use gateway::Connections;
@@ -51,6 +51,8 @@ pub struct GatewayOptions {
     /// Who may log in; `None`: nobody can.
     pub users: Option<Users>,
     pub login: LoginOptions,
+    /// How much clients may send, take and change in a second.
+    pub quotas: Quotas,
     /// Operations of other gateways, which operators ask for here, by the family's name.
     pub families: Vec<(&'static str, Arc<dyn OperationFamily>)>,
 }
@@ -79,6 +81,7 @@ impl GatewayOptions {
             operator_token: None,
             users: None,
             login: LoginOptions::default(),
+            quotas: Quotas::default(),
             families: Vec::new(),
         }
     }

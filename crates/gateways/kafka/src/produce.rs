@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use broker::config::{CompressionType, TimestampType, TopicConfig};
+use broker::config::{TimestampType, TopicConfig};
 use broker::{AppendBatch, AppendReply, Permit, RecordIds};
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::error::ResponseError;
@@ -19,9 +19,7 @@ use record::{
     Validated,
 };
 
-use base::limits::{
-    BATCH_BYTES_MAX, PRODUCED_UNPACKED_BYTES_MAX, REFUSED_RECORDS_NAMED_MAX, REPACKED_FACTOR_MAX,
-};
+use base::limits::{BATCH_BYTES_MAX, REFUSED_RECORDS_NAMED_MAX};
 use base::{PartitionId, TopicId};
 
 use crate::authorization::Asker;
@@ -29,9 +27,11 @@ use crate::dispatch::Started;
 use crate::errors::{Fault, refused_records};
 use crate::gateway::{Gateway, Session};
 use crate::no_transactions::no_transactions;
+use crate::produce_effort::{Effort, codec};
 use crate::produce_replicas;
 use crate::produce_request::{ProducePartition, ProduceRequest, ProduceTopic};
 use crate::produce_response::{self, PartitionResult};
+use crate::quotas;
 use crate::request::{Request, RequestError, RequestHead};
 use crate::response::Response;
 use crate::session::SessionEnd;
@@ -43,6 +43,8 @@ const ZSTD_SINCE: i16 = 7;
 #[derive(Debug)]
 pub(crate) struct PendingProduce {
     head: RequestHead,
+    /// What the client is told to wait, since it sent more than it may.
+    throttle_ms: i32,
     wants_answer: bool,
     topics: Vec<ProduceTopic>,
     slots: Vec<(i32, Slot)>,
@@ -78,6 +80,7 @@ pub(crate) async fn start(
 ) -> Result<Started, RequestError> {
     let Request { head, body, permit, asker, .. } = request;
     let (api, version) = (head.api, head.version);
+    let throttle_ms = quotas::sends(session, &head, body.len());
     let produce = ProduceRequest::parse(version, body)
         .map_err(|malformed| RequestError::Malformed { api, version, malformed })?;
     let wants_answer = produce.acks != 0;
@@ -116,8 +119,17 @@ pub(crate) async fn start(
     let topics = produce.topics;
     let referring =
         (!gateway.broker.is_alone()).then(|| (Arc::clone(gateway), session.is_encrypted()));
-    let pending =
-        PendingProduce { head, wants_answer, topics, slots, reply, referring, _permit: permit };
+    let _permit = permit;
+    let pending = PendingProduce {
+        head,
+        throttle_ms,
+        wants_answer,
+        topics,
+        slots,
+        reply,
+        referring,
+        _permit,
+    };
     Ok(Started::Produce(Box::new(pending)))
 }
 
@@ -173,73 +185,6 @@ impl Checks {
         }
         true
     }
-}
-
-/// What checking may cost before it goes to another thread.
-enum Effort {
-    /// On the thread that serves the socket: what takes some 100 us at most.
-    Inline {
-        bytes: usize,
-        records: usize,
-        packed: usize,
-    },
-    Unbounded,
-}
-
-/// The hop to another thread and back takes 20 to 40 us. That is what walking 20,000 records takes,
-/// the checksum of 1 MB, unpacking 32 KB, or packing 4 KB.
-const INLINE_BYTES: usize = 1 << 20;
-const INLINE_RECORDS: usize = 10_000;
-const INLINE_PACKED_BATCHES: usize = 4;
-const INLINE_PACKED_BYTES: usize = 8 << 10;
-const INLINE_UNPACKED_BYTES: usize = 32 << 10;
-const INLINE_REPACKED_BYTES: usize = 4 << 10;
-/// Beyond this level Zstandard takes longer to begin than the hop.
-const INLINE_LEVEL_MAX: i32 = 6;
-
-impl Effort {
-    fn inline() -> Self {
-        Self::Inline { bytes: INLINE_BYTES, records: INLINE_RECORDS, packed: INLINE_PACKED_BATCHES }
-    }
-
-    /// How far this batch may be unpacked here; `None` if it is to be checked elsewhere.
-    fn unpacked_max(&mut self, batch: &[u8], config: &TopicConfig) -> Option<usize> {
-        let Self::Inline { bytes, records, packed } = self else {
-            return Some(unpacked_max(config));
-        };
-        // What cannot be read is refused before it costs anything.
-        let Ok(header) = BatchHeader::parse(batch) else { return Some(INLINE_UNPACKED_BYTES) };
-        let compression = header.attributes.compression();
-        let repacked = codec(config).filter(|(codec, _)| *codec != compression);
-        let count = usize::try_from(header.record_count).unwrap_or(0);
-        if let Some((_, level)) = repacked
-            && (!compression.is_none()
-                || batch.len() > INLINE_REPACKED_BYTES
-                || level.is_some_and(|level| level > INLINE_LEVEL_MAX))
-        {
-            return None;
-        }
-        *bytes = bytes.checked_sub(batch.len())?;
-        *records = records.checked_sub(count)?;
-        if !compression.is_none() {
-            *packed = packed.checked_sub(1)?;
-            if batch.len() > INLINE_PACKED_BYTES {
-                return None;
-            }
-        }
-        Some(INLINE_UNPACKED_BYTES)
-    }
-}
-
-/// What a batch may unfold to in this topic.
-fn unpacked_max(config: &TopicConfig) -> usize {
-    if codec(config).is_none() && config.dedup_window_ms == 0 {
-        return PRODUCED_UNPACKED_BYTES_MAX;
-    }
-    // It is packed again, which takes a hundred times longer than unpacking it; or it is where some
-    // of its records were appended before.
-    let max = REPACKED_FACTOR_MAX * config.max_message_bytes as usize;
-    max.clamp(PRODUCED_UNPACKED_BYTES_MAX / 16, PRODUCED_UNPACKED_BYTES_MAX)
 }
 
 /// Why all of a request is refused, whatever its topics are.
@@ -419,18 +364,6 @@ fn is_over_unpacked(error: &BatchError) -> bool {
     matches!(error, BatchError::Compression { error: CompressionError::TooLarge { .. }, .. })
 }
 
-/// What a topic compresses with, and at which level if it has one; `None` leaves it to producers.
-fn codec(config: &TopicConfig) -> Option<(Compression, Option<i32>)> {
-    match config.compression_type {
-        CompressionType::Producer => None,
-        CompressionType::Uncompressed => Some((Compression::None, None)),
-        CompressionType::Gzip => Some((Compression::Gzip, Some(config.compression_gzip_level))),
-        CompressionType::Snappy => Some((Compression::Snappy, None)),
-        CompressionType::Lz4 => Some((Compression::Lz4, None)),
-        CompressionType::Zstd => Some((Compression::Zstd, Some(config.compression_zstd_level))),
-    }
-}
-
 impl PendingProduce {
     pub(crate) fn poll(
         &mut self,
@@ -457,7 +390,13 @@ impl PendingProduce {
                 }
                 None => Vec::new(),
             };
-            let response = produce_response::encode(&self.head, &self.topics, &results, &leaders);
+            let response = produce_response::encode(
+                &self.head,
+                self.throttle_ms,
+                &self.topics,
+                &results,
+                &leaders,
+            );
             return Ok(Some(response));
         }
         // There is no response to say it with; closing makes the client look at its metadata

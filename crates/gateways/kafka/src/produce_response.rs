@@ -77,6 +77,7 @@ const PARTITION_BYTES: usize = 32;
 /// `results` are those of all topics, in order; `leaders` are the nodes that they name.
 pub(crate) fn encode(
     head: &RequestHead,
+    throttle_ms: i32,
     topics: &[ProduceTopic],
     results: &[(i32, PartitionResult)],
     leaders: &[Reached],
@@ -103,8 +104,7 @@ pub(crate) fn encode(
         }
         frame.put_no_tagged_fields(flexible);
     }
-    // Nobody is throttled.
-    frame.put_i32(0);
+    frame.put_i32(throttle_ms);
     match version {
         LEADERS_SINCE.. => put_tagged_endpoints(&mut frame, ENDPOINTS_TAG, leaders),
         _ => frame.put_no_tagged_fields(flexible),
@@ -191,11 +191,12 @@ mod tests {
             let appended =
                 PartitionResult::Appended { base_offset: 10, log_append_time: 99, log_start: 4 };
             let results = [(0, appended), (1, refused), (2, elsewhere)];
-            let response = encode(&head, &topics, &results, &[live_node(3), live_node(4)]);
+            let response = encode(&head, 7, &topics, &results, &[live_node(3), live_node(4)]);
 
             let mut frame = response.chunks[0].slice(if version >= 9 { 9 } else { 8 }..);
             let message = ProduceResponse::decode(&mut frame, version).unwrap();
             assert!(frame.is_empty(), "version {version}");
+            assert_eq!(message.throttle_time_ms, 7);
             let [good, bad, elsewhere] = &message.responses[0].partition_responses[..] else {
                 panic!("three partitions were answered")
             };

@@ -1,4 +1,4 @@
-//! What clients ask for that a broker without quotas, transactions and reassignments does not have. Each gets
+//! What clients ask for that a broker without transactions and reassignments does not have. Each gets
 //! the answer that Kafka gives in that case, so that tools say something sensible.
 
 use base::PartitionId;
@@ -8,12 +8,10 @@ use kafka_protocol::messages::alter_partition_reassignments_response::{
 };
 use kafka_protocol::messages::elect_leaders_response::{PartitionResult, ReplicaElectionResult};
 use kafka_protocol::messages::{
-    AlterClientQuotasRequest, AlterClientQuotasResponse, AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse, ApiKey, DescribeClientQuotasRequest,
-    DescribeClientQuotasResponse, DescribeTransactionsRequest, DescribeTransactionsResponse,
-    ElectLeadersRequest, ElectLeadersResponse, ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse, ListTransactionsRequest, ListTransactionsResponse,
-    alter_client_quotas_response, describe_transactions_response,
+    AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, ApiKey,
+    DescribeTransactionsRequest, DescribeTransactionsResponse, ElectLeadersRequest,
+    ElectLeadersResponse, ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse,
+    ListTransactionsRequest, ListTransactionsResponse, describe_transactions_response,
 };
 
 use crate::errors::Fault;
@@ -27,8 +25,6 @@ use crate::response::Response;
 
 pub(crate) fn handle(gateway: &Gateway, request: Request) -> Result<Response, RequestError> {
     match request.head.api {
-        ApiKey::DescribeClientQuotas => describe_client_quotas(request),
-        ApiKey::AlterClientQuotas => alter_client_quotas(request),
         ApiKey::DescribeTransactions => describe_transactions(request),
         ApiKey::ListTransactions => list_transactions(request),
         ApiKey::ElectLeaders => elect_leaders(gateway, request),
@@ -36,41 +32,6 @@ pub(crate) fn handle(gateway: &Gateway, request: Request) -> Result<Response, Re
         ApiKey::ListPartitionReassignments => list_reassignments(request),
         _ => refused_share_state::handle(request),
     }
-}
-
-/// There are none, whatever the filter.
-fn describe_client_quotas(mut request: Request) -> Result<Response, RequestError> {
-    request.decode::<DescribeClientQuotasRequest>()?;
-    let response = DescribeClientQuotasResponse::default();
-    let response = match request.asker.cluster() {
-        Ok(()) => response.with_entries(Some(Vec::new())),
-        Err(fault) => response
-            .with_error_code(fault.code())
-            .with_error_message(fault.message_bytes())
-            .with_entries(None),
-    };
-    Response::encode(&request.head, &response)
-}
-
-/// Nothing would be throttled by them, so none is taken.
-fn alter_client_quotas(mut request: Request) -> Result<Response, RequestError> {
-    let message: AlterClientQuotasRequest = request.decode()?;
-    let fault = request.asker.cluster().err().unwrap_or_else(|| {
-        Fault::new(ResponseError::UnsupportedVersion, "quotas are not offered by this broker")
-    });
-    let entries = message.entries.into_iter().map(|entry| {
-        let entity = entry.entity.into_iter().map(|entity| {
-            alter_client_quotas_response::EntityData::default()
-                .with_entity_type(entity.entity_type)
-                .with_entity_name(entity.entity_name)
-        });
-        alter_client_quotas_response::EntryData::default()
-            .with_error_code(fault.code())
-            .with_error_message(fault.message_bytes())
-            .with_entity(entity.collect())
-    });
-    let response = AlterClientQuotasResponse::default().with_entries(entries.collect());
-    Response::encode(&request.head, &response)
 }
 
 fn describe_transactions(mut request: Request) -> Result<Response, RequestError> {

@@ -155,7 +155,7 @@ async fn read(
         let next = async {
             match login.takes_bare_messages() {
                 true => frames.next_bare(bytes_max).await,
-                false => frames.next(budgets, backlog, bytes_max).await,
+                false => frames.next(budgets, backlog, bytes_max, &session.meter).await,
             }
         };
         let frame = tokio::select! {

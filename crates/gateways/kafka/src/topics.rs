@@ -25,8 +25,14 @@ use crate::errors::{Fault, code_of};
 use crate::gateway::Gateway;
 use crate::leaders::names_all;
 use crate::metadata::message_name;
+use crate::quotas::Mutations;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
+
+/// From these versions on clients know of THROTTLING_QUOTA_EXCEEDED, and ask again later (KIP-599).
+const CREATE_STRICT_SINCE: i16 = 6;
+const DELETE_STRICT_SINCE: i16 = 5;
+const GROW_STRICT_SINCE: i16 = 3;
 
 pub(crate) async fn create(
     gateway: &Gateway,
@@ -36,8 +42,13 @@ pub(crate) async fn create(
     let mut wanted: Vec<Result<NewTopic, Fault>> =
         message.topics.iter().map(|topic| new_topic(gateway, &request.asker, topic)).collect();
     refuse_duplicates(&message.topics, &mut wanted);
+    let mutations = Mutations::new(&request, CREATE_STRICT_SINCE);
     if !message.validate_only {
-        wanted = make(gateway, wanted).await;
+        let charged = |wanted: Result<NewTopic, Fault>| {
+            let new = wanted?;
+            mutations.take(new.partitions).map(|()| new)
+        };
+        wanted = make(gateway, wanted.into_iter().map(charged).collect()).await;
     } else {
         let catalog = gateway.broker.catalog();
         let check = |wanted: Result<NewTopic, Fault>| {
@@ -63,7 +74,9 @@ pub(crate) async fn create(
                 .with_replication_factor(-1),
         }
     });
-    let response = CreateTopicsResponse::default().with_topics(results.collect());
+    let response = CreateTopicsResponse::default()
+        .with_throttle_time_ms(mutations.throttle_ms())
+        .with_topics(results.collect());
     Response::encode(&request.head, &response)
 }
 
@@ -213,18 +226,23 @@ pub(crate) async fn delete(
         .map(|name| DeleteTopicState::default().with_name(Some(name)));
     // All at once, so that they share a sync.
     let deleting = message.topics.into_iter().chain(by_name);
-    let results = join_all(deleting.map(|topic| delete_one(gateway, &request.asker, topic))).await;
-    let response = DeleteTopicsResponse::default().with_responses(results);
+    let mutations = Mutations::new(&request, DELETE_STRICT_SINCE);
+    let deleting = deleting.map(|topic| delete_one(gateway, &request.asker, &mutations, topic));
+    let results = join_all(deleting).await;
+    let response = DeleteTopicsResponse::default()
+        .with_throttle_time_ms(mutations.throttle_ms())
+        .with_responses(results);
     Response::encode(&request.head, &response)
 }
 
 async fn delete_one(
     gateway: &Gateway,
     asker: &Asker,
+    mutations: &Mutations<'_>,
     topic: DeleteTopicState,
 ) -> DeletableTopicResult {
     let result = DeletableTopicResult::default();
-    let found = find_deleted(gateway, asker, &topic);
+    let found = find_deleted(gateway, asker, mutations, &topic);
     let deleted = match found {
         Ok((id, name, uuid)) => match gateway.broker.delete_topic(id).await {
             Ok(()) => Ok((name, uuid)),
@@ -246,6 +264,7 @@ async fn delete_one(
 fn find_deleted(
     gateway: &Gateway,
     asker: &Asker,
+    mutations: &Mutations<'_>,
     topic: &DeleteTopicState,
 ) -> Result<(TopicId, Arc<str>, Uuid), Fault> {
     let catalog = gateway.broker.catalog();
@@ -263,6 +282,7 @@ fn find_deleted(
         None => catalog.topic_with_uuid(&topic.topic_id).ok_or_else(Fault::unknown_topic_id)?,
     };
     asker.topic(found.name())?;
+    mutations.take(found.partition_count())?;
     Ok((found.id(), Arc::clone(found.name()), found.uuid()))
 }
 
@@ -272,7 +292,11 @@ pub(crate) async fn create_partitions(
 ) -> Result<Response, RequestError> {
     let message: CreatePartitionsRequest = request.decode()?;
     let growing = message.topics.iter();
-    let growing = growing.map(|topic| grow(gateway, &request.asker, topic, message.validate_only));
+    let mutations = Mutations::new(&request, GROW_STRICT_SINCE);
+    let growing = growing.map(|topic| {
+        let charged = (!message.validate_only).then_some(&mutations);
+        grow(gateway, &request.asker, topic, charged)
+    });
     let grown = join_all(growing).await;
     let results = message.topics.into_iter().zip(grown).map(|(topic, grown)| {
         let result = CreatePartitionsTopicResult::default()
@@ -283,7 +307,9 @@ pub(crate) async fn create_partitions(
             Err(fault) => result.with_error_message(fault.message_bytes()),
         }
     });
-    let response = CreatePartitionsResponse::default().with_results(results.collect());
+    let response = CreatePartitionsResponse::default()
+        .with_throttle_time_ms(mutations.throttle_ms())
+        .with_results(results.collect());
     Response::encode(&request.head, &response)
 }
 
@@ -291,7 +317,7 @@ async fn grow(
     gateway: &Gateway,
     asker: &Asker,
     wanted: &CreatePartitionsTopic,
-    validate_only: bool,
+    charged: Option<&Mutations<'_>>,
 ) -> Result<(), Fault> {
     asker.topic(&wanted.name)?;
     let (topic, present) = {
@@ -321,8 +347,9 @@ async fn grow(
             check_brokers(gateway, &assignment.broker_ids)?;
         }
     }
-    if validate_only {
+    let Some(mutations) = charged else {
         return Ok(gateway.broker.catalog().check_create_partitions(topic, total)?);
-    }
+    };
+    mutations.take(total - present)?;
     Ok(gateway.broker.create_partitions(topic, total).await?)
 }

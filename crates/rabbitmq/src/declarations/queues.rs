@@ -2,6 +2,7 @@
 //! its words (`rabbit_amqqueue`).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::LeaseGroupId;
 use broker::Broker;
@@ -26,12 +27,21 @@ pub struct QueueDeclaration<'a> {
     pub arguments: &'a FieldTable,
 }
 
-/// `queue.declare`, not passive.
+/// A queue that is there now.
+#[derive(Clone, Debug)]
+pub struct Declared {
+    pub queue: Arc<Queue>,
+    /// Whether it was not there before.
+    pub is_new: bool,
+}
+
+/// `queue.declare`, not passive. `most`: how many queues there may be in the virtual host.
 pub async fn declare(
     vhost: &VirtualHost,
     connection: OwnerId,
     declaration: QueueDeclaration<'_>,
-) -> Result<Arc<Queue>, Exception> {
+    most: Option<u64>,
+) -> Result<Declared, Exception> {
     let arguments = with_queue_type(declaration.arguments);
     let name = name_for(vhost, &declaration, &arguments)?;
     let new = NewQueue {
@@ -41,16 +51,36 @@ pub async fn declare(
         owner: declaration.exclusive.then_some(connection),
         arguments: &arguments,
     };
+    let is_new = AtomicBool::new(false);
     let judge = |present: Option<&Queue>| match present {
-        Some(present) => check_equivalent(present, &new),
+        Some(present) => {
+            is_new.store(false, Ordering::Relaxed);
+            check_equivalent(present, &new)
+        }
         None => {
+            is_new.store(true, Ordering::Relaxed);
+            check_limit(vhost, &name, most)?;
             let resource = Resource::queue(&name, vhost.name());
             check_text(resource, DEAD_LETTER_EXCHANGE, &arguments)?;
             let kind = arguments::check(resource, &arguments)?;
             check_properties(resource, kind, &declaration)
         }
     };
-    vhost.declare_queue(new, judge).await
+    let queue = vhost.declare_queue(new, judge).await?;
+    Ok(Declared { queue, is_new: is_new.into_inner() })
+}
+
+/// Those that are made at the same moment are not counted.
+fn check_limit(vhost: &VirtualHost, name: &str, most: Option<u64>) -> Result<(), Exception> {
+    match most {
+        Some(most) if vhost.queue_count() as u64 >= most => {
+            Err(Exception::precondition_failed(format!(
+                "cannot declare queue '{name}': queue limit in vhost '{}' ({most}) is reached",
+                vhost.name()
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The queue, for a client that wants to consume from it, get from it, purge it or know about it

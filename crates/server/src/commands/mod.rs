@@ -21,6 +21,7 @@ mod password;
 pub(crate) mod policy;
 pub(crate) mod produce;
 pub(crate) mod queue;
+pub(crate) mod quota;
 mod records;
 pub(crate) mod recover;
 pub(crate) mod restore;

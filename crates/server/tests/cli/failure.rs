@@ -270,6 +270,7 @@ vital! {
     amqp_projection: AmqpProjection, by_itself;
     amqp_sweep: AmqpSweep, by_itself;
     amqp_users: AmqpUsers, by_itself;
+    quotas: Quotas, by_itself;
     http_listener: HttpListener, by_itself;
 }
 

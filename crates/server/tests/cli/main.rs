@@ -17,6 +17,7 @@ mod lifecycle;
 mod mistakes;
 mod operators;
 mod queues;
+mod quotas;
 mod records;
 mod security;
 mod shards;

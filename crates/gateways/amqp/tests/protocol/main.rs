@@ -14,6 +14,7 @@ mod crossing;
 mod harness;
 mod permissions;
 mod publishing;
+mod quotas;
 mod rules;
 mod streams;
 mod tokens;

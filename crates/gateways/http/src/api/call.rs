@@ -3,6 +3,8 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use access::limits::{Limit, LimitOf};
+use access::quotas::Quota;
 use access::{Operation, Target, Users};
 use axum::extract::Request;
 use axum::http::{HeaderMap, Method};
@@ -19,6 +21,7 @@ use super::refused::Refused;
 use crate::connection::Peer;
 use crate::front::{Front, Node};
 use crate::login::Asker;
+use crate::quotas::Spending;
 use crate::v1::asked;
 
 /// Who asks where nobody logs in.
@@ -87,6 +90,16 @@ impl Call {
 
     pub(super) fn broker(&self) -> &Broker {
         self.topology.broker()
+    }
+
+    /// How many there may be; `None`: any number.
+    pub(super) fn limit(&self, of: LimitOf<'_>, limit: Limit) -> Result<Option<u64>, Refused> {
+        Ok(self.node()?.users.as_ref().and_then(|users| users.limit(of, limit)))
+    }
+
+    /// As [`Spending::begin`].
+    pub(super) fn spends(&self, quota: Quota) -> Result<Spending, Refused> {
+        Ok(Spending::begin(self.node()?, &self.asker, quota)?)
     }
 
     pub(super) fn users(&self) -> Result<&Users, Refused> {

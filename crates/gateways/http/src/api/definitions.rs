@@ -2,12 +2,14 @@
 //! an administrator, and who asked is in the log.
 
 use access::Verifiers;
+use access::limits::LimitOf;
 use axum::Json;
 use axum::response::IntoResponse;
 use serde_json::{Map, Value, json};
 use topology::{PolicyScope, VirtualHost};
 
 use super::call::{Call, Outcome};
+use super::limits::values;
 use super::overview::RABBITMQ_VERSION;
 use super::refused::Refused;
 use super::users::ARGON2ID;
@@ -51,7 +53,7 @@ pub(super) async fn export(call: &Call) -> Outcome {
     } else {
         document.insert("original_vhost_name".to_owned(), kind.1.into());
     }
-    document.insert("parameters".to_owned(), json!([]));
+    document.insert("parameters".to_owned(), limits(call, &vhosts, !of_one)?.into());
     for (name, rows) in in_vhosts(&vhosts, !of_one) {
         document.insert(name.to_owned(), rows.into());
     }
@@ -59,9 +61,24 @@ pub(super) async fn export(call: &Call) -> Outcome {
     Ok(Json(Value::Object(document)).into_response())
 }
 
+/// Of virtual hosts, as RabbitMQ keeps them.
+fn limits(call: &Call, vhosts: &[VirtualHost], with_vhost: bool) -> Result<Vec<Value>, Refused> {
+    let limits = call.users()?.limits();
+    let rows = vhosts.iter().filter_map(|vhost| {
+        let set = limits.of(LimitOf::VirtualHost(vhost.name()))?;
+        let mut row =
+            json!({"component": "vhost-limits", "name": "limits", "value": values(Some(set))});
+        if with_vhost {
+            row["vhost"] = vhost.name().into();
+        }
+        Some(row)
+    });
+    Ok(rows.collect())
+}
+
 fn users(call: &Call) -> Result<(Vec<Value>, Vec<Value>), Refused> {
     let store = call.users()?;
-    let (mut rows, mut granted) = (Vec::new(), Vec::new());
+    let (mut rows, mut granted, limits) = (Vec::new(), Vec::new(), store.limits());
     // Those of the node's settings are there wherever the settings are.
     for user in store.list().iter().filter(|user| !user.of_settings) {
         let (hash, algorithm) = match store.verifiers(&user.name) {
@@ -71,7 +88,7 @@ fn users(call: &Call) -> Result<(Vec<Value>, Vec<Value>), Refused> {
         };
         rows.push(json!({
             "name": &*user.name, "password_hash": hash, "hashing_algorithm": algorithm,
-            "tags": user.tags.names(), "limits": {},
+            "tags": user.tags.names(), "limits": values(limits.of(LimitOf::User(&user.name))),
         }));
         let set = user.permissions.iter();
         granted.extend(set.map(|(vhost, set)| permissions::row(&user.name, vhost, set)));

@@ -7,8 +7,8 @@ use base::limits::{
 
 use super::call::{Answering, Call};
 use super::{
-    bindings, channels, connections, definitions, exchanges, health, importing, messages, nodes,
-    overview, parameters, permissions, policies, queues, users, vhosts,
+    bindings, channels, connections, definitions, exchanges, health, importing, limits, messages,
+    nodes, overview, parameters, permissions, policies, queues, users, vhosts,
 };
 
 /// What somebody needs who asks, besides some tag. What a handler does is asked about further, as AMQP's methods are.
@@ -93,14 +93,14 @@ pub(crate) const ENDPOINTS: &[Endpoint] = endpoints! {
     PUT "/topic-permissions/{vhost}/{user}" Administer DOCUMENT parameters::no_topic_permissions;
     DELETE "/topic-permissions/{vhost}/{user}" Administer NOTHING parameters::nothing_to_clear;
     DELETE "/topic-permissions/{vhost}/{user}/{exchange}" Administer NOTHING parameters::nothing_to_clear;
-    GET "/vhost-limits" Manage NOTHING parameters::none;
-    GET "/vhost-limits/{vhost}" SeeVhost NOTHING parameters::none;
-    PUT "/vhost-limits/{vhost}/{name}" Administer DOCUMENT parameters::no_limits;
-    DELETE "/vhost-limits/{vhost}/{name}" Administer NOTHING parameters::nothing_to_clear;
-    GET "/user-limits" Administer NOTHING parameters::none;
-    GET "/user-limits/{user}" Administer NOTHING parameters::none;
-    PUT "/user-limits/{user}/{name}" Administer DOCUMENT parameters::no_limits;
-    DELETE "/user-limits/{user}/{name}" Administer NOTHING parameters::nothing_to_clear;
+    GET "/vhost-limits" Manage NOTHING limits::of_vhosts;
+    GET "/vhost-limits/{vhost}" SeeVhost NOTHING limits::of_vhost;
+    PUT "/vhost-limits/{vhost}/{name}" Administer DOCUMENT limits::set_of_vhost;
+    DELETE "/vhost-limits/{vhost}/{name}" Administer NOTHING limits::clear_of_vhost;
+    GET "/user-limits" Administer NOTHING limits::of_users;
+    GET "/user-limits/{user}" Administer NOTHING limits::of_user;
+    PUT "/user-limits/{user}/{name}" Administer DOCUMENT limits::set_of_user;
+    DELETE "/user-limits/{user}/{name}" Administer NOTHING limits::clear_of_user;
 
     GET "/policies" SeePolicies NOTHING policies::list;
     GET "/policies/{vhost}" SeePolicies NOTHING policies::list;

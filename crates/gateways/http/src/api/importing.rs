@@ -1,6 +1,7 @@
 //! A file of definitions becomes what it says. Everything is read and judged first, so that a file which has something
 //! that is not here changes nothing; what is there already and is the same stays.
 
+use access::limits::LimitOf;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
@@ -11,7 +12,7 @@ use values::Table;
 
 use super::call::{Call, Outcome, Said, exchange_name, object};
 use super::refused::Refused;
-use super::{bindings, exchanges, permissions, policies, queues, users, vhosts};
+use super::{bindings, exchanges, limits, permissions, policies, queues, users, vhosts};
 
 /// A file may be large: one is in memory at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
@@ -43,6 +44,8 @@ struct File {
     queues: Vec<(String, String, queues::Declared)>,
     exchanges: Vec<(String, String, exchanges::Declared)>,
     bindings: Vec<NewBinding>,
+    /// Of a user (or else a virtual host): by which word, and how many.
+    limits: Vec<((bool, String), String, i64)>,
 }
 
 struct NewBinding {
@@ -151,18 +154,16 @@ impl File {
             "vhosts" => {
                 vhosts::check(row)?;
                 vhosts::check_name(&name()?)?;
-                if said.object("limits")?.is_some_and(|limits| !limits.is_empty()) {
-                    return Err(Refused::bad_request("there are no limits of a virtual host here"));
-                }
-                self.vhosts.push(name()?);
+                let name = name()?;
+                self.add_limits(said.object("limits")?, LimitOf::VirtualHost(&name))?;
+                self.vhosts.push(name);
                 Ok(())
             }
             "users" => {
                 users::check(row)?;
-                if said.object("limits")?.is_some_and(|limits| !limits.is_empty()) {
-                    return Err(Refused::bad_request("there are no limits of a user here"));
-                }
-                self.users.push((name()?, row.clone()));
+                let name = name()?;
+                self.add_limits(said.object("limits")?, LimitOf::User(&name))?;
+                self.users.push((name, row.clone()));
                 Ok(())
             }
             "permissions" => {
@@ -201,12 +202,34 @@ impl File {
                 Ok(())
             }
             "global_parameters" if IGNORED_GLOBAL_PARAMETERS.contains(&name()?.as_str()) => Ok(()),
+            // As RabbitMQ keeps those of virtual hosts.
+            "parameters" if said.text("component")? == Some("vhost-limits") => {
+                self.add_limits(said.object("value")?, LimitOf::VirtualHost(&vhost()?))
+            }
             "parameters" => Err(Refused::bad_request(format!(
                 "component {} not found",
                 said.text("component")?.unwrap_or_default()
             ))),
             _ => Err(Refused::bad_request("that is not there here")),
         }
+    }
+
+    fn add_limits(
+        &mut self,
+        said: Option<&Map<String, Value>>,
+        of: LimitOf<'_>,
+    ) -> Result<(), Refused> {
+        for (word, value) in said.into_iter().flatten() {
+            let wrong = || Refused::bad_request(format!("limits: {word} is no number"));
+            let value = value.as_i64().ok_or_else(wrong)?;
+            limits::check(of, word, value)?;
+            let name = match of {
+                LimitOf::User(name) => (true, name.to_owned()),
+                LimitOf::VirtualHost(name) => (false, name.to_owned()),
+            };
+            self.limits.push((name, word.clone(), value));
+        }
+        Ok(())
     }
 
     async fn apply(self, call: &Call) -> Result<(), Refused> {
@@ -220,6 +243,10 @@ impl File {
                 )));
             }
             users::set(call, name, said, true).await?;
+        }
+        for ((is_user, name), word, value) in &self.limits {
+            let of = if *is_user { LimitOf::User(name) } else { LimitOf::VirtualHost(name) };
+            limits::set_to(call, of, word, *value).await?;
         }
         for (vhost, user, set) in self.permissions {
             self::vhost(call, &vhost).await?;
@@ -277,7 +304,8 @@ mod tests {
             (r#"{"shovels":[{"name":"s"}]}"#, "shovels"),
             (r#"{"parameters":[{"component":"shovel","name":"s"}]}"#, "shovel"),
             (r#"{"topic_permissions":[{"user":"u"}]}"#, "topic_permissions"),
-            (r#"{"users":[{"name":"u","tags":"","limits":{"max-connections":1}}]}"#, "limits"),
+            (r#"{"users":[{"name":"u","tags":"","limits":{"max-queues":1}}]}"#, "max-queues"),
+            (r#"{"vhosts":[{"name":"v","limits":{"max-queues":"x"}}]}"#, "max-queues"),
             (r#"{"vhosts":[{"name":"v","tracing":true}]}"#, "tracing"),
             (r#"{"queues":[{"name":"q"}]}"#, "vhost"),
             (r#"{"queues":1}"#, "list"),

@@ -1,6 +1,7 @@
 //! Single messages: published, and got off a queue.
 
 use access::Operation;
+use access::quotas::Quota;
 use axum::Json;
 use axum::response::IntoResponse;
 use base::limits::{HTTP_API_MESSAGES_MAX, HTTP_APPENDED_WITHIN, HTTP_READ_BYTES_MAX};
@@ -148,6 +149,8 @@ pub(super) async fn publish(call: &Call) -> Outcome {
             "user_id is another one than the user, who is '{user}'"
         )));
     }
+    let spending = call.spends(Quota::ProducerByteRate)?;
+    spending.charge(body.len() as u64);
     let expires_ms = expiration(&properties)?;
     let copies = copies(&properties)?;
     let targets = route(&vhost, exchange, key, &copies, &properties).await?;
@@ -256,11 +259,13 @@ pub(super) async fn get(call: &Call) -> Outcome {
     let (queue, group) = queues::gettable(&vhost, call.owner(), name).await?;
     vhost.use_queue(&queue).await?;
     call.broker().acknowledged_is_readable(queue.topic).await;
+    let spending = call.spends(Quota::ConsumerByteRate)?;
     let shown = Shown { queue: &queue, base64, truncate };
     let mut rows = match mode {
         Mode::Look => look(call, &shown, group, count).await?,
         Mode::End(settlement) => take(call, &shown, group, count, settlement).await?,
     };
+    spending.charge(rows.iter().filter_map(|row| row["payload_bytes"].as_u64()).sum());
     // As each would have found it.
     let left = vhost.message_count(&queue).await;
     let all = rows.len() as u64;

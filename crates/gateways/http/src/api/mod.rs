@@ -7,7 +7,7 @@
 //!
 //! * `endpoints`: all of them; `call`: one request; `path`, `list`, `values`, `refused`: how it is read and answered
 //! * `overview`, `nodes`, `health`, `connections`, `channels`: the node
-//! * `vhosts`, `users`, `permissions`, `policies`, `parameters`: what administrators set
+//! * `vhosts`, `users`, `permissions`, `limits`, `policies`, `parameters`: what administrators set
 //! * `exchanges`, `queues`, `bindings`, `messages`: what applications use
 //! * `definitions`: all of that in a file
 
@@ -20,6 +20,7 @@ mod endpoints;
 mod exchanges;
 mod health;
 mod importing;
+mod limits;
 mod list;
 mod messages;
 mod nodes;

@@ -27,10 +27,6 @@ pub(super) async fn no_topic_permissions(_: &Call) -> Outcome {
     ))
 }
 
-pub(super) async fn no_limits(_: &Call) -> Outcome {
-    Err(Refused::bad_request("there are no limits of a virtual host or a user here"))
-}
-
 pub(super) async fn no_parameters(call: &Call) -> Outcome {
     let component = call.arg("component");
     let reason = match component {

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use access::Operation;
+use access::limits::{Limit, LimitOf};
+use access::quotas::Quota;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use base::LeaseGroupId;
@@ -222,8 +224,13 @@ impl Declared {
             auto_delete: self.auto_delete,
             arguments: &self.arguments,
         };
-        queues::declare(vhost, call.owner(), declaration).await?;
-        Ok(!is_there)
+        let spending = call.spends(Quota::ControllerMutationRate)?;
+        let most = call.limit(LimitOf::VirtualHost(vhost.name()), Limit::MaxQueues)?;
+        let declared = queues::declare(vhost, call.owner(), declaration, most).await?;
+        if declared.is_new {
+            spending.charge(1);
+        }
+        Ok(declared.is_new)
     }
 }
 
@@ -244,6 +251,7 @@ pub(super) async fn delete(call: &Call) -> Outcome {
     call.rights().check_queue(Operation::Delete, name, vhost.name())?;
     // AMQP takes one that is not there for deleted; here it is not found.
     queues::find(&vhost, call.owner(), name).await?;
+    call.spends(Quota::ControllerMutationRate)?.charge(1);
     let (unused, empty) = (call.query.is_true("if-unused"), call.query.is_true("if-empty"));
     queues::delete(&vhost, call.owner(), name, unused, empty).await?;
     Ok(StatusCode::NO_CONTENT.into_response())

@@ -1,9 +1,11 @@
 //! What is refused, as RabbitMQ's clients read it: `{"error": .., "reason": ..}` and a status.
 
+use std::time::Duration;
+
 use access::UserError;
 use axum::Json;
 use axum::http::StatusCode;
-use axum::http::header::WWW_AUTHENTICATE;
+use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::response::{IntoResponse, Response};
 use broker::Unavailable;
 use documents::StoreError;
@@ -11,7 +13,7 @@ use rabbitmq::{Exception, ReplyCode};
 use serde_json::json;
 use topology::{ChangeError, PolicyError};
 
-use crate::finishing::CHALLENGE;
+use crate::finishing::{CHALLENGE, seconds};
 use crate::problem::{Kind, Problem};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -19,11 +21,12 @@ pub(super) struct Refused {
     status: StatusCode,
     error: &'static str,
     reason: String,
+    retry_after: Option<Duration>,
 }
 
 impl Refused {
     fn new(status: StatusCode, error: &'static str, reason: impl Into<String>) -> Self {
-        Self { status, error, reason: reason.into() }
+        Self { status, error, reason: reason.into(), retry_after: None }
     }
 
     pub(super) fn bad_request(reason: impl Into<String>) -> Self {
@@ -66,12 +69,15 @@ impl Refused {
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
-        let Self { status, error, reason } = self;
+        let Self { status, error, reason, retry_after } = self;
         if status == StatusCode::INTERNAL_SERVER_ERROR {
             tracing::warn!(reason, "a request of the management API failed");
         }
         let mut response =
             (status, Json(json!({ "error": error, "reason": reason }))).into_response();
+        if let Some(after) = retry_after {
+            response.headers_mut().insert(RETRY_AFTER, seconds(after));
+        }
         if status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(WWW_AUTHENTICATE, CHALLENGE);
         }
@@ -96,7 +102,7 @@ impl From<Problem> for Refused {
     fn from(problem: Problem) -> Self {
         let status = problem.kind().status();
         let error = if status.is_server_error() { "service_unavailable" } else { "bad_request" };
-        Self::new(status, error, problem.detail())
+        Self { retry_after: problem.retry_after(), ..Self::new(status, error, problem.detail()) }
     }
 }
 

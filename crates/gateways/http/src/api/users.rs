@@ -1,5 +1,6 @@
 //! Users: made, changed and deleted by the store of all gateways.
 
+use access::limits::{LimitOf, Limits};
 use access::rabbitmq_hash::{RabbitMqHash, RabbitMqHashing};
 use access::{ListedUser, Tags, UserError, Users, Verifiers};
 use axum::http::StatusCode;
@@ -8,6 +9,7 @@ use serde_json::{Map, Value, json};
 use tasks::Task;
 
 use super::call::{Call, Outcome, Said};
+use super::limits::values;
 use super::list;
 use super::refused::Refused;
 
@@ -15,19 +17,20 @@ use super::refused::Refused;
 pub(super) const ARGON2ID: &str = "argon2id";
 const USERS_DELETED_AT_ONCE_MAX: usize = 1_000;
 
-fn row(user: &ListedUser) -> Value {
+fn row(user: &ListedUser, limits: &Limits) -> Value {
     json!({
         "name": &*user.name,
         "password_hash": "",
         "hashing_algorithm": ARGON2ID,
         "tags": user.tags.names(),
-        "limits": {},
+        "limits": values(limits.of(LimitOf::User(&user.name))),
     })
 }
 
 fn rows(call: &Call, users: Vec<ListedUser>) -> Outcome {
     let (users, chosen) = list::choose(&call.query, users, |user| &user.name)?;
-    chosen.answer(users.iter().map(row).collect())
+    let limits = call.users()?.limits();
+    chosen.answer(users.iter().map(|user| row(user, &limits)).collect())
 }
 
 pub(super) async fn list(call: &Call) -> Outcome {
@@ -46,7 +49,8 @@ pub(super) fn known(users: &Users, name: &str) -> Result<ListedUser, Refused> {
 }
 
 pub(super) async fn one(call: &Call) -> Outcome {
-    Ok(list::one(&call.query, row(&known(call.users()?, call.arg("name"))?)))
+    let users = call.users()?;
+    Ok(list::one(&call.query, row(&known(users, call.arg("name"))?, &users.limits())))
 }
 
 pub(super) async fn put(call: &Call) -> Outcome {

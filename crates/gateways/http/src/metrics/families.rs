@@ -1,11 +1,12 @@
 //! What there is of the node and its broker. docs/user/metrics.md has the same list in words.
 
 use std::fmt::Result;
+use std::time::Duration;
 
 use broker::{SYNC_BUCKETS_MICROS, ShardVitals, Unready, Vitals};
 use gateway::TrafficSeen;
 
-use super::writer::{Label, Writer};
+use super::writer::{Label, Number, Writer};
 use crate::front::{Front, Node};
 
 /// What the machine says of the process.
@@ -27,7 +28,28 @@ pub(super) fn write(writer: &mut Writer<'_>, node: &Node, front: &Front) -> Resu
     journal(writer, &vitals.shards)?;
     disk(writer, node, &vitals.shards)?;
     shards(writer, &vitals.shards)?;
+    throttled(writer, node)?;
     security(writer, node)
+}
+
+fn throttled(writer: &mut Writer<'_>, node: &Node) -> Result {
+    let seen = node.quotas.throttled();
+    let of = |value: fn(&(&'static str, u64, Duration)) -> Number| {
+        seen.iter().flat_map(move |seen| {
+            seen.by_quota.iter().map(move |quota| {
+                let labels =
+                    vec![("protocol", seen.protocol.to_owned()), ("quota", quota.0.to_owned())];
+                (labels, value(quota))
+            })
+        })
+    };
+    let help = "How often a client was told to wait, since it used up a quota";
+    writer.counters("throttled", help, of(|(_, times, _)| (*times).into()))?;
+    let help = "For how long";
+    writer.counters("throttled_seconds", help, of(|(_, _, wait)| wait.as_secs_f64().into()))?;
+    let help = "Connections that are not listened to, since they used up a quota";
+    let waiting = seen.iter().map(|seen| (one("protocol", seen.protocol), seen.waiting));
+    writer.gauges("throttled_connections", help, waiting)
 }
 
 fn one(name: &'static str, value: impl ToString) -> Vec<Label> {

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use access::quotas::Quota;
 use access::{Operation, Target};
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -33,6 +34,7 @@ use crate::connection::Peer;
 use crate::front::Front;
 use crate::login::Asker;
 use crate::problem::{Document, Kind, Problem};
+use crate::quotas::Spending;
 
 /// What is wanted.
 #[derive(Deserialize, ToSchema)]
@@ -132,6 +134,7 @@ pub(super) async fn take(
     let (wait, lease_ms) = (waiting(wait_ms)?, lasting(lease_ms)?);
     let node = front.opened()?;
     let group = group(&node.broker, &asker, Operation::Consume, &topic, &name)?;
+    let spending = Spending::begin(node, &asker, Quota::ConsumerByteRate)?;
     // What somebody has the answer for must be found.
     node.broker.acknowledged_is_readable(group.topic).await;
     let options = TakeOptions {
@@ -153,6 +156,7 @@ pub(super) async fn take(
     let expires_ms = node.broker.clock().now_ms() + lease_ms;
     let bytes: usize = taken.iter().map(|delivery| delivery.record.encoded_len()).sum();
     peer.connection.traffic().delivered(bytes as u64);
+    spending.charge(bytes as u64);
     // Until here they are the batches that the broker has anyway.
     let room = front.answer_room(bytes).await;
     let leases = taken.iter().map(|delivery| lease(delivery, session.id(), expires_ms));

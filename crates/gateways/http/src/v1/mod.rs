@@ -13,7 +13,7 @@
 //! * `search`, `filter`: looking for records; `whereabouts`: what became of one
 //! * `configs`: what a topic is set to; `topic_changes`: changes of it
 //! * `overview`, `cluster`, `connections`: how the node, its cluster and its clients are
-//! * `users`, `rules`: who may do what; `session`: log-ins of browsers
+//! * `users`, `rules`, `quotas`: who may do what, and how much; `session`: log-ins of browsers
 //! * `about`: which node this is, and who asks; `operate`: operations of the command line by paths
 
 mod about;
@@ -34,6 +34,7 @@ mod operate;
 mod overview;
 mod pages;
 mod produce;
+mod quotas;
 mod read;
 mod records;
 mod rules;
@@ -100,6 +101,7 @@ pub(crate) fn documented() -> OpenApiRouter<Front> {
         .routes(routes!(rules::list, rules::add))
         .routes(routes!(rules::delete))
         .routes(routes!(rules::explain))
+        .routes(routes!(quotas::list, quotas::change))
 }
 
 /// Those for which nobody has to log in, since they are how a browser does.

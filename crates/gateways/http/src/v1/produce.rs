@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use access::quotas::Quota;
 use axum::extract::{Path, Request, State};
 use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
@@ -30,6 +31,7 @@ use crate::connection::Peer;
 use crate::front::Front;
 use crate::login::Asker;
 use crate::problem::{Document, Kind, Problem};
+use crate::quotas::Spending;
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const TRACE: &str = "traceparent";
@@ -96,10 +98,13 @@ pub(super) async fn produce(
     Path(topic): Path<String>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let broker = &front.opened()?.broker;
+    let node = front.opened()?;
+    let broker = &node.broker;
     let topic = find(broker, &asker, access::Operation::Append, &topic)?;
+    let spending = Spending::begin(node, &asker, Quota::ProducerByteRate)?;
     let (head, body) = request.into_parts();
     let body = asked::whole(&front, body, HTTP_BODY_BYTES_MAX).await?;
+    spending.charge(body.len() as u64);
     // Room for it among what producers of all protocols send, until it is on disk.
     let _permit = broker.admit(body.len()).await;
     let mut records = records_of(&head.headers, body)?;

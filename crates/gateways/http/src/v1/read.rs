@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::Operation;
+use access::quotas::Quota;
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::Uri;
@@ -29,6 +30,7 @@ use crate::connection::Peer;
 use crate::front::Front;
 use crate::login::Asker;
 use crate::problem::{Kind, Problem};
+use crate::quotas::Spending;
 
 #[derive(Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
@@ -83,8 +85,10 @@ pub(super) async fn read(
     within("max_records", max_records, HTTP_RECORDS_MAX)?;
     within("max_bytes", max_bytes, HTTP_READ_BYTES_MAX)?;
     let wait = waiting(wait_ms)?;
-    let broker = &front.opened()?.broker;
+    let node = front.opened()?;
+    let broker = &node.broker;
     let topic = find(broker, &asker, Operation::Browse, &topic)?;
+    let spending = Spending::begin(node, &asker, Quota::ConsumerByteRate)?;
     let index = partition.parse().map_err(|_| {
         Problem::new(Kind::BadRequest, format!("{partition:?} is no number of a partition"))
     })?;
@@ -115,13 +119,15 @@ pub(super) async fn read(
         let _ = watch.take_ready();
     }
     let records: Vec<Record> = found.into_iter().map(|(record, _)| record).collect();
-    peer.connection.traffic().delivered(records.iter().map(weight).sum());
+    let bytes = records.iter().map(weight).sum();
+    peer.connection.traffic().delivered(bytes);
+    spending.charge(bytes);
     let Bounds { log_start: start, end } = bounds(broker, partition)?;
     held::document(&Read { records, next, start, end }, held)
 }
 
 /// Of a record, about.
-fn weight(record: &Record) -> u64 {
+pub(super) fn weight(record: &Record) -> u64 {
     let bytes =
         |payload: &Option<operations::payload::Payload>| payload.as_ref().map_or(0, |it| it.len());
     (bytes(&record.key) + bytes(&record.value)) as u64

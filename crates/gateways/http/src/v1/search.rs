@@ -2,6 +2,7 @@
 //! show that, stop, and continue. Nothing is kept between requests.
 
 use access::Operation;
+use access::quotas::Quota;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -22,13 +23,14 @@ use utoipa::ToSchema;
 
 use super::filter::Filter;
 use super::operate::{cursor, place};
-use super::read::{bounds, current, damaged, failed, locate, position, within};
+use super::read::{bounds, current, damaged, failed, locate, position, weight, within};
 use super::records::Record;
 use super::topics::find;
 use super::{asked, held};
 use crate::front::Front;
 use crate::login::Asker;
 use crate::problem::{Kind, Problem};
+use crate::quotas::Spending;
 
 const MATCHES_DEFAULT: usize = 50;
 
@@ -108,8 +110,10 @@ pub(super) async fn search(
     within("max_matches", max_matches, HTTP_SEARCH_MATCHES_MAX)?;
     within("max_bytes", max_bytes, HTTP_SEARCH_BYTES_MAX)?;
     filter.check()?;
-    let broker = &front.opened()?.broker;
+    let node = front.opened()?;
+    let broker = &node.broker;
     let topic = find(broker, &asker, Operation::Browse, &topic)?;
+    let spending = Spending::begin(node, &asker, Quota::ConsumerByteRate)?;
     let partitions = match partition {
         Some(index) => vec![topic.partition(index)?],
         None => topic.all(),
@@ -147,6 +151,7 @@ pub(super) async fn search(
         }
     }
     let Found { records, looked_at, looked_at_bytes } = found;
+    spending.charge(records.iter().map(weight).sum());
     let next = next.map(cursor);
     held::document(&Searched { records, looked_at, looked_at_bytes, left, next }, room)
 }

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 
 use access::Operation;
+use access::quotas::Quota;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -29,6 +30,7 @@ use crate::connection::Peer;
 use crate::front::Front;
 use crate::login::Asker;
 use crate::problem::{Kind, Problem};
+use crate::quotas::Spending;
 
 const LAST_EVENT: &str = "last-event-id";
 /// Records that are read in one go.
@@ -77,6 +79,7 @@ pub(super) async fn stream(
         let most = HTTP_STREAM_PARTITIONS_MAX as u64;
         return Err(Problem::limited(Kind::Invalid, detail, most));
     }
+    let spending = Spending::begin(front.opened()?, &asker, Quota::ConsumerByteRate)?;
     current(&broker, &topic.all()).await?;
     let positions = match headers.get(LAST_EVENT) {
         Some(last) => resumed(&topic, last.to_str().unwrap_or_default())?,
@@ -85,6 +88,8 @@ pub(super) async fn stream(
     let watch = broker.watch();
     watch.add_all(&topic.all());
     let tail = Tail {
+        spending,
+        owed: 0,
         broker,
         front,
         peer,
@@ -141,6 +146,9 @@ fn resumed(topic: &Found, text: &str) -> Result<Vec<u64>, Problem> {
 
 /// What is sent next, and where.
 struct Tail {
+    spending: Spending,
+    /// Bytes that it was given and not charged.
+    owed: u64,
     broker: Broker,
     front: Front,
     peer: Peer,
@@ -167,6 +175,13 @@ impl Tail {
             let node = self.front.node()?;
             if self.front.is_draining() || !self.asker.still_reads(node, &self.topic.name) {
                 return None;
+            }
+            let owed = std::mem::take(&mut self.owed);
+            tokio::select! {
+                biased;
+                () = self.spending.charge_and_wait(owed), if owed > 0 => {}
+                () = self.front.draining(), if owed > 0 => return None,
+                else => {}
             }
             if self.collect().await? {
                 continue;
@@ -205,6 +220,7 @@ impl Tail {
             let next = read.ok()?;
             let bytes: usize = found.iter().map(|(_, bytes)| bytes).sum();
             self.peer.connection.traffic().delivered(bytes as u64);
+            self.owed += bytes as u64;
             for (record, _) in found {
                 self.positions[at] = record.offset + 1;
                 let id = written(&self.positions);

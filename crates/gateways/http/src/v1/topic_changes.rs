@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use access::quotas::Quota;
 use access::{Operation, Target};
 use aws_lc_rs::digest;
 use axum::body::Body;
@@ -28,6 +29,7 @@ use super::topics::{find, no_topic, not_changed};
 use crate::front::Front;
 use crate::login::Asker;
 use crate::problem::{Kind, Problem};
+use crate::quotas::Spending;
 
 /// How often a change is worked out again because somebody else was faster.
 const ATTEMPTS_MAX: usize = 10;
@@ -177,8 +179,13 @@ pub(super) async fn patch(
     let Trying { dry_run } = asked::query(&uri)?;
     let wanted: TopicChange = asked::document(&front, body).await?;
     asker.may(Operation::Alter, Target::Topic(&name))?;
-    let broker = &front.opened()?.broker;
-    find(broker, &asker, Operation::Describe, &name)?;
+    let node = front.opened()?;
+    let broker = &node.broker;
+    let found = find(broker, &asker, Operation::Describe, &name)?;
+    if let Some(more) = wanted.partitions.filter(|_| !dry_run) {
+        let spending = Spending::begin(node, &asker, Quota::ControllerMutationRate)?;
+        spending.charge(more.saturating_sub(found.partitions).into());
+    }
     let changed = change(broker, &name, &headers, &wanted, dry_run).await?;
     let tag = changed.header()?;
     let TopicDefinition { partitions, config } = changed.definition;

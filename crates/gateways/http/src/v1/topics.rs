@@ -4,6 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use access::acl::{Action, Resource};
+use access::quotas::Quota;
 use access::{Operation, Target};
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -26,6 +27,7 @@ use super::topic_changes::Seen;
 use crate::front::Front;
 use crate::login::Asker;
 use crate::problem::{Kind, Problem};
+use crate::quotas::Spending;
 
 /// A topic as other handlers need it.
 #[derive(Clone, Debug)]
@@ -198,7 +200,10 @@ pub(super) async fn create(
     if !asker.allows(Action::Create, Resource::Cluster, access::acl::CLUSTER) {
         asker.may(Operation::Create, Target::Topic(&name))?;
     }
-    let broker = &front.opened()?.broker;
+    let node = front.opened()?;
+    let broker = &node.broker;
+    let spending = Spending::begin(node, &asker, Quota::ControllerMutationRate)?;
+    spending.charge(partitions.into());
     let uuid = broker.entropy().uuid();
     let new = NewTopic { name: name.clone(), uuid, partitions, config };
     broker.create_topic(new).await.map_err(|error| not_changed(&error))?;
@@ -304,7 +309,8 @@ pub(super) async fn delete(
     uri: Uri,
 ) -> Result<Response, Problem> {
     let Trying { dry_run } = asked::query(&uri)?;
-    let broker = &front.opened()?.broker;
+    let node = front.opened()?;
+    let broker = &node.broker;
     let found = find(broker, &asker, Operation::Delete, &topic)?;
     if dry_run {
         let Topic { partitions, groups, .. } = described(broker, &topic).await?;
@@ -312,6 +318,8 @@ pub(super) async fn delete(
         let loss = TopicLoss { records, partitions: found.partitions, groups };
         return Ok(Json(loss).into_response());
     }
+    let spending = Spending::begin(node, &asker, Quota::ControllerMutationRate)?;
+    spending.charge(found.partitions.into());
     broker.delete_topic(found.id).await.map_err(|error| not_changed(&error))?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -176,7 +176,6 @@ async fn what_is_not_there_is_none_and_is_not_taken() {
         "/api/vhost-limits",
         "/api/vhost-limits/%2F",
         "/api/user-limits",
-        "/api/user-limits/ada",
         "/api/topic-permissions",
         "/api/users/ada/topic-permissions",
         "/api/vhosts/%2F/topic-permissions",
@@ -189,8 +188,6 @@ async fn what_is_not_there_is_none_and_is_not_taken() {
     }
     let said = basic("root", "toor");
     for (path, body) in [
-        ("/api/vhost-limits/%2F/max-connections", json!({"value": 1})),
-        ("/api/user-limits/ada/max-channels", json!({"value": 1})),
         ("/api/topic-permissions/%2F/root", json!({"exchange": "x", "write": "", "read": ""})),
         ("/api/parameters/federation-upstream/%2F/up", json!({"value": {"uri": "amqp://"}})),
         ("/api/global-parameters/x", json!({"value": 1})),

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use access::{Admission, Rights, SettingsUser, Users};
+use access::{Admission, Quotas, Rights, SettingsUser, Users};
 use axum::http::{HeaderMap, Method, Request, Response, StatusCode};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -129,12 +129,14 @@ impl Server {
         self.kafka.set(kafka).expect("a server has one node");
         let node = (broker.clone(), topology.clone(), users.clone());
         self.node.set(node).expect("a server has one node");
+        let quotas = Quotas::open(broker.clone()).expect("quotas are read");
         self.front.open(Node {
             operator: Arc::new(operator),
             broker,
             topology: Some(topology),
             listening: vec![ListeningPort { protocol: "amqp", address: self.address }],
             users: Some(users.clone()),
+            quotas,
             login,
             operator_token: Some("token of operators".into()),
             version: "0.0.0-test",

@@ -18,6 +18,7 @@ mod metrics;
 mod offset_groups;
 mod openapi;
 mod operate;
+mod quotas;
 mod records;
 mod rights;
 mod search;

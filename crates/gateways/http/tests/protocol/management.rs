@@ -259,13 +259,36 @@ async fn virtual_hosts_and_policies_are_set() {
         400,
         "bad_request",
     );
-    let limits =
-        send(&server, Method::PUT, "/api/vhost-limits/prod/max-queues", r#"{"value":1}"#).await;
-    is_refused(&limits, 400, "bad_request");
-    assert_eq!(server.get("/api/vhost-limits").await.json(), json!([]));
+    assert_eq!(put(&server, "/api/vhost-limits/prod/max-queues", r#"{"value":1}"#).await, 204);
+    let limits = json!([{"vhost": "prod", "value": {"max-queues": 1}}]);
+    assert_eq!(server.get("/api/vhost-limits").await.json(), limits);
+    assert_eq!(server.get("/api/vhost-limits/prod").await.json(), limits);
+    assert_eq!(server.get("/api/vhost-limits/%2F").await.json(), json!([]));
+    let full = send(&server, Method::PUT, "/api/queues/prod/another", "").await;
+    assert!(is_refused(&full, 400, "bad_request").contains("queue limit in vhost 'prod' (1)"));
+    for (path, body) in [
+        ("/api/vhost-limits/prod/max-channels", r#"{"value":1}"#),
+        ("/api/vhost-limits/prod/max-queues", r#"{}"#),
+        ("/api/vhost-limits/prod/max-queues", r#"{"value":-2}"#),
+        ("/api/user-limits/root/max-queues", r#"{"value":1}"#),
+    ] {
+        is_refused(&send(&server, Method::PUT, path, body).await, 400, "bad_request");
+    }
+    let nobody = send(&server, Method::PUT, "/api/user-limits/no/max-channels", "{}").await;
+    is_refused(&nobody, 404, "Object Not Found");
+    assert_eq!(put(&server, "/api/user-limits/root/max-channels", r#"{"value":9}"#).await, 204);
+    let user = server.get("/api/users/root").await.json();
+    assert_eq!(user["limits"], json!({"max-channels": 9}));
+    let cleared = || send(&server, Method::DELETE, "/api/user-limits/root/max-channels", "");
+    assert_eq!(
+        (cleared().await.status, cleared().await.status.as_u16()),
+        (204.try_into().unwrap(), 404)
+    );
+    assert_eq!(server.get("/api/user-limits").await.json(), json!([]));
     assert_eq!(send(&server, Method::DELETE, "/api/policies/prod/short", "").await.status, 204);
     assert_eq!(send(&server, Method::DELETE, "/api/vhosts/prod", "").await.status, 204);
     is_refused(&server.get("/api/queues/prod").await, 404, "Object Not Found");
+    assert_eq!(server.get("/api/vhost-limits").await.json(), json!([]));
     is_refused(&send(&server, Method::DELETE, "/api/vhosts/%2F", "").await, 400, "bad_request");
 }
 

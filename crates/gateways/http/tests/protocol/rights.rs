@@ -75,6 +75,8 @@ const KNOWN: &[(&str, Takes)] = &[
     ("get /v1/acls", Takes::Right),
     ("post /v1/acls", Takes::Right),
     ("post /v1/acls/delete", Takes::Right),
+    ("get /v1/quotas", Takes::Right),
+    ("post /v1/quotas", Takes::Right),
     ("get /v1/access", Takes::Right),
 ];
 

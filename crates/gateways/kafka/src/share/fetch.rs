@@ -25,6 +25,7 @@ use crate::errors::Fault;
 use crate::frames::DECODED_FACTOR;
 use crate::gateway::{FETCH_BUDGET_UNIT, Gateway, Session};
 use crate::leaders::not_leader;
+use crate::quotas;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::share::acquired::{InBatch, Leased, PartitionPlan, Plan, Run};
@@ -54,6 +55,12 @@ pub(crate) async fn handle(
         Ok(done) => done,
         Err(fault) => (ShareFetched { fault: Some(fault), ..ShareFetched::default() }, None),
     };
+    // It may have settled something, so that it is answered whatever is owed, and waits then.
+    let throttle_ms = quotas::takes(session, &request.head, || {
+        let partitions = fetched.topics.iter().flat_map(|(_, partitions)| partitions);
+        partitions.flat_map(|partition| &partition.batches).map(Bytes::len).sum()
+    });
+    let fetched = ShareFetched { throttle_ms, ..fetched };
     let mut response = encode_fetched(&request.head, fetched);
     response.room = room;
     Ok(response)
@@ -94,7 +101,8 @@ async fn fetch(
         answers.partition(partition.topic, partition.index).acknowledge_fault = fault;
     }
     let leaders = answers.refer(gateway, session.is_encrypted());
-    Ok((ShareFetched { fault: None, lock_ms, topics: answers.into_topics(), leaders }, room))
+    let topics = answers.into_topics();
+    Ok((ShareFetched { throttle_ms: 0, fault: None, lock_ms, topics, leaders }, room))
 }
 
 /// Finds or makes the member's session, and takes in what the request changes about it.

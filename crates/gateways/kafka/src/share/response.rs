@@ -37,6 +37,8 @@ pub(crate) struct SharedPartition {
 
 #[derive(Debug, Default)]
 pub(crate) struct ShareFetched {
+    /// What the client is told to wait, since it took more than it may.
+    pub(crate) throttle_ms: i32,
     pub(crate) fault: Option<Fault>,
     pub(crate) lock_ms: i32,
     pub(crate) topics: Vec<(Uuid, Vec<SharedPartition>)>,
@@ -70,7 +72,7 @@ pub(crate) fn encode_fetched(head: &RequestHead, fetched: ShareFetched) -> Respo
     let partitions: usize = fetched.topics.iter().map(|(_, partitions)| partitions.len()).sum();
     let mut out =
         Slices::begin(head.correlation, true, 64 + 32 * fetched.topics.len() + 64 * partitions);
-    put_head(&mut out.fields, fetched.fault.as_ref());
+    put_head(&mut out.fields, fetched.throttle_ms, fetched.fault.as_ref());
     out.fields.put_i32(fetched.lock_ms);
     out.fields.put_count(fetched.topics.len(), true);
     for (topic, partitions) in fetched.topics {
@@ -105,7 +107,7 @@ pub(crate) fn encode_acknowledged(head: &RequestHead, done: ShareAcknowledged) -
     let partitions: usize = done.topics.iter().map(|(_, partitions)| partitions.len()).sum();
     let mut frame =
         Response::begin(head.correlation, true, 64 + 32 * done.topics.len() + 32 * partitions);
-    put_head(&mut frame, done.fault.as_ref());
+    put_head(&mut frame, 0, done.fault.as_ref());
     if head.version >= ACKNOWLEDGE_LOCK_SINCE {
         frame.put_i32(done.lock_ms);
     }
@@ -125,9 +127,8 @@ pub(crate) fn encode_acknowledged(head: &RequestHead, done: ShareAcknowledged) -
     Response::finish(frame)
 }
 
-fn put_head(out: &mut BytesMut, fault: Option<&Fault>) {
-    // Nobody is throttled.
-    out.put_i32(0);
+fn put_head(out: &mut BytesMut, throttle_ms: i32, fault: Option<&Fault>) {
+    out.put_i32(throttle_ms);
     put_fault(out, fault);
 }
 
@@ -184,7 +185,8 @@ mod tests {
         };
         let topics = vec![(topic, vec![full, failed])];
         let leaders = vec![live_node(3)];
-        let fetched = ShareFetched { fault: None, lock_ms: 30_000, topics, leaders };
+        let fetched =
+            ShareFetched { throttle_ms: 7, fault: None, lock_ms: 30_000, topics, leaders };
         let response = encode_fetched(&head(ApiKey::ShareFetch, 1), fetched);
         let mut bytes = body(&response);
         let message = ShareFetchResponse::decode(&mut bytes, 1).unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::Admission;
-use access::{SettingsUser, Users};
+use access::{Quotas, SettingsUser, Users};
 use base::{LeaseGroupId, MAIN_LEASE_GROUP};
 use broker::{Broker, BrokerOptions};
 use bytes::{Bytes, BytesMut};
@@ -39,6 +39,7 @@ pub(crate) struct Node {
     pub(crate) address: SocketAddr,
     /// Where clients must log in.
     pub(crate) users: Option<Users>,
+    quotas: Quotas,
     pub(crate) stop: watch::Sender<bool>,
     pub(crate) serving: JoinHandle<()>,
 }
@@ -63,6 +64,13 @@ impl Node {
         disk: Arc<SimulatedDisk>,
         change: impl FnOnce(&mut GatewayOptions),
     ) -> Self {
+        Self::on_with(disk, |_, options| change(options)).await
+    }
+
+    async fn on_with(
+        disk: Arc<SimulatedDisk>,
+        change: impl FnOnce(&Broker, &mut GatewayOptions),
+    ) -> Self {
         let options = BrokerOptions {
             journal: journal::Options { segment_bytes: 8 << 20, ..journal::Options::default() },
             ..BrokerOptions::default()
@@ -81,7 +89,7 @@ impl Node {
         let kafka = Endpoint { host: "127.0.0.1".to_owned(), port: address.port() };
         let nodes = Nodes::alone(broker.node(), Endpoints { kafka, amqp: None, kafka_tls: None });
         let mut options = GatewayOptions::new(nodes);
-        change(&mut options);
+        change(&broker, &mut options);
         if options.login.plain == Admission::Required {
             // Whoever must log in may do so as this one, who may do everything.
             let root = SettingsUser { name: "root".to_owned(), password: "toor".to_owned() };
@@ -89,10 +97,23 @@ impl Node {
             options.users = Some(users.expect("users are read"));
         }
         let users = options.users.clone();
+        let quotas = options.quotas.clone();
         let (stop, stopping) = watch::channel(false);
         let serving =
             tokio::spawn(gateway_kafka::serve(listener, broker.clone(), options, stopping));
-        Self { broker, address, users, stop, serving }
+        Self { broker, address, users, quotas, stop, serving }
+    }
+
+    /// A node that keeps quotas.
+    pub(crate) async fn with_quotas() -> Self {
+        Self::on_with(Arc::new(SimulatedDisk::new()), |broker, options| {
+            options.quotas = Quotas::open(broker.clone()).expect("quotas are read");
+        })
+        .await
+    }
+
+    pub(crate) fn quotas(&self) -> &Quotas {
+        &self.quotas
     }
 
     /// Shuts down as a server does.

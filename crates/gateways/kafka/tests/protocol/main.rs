@@ -1,5 +1,7 @@
 //! The gateway as a client meets it: a real socket, a real broker, a disk in memory.
 
+// What a test awaits is a node that awaits a broker, each a type within a type.
+#![recursion_limit = "256"]
 #![expect(clippy::disallowed_types, reason = "clients of a node in the kernel's network")]
 
 mod acls;
@@ -18,6 +20,7 @@ mod operation_rights;
 mod operations;
 mod packed;
 mod produce;
+mod quotas;
 mod sessions;
 mod several_nodes;
 mod share;

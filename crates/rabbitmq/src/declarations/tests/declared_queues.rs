@@ -114,13 +114,13 @@ async fn a_second_declaration_must_say_the_same() {
         arguments,
     };
     assert_eq!(
-        text(queues::declare(&node.vhost, node.client, declaration).await),
+        text(queues::declare(&node.vhost, node.client, declaration, None).await),
         "PRECONDITION_FAILED - inequivalent arg 'durable' for queue 'q' in vhost '/': received \
          'false' but current is 'true'"
     );
     declaration.exclusive = true;
     assert_eq!(
-        text(queues::declare(&node.vhost, node.client, declaration).await)[..60],
+        text(queues::declare(&node.vhost, node.client, declaration, None).await)[..60],
         "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue"[..60]
     );
 }
@@ -152,7 +152,10 @@ async fn what_is_refused_is_refused_with_the_words_of_rabbitmq() {
         let expected = format!(
             "PRECONDITION_FAILED - invalid property '{property}' for queue 'q' in vhost '/'"
         );
-        assert_eq!(text(queues::declare(&node.vhost, node.client, declaration).await), expected);
+        assert_eq!(
+            text(queues::declare(&node.vhost, node.client, declaration, None).await),
+            expected
+        );
     }
     assert_eq!(
         text(queues::find(&node.vhost, node.client, "q").await),

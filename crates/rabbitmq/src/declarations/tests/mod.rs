@@ -94,14 +94,17 @@ impl Node {
             auto_delete: false,
             arguments: &arguments,
         };
-        queues::declare(&self.vhost, self.client, declaration).await
+        queues::declare(&self.vhost, self.client, declaration, None).await.map(|it| it.queue)
     }
 
     async fn transient_queue(&self, name: &str, exclusive: bool, auto_delete: bool) -> Arc<Queue> {
         let arguments = &FieldTable::new();
         let declaration =
             QueueDeclaration { name, durable: false, exclusive, auto_delete, arguments };
-        queues::declare(&self.vhost, self.client, declaration).await.expect("the queue is declared")
+        queues::declare(&self.vhost, self.client, declaration, None)
+            .await
+            .expect("the queue is declared")
+            .queue
     }
 
     async fn exchange(&self, name: &str, kind: &str) {

@@ -189,6 +189,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         assert!(matches!(came.method(), Method::ChannelOpenOk(_)), "{:?}", came.method());
     }
 
+    /// Without waiting for the answer.
+    pub(crate) async fn close_channel_later(&mut self, channel: u16) {
+        self.send(channel, ChannelClose { reply_code: 200, ..ChannelClose::default() }).await;
+    }
+
     pub(crate) async fn close_channel(&mut self, channel: u16) {
         let close = ChannelClose { reply_code: 200, ..ChannelClose::default() };
         let came = self.ask(channel, close).await;

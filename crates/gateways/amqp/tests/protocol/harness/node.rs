@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use access::{SettingsUser, Users};
+use access::{Quotas, SettingsUser, Users};
 use broker::{Broker, BrokerOptions};
 use gateway_amqp::GatewayOptions;
 use gateway_amqp::dead_letter::{Router, SCHEME};
@@ -21,6 +21,7 @@ pub(crate) struct Node {
     pub(crate) broker: Broker,
     pub(crate) administration: Administration,
     pub(crate) users: Users,
+    pub(crate) quotas: Quotas,
     pub(crate) address: SocketAddr,
     pub(crate) stop: watch::Sender<bool>,
     pub(crate) serving: JoinHandle<()>,
@@ -67,7 +68,8 @@ impl Node {
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = Net::Kernel.listen(any_port).await.expect("binds");
         let address = listener.local_addr().expect("is bound");
-        let mut options = GatewayOptions::default();
+        let quotas = Quotas::open(broker.clone()).expect("quotas are read");
+        let mut options = GatewayOptions { quotas: quotas.clone(), ..GatewayOptions::default() };
         change(&mut options);
         let (stop, stopping) = watch::channel(false);
         let serving = gateway_amqp::serve(
@@ -80,7 +82,7 @@ impl Node {
         );
         let serving = tokio::spawn(serving);
         let administration = Administration::new(topology, users.clone());
-        Self { broker, administration, users, address, stop, serving }
+        Self { broker, administration, users, quotas, address, stop, serving }
     }
 
     /// Shuts down as a server does.

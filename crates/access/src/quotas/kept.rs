@@ -1,0 +1,41 @@
+//! What is set, as it is kept: one document, so that what a request changes is one entry of the log.
+
+use broker::Broker;
+use documents::store::{put, read};
+use documents::{Expect, StoreError};
+use serde::{Deserialize, Serialize};
+
+use super::{Entity, Table, Values};
+use crate::store::OpenError;
+
+pub(super) const SPACE: &str = "access.quotas";
+const DOCUMENT: &str = "kafka";
+
+#[derive(Default, Serialize, Deserialize)]
+struct QuotasDocument {
+    quotas: Vec<Kept>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    entity: Entity,
+    values: Values,
+}
+
+/// As the document has them, and its version.
+pub(super) fn current(broker: &Broker) -> Result<(u64, Table), OpenError> {
+    let Some(found) = read::<QuotasDocument>(broker, SPACE, DOCUMENT)? else {
+        return Ok((0, Table::new()));
+    };
+    let quotas = found.body.quotas.into_iter();
+    Ok((found.stored.version, quotas.map(|it| (it.entity, it.values)).collect()))
+}
+
+pub(super) async fn write(broker: &Broker, table: &Table, version: u64) -> Result<(), StoreError> {
+    let quotas = table
+        .iter()
+        .map(|(entity, values)| Kept { entity: entity.clone(), values: values.clone() })
+        .collect();
+    let (name, body) = (DOCUMENT.to_owned(), QuotasDocument { quotas });
+    put(broker, SPACE, name, &body, Expect::Version(version)).await.map(drop)
+}

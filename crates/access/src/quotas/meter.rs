@@ -1,0 +1,183 @@
+//! What a session is charged by: the buckets that it shares, until something changes, and until when it waits.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::sleep_until;
+use world::Instant;
+
+use super::bucket::Bucket;
+use super::{Protocol, Quota, Quotas};
+use crate::users::OPERATOR;
+
+/// Whom Kafka takes somebody for who did not log in.
+pub const ANONYMOUS: &str = "ANONYMOUS";
+
+/// Who is charged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Asker<'a> {
+    pub user: &'a str,
+    /// What the client calls itself; empty where it says nothing.
+    pub client: &'a str,
+}
+
+impl<'a> Asker<'a> {
+    /// `user`: `None` where nobody logged in.
+    pub fn new(user: Option<&'a str>, client: &'a str) -> Self {
+        Self { user: user.unwrap_or(ANONYMOUS), client }
+    }
+}
+
+/// Of one session.
+#[derive(Debug)]
+pub struct Meter {
+    quotas: Quotas,
+    protocol: Protocol,
+    held: Mutex<Option<Held>>,
+    /// In the time of the quotas; 0: it does not wait.
+    waits_until: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Held {
+    stamp: u64,
+    user: Box<str>,
+    client: Box<str>,
+    buckets: [Option<Arc<Bucket>>; Quota::ALL.len()],
+}
+
+impl Held {
+    fn find(quotas: &Quotas, asker: Asker<'_>) -> Self {
+        // Before anything is read: what changes meanwhile makes it look again.
+        let stamp = quotas.stamp();
+        let Asker { user, client } = asker;
+        let of = |quota| match quota {
+            Quota::ConnectionCreationRate => None,
+            // The operator is no client.
+            _ if user == OPERATOR => None,
+            quota => quotas.bucket(quota, user, client),
+        };
+        Self { stamp, user: user.into(), client: client.into(), buckets: Quota::ALL.map(of) }
+    }
+}
+
+impl Meter {
+    pub fn new(quotas: &Quotas, protocol: Protocol) -> Self {
+        let (held, waits_until) = (Mutex::default(), AtomicU64::new(0));
+        Self { quotas: quotas.clone(), protocol, held, waits_until }
+    }
+
+    /// Whether nothing limits anybody.
+    pub fn is_idle(&self) -> bool {
+        self.quotas.is_empty()
+    }
+
+    fn bucket(&self, quota: Quota, asker: Asker<'_>) -> Option<Arc<Bucket>> {
+        if self.is_idle() {
+            return None;
+        }
+        let mut held = self.held.lock();
+        let is_current = |held: &Held| {
+            held.stamp == self.quotas.stamp()
+                && *held.user == *asker.user
+                && *held.client == *asker.client
+        };
+        if !held.as_ref().is_some_and(is_current) {
+            *held = Some(Held::find(&self.quotas, asker));
+        }
+        held.as_ref().and_then(|held| held.buckets[quota.place()].clone())
+    }
+
+    /// Takes so much; answers for how long the session is to wait.
+    pub fn charge(&self, quota: Quota, asker: Asker<'_>, amount: u64) -> Duration {
+        let Some(bucket) = self.bucket(quota, asker) else { return Duration::ZERO };
+        bucket.charge(amount, self.quotas.now_nanos())
+    }
+
+    /// For how long something is owed of it.
+    pub fn debt(&self, quota: Quota, asker: Asker<'_>) -> Duration {
+        let bucket = self.bucket(quota, asker);
+        bucket.map_or(Duration::ZERO, |bucket| bucket.debt(self.quotas.now_nanos()))
+    }
+
+    /// Somebody is told to wait for so long, whoever sees to it.
+    pub fn note(&self, quota: Quota, wait: Duration) {
+        if !wait.is_zero() {
+            self.quotas.counters().add(self.protocol, quota, wait);
+        }
+    }
+
+    /// As [`Meter::charge`], and the session waits from now on ([`Meter::waited`]).
+    pub fn take(&self, quota: Quota, asker: Asker<'_>, amount: u64) -> Duration {
+        let wait = self.charge(quota, asker, amount);
+        self.wait_for(quota, wait);
+        wait
+    }
+
+    /// The session waits for so long from now on.
+    pub fn wait_for(&self, quota: Quota, wait: Duration) {
+        if wait.is_zero() {
+            return;
+        }
+        self.note(quota, wait);
+        let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
+        let until = self.quotas.now_nanos().saturating_add(nanos);
+        self.waits_until.fetch_max(until, Ordering::Relaxed);
+    }
+
+    /// Whether the session is to wait.
+    pub fn waits(&self) -> bool {
+        self.waits_until.load(Ordering::Relaxed) != 0
+    }
+
+    /// Returns once it need not wait any more, which may be sooner than was said: somebody changed what is set.
+    pub async fn waited(&self) {
+        if !self.waits() {
+            return;
+        }
+        let _waiting = self.quotas.counters().waits(self.protocol);
+        let mut changes = self.quotas.changes();
+        let mut looks_again = true;
+        loop {
+            if looks_again {
+                self.look_again();
+            }
+            let until = self.waits_until.load(Ordering::Relaxed);
+            if until <= self.quotas.now_nanos() {
+                break;
+            }
+            looks_again = tokio::select! {
+                biased;
+                changed = changes.changed() => changed.is_ok(),
+                () = sleep_until(self.due(until)) => false,
+            };
+        }
+        self.waits_until.store(0, Ordering::Relaxed);
+    }
+
+    fn due(&self, until: u64) -> Instant {
+        /// What a timer takes.
+        const FAR: u64 = 365 * 24 * 3600 * 1_000_000_000;
+        self.quotas.instant(until.min(self.quotas.now_nanos().saturating_add(FAR)))
+    }
+
+    /// Waits no longer than is owed by what is set now.
+    fn look_again(&self) {
+        let mut held = self.held.lock();
+        let Some(before) = held.take() else { return };
+        if before.stamp == self.quotas.stamp() {
+            *held = Some(before);
+            return;
+        }
+        let now = self.quotas.now_nanos();
+        let asker = Asker { user: &before.user, client: &before.client };
+        let found = Held::find(&self.quotas, asker);
+        let debts = found.buckets.iter().flatten().map(|bucket| bucket.debt(now));
+        let owed = debts.max().unwrap_or_default();
+        let nanos = u64::try_from(owed.as_nanos()).unwrap_or(u64::MAX);
+        self.waits_until.fetch_min(now.saturating_add(nanos), Ordering::Relaxed);
+        *held = Some(found);
+    }
+}

@@ -1,0 +1,321 @@
+//! Quotas: how much clients may send, take and change in a second, by Kafka's names and rules (KIP-13, KIP-257,
+//! KIP-546, KIP-599, KIP-612), for every protocol.
+//!
+//! What is set is one document, which memory follows as it does the rules. A node counts for itself: as in Kafka, a quota is
+//! a node's, so that a client of three nodes has three times as much. Whoever takes more than its share is served and
+//! owes the difference as time, for which its protocol keeps it waiting: Kafka's connections are told so and muted, AMQP's are
+//! not read, HTTP answers 429.
+//!
+//! Where nothing is set, a request costs one look at a number.
+//!
+//! * [`entity`]: whom a quota is of, and which there are; [`filter`]: which are listed
+//! * [`bucket`]: what one has left; [`meter`]: what a session is charged by
+//! * [`throttled`]: who had to wait, for metrics
+//! * `kept`: the document
+
+pub mod bucket;
+pub mod entity;
+pub mod filter;
+mod kept;
+pub mod meter;
+pub mod throttled;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use base::HashMap;
+use base::limits::{QUOTA_BUCKETS_MIN, QUOTAS_MAX};
+use broker::{Broker, DocumentChanges, DocumentWatch, ExecuteError};
+use documents::StoreError;
+use parking_lot::{Mutex, RwLock};
+use tasks::Task;
+use tokio::sync::watch;
+use world::Instant;
+
+use crate::store::OpenError;
+use bucket::Bucket;
+pub use entity::{Alteration, Entity, EntityType, Quota, Values};
+pub use filter::{Component, Filter, Match};
+pub use meter::{Asker, Meter};
+use throttled::Throttled;
+pub use throttled::{Protocol, ThrottledSeen};
+
+/// So that what may be saved up is there from the start.
+const BEGIN_NANOS: u64 = bucket::BURST_NANOS;
+
+/// All that is set, by whom it is of.
+pub type Table = BTreeMap<Entity, Values>;
+
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum QuotaError {
+    #[error("{0}")]
+    Invalid(String),
+    #[error("there would be quotas of more than {QUOTAS_MAX} users, clients and addresses")]
+    TooMany,
+    #[error("this node keeps no quotas")]
+    NotKept,
+    #[error("it could not be stored: {0}")]
+    Storage(#[from] StoreError),
+    #[error("{0}")]
+    Unreadable(String),
+}
+
+impl From<OpenError> for QuotaError {
+    fn from(error: OpenError) -> Self {
+        Self::Unreadable(error.to_string())
+    }
+}
+
+/// Those of a node. Clones share them; by default there are none, and none can be set.
+#[derive(Clone, Debug)]
+pub struct Quotas(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    broker: Option<Broker>,
+    /// Times are counted from here, which is [`BEGIN_NANOS`].
+    origin: Instant,
+    table: RwLock<Arc<Table>>,
+    /// Another one after each change; 0 while nothing is set.
+    stamp: AtomicU64,
+    changed: watch::Sender<()>,
+    documents: Mutex<Option<DocumentWatch>>,
+    buckets: Mutex<Buckets>,
+    throttled: Throttled,
+}
+
+/// Who shares a bucket: as in Kafka, all clients of a user where the quota is a user's, all users of a client where it is a
+/// client's.
+type Shared = (Quota, Option<Arc<str>>, Option<Arc<str>>);
+
+#[derive(Debug)]
+struct Buckets {
+    by_sharer: HashMap<Shared, Arc<Bucket>>,
+    /// Those that nobody needs are looked for when there are so many.
+    swept_at: usize,
+}
+
+impl Default for Quotas {
+    fn default() -> Self {
+        Self::of(None, None)
+    }
+}
+
+impl Quotas {
+    fn of(broker: Option<Broker>, documents: Option<DocumentWatch>) -> Self {
+        Self(Arc::new(Inner {
+            broker,
+            origin: Instant::now(),
+            table: RwLock::default(),
+            stamp: AtomicU64::new(0),
+            changed: watch::Sender::new(()),
+            documents: Mutex::new(documents),
+            buckets: Mutex::new(Buckets {
+                by_sharer: HashMap::default(),
+                swept_at: QUOTA_BUCKETS_MIN,
+            }),
+            throttled: Throttled::default(),
+        }))
+    }
+
+    /// Reads what is kept, and follows what any node changes from then on.
+    pub fn open(broker: Broker) -> Result<Self, OpenError> {
+        let documents = broker.watch_documents(&[kept::SPACE]);
+        let more = broker.watch_documents(&[kept::SPACE]);
+        documents.take();
+        let quotas = Self::of(Some(broker.clone()), Some(documents));
+        quotas.read()?;
+        let following = follow(Arc::downgrade(&quotas.0), more);
+        broker.vital(Task::Quotas, following);
+        Ok(quotas)
+    }
+
+    /// All of them, sorted.
+    pub fn table(&self) -> Arc<Table> {
+        Arc::clone(&self.0.table.read())
+    }
+
+    /// Whether nothing is set.
+    pub fn is_empty(&self) -> bool {
+        self.stamp() == 0
+    }
+
+    /// The same for as long as nothing changes.
+    pub(crate) fn stamp(&self) -> u64 {
+        self.0.stamp.load(Ordering::Acquire)
+    }
+
+    /// Becomes ready when something changed.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.0.changed.subscribe()
+    }
+
+    /// Who had to wait since the node started, and for how long.
+    pub fn throttled(&self) -> Vec<ThrottledSeen> {
+        self.0.throttled.seen()
+    }
+
+    pub(crate) fn counters(&self) -> &Throttled {
+        &self.0.throttled
+    }
+
+    pub(crate) fn now_nanos(&self) -> u64 {
+        let elapsed = u64::try_from(self.0.origin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        BEGIN_NANOS.saturating_add(elapsed)
+    }
+
+    /// Of a time of [`Quotas::now_nanos`].
+    pub(crate) fn instant(&self, nanos: u64) -> Instant {
+        self.0.origin + Duration::from_nanos(nanos.saturating_sub(BEGIN_NANOS))
+    }
+
+    /// What a client is charged by, if anything limits it.
+    pub(crate) fn bucket(&self, quota: Quota, user: &str, client: &str) -> Option<Arc<Bucket>> {
+        let table = self.table();
+        let (rate, of_user, of_client) = entity::resolve(&table, quota, user, client)?;
+        Some(self.shared(quota, of_user.then_some(user), of_client.then_some(client), rate))
+    }
+
+    fn shared(
+        &self,
+        quota: Quota,
+        user: Option<&str>,
+        client: Option<&str>,
+        rate: f64,
+    ) -> Arc<Bucket> {
+        let now = self.now_nanos();
+        let key = (quota, user.map(Arc::from), client.map(Arc::from));
+        let mut buckets = self.0.buckets.lock();
+        if buckets.by_sharer.len() >= buckets.swept_at {
+            // Who owes something may not get rid of it by going away for a moment.
+            buckets
+                .by_sharer
+                .retain(|_, bucket| Arc::strong_count(bucket) > 1 || !bucket.debt(now).is_zero());
+            buckets.swept_at = (buckets.by_sharer.len() * 2).max(QUOTA_BUCKETS_MIN);
+        }
+        let bucket = buckets.by_sharer.entry(key).or_insert_with(|| Arc::new(Bucket::new(rate)));
+        bucket.set_rate(rate, now);
+        Arc::clone(bucket)
+    }
+
+    /// A client connects from this address. `Err`: too many have within the last second; it is to be closed after so long.
+    pub fn connects(&self, address: IpAddr, protocol: Protocol) -> Result<(), Duration> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let address = address.to_canonical();
+        let Some(rate) = entity::resolve_address(&self.table(), address) else { return Ok(()) };
+        let text = address.to_string();
+        let bucket = self.shared(Quota::ConnectionCreationRate, Some(&text), None, rate);
+        let now = self.now_nanos();
+        let debt = bucket.debt(now);
+        if debt.is_zero() {
+            bucket.charge(1, now);
+            return Ok(());
+        }
+        self.0.throttled.add(protocol, Quota::ConnectionCreationRate, debt);
+        Err(debt)
+    }
+
+    /// Changes what is set; one answer for each. `validate_only`: changes nothing.
+    pub async fn alter(
+        &self,
+        alterations: &[Alteration],
+        validate_only: bool,
+    ) -> Vec<Result<(), QuotaError>> {
+        let mut answers: Vec<Result<(), QuotaError>> =
+            alterations.iter().map(Alteration::check).collect();
+        let good: Vec<&Alteration> = alterations
+            .iter()
+            .zip(&answers)
+            .filter(|(_, it)| it.is_ok())
+            .map(|(it, _)| it)
+            .collect();
+        if good.is_empty() {
+            return answers;
+        }
+        if let Err(error) = self.change(&good, validate_only).await {
+            answers.iter_mut().filter(|it| it.is_ok()).for_each(|it| *it = Err(error.clone()));
+        }
+        answers
+    }
+
+    async fn change(
+        &self,
+        alterations: &[&Alteration],
+        validate_only: bool,
+    ) -> Result<(), QuotaError> {
+        let Some(broker) = &self.0.broker else { return Err(QuotaError::NotKept) };
+        self.catch_up(broker).await?;
+        loop {
+            let (version, mut table) = kept::current(broker)?;
+            let before = table.clone();
+            for alteration in alterations {
+                alteration.apply(&mut table);
+            }
+            if table.len() > QUOTAS_MAX {
+                return Err(QuotaError::TooMany);
+            }
+            if validate_only || table == before {
+                return Ok(());
+            }
+            match kept::write(broker, &table, version).await {
+                Err(error) if error.is_conflict() => {}
+                written => {
+                    written?;
+                    return Ok(self.read()?);
+                }
+            }
+        }
+    }
+
+    async fn catch_up(&self, broker: &Broker) -> Result<(), QuotaError> {
+        if broker.is_alone() {
+            return Ok(());
+        }
+        let current = broker.catalog_is_current().await;
+        current.map_err(|error| QuotaError::Storage(ExecuteError::from(error).into()))
+    }
+
+    /// Takes into memory what the document has.
+    fn read(&self) -> Result<(), OpenError> {
+        let Some(broker) = &self.0.broker else { return Ok(()) };
+        // Under the lock, so that what is older never takes the place of what is newer.
+        let mut table = self.0.table.write();
+        let (version, read) = kept::current(broker)?;
+        let stamp = if read.is_empty() { 0 } else { version.max(1) };
+        *table = Arc::new(read);
+        self.0.stamp.store(stamp, Ordering::Release);
+        drop(table);
+        self.0.changed.send_replace(());
+        Ok(())
+    }
+
+    fn take_changes(&self) {
+        let documents = self.0.documents.lock();
+        let changes = documents.as_ref().map(DocumentWatch::take);
+        if changes.is_none_or(|it| matches!(it, DocumentChanges::Named(names) if names.is_empty()))
+        {
+            return;
+        }
+        if let Err(error) = self.read() {
+            // A later version may have written it: what was known goes on.
+            tracing::error!(%error, "the quotas cannot be read");
+        }
+    }
+}
+
+/// Takes over what any node changes, until the quotas are gone.
+async fn follow(quotas: Weak<Inner>, documents: DocumentWatch) {
+    while documents.changed().await {
+        documents.take();
+        let Some(quotas) = quotas.upgrade().map(Quotas) else { return };
+        quotas.take_changes();
+    }
+}
+
+#[cfg(test)]
+mod tests;

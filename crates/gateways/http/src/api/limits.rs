@@ -1,0 +1,113 @@
+//! Limits of users and virtual hosts: how many connections, channels and queues each may have.
+
+use access::limits::{Limit, LimitOf, LimitsSet};
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use serde_json::{Map, Value, json};
+
+use super::call::{Call, Outcome, Said};
+use super::refused::Refused;
+use super::users::known;
+
+pub(super) fn values(set: Option<&LimitsSet>) -> Value {
+    let values = set.into_iter().flatten();
+    let values = values.map(|(limit, value)| (limit.word().to_owned(), Value::from(*value)));
+    Value::Object(values.collect::<Map<_, _>>())
+}
+
+/// Those that have limits; of one that has none there is nothing.
+fn rows<'a>(of: &str, all: impl Iterator<Item = (&'a String, &'a LimitsSet)>) -> Value {
+    Value::Array(all.map(|(name, set)| json!({of: name, "value": values(Some(set))})).collect())
+}
+
+pub(super) async fn of_users(call: &Call) -> Outcome {
+    let limits = call.users()?.limits();
+    Ok(Json(rows("user", limits.users.iter())).into_response())
+}
+
+pub(super) async fn of_user(call: &Call) -> Outcome {
+    let (users, name) = (call.users()?, call.arg("user"));
+    known(users, name)?;
+    let limits = users.limits();
+    Ok(Json(rows("user", limits.users.get_key_value(name).into_iter())).into_response())
+}
+
+pub(super) async fn of_vhosts(call: &Call) -> Outcome {
+    let limits = call.users()?.limits();
+    let visible = call.visible_vhosts();
+    let is_visible = |name: &str| visible.iter().any(|vhost| vhost.name() == name);
+    let seen = limits.virtual_hosts.iter().filter(|(name, _)| is_visible(name));
+    Ok(Json(rows("vhost", seen)).into_response())
+}
+
+pub(super) async fn of_vhost(call: &Call) -> Outcome {
+    let (vhost, limits) = (call.vhost().await?, call.users()?.limits());
+    let found = limits.virtual_hosts.get_key_value(vhost.name());
+    Ok(Json(rows("vhost", found.into_iter())).into_response())
+}
+
+async fn set(call: &Call, of: LimitOf<'_>) -> Outcome {
+    let said = call.object()?;
+    if !Said(&said).is_there("value") {
+        return Err(Refused::bad_request("key_missing: value"));
+    }
+    let value = Said(&said).integer("value", 0)?;
+    set_to(call, of, call.arg("name"), value).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// -1: any number, which is what it is without.
+pub(super) async fn set_to(
+    call: &Call,
+    of: LimitOf<'_>,
+    word: &str,
+    value: i64,
+) -> Result<(), Refused> {
+    let limit = check(of, word, value)?;
+    call.users()?.set_limit(of, limit, Some(value)).await?;
+    tracing::info!(by = call.user_name(), ?of, "limit {word} is {value}");
+    Ok(())
+}
+
+/// Whether there may be such a limit.
+pub(super) fn check(of: LimitOf<'_>, word: &str, value: i64) -> Result<Limit, Refused> {
+    let limit = of.limit(word).ok_or_else(|| {
+        let names = match of {
+            LimitOf::User(_) => "max-connections and max-channels of a user",
+            LimitOf::VirtualHost(_) => "max-connections and max-queues of a virtual host",
+        };
+        Refused::bad_request(format!("there is no limit {word}; there are {names}"))
+    })?;
+    if value < -1 {
+        return Err(Refused::bad_request(format!("{word} is a number, or -1 for any")));
+    }
+    Ok(limit)
+}
+
+async fn clear(call: &Call, of: LimitOf<'_>) -> Outcome {
+    let limit = of.limit(call.arg("name")).ok_or_else(Refused::not_found)?;
+    match call.users()?.set_limit(of, limit, None).await? {
+        true => Ok(StatusCode::NO_CONTENT.into_response()),
+        false => Err(Refused::not_found()),
+    }
+}
+
+pub(super) async fn set_of_user(call: &Call) -> Outcome {
+    known(call.users()?, call.arg("user"))?;
+    set(call, LimitOf::User(call.arg("user"))).await
+}
+
+pub(super) async fn clear_of_user(call: &Call) -> Outcome {
+    clear(call, LimitOf::User(call.arg("user"))).await
+}
+
+pub(super) async fn set_of_vhost(call: &Call) -> Outcome {
+    let vhost = call.vhost().await?;
+    set(call, LimitOf::VirtualHost(vhost.name())).await
+}
+
+pub(super) async fn clear_of_vhost(call: &Call) -> Outcome {
+    let vhost = call.vhost().await?;
+    clear(call, LimitOf::VirtualHost(vhost.name())).await
+}

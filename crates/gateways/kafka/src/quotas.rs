@@ -1,0 +1,111 @@
+//! What clients are charged where there are quotas: for what they send, take and change.
+//!
+//! A client that takes more than its share is served, told in the answer how long that lasts, and not listened to
+//! meanwhile (KIP-219): its session's [`access::quotas::Meter`] says until when. Changes are different since KIP-599:
+//! where something is owed already, what knows the error is refused.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use access::quotas::{Asker, Quota};
+use kafka_protocol::error::ResponseError;
+
+use crate::errors::Fault;
+use crate::gateway::Session;
+use crate::request::{Request, RequestHead};
+
+fn asker<'a>(session: &'a Session, head: &'a RequestHead) -> Asker<'a> {
+    let user = session.login.principal().map(|principal| &**principal.name());
+    Asker::new(user, head.client_id.as_deref().unwrap_or_default())
+}
+
+/// As answers say it: not less than it is.
+fn millis(wait: Duration) -> i32 {
+    i32::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
+}
+
+/// The client has sent so many bytes to be kept. Answers for how long it is to wait.
+pub(crate) fn sends(session: &Session, head: &RequestHead, bytes: usize) -> i32 {
+    if session.meter.is_idle() {
+        return 0;
+    }
+    millis(session.meter.take(Quota::ProducerByteRate, asker(session, head), bytes as u64))
+}
+
+/// The client is sent so many bytes that were kept.
+pub(crate) fn takes(session: &Session, head: &RequestHead, bytes: impl FnOnce() -> usize) -> i32 {
+    if session.meter.is_idle() {
+        return 0;
+    }
+    millis(session.meter.take(Quota::ConsumerByteRate, asker(session, head), bytes() as u64))
+}
+
+/// For how long the client is to wait before it is sent anything.
+pub(crate) fn owes(session: &Session, head: &RequestHead) -> i32 {
+    if session.meter.is_idle() {
+        return 0;
+    }
+    let wait = session.meter.debt(Quota::ConsumerByteRate, asker(session, head));
+    session.meter.wait_for(Quota::ConsumerByteRate, wait);
+    millis(wait)
+}
+
+/// Partitions that one request makes or deletes.
+pub(crate) struct Mutations<'a> {
+    session: &'a Session,
+    head: &'a RequestHead,
+    is_strict: bool,
+    wait_nanos: AtomicU64,
+}
+
+impl<'a> Mutations<'a> {
+    /// `strict_since`: the version from which on the request knows the error.
+    pub(crate) fn new(request: &'a Request, strict_since: i16) -> Self {
+        let (session, head) = (&*request.session, &request.head);
+        let is_strict = head.version >= strict_since;
+        Self { session, head, is_strict, wait_nanos: AtomicU64::new(0) }
+    }
+
+    /// Of a request that is carried out in any case.
+    pub(crate) fn accepted(session: &'a Session, head: &'a RequestHead) -> Self {
+        Self { session, head, is_strict: false, wait_nanos: AtomicU64::new(0) }
+    }
+
+    fn waits(&self, wait: Duration) {
+        let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
+        self.wait_nanos.fetch_max(nanos, Ordering::Relaxed);
+    }
+
+    /// So many are made or deleted.
+    pub(crate) fn note(&self, partitions: u32) {
+        let meter = &self.session.meter;
+        if !meter.is_idle() {
+            let (quota, asker) = (Quota::ControllerMutationRate, asker(self.session, self.head));
+            self.waits(meter.take(quota, asker, partitions.into()));
+        }
+    }
+
+    /// So many are to be made or deleted.
+    pub(crate) fn take(&self, partitions: u32) -> Result<(), Fault> {
+        let meter = &self.session.meter;
+        if meter.is_idle() {
+            return Ok(());
+        }
+        let (quota, asker) = (Quota::ControllerMutationRate, asker(self.session, self.head));
+        let owed = meter.debt(quota, asker);
+        if self.is_strict && !owed.is_zero() {
+            meter.wait_for(quota, owed);
+            self.waits(owed);
+            return Err(Fault::new(
+                ResponseError::ThrottlingQuotaExceeded,
+                "more partitions were made and deleted than this client may; it is to ask again later",
+            ));
+        }
+        self.note(partitions);
+        Ok(())
+    }
+
+    pub(crate) fn throttle_ms(&self) -> i32 {
+        millis(Duration::from_nanos(self.wait_nanos.load(Ordering::Relaxed)))
+    }
+}
