@@ -24,6 +24,7 @@ use std::sync::Arc;
 use base::MAIN_LEASE_GROUP;
 
 use crate::acl::{Action, CLUSTER, Resource, Rule, Verdict};
+use crate::audit::{self, Asker};
 use crate::operation::Operation;
 use crate::permissions::{Grant, Permission};
 use crate::principal::Principal;
@@ -68,6 +69,8 @@ pub struct Rights {
     /// By virtual host.
     grants: BTreeMap<Arc<str>, Grant>,
     tags: Tags,
+    /// Who asks, if that is written.
+    asker: Option<Arc<Asker>>,
 }
 
 /// Why somebody may do something, or not.
@@ -140,6 +143,7 @@ impl Rights {
             rules,
             grants,
             tags: Tags::administrator(),
+            asker: None,
         }
     }
 
@@ -159,6 +163,9 @@ impl Rights {
         if self.everything {
             return Decision::Everything;
         }
+        if let Some((Resource::Topic, action, audit::TOPIC)) = question.rule {
+            return self.of_audit(action);
+        }
         let counts_rules = self.across || !question.of_rabbitmq;
         if let Some((resource, action, name)) = question.rule.filter(|_| counts_rules) {
             let deciding = |verdict| {
@@ -177,6 +184,18 @@ impl Rights {
         let Some(grant) = self.grants.get(virtual_host) else { return Decision::Nothing };
         let allowing = permissions.iter().find(|permission| grant.allows(**permission, name));
         allowing.map_or(Decision::Nothing, |it| Decision::Permission(*it, virtual_host))
+    }
+
+    /// What was written of everybody is for those to read who may change the cluster, and for nobody to write.
+    fn of_audit(&self, action: Action) -> Decision<'_> {
+        let is_a_look = matches!(
+            action,
+            Action::Read | Action::Describe | Action::DescribeConfigs | Action::AlterConfigs
+        );
+        match is_a_look {
+            true => self.decide_on(Operation::Administer, Target::Cluster),
+            false => Decision::Nothing,
+        }
     }
 
     /// Whether an operation may be done to a target.
@@ -227,20 +246,16 @@ impl Rights {
 
     /// Whether it may use RabbitMQ's management API at all.
     pub fn manages(&self) -> bool {
-        self.tags.manages() || self.may(Operation::Look, Target::Cluster)
+        self.tags.manages() || self.would(Operation::Look, Target::Cluster)
     }
 
     /// Whether it may set policies where it may open the virtual host.
     pub fn sets_policies(&self) -> bool {
-        self.tags.sets_policies() || self.may(Operation::Administer, Target::Cluster)
+        self.tags.sets_policies() || self.would(Operation::Administer, Target::Cluster)
     }
 
     pub fn tags(&self) -> &Tags {
         &self.tags
-    }
-
-    pub fn may(&self, operation: Operation, target: Target<'_>) -> bool {
-        self.everything || self.decide_on(operation, target).is_allowed()
     }
 
     /// What a request of Kafka asks.
@@ -251,10 +266,6 @@ impl Rights {
             permission,
             of_rabbitmq: false,
         })
-    }
-
-    pub fn allows(&self, action: Action, resource: Resource, name: &str) -> bool {
-        self.everything || self.decide(action, resource, name).is_allowed()
     }
 
     /// Whether it is allowed for some name. What is denied for a name may be allowed for others; for all of them it
@@ -274,7 +285,8 @@ impl Rights {
 
     /// Kafka's bits of what is allowed, of these actions.
     pub fn bits(&self, actions: &[Action], resource: Resource, name: &str) -> i32 {
-        let allowed = actions.iter().filter(|action| self.allows(**action, resource, name));
+        let may = |action: &&Action| self.decide(**action, resource, name).is_allowed();
+        let allowed = actions.iter().filter(may);
         allowed.fold(0, |bits, action| bits | 1 << action.code())
     }
 
@@ -304,6 +316,12 @@ impl Rights {
 
     /// What rules say of appending to a topic, whatever permissions say; `None`: nothing.
     pub fn append_by_rules(&self, topic: &str) -> Option<Verdict> {
+        if topic == audit::TOPIC && !self.everything {
+            return Some(Verdict::Deny);
+        }
+        if self.rules.is_empty() {
+            return None;
+        }
         match self.decide(Action::Write, Resource::Topic, topic) {
             Decision::Rule(rule) if self.across => Some(rule.verdict),
             _ => None,
@@ -358,7 +376,8 @@ impl Users {
         let (name, across) = (principal.name(), self.counts_across_protocols());
         if !principal.exists() {
             let (rules, grants) = (Vec::new(), BTreeMap::new());
-            return Rights { stamp, everything: false, across, rules, grants, tags: Tags::NONE };
+            let tags = Tags::NONE;
+            return Rights { stamp, everything: false, across, rules, grants, tags, asker: None };
         }
         let rules = self.rules();
         Rights {
@@ -368,9 +387,11 @@ impl Users {
             rules: rules.iter().filter(|rule| rule.is_about(name, host)).cloned().collect(),
             grants: self.grants(name),
             tags: self.tags(principal),
+            asker: None,
         }
     }
 }
 
+mod audited;
 #[cfg(test)]
 mod tests;

@@ -3,12 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use base::limits::LOGIN_FAILURES_KEPT_MAX;
 use parking_lot::Mutex;
 use world::Instant;
+
+use crate::audit::Audit;
 
 /// Failures of an address and a name that are not further apart are one row.
 const ROW: Duration = Duration::from_secs(60);
@@ -21,6 +24,7 @@ const NAME_CHARS_MAX: usize = 64;
 pub(crate) struct Failures {
     rows: Mutex<BTreeMap<(IpAddr, Box<str>), Row>>,
     count: AtomicU64,
+    audit: OnceLock<Audit>,
 }
 
 #[derive(Debug)]
@@ -37,11 +41,19 @@ impl Failures {
         let name: String = name.chars().take(NAME_CHARS_MAX).collect();
         let (count, earlier) = self.count_row(peer, &name, Instant::now());
         if count == 1 {
+            if let Some(audit) = self.audit.get() {
+                audit.log_in_refused(&name, peer, reason, earlier.saturating_sub(1));
+            }
             tracing::warn!(%peer, user = ?name, reason, earlier, "a log-in was refused");
         } else {
             tracing::debug!(%peer, user = ?name, reason, count, "a log-in was refused");
         }
         delay(count)
+    }
+
+    pub(crate) fn set_audit(&self, audit: Audit) {
+        // Once, as those who set it see to.
+        let _ = self.audit.set(audit);
     }
 
     pub(crate) fn count(&self) -> u64 {

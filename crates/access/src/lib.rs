@@ -15,6 +15,7 @@
 //! * [`acl`], [`authorizer`]: Kafka's access lists, and what somebody may do by all that there is; [`operation`]: what
 //!   there is to be done
 //! * [`certificate`], [`token`]: who a client is by its certificate, or by a token of somebody else
+//! * [`audit`]: who did what, written down
 //! * [`quotas`]: how much each may send, take and change in a second
 //! * [`limits`]: how many connections, channels and queues there may be, by RabbitMQ's names
 //! * [`standing`]: whether a log-in of a while ago still holds
@@ -23,6 +24,7 @@
 mod account;
 pub mod acl;
 pub mod admission;
+pub mod audit;
 pub mod authorizer;
 pub mod certificate;
 pub mod credentials;
@@ -50,6 +52,7 @@ pub mod users;
 mod tests;
 
 pub use admission::Admission;
+pub use audit::Audit;
 pub use authorizer::{Decision, Rights, Target};
 pub use certificate::{CertificateMapping, Certified};
 pub use credentials::ScramCredential;

@@ -46,6 +46,18 @@ macro_rules! operations {
 }
 
 impl Operation {
+    /// As it is written: `delete-group`.
+    pub(crate) fn word(self) -> String {
+        let mut word = String::new();
+        for (place, letter) in format!("{self:?}").char_indices() {
+            if letter.is_ascii_uppercase() && place > 0 {
+                word.push('-');
+            }
+            word.push(letter.to_ascii_lowercase());
+        }
+        word
+    }
+
     /// What RabbitMQ calls the right to it.
     pub fn permission(self) -> Option<Permission> {
         self.needs().permissions.first().copied()

@@ -28,6 +28,7 @@ use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use crate::account::{Account, GUEST, Granted};
 use crate::acl::Rule;
 use crate::certificate::CertificateMapping;
+use crate::audit::Audit;
 use crate::failures::Failures;
 use crate::limits::{self, LimitOf, Limits};
 use crate::password::PasswordError;
@@ -82,6 +83,7 @@ pub(crate) struct Inner {
     kept_apart: OnceLock<()>,
     pub(crate) certificates: OnceLock<CertificateMapping>,
     pub(crate) tokens: OnceLock<Tokens>,
+    pub(crate) audit: OnceLock<Audit>,
     pub(crate) rules: RwLock<Arc<Vec<Rule>>>,
     pub(crate) limits: RwLock<Arc<Limits>>,
     /// Another one after each change of a user or a rule.
@@ -174,6 +176,7 @@ impl Users {
             kept_apart: OnceLock::new(),
             certificates: OnceLock::new(),
             tokens: OnceLock::new(),
+            audit: OnceLock::new(),
             rules: RwLock::default(),
             limits: RwLock::default(),
             stamp: AtomicU64::new(1),

@@ -433,6 +433,19 @@ pub const AMQP_USERS_MAX: usize = 10_000;
 pub const AMQP_PASSWORD_BYTES_MAX: usize = 1_024;
 /// Rules about who may do what: all are one document.
 pub const ACCESS_RULES_MAX: usize = 4_000;
+/// What the audit holds of what is not written yet; what comes beyond that is dropped, or refused.
+pub const AUDIT_EVENTS_QUEUED_MAX: usize = 10_000;
+/// Events of one batch, which must fit a record batch whatever their names are.
+pub const AUDIT_EVENTS_AT_ONCE_MAX: usize = 128;
+/// Names and paths in an event are cut off here.
+pub const AUDIT_TEXT_BYTES_MAX: usize = 512;
+/// Of a user.
+pub const AUDIT_DENIALS_A_MINUTE_MAX: u32 = 10;
+/// Users of whom it is known what was written of them lately.
+pub const AUDIT_SAMPLED_KEPT_MAX: usize = 10_000;
+/// For how long events are kept where nobody says otherwise: 90 days, and so many bytes.
+pub const AUDIT_KEPT_MS: i64 = 90 * 24 * 3600 * 1000;
+pub const AUDIT_KEPT_BYTES: i64 = 1 << 30;
 /// Users, clients and addresses that have quotas: all are one document.
 pub const QUOTAS_MAX: usize = 4_000;
 pub const QUOTA_NAME_BYTES_MAX: usize = 1_024;

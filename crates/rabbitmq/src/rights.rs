@@ -25,6 +25,8 @@ use topology::{Destination, Routed};
 
 use crate::errors::{Exception, Named, ReplyCode, Resource};
 
+/// As the audit calls it.
+const PROTOCOL: &str = "amqp";
 /// What the default exchange is called where permissions are checked.
 const DEFAULT_EXCHANGE: &str = "amq.default";
 
@@ -55,8 +57,9 @@ enum Right {
 impl Rights {
     /// Of somebody who comes from there. `None`: the user may not even open the vhost.
     pub fn of(users: &Users, principal: &Principal, peer: IpAddr, vhost: &str) -> Option<Self> {
-        let rights = users.rights(principal, peer);
         let user = Arc::clone(principal.name());
+        let asker = users.audit().asker(Some(&user), peer, PROTOCOL);
+        let rights = users.rights(principal, peer).asked_by(asker);
         rights.opens(vhost).then(|| Self { user, rights: Arc::new(rights) })
     }
 
@@ -150,7 +153,8 @@ impl Rights {
         let checked = self.check(Operation::Publish, Resource::exchange(exchange, vhost));
         let has_rules = |verdict| self.rights.has_rules_on_appends(verdict);
         let (by, each_queue) = match checked {
-            Ok(()) => (Right::Exchange, has_rules(Verdict::Deny)),
+            // Nobody writes what the audit has, through whatever exchange.
+            Ok(()) => (Right::Exchange, !self.rights.is_everything()),
             Err(_) if exchange.is_empty() && has_rules(Verdict::Allow) => (Right::Rules, true),
             Err(refused) => return Err(refused),
         };

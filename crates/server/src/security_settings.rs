@@ -24,6 +24,17 @@ pub(crate) enum Auth {
     Off,
 }
 
+/// Whether it is written who did what.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum AuditMode {
+    #[default]
+    Off,
+    On,
+    /// What cannot be written is not done.
+    Strict,
+}
+
 /// The settings as they were said.
 #[derive(Debug, Default)]
 pub(crate) struct SaidOfSecurity {
@@ -37,6 +48,7 @@ pub(crate) struct SaidOfSecurity {
     pub(crate) across: Option<bool>,
     pub(crate) tls_principal: Option<String>,
     pub(crate) oidc_issuer: Option<String>,
+    pub(crate) audit: Option<AuditMode>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -44,6 +56,7 @@ pub(crate) struct SecuritySettings {
     /// Rules of Kafka's count for Kafka alone, and RabbitMQ's permissions for AMQP alone.
     pub(crate) apart: bool,
     pub(crate) auth: Auth,
+    pub(crate) audit: AuditMode,
     /// Ports beyond loopback may be open to everybody.
     pub(crate) insecure: bool,
     pub(crate) admin: Option<SettingsUser>,
@@ -91,6 +104,7 @@ impl SecuritySettings {
             certified: said.tls_principal.is_some(),
             by_tokens: said.oidc_issuer.is_some(),
             auth: said.auth.unwrap_or_default(),
+            audit: said.audit.unwrap_or_default(),
             insecure: said.insecure.unwrap_or(false),
             apart: said.across == Some(false),
             admin: admin(said.admin_user, said.admin_password_file)?,

@@ -5,8 +5,9 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use access::{Quotas, Users};
+use access::{Audit, Quotas, Users};
 use broker::{Broker, BrokerOptions};
 use gateway::Connections;
 use gateway_amqp::operations::Administration;
@@ -28,7 +29,7 @@ use crate::logging;
 use crate::operator::Operator;
 use crate::operator_token;
 use crate::process;
-use crate::security_settings::Unprotected;
+use crate::security_settings::{AuditMode, Unprotected};
 use crate::settings::{ServeFlags, Settings, SettingsError};
 use crate::tls_files::{TlsFiles, TlsFilesError};
 
@@ -103,6 +104,9 @@ pub(crate) fn run(flags: ServeFlags) -> Result<(), ServeError> {
     let runtime = runtime.enable_all().build().map_err(ServeError::Runtime)?;
     runtime.block_on(tasks::named(Task::Main, serve(settings, started)))
 }
+
+/// What users did is written down before the node stops, unless that takes longer.
+const AUDIT_WRITTEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Tasks that a busy thread runs before it looks at its sockets again. Tokio's 61 make a client whose
 /// request has come wait for 61 steps of others' long work.
@@ -199,6 +203,11 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     if let Some(tokens) = &tokens {
         users.believe_tokens(tokens.clone());
     }
+    let audit = match settings.security.audit {
+        AuditMode::Off => Audit::default(),
+        mode => Audit::open(&broker, mode == AuditMode::Strict),
+    };
+    users.set_audit(audit.clone());
     options.users = Some(users.clone());
     let quotas = Quotas::open(broker.clone())?;
     connections.set_gate(Arc::new(Gate(quotas.clone())));
@@ -271,6 +280,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
         // Ends once its sessions have. Should it panic, the process ends.
         let _ = gateway.await;
     }
+    audit.flush(AUDIT_WRITTEN_WITHIN).await;
     // Last, so that a probe hears of it meanwhile.
     front.stop();
     if let Some(serving) = serving_http {

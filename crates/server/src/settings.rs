@@ -119,6 +119,7 @@ impl Settings {
                 across: said.authorize_cross_protocol,
                 oidc_issuer: said.oidc_issuer.clone(),
                 tls_principal: said.tls_principal,
+                audit: said.audit,
             })?,
             tokens: token_settings::of(SaidOfTokens {
                 issuer: said.oidc_issuer,

@@ -111,6 +111,7 @@ table! {
     AmqpSweep: "amqp-sweep", Process;
     AmqpUsers: "amqp-users", Process;
     Quotas: "quotas", Process;
+    Audit: "audit", Process;
     AmqpSessionEnd: "amqp-session-end", Request;
     AmqpPassword: "amqp-password", Request;
     HttpListener: "http-listener", Process;

@@ -15,7 +15,15 @@ fn rights(rules: Vec<Rule>, grant: Option<[&str; 3]>) -> Rights {
         (Arc::from(VIRTUAL_HOST), Grant::of(Arc::new(patterns)))
     });
     let grants = grant.into_iter().collect();
-    Rights { stamp: 1, everything: false, across: true, rules, grants, tags: Tags::NONE }
+    Rights {
+        stamp: 1,
+        everything: false,
+        across: true,
+        rules,
+        grants,
+        tags: Tags::NONE,
+        asker: None,
+    }
 }
 
 #[test]

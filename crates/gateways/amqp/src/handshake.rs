@@ -17,6 +17,7 @@ use crate::codec::methods::{
 use crate::codec::table::{FieldTable, FieldValue};
 use crate::errors::{Exception, ReplyCode};
 use crate::failure::{Failure, bad_method};
+use crate::listener::PROTOCOL;
 use crate::operation::Done;
 use crate::quotas::CLIENT_ID;
 use crate::session::{Capabilities, Phase, Session};
@@ -220,6 +221,8 @@ impl Session {
         };
         self.connection.set_user(principal.name());
         self.login_ends = principal.ends_in().map(|left| Instant::now() + left);
+        let (name, peer) = (principal.name(), self.peer.ip());
+        self.gateway.users.audit().logged_in(name, peer, PROTOCOL, false);
         self.principal = Some(principal);
         let options = &self.gateway.options;
         self.output.method(

@@ -17,7 +17,7 @@ use crate::session::Session;
 use crate::session_end::SessionEnd;
 
 /// As operators call the protocol.
-const PROTOCOL: &str = "amqp";
+pub(crate) const PROTOCOL: &str = "amqp";
 
 /// Serves AMQP clients until `shutdown` becomes true, then lets every session finish what it has
 /// begun (at most `options.drain_within`) and returns.

@@ -23,7 +23,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 /// Whatever it says, the console's scripts ask.
-const FROM_CONSOLE: HeaderName = HeaderName::from_static("postroad-console");
+pub(crate) const FROM_CONSOLE: HeaderName = HeaderName::from_static("postroad-console");
 /// Nothing of another site, no script in a page, no frame around it.
 const SECURITY_POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
@@ -37,7 +37,15 @@ const PROBLEM_TYPE: HeaderValue = HeaderValue::from_static("application/problem+
 /// Of requests that are for nothing that is there.
 const NO_ROUTE: &str = "none";
 
-pub(crate) async fn finish(State(front): State<Front>, request: Request, next: Next) -> Response {
+/// What a request is known by.
+#[derive(Clone)]
+pub(crate) struct RequestId(pub(crate) String);
+
+pub(crate) async fn finish(
+    State(front): State<Front>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let begun = Instant::now();
     let id = request_id(request.headers()).unwrap_or_else(|| new_id(&front));
     let matched = request.extensions().get::<MatchedPath>();
@@ -45,6 +53,7 @@ pub(crate) async fn finish(State(front): State<Front>, request: Request, next: N
     let encrypted = request.extensions().get::<Peer>().is_some_and(|peer| peer.encrypted);
     let is_management = api::is_of(request.uri().path());
     let from_console = request.headers().contains_key(&FROM_CONSOLE);
+    request.extensions_mut().insert(RequestId(id.clone()));
     let mut response = next.run(request).await;
     if response.status() == StatusCode::BAD_REQUEST && is_text(&response) {
         // The router's own word for a path that cannot be read.

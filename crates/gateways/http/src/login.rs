@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use access::acl::{Action, CLUSTER, Resource};
-use access::{Credentials, OPERATOR, Operation, Principal, Rights, Target};
+use access::{Audit, Credentials, OPERATOR, Operation, Principal, Rights, Target, Users};
 use axum::extract::{Request, State};
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
@@ -16,13 +16,18 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
+use crate::api;
 use crate::connection::Peer;
+use crate::finishing::{FROM_CONSOLE, RequestId};
 use crate::front::{Front, Node};
 use crate::problem::{Kind, Problem};
 use crate::sessions::{self, Resumed};
 
 const BASIC: &str = "basic";
 const BEARER: &str = "bearer";
+/// As the audit calls them.
+const PROTOCOL: &str = "http";
+const CONSOLE: &str = "console";
 
 /// A request's asker.
 #[derive(Clone, Debug)]
@@ -40,6 +45,31 @@ impl Asker {
         let rights = node.users.as_ref().map(|users| users.rights(&principal, ip));
         let rights = Arc::new(rights.unwrap_or_else(Rights::everything));
         Self { principal: Some(principal), rights, peer: peer.clone() }
+    }
+
+    /// What it asks is written, if anything is.
+    fn is_written(&mut self, node: &Node, request: &Request) {
+        let Some(audit) = node.users.as_ref().map(Users::audit).filter(Audit::is_on) else {
+            return;
+        };
+        let ip = self.peer.connection.peer().ip();
+        if let Some(name) = self.name() {
+            audit.logged_in(name, ip, PROTOCOL, true);
+        }
+        let from_console = request.headers().contains_key(&FROM_CONSOLE);
+        let protocol = if from_console { CONSOLE } else { PROTOCOL };
+        let path = request.uri().path();
+        let id = request.extensions().get::<RequestId>().map(|id| id.0.clone());
+        let asker = audit.asker(self.name(), ip, protocol);
+        let asker = asker.map(|asker| {
+            let asked = asker.by(format!("{} {path}", request.method()), id);
+            // What programs read is not written, what people look into is.
+            asked.looking(from_console || api::is_of(path))
+        });
+        // Nobody else has them yet.
+        if let Some(rights) = Arc::get_mut(&mut self.rights) {
+            *rights = rights.clone().asked_by(asker);
+        }
     }
 
     /// Who has logged in, if somebody has.
@@ -79,11 +109,22 @@ impl Asker {
 
     /// Whether it is to know of this.
     pub(crate) fn sees(&self, target: Target<'_>) -> bool {
-        self.rights.may(Operation::Describe, target)
+        self.rights.would(Operation::Describe, target)
     }
 
     pub(crate) fn allows(&self, action: Action, resource: Resource, name: &str) -> bool {
         self.rights.allows(action, resource, name)
+    }
+
+    /// Whether it may make a topic of this name.
+    pub(crate) fn creates_topic(&self, name: &str) -> Result<(), Problem> {
+        match self.rights.creates_topic("", name) {
+            true => Ok(()),
+            false => Err(Problem::new(
+                Kind::NotAllowed,
+                format!("this user may not do that to the topic {name}"),
+            )),
+        }
     }
 
     /// Whether it may read the topic now, whatever has changed since it began.
@@ -92,7 +133,7 @@ impl Asker {
             (Some(principal), _) if principal.has_ended() => false,
             (Some(principal), Some(users)) if !self.rights.is_current(users) => {
                 let rights = users.rights(principal, self.peer.connection.peer().ip());
-                rights.may(Operation::Browse, Target::Topic(topic))
+                rights.would(Operation::Browse, Target::Topic(topic))
             }
             (Some(_), _) => true,
             (None, users) => {
@@ -124,7 +165,8 @@ pub(crate) async fn check(
         return Problem::new(Kind::Failed, "the request is of no connection").into_response();
     };
     match asker(&front, node, &peer, request.headers()).await {
-        Ok(asker) => {
+        Ok(mut asker) => {
+            asker.is_written(node, &request);
             request.extensions_mut().insert(asker);
             next.run(request).await
         }

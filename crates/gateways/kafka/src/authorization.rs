@@ -13,7 +13,7 @@ use kafka_protocol::messages::ApiKey;
 use parking_lot::Mutex;
 
 use crate::errors::Fault;
-use crate::gateway::{Gateway, Session};
+use crate::gateway::{Gateway, PROTOCOL, Session};
 
 /// What a request needs. `None`: it is about nothing of the kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,73 +46,97 @@ const fn each(action: Action) -> Needs {
 }
 
 /// Every request that is handled. A test fails for one that is not here.
-const NEEDS: &[(ApiKey, Needs)] = &[
+const NEEDS: &[(ApiKey, &str, Needs)] = &[
     // Before anybody is somebody.
-    (ApiKey::ApiVersions, NOTHING),
-    (ApiKey::SaslHandshake, NOTHING),
-    (ApiKey::SaslAuthenticate, NOTHING),
-    (ApiKey::Produce, topic(Action::Write)),
-    (ApiKey::Fetch, topic(Action::Read)),
-    (ApiKey::ListOffsets, topic(Action::Describe)),
-    (ApiKey::Metadata, topic(Action::Describe)),
-    (ApiKey::DescribeTopicPartitions, topic(Action::Describe)),
-    (ApiKey::OffsetForLeaderEpoch, topic(Action::Describe)),
-    (ApiKey::DescribeProducers, topic(Action::Read)),
-    (ApiKey::DeleteRecords, topic(Action::Delete)),
+    (ApiKey::ApiVersions, "ApiVersions", NOTHING),
+    (ApiKey::SaslHandshake, "SaslHandshake", NOTHING),
+    (ApiKey::SaslAuthenticate, "SaslAuthenticate", NOTHING),
+    (ApiKey::Produce, "Produce", topic(Action::Write)),
+    (ApiKey::Fetch, "Fetch", topic(Action::Read)),
+    (ApiKey::ListOffsets, "ListOffsets", topic(Action::Describe)),
+    (ApiKey::Metadata, "Metadata", topic(Action::Describe)),
+    (ApiKey::DescribeTopicPartitions, "DescribeTopicPartitions", topic(Action::Describe)),
+    (ApiKey::OffsetForLeaderEpoch, "OffsetForLeaderEpoch", topic(Action::Describe)),
+    (ApiKey::DescribeProducers, "DescribeProducers", topic(Action::Read)),
+    (ApiKey::DeleteRecords, "DeleteRecords", topic(Action::Delete)),
     // Or the same on the cluster.
-    (ApiKey::CreateTopics, topic(Action::Create)),
-    (ApiKey::DeleteTopics, topic(Action::Delete)),
-    (ApiKey::CreatePartitions, topic(Action::Alter)),
+    (ApiKey::CreateTopics, "CreateTopics", topic(Action::Create)),
+    (ApiKey::DeleteTopics, "DeleteTopics", topic(Action::Delete)),
+    (ApiKey::CreatePartitions, "CreatePartitions", topic(Action::Alter)),
     // Or to write to some topic.
-    (ApiKey::InitProducerId, cluster(Action::IdempotentWrite)),
-    (ApiKey::FindCoordinator, group(Action::Describe)),
-    (ApiKey::JoinGroup, group(Action::Read)),
-    (ApiKey::SyncGroup, group(Action::Read)),
-    (ApiKey::Heartbeat, group(Action::Read)),
-    (ApiKey::LeaveGroup, group(Action::Read)),
-    (ApiKey::ListGroups, group(Action::Describe)),
-    (ApiKey::DescribeGroups, group(Action::Describe)),
-    (ApiKey::DeleteGroups, group(Action::Delete)),
-    (ApiKey::OffsetCommit, group_and_topic(Action::Read, Action::Read)),
-    (ApiKey::OffsetFetch, group_and_topic(Action::Describe, Action::Describe)),
-    (ApiKey::OffsetDelete, group_and_topic(Action::Delete, Action::Read)),
-    (ApiKey::ConsumerGroupHeartbeat, group_and_topic(Action::Read, Action::Describe)),
-    (ApiKey::ConsumerGroupDescribe, group(Action::Describe)),
-    (ApiKey::ShareGroupHeartbeat, group_and_topic(Action::Read, Action::Describe)),
-    (ApiKey::ShareGroupDescribe, group(Action::Describe)),
-    (ApiKey::ShareFetch, group_and_topic(Action::Read, Action::Read)),
-    (ApiKey::ShareAcknowledge, group_and_topic(Action::Read, Action::Read)),
-    (ApiKey::DescribeShareGroupOffsets, group_and_topic(Action::Describe, Action::Describe)),
-    (ApiKey::AlterShareGroupOffsets, group_and_topic(Action::Read, Action::Read)),
-    (ApiKey::DeleteShareGroupOffsets, group_and_topic(Action::Delete, Action::Read)),
-    (ApiKey::DescribeConfigs, each(Action::DescribeConfigs)),
-    (ApiKey::AlterConfigs, each(Action::AlterConfigs)),
-    (ApiKey::IncrementalAlterConfigs, each(Action::AlterConfigs)),
-    (ApiKey::ListConfigResources, cluster(Action::DescribeConfigs)),
-    (ApiKey::DescribeAcls, cluster(Action::Describe)),
-    (ApiKey::CreateAcls, cluster(Action::Alter)),
-    (ApiKey::DeleteAcls, cluster(Action::Alter)),
-    (ApiKey::DescribeUserScramCredentials, cluster(Action::Describe)),
-    (ApiKey::AlterUserScramCredentials, cluster(Action::Alter)),
-    (ApiKey::DescribeClientQuotas, cluster(Action::DescribeConfigs)),
-    (ApiKey::AlterClientQuotas, cluster(Action::AlterConfigs)),
-    (ApiKey::DescribeLogDirs, cluster(Action::Describe)),
-    (ApiKey::DescribeQuorum, cluster(Action::Describe)),
-    (ApiKey::UpdateFeatures, cluster(Action::Alter)),
-    (ApiKey::ElectLeaders, cluster(Action::Alter)),
-    (ApiKey::AlterPartitionReassignments, cluster(Action::Alter)),
-    (ApiKey::ListPartitionReassignments, cluster(Action::Describe)),
+    (ApiKey::InitProducerId, "InitProducerId", cluster(Action::IdempotentWrite)),
+    (ApiKey::FindCoordinator, "FindCoordinator", group(Action::Describe)),
+    (ApiKey::JoinGroup, "JoinGroup", group(Action::Read)),
+    (ApiKey::SyncGroup, "SyncGroup", group(Action::Read)),
+    (ApiKey::Heartbeat, "Heartbeat", group(Action::Read)),
+    (ApiKey::LeaveGroup, "LeaveGroup", group(Action::Read)),
+    (ApiKey::ListGroups, "ListGroups", group(Action::Describe)),
+    (ApiKey::DescribeGroups, "DescribeGroups", group(Action::Describe)),
+    (ApiKey::DeleteGroups, "DeleteGroups", group(Action::Delete)),
+    (ApiKey::OffsetCommit, "OffsetCommit", group_and_topic(Action::Read, Action::Read)),
+    (ApiKey::OffsetFetch, "OffsetFetch", group_and_topic(Action::Describe, Action::Describe)),
+    (ApiKey::OffsetDelete, "OffsetDelete", group_and_topic(Action::Delete, Action::Read)),
+    (
+        ApiKey::ConsumerGroupHeartbeat,
+        "ConsumerGroupHeartbeat",
+        group_and_topic(Action::Read, Action::Describe),
+    ),
+    (ApiKey::ConsumerGroupDescribe, "ConsumerGroupDescribe", group(Action::Describe)),
+    (
+        ApiKey::ShareGroupHeartbeat,
+        "ShareGroupHeartbeat",
+        group_and_topic(Action::Read, Action::Describe),
+    ),
+    (ApiKey::ShareGroupDescribe, "ShareGroupDescribe", group(Action::Describe)),
+    (ApiKey::ShareFetch, "ShareFetch", group_and_topic(Action::Read, Action::Read)),
+    (ApiKey::ShareAcknowledge, "ShareAcknowledge", group_and_topic(Action::Read, Action::Read)),
+    (
+        ApiKey::DescribeShareGroupOffsets,
+        "DescribeShareGroupOffsets",
+        group_and_topic(Action::Describe, Action::Describe),
+    ),
+    (
+        ApiKey::AlterShareGroupOffsets,
+        "AlterShareGroupOffsets",
+        group_and_topic(Action::Read, Action::Read),
+    ),
+    (
+        ApiKey::DeleteShareGroupOffsets,
+        "DeleteShareGroupOffsets",
+        group_and_topic(Action::Delete, Action::Read),
+    ),
+    (ApiKey::DescribeConfigs, "DescribeConfigs", each(Action::DescribeConfigs)),
+    (ApiKey::AlterConfigs, "AlterConfigs", each(Action::AlterConfigs)),
+    (ApiKey::IncrementalAlterConfigs, "IncrementalAlterConfigs", each(Action::AlterConfigs)),
+    (ApiKey::ListConfigResources, "ListConfigResources", cluster(Action::DescribeConfigs)),
+    (ApiKey::DescribeAcls, "DescribeAcls", cluster(Action::Describe)),
+    (ApiKey::CreateAcls, "CreateAcls", cluster(Action::Alter)),
+    (ApiKey::DeleteAcls, "DeleteAcls", cluster(Action::Alter)),
+    (
+        ApiKey::DescribeUserScramCredentials,
+        "DescribeUserScramCredentials",
+        cluster(Action::Describe),
+    ),
+    (ApiKey::AlterUserScramCredentials, "AlterUserScramCredentials", cluster(Action::Alter)),
+    (ApiKey::DescribeClientQuotas, "DescribeClientQuotas", cluster(Action::DescribeConfigs)),
+    (ApiKey::AlterClientQuotas, "AlterClientQuotas", cluster(Action::AlterConfigs)),
+    (ApiKey::DescribeLogDirs, "DescribeLogDirs", cluster(Action::Describe)),
+    (ApiKey::DescribeQuorum, "DescribeQuorum", cluster(Action::Describe)),
+    (ApiKey::UpdateFeatures, "UpdateFeatures", cluster(Action::Alter)),
+    (ApiKey::ElectLeaders, "ElectLeaders", cluster(Action::Alter)),
+    (ApiKey::AlterPartitionReassignments, "AlterPartitionReassignments", cluster(Action::Alter)),
+    (ApiKey::ListPartitionReassignments, "ListPartitionReassignments", cluster(Action::Describe)),
     // Everybody may know which brokers there are, as in Kafka.
-    (ApiKey::DescribeCluster, NOTHING),
+    (ApiKey::DescribeCluster, "DescribeCluster", NOTHING),
     // There are none, whoever asks.
-    (ApiKey::DescribeTransactions, NOTHING),
-    (ApiKey::ListTransactions, NOTHING),
+    (ApiKey::DescribeTransactions, "DescribeTransactions", NOTHING),
+    (ApiKey::ListTransactions, "ListTransactions", NOTHING),
     // Refused, whoever asks: nodes have other words for it.
-    (ApiKey::InitializeShareGroupState, NOTHING),
-    (ApiKey::ReadShareGroupState, NOTHING),
-    (ApiKey::WriteShareGroupState, NOTHING),
-    (ApiKey::DeleteShareGroupState, NOTHING),
-    (ApiKey::ReadShareGroupStateSummary, NOTHING),
+    (ApiKey::InitializeShareGroupState, "InitializeShareGroupState", NOTHING),
+    (ApiKey::ReadShareGroupState, "ReadShareGroupState", NOTHING),
+    (ApiKey::WriteShareGroupState, "WriteShareGroupState", NOTHING),
+    (ApiKey::DeleteShareGroupState, "DeleteShareGroupState", NOTHING),
+    (ApiKey::ReadShareGroupStateSummary, "ReadShareGroupStateSummary", NOTHING),
 ];
 
 /// Of the streams group requests, which the message crate does not have.
@@ -146,8 +170,9 @@ pub(crate) const CLUSTER_ACTIONS: &[Action] = &[
     Action::IdempotentWrite,
 ];
 
-fn needs(api: ApiKey) -> Option<Needs> {
-    NEEDS.iter().find(|(known, _)| *known == api).map(|(_, needs)| *needs)
+fn needs(api: ApiKey) -> Option<(Needs, &'static str)> {
+    let found = NEEDS.iter().find(|(known, ..)| *known == api);
+    found.map(|(_, name, needs)| (*needs, *name))
 }
 
 /// What a session may do, as it held last.
@@ -166,13 +191,15 @@ impl HeldRights {
         if let Some(rights) = held.as_ref().filter(|rights| is_current(rights)) {
             return Arc::clone(rights);
         }
+        let ip = session.connection.peer().ip();
         let rights = match (principal, users) {
-            (Some(principal), Some(users)) => {
-                users.rights(principal, session.connection.peer().ip())
-            }
+            (Some(principal), Some(users)) => users.rights(principal, ip),
             // Only a port where nobody has to log in lets somebody come so far.
             _ => Rights::everything(),
         };
+        let name = principal.map(|principal| &**principal.name());
+        let asker = users.and_then(|users| users.audit().asker(name, ip, PROTOCOL));
+        let rights = rights.asked_by(asker);
         Arc::clone(held.insert(Arc::new(rights)))
     }
 }
@@ -182,23 +209,31 @@ impl HeldRights {
 pub(crate) struct Asker {
     rights: Arc<Rights>,
     needs: Needs,
+    /// As it is written in the audit.
+    request: &'static str,
 }
 
 impl Asker {
     /// A request that is not in the table is one that nobody may make.
     pub(crate) fn of(gateway: &Gateway, session: &Session, api: ApiKey) -> Option<Self> {
-        Some(Self::with_needs(gateway, session, needs(api)?))
+        let (needs, request) = needs(api)?;
+        Some(Self::with_needs(gateway, session, needs, request))
     }
 
-    pub(crate) fn with_needs(gateway: &Gateway, session: &Session, needs: Needs) -> Self {
-        Self { rights: session.rights.get(gateway, session), needs }
+    pub(crate) fn with_needs(
+        gateway: &Gateway,
+        session: &Session,
+        needs: Needs,
+        request: &'static str,
+    ) -> Self {
+        Self { rights: session.rights.get(gateway, session), needs, request }
     }
 
     /// One who may do everything.
     #[cfg(test)]
     pub(crate) fn anybody(api: ApiKey) -> Self {
-        let needs = needs(api).expect("it is in the table");
-        Self { rights: Arc::new(Rights::everything()), needs }
+        let (needs, request) = needs(api).expect("it is in the table");
+        Self { rights: Arc::new(Rights::everything()), needs, request }
     }
 
     /// Whether nothing needs to be looked at.
@@ -207,11 +242,14 @@ impl Asker {
     }
 
     fn may(&self, action: Option<Action>, resource: Resource, name: &str) -> bool {
-        action.is_some_and(|action| self.rights.allows(action, resource, name))
+        match action {
+            Some(action) => self.rights.allows_by(self.request, action, resource, name),
+            None => self.may_everything(),
+        }
     }
 
     pub(crate) fn may_topic(&self, name: &str) -> bool {
-        self.may_everything() || self.may(self.needs.topic, Resource::Topic, name)
+        self.may(self.needs.topic, Resource::Topic, name)
     }
 
     /// Whether the request may do to this topic what it is for.
@@ -221,9 +259,7 @@ impl Asker {
 
     /// Whether the topic may be made by whoever names it.
     pub(crate) fn creates_topic(&self, name: &str) -> Result<(), Fault> {
-        let may = self.rights.allows(Action::Create, Resource::Cluster, CLUSTER)
-            || self.rights.allows(Action::Create, Resource::Topic, name);
-        if may { Ok(()) } else { Err(topic_refused()) }
+        if self.rights.creates_topic(self.request, name) { Ok(()) } else { Err(topic_refused()) }
     }
 
     /// Whether there is a topic that it may write to.
@@ -233,7 +269,7 @@ impl Asker {
 
     /// Whether the request may do to this group what it is for.
     pub(crate) fn group(&self, name: &str) -> Result<(), ResponseError> {
-        match self.may_everything() || self.may(self.needs.group, Resource::Group, name) {
+        match self.may(self.needs.group, Resource::Group, name) {
             true => Ok(()),
             false => Err(ResponseError::GroupAuthorizationFailed),
         }
@@ -241,7 +277,7 @@ impl Asker {
 
     /// Whether the request may do to the cluster what it is for.
     pub(crate) fn cluster(&self) -> Result<(), Fault> {
-        match self.may_everything() || self.may(self.needs.cluster, Resource::Cluster, CLUSTER) {
+        match self.may(self.needs.cluster, Resource::Cluster, CLUSTER) {
             true => Ok(()),
             false => Err(Fault::new(
                 ResponseError::ClusterAuthorizationFailed,
@@ -282,7 +318,7 @@ mod tests {
             let handled = crate::versions::handled(api).is_some();
             assert_eq!(handled, needs(api).is_some(), "{api:?}");
         }
-        let mut keys: Vec<_> = NEEDS.iter().map(|(api, _)| *api as i16).collect();
+        let mut keys: Vec<_> = NEEDS.iter().map(|(api, ..)| *api as i16).collect();
         keys.sort_unstable();
         keys.dedup();
         assert_eq!(keys.len(), NEEDS.len(), "one is there twice");

@@ -35,7 +35,7 @@ use scram::Hash;
 use tokio::time::Instant;
 
 use crate::errors::Fault;
-use crate::gateway::{Gateway, Session};
+use crate::gateway::{Gateway, PROTOCOL, Session};
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
@@ -427,6 +427,10 @@ fn logged_in(
         ));
     }
     session.connection.set_user(&name);
+    if let Some(users) = &gateway.options.users {
+        let peer = session.connection.peer().ip();
+        users.audit().logged_in(&name, peer, PROTOCOL, false);
+    }
     Ok(Answer::LoggedIn(message, lasts))
 }
 

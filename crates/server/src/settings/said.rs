@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Deserialize;
 
 use crate::logging::LogFormat;
-use crate::security_settings::Auth;
+use crate::security_settings::{AuditMode, Auth};
 use crate::size;
 use crate::tls_settings::ClientAuth;
 
@@ -87,6 +87,10 @@ pub(crate) struct Said {
     /// File with that user's password in its first line
     #[arg(long, value_name = "FILE", env = "POSTROAD_ADMIN_PASSWORD_FILE")]
     pub(super) admin_password_file: Option<PathBuf>,
+    /// Whether it is written who changed what, logged in and was kept from something; strict: what cannot be written is
+    /// not done [default: off]
+    #[arg(long, value_enum, value_name = "MODE", env = "POSTROAD_AUDIT")]
+    pub(super) audit: Option<AuditMode>,
     /// Whether rules of Kafka's count for AMQP, too, and RabbitMQ's permissions for Kafka [default: true]
     #[arg(long, value_name = "BOOL", env = "POSTROAD_AUTHORIZE_CROSS_PROTOCOL")]
     pub(super) authorize_cross_protocol: Option<bool>,
@@ -215,6 +219,7 @@ impl Said {
                 .or(other.authorize_cross_protocol),
             admin_user: self.admin_user.or(other.admin_user),
             admin_password_file: self.admin_password_file.or(other.admin_password_file),
+            audit: self.audit.or(other.audit),
             super_user: self.super_user.or(other.super_user),
             allow_plaintext_auth: self.allow_plaintext_auth.or(other.allow_plaintext_auth),
             session_max: self.session_max.or(other.session_max),

@@ -53,6 +53,9 @@ impl Scene {
             Task::TokenKeys => security::believe_tokens(&mut command, self.folder.path()),
             _ => {}
         }
+        if self.task == Task::Audit {
+            command.args(["--audit", "on"]);
+        }
         command
     }
 
@@ -271,6 +274,7 @@ vital! {
     amqp_sweep: AmqpSweep, by_itself;
     amqp_users: AmqpUsers, by_itself;
     quotas: Quotas, by_itself;
+    audit: Audit, |broker| drop(broker.run(&["topic", "create", "written"]));
     http_listener: HttpListener, by_itself;
 }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_types, reason = "these tests run the real binary")]
 
 mod administration;
+mod audit;
 mod backup;
 mod connections;
 mod demo;

@@ -64,7 +64,7 @@ pub(super) async fn answer(
     };
     let headers = head.headers;
     let call = Call { front, asker, peer, topology, query, headers, arguments, body };
-    call.check(endpoint.gate).await?;
+    call.check(endpoint.gate, endpoint.method).await?;
     (endpoint.carry_out)(&call).await
 }
 
@@ -133,11 +133,15 @@ impl Call {
     }
 
     pub(super) fn looks(&self) -> bool {
-        self.asker.rights().may(Operation::Look, Target::Cluster)
+        self.asker.rights().would(Operation::Look, Target::Cluster)
     }
 
-    pub(super) fn administers(&self) -> bool {
-        self.asker.rights().may(Operation::Administer, Target::Cluster)
+    /// Whether it may change the cluster; where it only looks, nothing of that is written.
+    fn administers(&self, method: &Method) -> bool {
+        match *method == Method::GET {
+            true => self.asker.rights().would(Operation::Administer, Target::Cluster),
+            false => self.asker.rights().may(Operation::Administer, Target::Cluster),
+        }
     }
 
     pub(super) fn may_open(&self, vhost: &str) -> bool {
@@ -164,11 +168,11 @@ impl Call {
         found.ok_or_else(Refused::not_found)
     }
 
-    async fn check(&self, gate: Gate) -> Result<(), Refused> {
+    async fn check(&self, gate: Gate, method: &Method) -> Result<(), Refused> {
         let may = match gate {
             Gate::Manage => true,
             Gate::Look => self.looks(),
-            Gate::Administer => self.administers(),
+            Gate::Administer => self.administers(method),
             Gate::SeeVhost => {
                 let vhost = self.vhost().await?;
                 self.looks() || self.may_open(vhost.name())

@@ -279,7 +279,7 @@ async fn lease_groups(broker: &Broker, asker: &Asker, wanted: &Wanted, rows: &mu
                 .map(move |group| (group.id(), topic.name().to_string(), group.name().to_string()))
         });
         let may = |topic: &str, group: &str| {
-            asker.rights().may(Operation::DescribeGroup, Target::Group { topic, group })
+            asker.rights().would(Operation::DescribeGroup, Target::Group { topic, group })
         };
         let seen = groups.filter(|(_, topic, group)| wanted.group(group) && may(topic, group));
         seen.take(most).collect()

@@ -182,6 +182,10 @@ fn security(writer: &mut Writer<'_>, node: &Node) -> Result {
     if let Some(users) = &node.users {
         let refused = [(one("outcome", "refused"), users.failed_logins())];
         writer.counters("authentications", "Log-ins, by what became of them", refused)?;
+        let (recorded, dropped) = users.audit().counted();
+        writer.counter("audit_recorded", "Events of the audit that were taken", recorded)?;
+        let help = "Events of the audit for which there was no room";
+        writer.counter("audit_dropped", help, dropped)?;
     }
     if let Some(tls) = &node.tls {
         let ends = tls.ends_secs() as f64;

@@ -3,7 +3,6 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use access::acl::{Action, Resource};
 use access::quotas::Quota;
 use access::{Operation, Target};
 use axum::body::Body;
@@ -196,10 +195,7 @@ pub(super) async fn create(
     body: Body,
 ) -> Result<(StatusCode, Json<Topic>), Problem> {
     let CreateTopic { name, partitions, config } = asked::document(&front, body).await?;
-    // As Kafka has it: the right to make any topic is one to the cluster.
-    if !asker.allows(Action::Create, Resource::Cluster, access::acl::CLUSTER) {
-        asker.may(Operation::Create, Target::Topic(&name))?;
-    }
+    asker.creates_topic(&name)?;
     let node = front.opened()?;
     let broker = &node.broker;
     let spending = Spending::begin(node, &asker, Quota::ControllerMutationRate)?;

@@ -108,7 +108,9 @@ pub(super) async fn find_out(
             let catalog = broker.catalog();
             let of_topic = catalog.lease_groups_of(id.topic).map(|it| it.name().to_string());
             let seen = of_topic.filter(|group| {
-                asker.rights().may(Operation::DescribeGroup, Target::Group { topic: &name, group })
+                asker
+                    .rights()
+                    .would(Operation::DescribeGroup, Target::Group { topic: &name, group })
             });
             seen.take(HTTP_PAGE_MAX).collect()
         };

@@ -94,7 +94,7 @@ pub(crate) fn start(
     }
     if api_key == DESCRIBE {
         let request = DescribeRequest::parse(&body).map_err(malformed)?;
-        let asker = Asker::with_needs(gateway, session, STREAMS_DESCRIBE);
+        let asker = Asker::with_needs(gateway, session, STREAMS_DESCRIBE, "StreamsGroupDescribe");
         let gateway = Arc::clone(gateway);
         return Ok(Started::Later(Box::pin(async move {
             let _permit = permit;
@@ -103,7 +103,7 @@ pub(crate) fn start(
     }
     let request = HeartbeatRequest::parse(&body).map_err(malformed)?;
     let client = Client { id: client_id, host: session.client_host() };
-    let asker = Asker::with_needs(gateway, session, STREAMS_HEARTBEAT);
+    let asker = Asker::with_needs(gateway, session, STREAMS_HEARTBEAT, "StreamsGroupHeartbeat");
     let gateway = Arc::clone(gateway);
     Ok(Started::Later(Box::pin(async move {
         // Room for what the request holds, until it is answered.

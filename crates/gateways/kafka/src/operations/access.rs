@@ -7,11 +7,14 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ::access::{Rights, is_same};
+use ::access::{OPERATOR, Rights, is_same};
 use kafka_protocol::error::ResponseError;
 
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
+
+/// Commands, as the audit calls them.
+const COMMAND: &str = "command";
 
 /// What somebody may do who gives this token, if any, where this one is expected, if any.
 pub(crate) fn check(
@@ -22,6 +25,18 @@ pub(crate) fn check(
 ) -> Result<Arc<Rights>, Fault> {
     let rights = session.login.principal().map(|_| session.rights.get(gateway, session));
     check_of(session.connection.peer().ip(), rights, given, expected)
+}
+
+/// What is written of it is that it is asked by a command.
+pub(super) fn written(gateway: &Gateway, session: &Session, rights: Arc<Rights>) -> Arc<Rights> {
+    let Some(users) = &gateway.options.users else { return rights };
+    let name = session.login.principal().map(|principal| &**principal.name());
+    let operator = rights.is_everything().then_some(OPERATOR);
+    let ip = session.connection.peer().ip();
+    match users.audit().asker(name.or(operator), ip, COMMAND) {
+        Some(asker) => Arc::new((*rights).clone().asked_by(Some(asker.looking(true)))),
+        None => rights,
+    }
 }
 
 fn check_of(

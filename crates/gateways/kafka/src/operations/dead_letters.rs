@@ -93,7 +93,7 @@ pub(super) async fn topics(gateway: &Gateway, asker: &Rights) -> Result<DeadLett
             }
         }
     }
-    topics.retain(|topic| asker.may(Operation::Describe, Target::Topic(topic)));
+    topics.retain(|topic| asker.would(Operation::Describe, Target::Topic(topic)));
     Ok(DeadLetterTopics { topics: topics.into_iter().collect() })
 }
 

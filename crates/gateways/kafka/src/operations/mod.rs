@@ -69,6 +69,7 @@ pub(crate) fn start(
                 let expected = gateway.options.operator_token.as_deref();
                 let peer = session.connection.peer().ip();
                 let asker = access::check(&gateway, &session, asked.token.as_deref(), expected);
+                let asker = asker.map(|asker| access::written(&gateway, &session, asker));
                 let allowed = asker.and_then(|asker| {
                     let is_a_look = |family: &str, operation: &_| {
                         families::is_a_look(&gateway, family, operation)

@@ -224,7 +224,7 @@ fn of_consumer(group: &ConsumerGroup, is_after: impl Fn(&Text) -> bool, max: usi
 
 /// With names of topics, of those that may be seen.
 fn shown(gateway: &Gateway, asker: &Rights, found: Found) -> OffsetGroupMember {
-    let sees = |topic: &str| asker.may(Right::Describe, Target::Topic(topic));
+    let sees = |topic: &str| asker.would(Right::Describe, Target::Topic(topic));
     let named = |assignment: &Assignment| -> Vec<AssignedTopic> {
         let catalog = gateway.broker.catalog();
         let topics = assignment.topics().filter_map(|(topic, partitions)| {

@@ -138,7 +138,7 @@ pub(super) async fn list(
         let catalog = gateway.broker.catalog();
         let from = after.map_or(Bound::Unbounded, |after| Bound::Included(&*after.topic));
         // Sorted by name, as the groups of each topic are.
-        let seen = |topic: &str| asker.may(Operation::Describe, Target::Topic(topic));
+        let seen = |topic: &str| asker.would(Operation::Describe, Target::Topic(topic));
         let topics = catalog.topics_from(from).filter(|topic| seen(topic.name()));
         let groups = topics.flat_map(|topic| {
             catalog.lease_groups_of(topic.id()).filter(move |group| {

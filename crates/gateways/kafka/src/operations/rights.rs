@@ -15,11 +15,12 @@ pub(super) fn check(
     operation: &Operation,
     is_a_look: impl Fn(&str, &serde_json::Value) -> bool,
 ) -> Result<(), Fault> {
-    if rights.is_everything() {
+    if rights.is_everything() && !rights.is_audited() {
         return Ok(());
     }
+    let name = if rights.is_audited() { name(operation) } else { String::new() };
     if let Some((action, group)) = needs_of_group(operation)
-        && !rights.allows(action, Resource::Group, group)
+        && !rights.allows_by(&name, action, Resource::Group, group)
     {
         return Err(Fault::new(
             ResponseError::GroupAuthorizationFailed,
@@ -29,8 +30,23 @@ pub(super) fn check(
         ));
     }
     let needs = needs(operation, is_a_look);
-    let missing = needs.into_iter().find(|(right, target)| !rights.may(*right, *target));
+    let missing = needs.into_iter().find(|(right, target)| !rights.may_by(&name, *right, *target));
     missing.map_or(Ok(()), |(right, target)| Err(refused(right, target)))
+}
+
+/// As its document calls it, without what it says.
+fn name(operation: &Operation) -> String {
+    fn first(value: &serde_json::Value) -> &str {
+        let key = value.as_object().and_then(|object| object.keys().next());
+        key.map(String::as_str).or(value.as_str()).unwrap_or_default()
+    }
+    match operation {
+        Operation::Family { family, operation } => format!("{family} {}", first(operation)),
+        operation => {
+            let value = serde_json::to_value(operation).unwrap_or_default();
+            first(&value).to_owned()
+        }
+    }
 }
 
 /// Of a group that commits offsets, which is no topic's: what Kafka's requests ask that do the same.

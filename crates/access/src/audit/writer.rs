@@ -1,0 +1,86 @@
+//! Events as records: one topic of one partition, which is made when there is something to write.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base::PartitionId;
+use base::limits::{AUDIT_EVENTS_AT_ONCE_MAX, AUDIT_KEPT_BYTES, AUDIT_KEPT_MS};
+use broker::{AppendBatch, Broker, ExecuteError, NewTopic, Refusal};
+use record::{BatchBuilder, BatchOptions};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use super::{Event, Queued, TARGET, TOPIC};
+
+/// What cannot be written is tried again after so long.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// Writes until the audit is gone.
+pub(super) async fn run(broker: Broker, mut queued: mpsc::Receiver<Queued>) {
+    let mut some = Vec::new();
+    while queued.recv_many(&mut some, AUDIT_EVENTS_AT_ONCE_MAX).await > 0 {
+        let (mut events, mut flushed) = (Vec::new(), Vec::new());
+        for one in some.drain(..) {
+            match one {
+                Queued::Event(event) => events.push(event),
+                Queued::Flush(told) => flushed.push(told),
+            }
+        }
+        events.iter().for_each(|event| log(event));
+        // Until it is: what comes meanwhile waits in the buffer.
+        while let Err(error) = write(&broker, &events).await {
+            tracing::warn!(target: TARGET, error, "events cannot be written, trying again");
+            sleep(AGAIN_AFTER).await;
+        }
+        for told in flushed {
+            // Who does not wait any more need not know.
+            let _ = told.send(());
+        }
+    }
+}
+
+fn log(event: &Event) {
+    let text = serde_json::to_string(event).unwrap_or_default();
+    tracing::info!(target: TARGET, "{text}");
+}
+
+async fn write(broker: &Broker, events: &[Box<Event>]) -> Result<(), String> {
+    if events.is_empty() {
+        return Ok(());
+    }
+    let topic = topic(broker).await?;
+    let mut builder = BatchBuilder::new(BatchOptions::default());
+    for event in events {
+        let value = serde_json::to_vec(event).map_err(|error| error.to_string())?;
+        let key = Some(event.principal.as_bytes());
+        let pushed = builder.push(event.time_ms, key, Some(&value), &[]);
+        pushed.map_err(|error| error.to_string())?;
+    }
+    let batch = AppendBatch::made(topic, builder, false);
+    for appended in broker.append_at_leaders(vec![batch]).await {
+        appended.map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+async fn topic(broker: &Broker) -> Result<PartitionId, String> {
+    loop {
+        if let Some(found) = broker.catalog().topic_named(TOPIC) {
+            return Ok(PartitionId::new(found.id(), 0));
+        }
+        let config = BTreeMap::from([
+            ("retention.ms".to_owned(), AUDIT_KEPT_MS.to_string()),
+            ("retention.bytes".to_owned(), AUDIT_KEPT_BYTES.to_string()),
+        ]);
+        let (name, uuid) = (TOPIC.to_owned(), broker.entropy().uuid());
+        match broker.create_topic(NewTopic { name, uuid, partitions: 1, config }).await {
+            Ok(_) => {}
+            // Another node made it, of which this one is about to hear.
+            Err(ExecuteError::Refused(Refusal::TopicExists { .. })) => {
+                let current = broker.catalog_is_current().await;
+                current.map_err(|error| error.to_string())?;
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+}

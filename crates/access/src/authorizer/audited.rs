@@ -1,0 +1,124 @@
+//! What is asked in order to do it: decided, and written where an audit wants to know.
+
+use std::sync::Arc;
+
+use super::{Decision, Rights, Target};
+use crate::acl::{Action, CLUSTER, Resource};
+use crate::audit::{Asked, Asker, Kind};
+use crate::operation::Operation;
+
+impl Rights {
+    /// From now on this one asks, if anything is written of it.
+    pub fn asked_by(mut self, asker: Option<Asker>) -> Self {
+        self.asker = asker.map(Arc::new);
+        self
+    }
+
+    /// Whether something is written of it.
+    pub fn is_audited(&self) -> bool {
+        self.asker.is_some()
+    }
+
+    fn looks(&self) -> bool {
+        self.asker.as_ref().is_some_and(|asker| asker.looks())
+    }
+
+    fn note<'a>(
+        &'a self,
+        kind: Kind,
+        decision: Decision<'a>,
+        request: &str,
+        asked: impl FnOnce() -> Asked,
+    ) -> bool {
+        let is_allowed = decision.is_allowed();
+        match &self.asker {
+            None => is_allowed,
+            Some(asker) => asker.decided(kind, is_allowed, request, asked, || decision.to_string()),
+        }
+    }
+
+    /// Whether an operation may be done to a target now.
+    pub fn may(&self, operation: Operation, target: Target<'_>) -> bool {
+        self.may_by("", operation, target)
+    }
+
+    /// The same, by what a protocol calls so.
+    pub fn may_by(&self, request: &str, operation: Operation, target: Target<'_>) -> bool {
+        let kind = of_operation(operation, self.looks());
+        if self.everything && (self.asker.is_none() || matches!(kind, Kind::Use | Kind::Look)) {
+            return true;
+        }
+        let decision = self.decide_on(operation, target);
+        self.note(kind, decision, request, || {
+            let (resource, name) = named(target);
+            Asked { action: operation.word(), resource, name }
+        })
+    }
+
+    /// The same of somebody who only wants to know.
+    pub fn would(&self, operation: Operation, target: Target<'_>) -> bool {
+        self.everything || self.decide_on(operation, target).is_allowed()
+    }
+
+    /// Whether what a request of Kafka asks may be done now.
+    pub fn allows(&self, action: Action, resource: Resource, name: &str) -> bool {
+        self.allows_by("", action, resource, name)
+    }
+
+    /// The same, by the request that is called so.
+    pub fn allows_by(&self, request: &str, action: Action, resource: Resource, name: &str) -> bool {
+        let kind = of_action(action, self.looks());
+        if self.everything && (self.asker.is_none() || matches!(kind, Kind::Use | Kind::Look)) {
+            return true;
+        }
+        let decision = self.decide(action, resource, name);
+        self.note(kind, decision, request, || of_kafka(action, resource, name))
+    }
+
+    /// Whether a topic of this name may be made now: the right to make any is one to the cluster.
+    pub fn creates_topic(&self, request: &str, name: &str) -> bool {
+        let by_cluster = self.decide(Action::Create, Resource::Cluster, CLUSTER);
+        let decision = match by_cluster.is_allowed() {
+            true => by_cluster,
+            false => self.decide(Action::Create, Resource::Topic, name),
+        };
+        let asked = || of_kafka(Action::Create, Resource::Topic, name);
+        self.note(Kind::Change, decision, request, asked)
+    }
+}
+
+fn of_kafka(action: Action, resource: Resource, name: &str) -> Asked {
+    Asked { action: action.word().to_owned(), resource: resource.word(), name: name.to_owned() }
+}
+
+fn named(target: Target<'_>) -> (&'static str, String) {
+    match target {
+        Target::Topic(topic) => ("topic", topic.to_owned()),
+        Target::Queue { topic, .. } => ("topic", topic.to_owned()),
+        Target::Group { topic, group } => ("group", format!("{group} of {topic}")),
+        Target::Exchange { virtual_host, name } => {
+            ("exchange", format!("{name} of {virtual_host}"))
+        }
+        Target::Cluster => ("cluster", CLUSTER.to_owned()),
+    }
+}
+
+fn of_operation(operation: Operation, looks: bool) -> Kind {
+    use Operation::*;
+    match operation {
+        Create | Alter | Delete | Purge | Seek | DeleteGroup | DeclareExchange | DeleteExchange
+        | BindFrom | BindTo | Administer => Kind::Change,
+        Browse | Consume if looks => Kind::Contents,
+        Browse | Consume | Append | Publish => Kind::Use,
+        Describe | DescribeGroup | Look => Kind::Look,
+    }
+}
+
+fn of_action(action: Action, looks: bool) -> Kind {
+    match action {
+        Action::Create | Action::Delete | Action::Alter | Action::AlterConfigs => Kind::Change,
+        Action::Describe | Action::DescribeConfigs => Kind::Look,
+        Action::Read if looks => Kind::Contents,
+        _ => Kind::Use,
+    }
+}

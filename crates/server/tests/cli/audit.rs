@@ -1,0 +1,46 @@
+//! The audit, as those who run a node read it.
+
+use crate::harness::{Broker, eventually, serve};
+
+const TOPIC: &str = "_postroad.audit";
+
+/// Its first events, once so many are there.
+fn events(broker: &Broker, count: &str) -> Vec<serde_json::Value> {
+    eventually("the topic is there", || broker.run(&["topic", "list"]).ok().contains(TOPIC));
+    let lines = broker.run(&["consume", TOPIC, "--from", "earliest", "-n", count]).ok();
+    lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+#[test]
+fn what_was_done_is_written_also_when_the_node_is_stopped_right_after() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let start = || {
+        let mut command = serve(&data);
+        command.args(["--audit", "on"]);
+        Broker::start_with(command, &data)
+    };
+    let broker = start();
+    broker.run(&["user", "add", "app", "canary-password"]).ok();
+    broker.run(&["topic", "create", "orders"]).ok();
+    assert_eq!(broker.terminate().0.code(), Some(0));
+    let broker = start();
+    let events = events(&broker, "2");
+    let of = |place: usize, field: &str| events[place][field].as_str().unwrap_or_default();
+    assert_eq!(
+        (of(0, "protocol"), of(0, "action"), of(0, "resource")),
+        ("command", "administer", "cluster")
+    );
+    assert!(of(0, "request").contains("add-user"), "{events:?}");
+    assert_eq!((of(1, "protocol"), of(1, "action"), of(1, "name")), ("kafka", "create", "orders"));
+    assert_eq!((of(1, "request"), of(1, "outcome")), ("CreateTopics", "allowed"));
+    assert!(!format!("{events:?}").contains("canary"));
+    broker.run(&["topic", "describe", "orders"]).ok();
+}
+
+#[test]
+fn a_node_that_is_not_told_to_writes_nothing() {
+    let broker = Broker::start();
+    broker.run(&["topic", "create", "orders"]).ok();
+    assert!(!broker.run(&["topic", "list"]).ok().contains(TOPIC));
+}
