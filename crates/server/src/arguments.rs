@@ -10,6 +10,7 @@ use crate::commands::connection::ConnectionArguments;
 use crate::commands::consume::ConsumeArguments;
 use crate::commands::dead_letter::DeadLetterArguments;
 use crate::commands::demo::DemoArguments;
+use crate::commands::doctor::DoctorArguments;
 use crate::commands::group::GroupArguments;
 use crate::commands::journal::JournalArguments;
 use crate::commands::node::NodeArguments;
@@ -78,6 +79,7 @@ pub(crate) enum Command {
     Tls(TlsArguments),
     /// Run a cluster on this machine, to try it out
     Demo(DemoArguments),
+    Doctor(DoctorArguments),
     Backup(BackupArguments),
     Restore(RestoreArguments),
     Recover(RecoverArguments),
@@ -128,6 +130,7 @@ mod tests {
             &["postroad", "node", "scrub", "--status", "-b", "a:1"],
             &["postroad", "backup", "/backups/today", "-b", "a:1"],
             &["postroad", "restore", "--data", "d", "--from", "/backups/today", "--dry-run"],
+            &["postroad", "doctor", "--out", "/tmp/d", "--data", "d", "--http", "off", "-b", "a:1"],
             &["postroad", "quota", "set", "--user", "app", "producer_byte_rate=10MiB"],
             &["postroad", "quota", "set", "--ip-default", "connection_creation_rate=5"],
             &["postroad", "quota", "remove", "--user-default", "--client", "c", "-b", "a:1"],

@@ -40,9 +40,9 @@ use clap::{CommandFactory, Parser};
 
 use crate::arguments::{Arguments, Command, Completion};
 use crate::commands::{
-    CommandError, acl, backup, cluster, connection, consume, dead_letter, demo, group, journal,
-    node, policy, produce, queue, quota, recover, restore, schedule, shard, tls, topic, user,
-    vhost,
+    CommandError, acl, backup, cluster, connection, consume, dead_letter, demo, doctor, group,
+    journal, node, policy, produce, queue, quota, recover, restore, schedule, shard, tls, topic,
+    user, vhost,
 };
 
 #[global_allocator]
@@ -74,6 +74,7 @@ fn main() -> ExitCode {
         Command::Quota(arguments) => commands::run(quota::run(arguments)),
         Command::Tls(arguments) => tls::run(arguments),
         Command::Demo(arguments) => commands::run(demo::run(arguments)),
+        Command::Doctor(arguments) => commands::run(doctor::run(arguments)),
         Command::Backup(arguments) => commands::run(backup::run(arguments)),
         Command::Restore(arguments) => commands::run(restore::run(arguments)),
         Command::Recover(arguments) => commands::run(recover::run(arguments)),

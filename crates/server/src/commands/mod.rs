@@ -13,6 +13,7 @@ pub(crate) mod connection;
 pub(crate) mod consume;
 pub(crate) mod dead_letter;
 pub(crate) mod demo;
+pub(crate) mod doctor;
 mod failure;
 pub(crate) mod group;
 pub(crate) mod journal;

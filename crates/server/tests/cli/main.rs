@@ -7,6 +7,7 @@ mod audit;
 mod backup;
 mod connections;
 mod demo;
+mod doctor;
 mod documentation;
 mod failure;
 mod full_disk;

@@ -1,0 +1,97 @@
+//! What the node is set to, as its configuration file and this environment say it, without secrets.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use clap::CommandFactory;
+use serde::Serialize;
+
+use super::left_out::LeftOut;
+use crate::arguments::Arguments;
+
+/// Users with their passwords: only the names are shown.
+const USERS: &str = "amqp-user";
+/// Files whose first line is a secret.
+const SECRET_FILES: [&str; 2] = ["admin-password-file", "peer-secret"];
+
+#[derive(Serialize, Default)]
+pub(super) struct Settings {
+    /// Why the configuration file could not be read.
+    pub(super) unreadable: Option<String>,
+    /// Of the configuration file.
+    pub(super) file: BTreeMap<String, String>,
+    /// Of this command's environment, which may be another one than the node's.
+    pub(super) environment: BTreeMap<String, String>,
+}
+
+impl Settings {
+    /// As far as it is known here.
+    pub(super) fn value(&self, name: &str) -> Option<&str> {
+        self.environment.get(name).or_else(|| self.file.get(name)).map(String::as_str)
+    }
+}
+
+pub(super) fn read(config: Option<&Path>, left_out: &mut LeftOut) -> Settings {
+    let known = known();
+    let mut settings = Settings::default();
+    for (name, variable) in &known {
+        if let Ok(value) = std::env::var(variable) {
+            let values: Vec<String> = match *name == USERS {
+                true => value.split(' ').map(str::to_owned).collect(),
+                false => vec![value],
+            };
+            settings.environment.insert(name.clone(), shown(name, values, left_out));
+        }
+    }
+    let Some(path) = config else { return settings };
+    let read = std::fs::read_to_string(path).map_err(|error| error.to_string());
+    // What is wrong with it may quote a secret.
+    let parsed = read.and_then(|text| text.parse::<toml::Table>().map_err(|_| "no TOML".into()));
+    match parsed {
+        Ok(table) => {
+            for (name, value) in table {
+                let text = match known.iter().any(|(known, _)| *known == name) {
+                    true => shown(&name, values(value), left_out),
+                    false => "(no setting, and left out)".to_owned(),
+                };
+                settings.file.insert(name, text);
+            }
+        }
+        Err(why) => settings.unreadable = Some(format!("{}: {why}", path.display())),
+    }
+    settings
+}
+
+/// Each setting of `serve`, and its variable.
+fn known() -> Vec<(String, String)> {
+    let command = Arguments::command();
+    let serve = command.find_subcommand("serve");
+    let arguments = serve.into_iter().flat_map(clap::Command::get_arguments);
+    let named = arguments.filter_map(|argument| {
+        let variable = argument.get_env()?.to_str()?.to_owned();
+        Some((argument.get_long()?.to_owned(), variable))
+    });
+    named.collect()
+}
+
+fn values(value: toml::Value) -> Vec<String> {
+    match value {
+        toml::Value::Array(all) => all.into_iter().flat_map(values).collect(),
+        toml::Value::String(text) => vec![text],
+        other => vec![other.to_string()],
+    }
+}
+
+fn shown(name: &str, values: Vec<String>, left_out: &mut LeftOut) -> String {
+    if SECRET_FILES.contains(&name) {
+        values.iter().for_each(|path| left_out.add_file(Path::new(path)));
+    }
+    let shown = values.into_iter().map(|value| match (name == USERS, value.split_once(':')) {
+        (true, Some((user, password))) => {
+            left_out.add(password.to_owned());
+            format!("{user}:(left out)")
+        }
+        _ => value,
+    });
+    shown.collect::<Vec<_>>().join(" ")
+}
