@@ -27,8 +27,8 @@ use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use crate::account::{Account, GUEST, Granted};
 use crate::acl::Rule;
-use crate::certificate::CertificateMapping;
 use crate::audit::Audit;
+use crate::certificate::CertificateMapping;
 use crate::failures::Failures;
 use crate::limits::{self, LimitOf, Limits};
 use crate::password::PasswordError;

@@ -123,6 +123,7 @@ impl Login {
         match users.admit_certified(&certified, peer) {
             Ok(principal) => {
                 connection.set_user(principal.name());
+                users.audit().logged_in(principal.name(), peer, PROTOCOL, false);
                 login.certified_as(principal, options.login.session_max)
             }
             Err(error) => {
