@@ -51,10 +51,8 @@ impl Scene {
         match self.task {
             Task::Certificates => security::encrypt(&mut command, self.folder.path()),
             Task::TokenKeys => security::believe_tokens(&mut command, self.folder.path()),
+            Task::Audit => drop(command.args(["--audit", "on"])),
             _ => {}
-        }
-        if self.task == Task::Audit {
-            command.args(["--audit", "on"]);
         }
         command
     }
