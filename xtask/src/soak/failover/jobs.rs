@@ -16,6 +16,7 @@ use crate::server::Postroad;
 
 const PARTITIONS: usize = 2;
 const PRODUCERS: usize = 2;
+/// Of those that settle in transactions, and of those that acknowledge.
 const CONSUMERS: usize = 3;
 const AGAIN_AFTER: Duration = Duration::from_millis(10);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -58,6 +59,9 @@ impl Jobs {
             worker(PRODUCERS as u32 + number, |stage, _, random| {
                 workers::consume_transactions(stage, random)
             });
+            worker((PRODUCERS + CONSUMERS) as u32 + number, |stage, _, random| {
+                workers::consume_acknowledging(stage, random)
+            });
         }
     }
 
@@ -87,8 +91,9 @@ impl Jobs {
         }
     }
 
-    /// How many messages consumers have.
-    pub(super) fn in_flight(&self) -> usize {
+    /// The node at a place is about to go: how many messages consumers of the others have.
+    pub(super) fn goes(&self, place: usize) -> usize {
+        self.stage.goes(place);
         self.stage.ledger().in_flight()
     }
 

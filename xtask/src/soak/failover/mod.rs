@@ -229,7 +229,7 @@ impl Run<'_> {
             }
             std::thread::sleep(alive);
             let mut going = |cluster: &mut Cluster| -> Outcome<(Instant, Duration)> {
-                *in_flight += jobs.as_ref().map_or(0, Jobs::in_flight);
+                *in_flight += jobs.as_ref().map_or(0, |jobs| jobs.goes(victim));
                 let at = Instant::now();
                 let leaving = cluster.take_away(victim, how)?;
                 std::thread::sleep(away + goes_on_for(how));
@@ -336,8 +336,14 @@ impl Run<'_> {
             figures.add("settles confirmed", (tally.accepted + tally.rejected) as f64, "");
             figures.add("settles without an answer", tally.unanswered as f64, "");
             figures.add("of those, came again", tally.unanswered_came_again as f64, "");
+            figures.add("acknowledged without an answer", tally.acknowledged as f64, "");
+            figures.add("of those, came again", tally.acknowledged_came_again as f64, "");
             let share = 100.0 * tally.taken as f64 / self.in_flight.max(1) as f64;
-            figures.add("in flight when a leader went, in all", self.in_flight as f64, "");
+            figures.add(
+                "in flight at the other nodes when a leader went",
+                self.in_flight as f64,
+                "",
+            );
             let what = "of those, delivered to somebody else";
             match self.options.how {
                 Going::Kill | Going::Term => {

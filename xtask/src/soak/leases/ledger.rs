@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Display;
+use std::net::SocketAddr;
 
 use crate::soak::ledger::Mark;
 
@@ -43,6 +44,8 @@ pub(in crate::soak) struct Past {
     asked: u8,
     /// Settles that were confirmed after the record had come to somebody again.
     confirmed_late: u8,
+    /// It was acknowledged since it was delivered last.
+    acknowledged: u8,
 }
 
 /// Who consumes: one connection of one life of the server.
@@ -53,6 +56,8 @@ pub(in crate::soak) struct Ledger {
     /// By producer, by sequence.
     records: Vec<Vec<Known>>,
     held: HashMap<(u32, u64), Worker>,
+    /// Which node a consumer is connected to.
+    nodes: HashMap<Worker, SocketAddr>,
     /// Leases may end without their consumers' hearing of it: another one may have the record then.
     leases_may_end: bool,
     pub(in crate::soak) tally: Tally,
@@ -70,6 +75,10 @@ pub(in crate::soak) struct Tally {
     pub(in crate::soak) unanswered: u64,
     /// Of those, how many came again.
     pub(in crate::soak) unanswered_came_again: u64,
+    /// Settles that nothing answers.
+    pub(in crate::soak) acknowledged: u64,
+    /// Of those, how many came again.
+    pub(in crate::soak) acknowledged_came_again: u64,
     /// Deliveries of records that another consumer has, which is still there.
     pub(in crate::soak) taken: u64,
     /// Deliveries of a node that stood still, which arrived when others had settled their records.
@@ -180,14 +189,28 @@ impl Ledger {
         }
         known.progress = Progress::Open;
         known.past.delivered = known.past.delivered.saturating_add(1);
+        let was_acknowledged = std::mem::take(&mut known.past.acknowledged) > 0;
         let was_held = self.held.insert((mark.producer, mark.sequence), worker).is_some();
         if was_held && !self.leases_may_end {
             return Err(Violation::HeldByTwo { mark, queue, where_to: place() });
         }
         self.tally.delivered += 1;
         self.tally.taken += u64::from(was_held);
-        self.tally.unanswered_came_again += u64::from(before != Progress::Open);
+        match before != Progress::Open {
+            true if was_acknowledged => self.tally.acknowledged_came_again += 1,
+            came_again => self.tally.unanswered_came_again += u64::from(came_again),
+        }
         Ok(mark)
+    }
+
+    pub(super) fn works_at(&mut self, worker: Worker, node: SocketAddr) {
+        self.nodes.insert(worker, node);
+    }
+
+    /// The node is about to go: what its consumers have is anybody's.
+    pub(super) fn goes(&mut self, node: SocketAddr) {
+        let Ledger { held, nodes, .. } = self;
+        held.retain(|_, worker| nodes.get(worker) != Some(&node));
     }
 
     /// How many records consumers have.
@@ -218,6 +241,17 @@ impl Ledger {
         }
     }
 
+    /// About to be acknowledged, which nothing answers.
+    pub(super) fn acknowledge(&mut self, mark: Mark) {
+        self.ask(mark, End::Accepted);
+        self.held.remove(&(mark.producer, mark.sequence));
+        if let Some(known) = self.known(mark) {
+            known.past.acknowledged = known.past.acknowledged.saturating_add(1);
+        }
+        self.tally.unanswered -= 1;
+        self.tally.acknowledged += 1;
+    }
+
     /// The settle was confirmed.
     pub(super) fn settle(&mut self, mark: Mark, end: End) {
         self.held.remove(&(mark.producer, mark.sequence));
@@ -243,6 +277,7 @@ impl Ledger {
     /// The consumer is about to end: what it has may come to others.
     pub(super) fn leave(&mut self, worker: Worker) {
         self.held.retain(|_, holder| *holder != worker);
+        self.nodes.remove(&worker);
     }
 
     /// The server is dead: all leases are gone.

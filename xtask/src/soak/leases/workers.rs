@@ -36,6 +36,8 @@ const FETCH_RECORDS: u64 = 60;
 const PREFETCH: u16 = 60;
 /// A consumer looks so long for more before it settles what it has, or sees that it is to stop.
 const LOOK: Duration = Duration::from_millis(50);
+/// A consumer that acknowledges holds what it has for so long at most.
+const HELD_FOR: Duration = Duration::from_millis(300);
 /// One in so many times a consumer ends its connection with what it has, and comes back.
 const LEAVES_ONE_IN: u64 = 60;
 
@@ -133,6 +135,11 @@ impl Stage {
             consumes: AtomicBool::new(false),
             stood_still: Mutex::default(),
         }
+    }
+
+    /// The node at a place is about to go.
+    pub(in crate::soak) fn goes(&self, place: usize) {
+        self.ledger().goes(self.amqp[place % self.amqp.len()]);
     }
 
     /// A node that stood still goes on.
@@ -339,10 +346,19 @@ fn decide(
 
 /// A consumer of AMQP's, of one queue after another, which settles in transactions: `tx.commit-ok`
 /// is the proof.
-pub(in crate::soak) fn consume_transactions(stage: &Stage, mut random: Random) -> Worked {
+pub(in crate::soak) fn consume_transactions(stage: &Stage, random: Random) -> Worked {
+    consume(stage, Mode::Transactions, random)
+}
+
+/// As most consumers do: acknowledges what it has after a while, and no answer comes.
+pub(in crate::soak) fn consume_acknowledging(stage: &Stage, random: Random) -> Worked {
+    consume(stage, Mode::Confirms, random)
+}
+
+fn consume(stage: &Stage, mode: Mode, mut random: Random) -> Worked {
     while stage.consumes() {
         let worker = stage.worker();
-        let worked = consume_until_it_leaves(stage, worker, &mut random);
+        let worked = consume_until_it_leaves(stage, mode, worker, &mut random);
         // What it had is free, also where its connection broke.
         stage.ledger().leave(worker);
         worked?;
@@ -350,17 +366,33 @@ pub(in crate::soak) fn consume_transactions(stage: &Stage, mut random: Random) -
     Ok(())
 }
 
-fn consume_until_it_leaves(stage: &Stage, worker: Worker, random: &mut Random) -> Worked {
+fn consume_until_it_leaves(
+    stage: &Stage,
+    mode: Mode,
+    worker: Worker,
+    random: &mut Random,
+) -> Worked {
     let queue = random.between(0, stage.queues.len() as u64 - 1) as usize;
     let node = stage.amqp(random);
-    let mut connection = amqp::Connection::open(node, PATIENCE, Mode::Transactions)?;
+    let mut connection = amqp::Connection::open(node, PATIENCE, mode)?;
     let connected = Instant::now();
+    stage.ledger().works_at(worker, node);
     connection.consume(&stage.queues[queue], PREFETCH)?;
     while stage.consumes() {
         let mut pending = Vec::new();
-        let wanted = random.between(1, u64::from(PREFETCH)) as usize;
-        while pending.len() < wanted {
-            let Some(delivery) = connection.delivery(LOOK)? else { break };
+        let (wanted, held_for) = match mode {
+            Mode::Transactions => (random.between(1, u64::from(PREFETCH)), Duration::ZERO),
+            Mode::Confirms => (u64::from(PREFETCH), random.duration(Duration::ZERO, HELD_FOR)),
+        };
+        let held_until = Instant::now() + held_for;
+        // What lies unread when its node goes others may have had by the time when it is read.
+        while pending.len() < wanted as usize {
+            let Some(delivery) = connection.delivery(LOOK)? else {
+                match Instant::now() < held_until {
+                    true => continue,
+                    false => break,
+                }
+            };
             let place = || format!("delivery tag {}, AMQP", delivery.tag);
             let mut ledger = stage.ledger();
             match ledger.deliver(worker, queue, &delivery.body, place) {
@@ -371,12 +403,28 @@ fn consume_until_it_leaves(stage: &Stage, worker: Worker, random: &mut Random) -
                 Err(violation) => return Err(violation.into()),
             }
         }
+        std::thread::sleep(held_until.saturating_duration_since(Instant::now()));
         if random.between(1, LEAVES_ONE_IN) == 1 {
             break;
         }
-        settle_in_transaction(stage, &mut connection, pending, random)?;
+        match mode {
+            Mode::Transactions => settle_in_transaction(stage, &mut connection, pending, random)?,
+            Mode::Confirms => acknowledge(stage, &mut connection, pending)?,
+        }
     }
     Ok(())
+}
+
+fn acknowledge(
+    stage: &Stage,
+    connection: &mut amqp::Connection,
+    pending: Vec<(u64, Mark)>,
+) -> io::Result<()> {
+    for (tag, mark) in pending {
+        stage.ledger().acknowledge(mark);
+        connection.ack(tag);
+    }
+    Ok(connection.flush()?)
 }
 
 fn settle_in_transaction(
