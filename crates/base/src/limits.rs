@@ -170,6 +170,10 @@ pub const BACKUPS_SENT_MAX: usize = 2;
 pub const BACKUP_HELD_FOR: Duration = Duration::from_secs(60);
 /// Log of a shard that is kept for a backup which does not fetch it.
 pub const BACKUP_LOG_BYTES_MAX: u64 = 1 << 30;
+/// A snapshot that was received waits for so long for room to be installed, which is looked for this often; then the
+/// node ends.
+pub const SNAPSHOT_ROOM_WAITED_FOR: Duration = Duration::from_secs(60);
+pub const SNAPSHOT_ROOM_LOOKED_FOR_EVERY: Duration = Duration::from_millis(200);
 /// Snapshots that a member sends at a time, and for how long it holds one that nobody asks for.
 pub const SNAPSHOTS_SENT_MAX: usize = 4;
 pub const SNAPSHOT_HELD_FOR: Duration = Duration::from_secs(600);

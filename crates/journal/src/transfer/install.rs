@@ -15,9 +15,11 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use base::limits::{SNAPSHOT_ROOM_LOOKED_FOR_EVERY, SNAPSHOT_ROOM_WAITED_FOR};
 use bytes::Bytes;
 use tasks::Task;
 use tokio::sync::oneshot;
+use tokio::time::sleep;
 
 use super::import::{Import, ImportError};
 use super::marker;
@@ -30,7 +32,7 @@ use crate::queue::Jump;
 use crate::segment::{self, FIRST_FRAME, OpenSegment};
 use crate::shared::Shared;
 use crate::snapshot::{self, SnapshotFile};
-use world::World;
+use world::{Instant, World};
 
 /// The sections of another node's snapshot that the journal keeps as they are.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,7 +43,7 @@ pub struct Received {
 }
 
 impl Import {
-    /// Whether the disk has room for what [`Journal::install`] writes. Blocking.
+    /// Whether the disk has room for what [`Journal::install`] writes. Asks the disk and reads nothing.
     pub fn has_room(&self, received: &Received) -> bool {
         let shared = &self.shared;
         let sections = (received.meta.len() + received.machine.len()) as u64;
@@ -96,45 +98,102 @@ impl Journal {
         flushed.map_err(io::Error::other)?;
         told.await.map_err(io::Error::other)?.map_err(io::Error::other)?;
 
-        let (id, made_in) = (import.next_number()?, Arc::clone(&shared));
-        let of = world.clone();
-        let make = move || segment::create(&of, &made_in.dir, id, made_in.options.segment_bytes);
-        let made = world.workers.blocking(Task::SnapshotWriting, make).await;
-        let to: OpenSegment = made.map_err(io::Error::other)??;
+        let id = import.next_number()?;
+        let until = Instant::now() + SNAPSHOT_ROOM_WAITED_FOR;
+        let to: OpenSegment = loop {
+            let (of, made_in) = (world.clone(), Arc::clone(&shared));
+            let make =
+                move || segment::create(&of, &made_in.dir, id, made_in.options.segment_bytes);
+            let made = world.workers.blocking(Task::SnapshotWriting, make).await;
+            match made.map_err(io::Error::other)? {
+                Err(error) if is_full(&error) && Instant::now() < until => wait_for_room().await,
+                made => break made?,
+            }
+        };
         let (done, told) = oneshot::channel();
         shared.queue.jump(Jump { to, done });
         told.await.map_err(io::Error::other)?;
 
-        let switch = move || take_over(&shared, import, received, replace);
-        let switched = world.workers.blocking(Task::SnapshotWriting, switch).await;
-        switched.map_err(io::Error::other)?
+        let mut parts = Box::new(Parts { import, received, replace });
+        loop {
+            let shared = Arc::clone(&shared);
+            let switch = move || take_over(&shared, parts);
+            let switched = world.workers.blocking(Task::SnapshotWriting, switch).await;
+            match switched.map_err(io::Error::other)? {
+                Err(Failed::Full(error, left)) if Instant::now() < until => {
+                    tracing::debug!(%error, "a snapshot that was received waits for room");
+                    parts = left;
+                    wait_for_room().await;
+                }
+                Err(Failed::Full(error, _)) => return Err(error.into()),
+                Err(Failed::Import(error)) => return Err(error),
+                Ok(()) => return Ok(()),
+            }
+        }
+    }
+}
+
+/// There was room when the engine was told; others may have taken it since.
+async fn wait_for_room() {
+    sleep(SNAPSHOT_ROOM_LOOKED_FOR_EVERY).await;
+}
+
+fn is_full(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::StorageFull
+}
+
+/// What is installed.
+struct Parts<R> {
+    import: Import,
+    received: Received,
+    replace: R,
+}
+
+enum Failed<R> {
+    /// Nothing was changed.
+    Full(io::Error, Box<Parts<R>>),
+    Import(ImportError),
+}
+
+impl<R, E: Into<ImportError>> From<E> for Failed<R> {
+    fn from(error: E) -> Self {
+        Self::Import(error.into())
     }
 }
 
 /// From the snapshot that is written on.
-fn take_over(
+fn take_over<R: FnOnce(&mut dyn FnMut())>(
     shared: &Shared,
-    import: Import,
-    received: Received,
-    replace: impl FnOnce(&mut dyn FnMut()),
-) -> Result<(), ImportError> {
-    let expected = import.complete()?;
-    let Received { id, meta, machine } = received;
+    parts: Box<Parts<R>>,
+) -> Result<(), Failed<R>> {
+    let expected = parts.import.complete()?;
+    let id = parts.received.id;
     if expected.id != id {
-        return Err(ImportError::Refused("another snapshot than the one whose segments came"));
+        return Err(
+            ImportError::Refused("another snapshot than the one whose segments came").into()
+        );
     }
     // Rewrites and deletions would be forgotten with the table that knows them.
     let _one = shared.index.reclaiming().lock();
     let mut newest = shared.snapshot.lock();
     if newest.is_some_and(|newest| newest.index >= id.index) {
-        return Err(ImportError::Refused("an older snapshot than the one that is here"));
+        return Err(ImportError::Refused("an older snapshot than the one that is here").into());
     }
     let table = shared.index.table().read().clone();
-    let table = table.brought_to(id.index, &expected.live, import.shipped())?;
+    let table = table.brought_to(id.index, &expected.live, parts.import.shipped())?;
     let table = table.ok_or(ImportError::Refused("a snapshot that lacks what is here"))?;
     let scan_from = shared.log.read().end();
     debug_assert_eq!(scan_from.position, FIRST_FRAME as u32, "nothing is appended meanwhile");
-    let bytes = write(shared, id, scan_from, meta, machine, &table)?;
+    let file = file(id, scan_from, &parts.received, &table);
+    if let Err(error) = file.write(&*shared.disk, &shared.dir) {
+        return match is_full(&error) {
+            true => Err(Failed::Full(error, parts)),
+            false => Err(error.into()),
+        };
+    }
+    let Parts { replace, .. } = *parts;
+    settle(shared, &file)?;
+    let bytes = file.bytes();
     shared.snapshot_bytes.store(bytes, Ordering::Relaxed);
     let mut table = Some(table);
     replace(&mut || {
@@ -149,29 +208,29 @@ fn take_over(
     match table {
         None => Ok(()),
         // The caller's error: what is on the disk is not what is served.
-        Some(_) => Err(ImportError::Refused("the state was not replaced")),
+        Some(_) => Err(ImportError::Refused("the state was not replaced").into()),
     }
 }
 
-/// Durable on return, and the only one.
-fn write(
-    shared: &Shared,
+fn file(
     id: EntryId,
     scan_from: LogPosition,
-    meta: Bytes,
-    machine: Bytes,
+    received: &Received,
     table: &RunTable,
-) -> io::Result<u64> {
+) -> SnapshotFile {
+    let Received { meta, machine, .. } = received.clone();
+    SnapshotFile { id, scan_from, meta, machine, table: Bytes::from(table.encode()) }
+}
+
+/// The snapshot that was written is the only one on return.
+fn settle(shared: &Shared, file: &SnapshotFile) -> io::Result<()> {
     let (disk, dir) = (&*shared.disk, &shared.dir);
-    let table = Bytes::from(table.encode());
-    let file = SnapshotFile { id, scan_from, meta, machine, table };
-    file.write(disk, dir)?;
-    for older in snapshot::list(disk, dir)?.into_iter().filter(|index| *index < id.index) {
+    for older in snapshot::list(disk, dir)?.into_iter().filter(|index| *index < file.id.index) {
         disk.remove(&dir.join(snapshot::file_name(older)))?;
     }
     disk.sync_dir(dir)?;
     marker::remove(disk, dir)?;
     disk.sync_dir(dir)?;
     shared.import.lock().from = None;
-    Ok(file.bytes())
+    Ok(())
 }
