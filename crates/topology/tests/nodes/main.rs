@@ -18,7 +18,7 @@ use values::Table;
 const CLIENT: OwnerId = OwnerId(1);
 const SOON: Duration = Duration::from_secs(30);
 /// A node that is gone is waited for no longer.
-const GONE_AFTER: Duration = Duration::from_secs(2);
+const GONE_AFTER: Duration = Duration::from_secs(5);
 
 struct Node {
     node: TestNode,
