@@ -219,7 +219,7 @@ def rabbit_hole(name):
     SCENARIOS.append((f"rabbit-hole-{name}", run))
 
 
-for name in ["node", "declared", "permissions", "policies", "absent", "definitions"]:
+for name in ["node", "declared", "permissions", "policies", "absent", "limits", "definitions"]:
     rabbit_hole(name)
 
 

@@ -23,6 +23,7 @@ var scenarios = map[string]func(*hole.Client) error{
 	"permissions": permissions,
 	"policies":    policies,
 	"absent":      absent,
+	"limits":      limits,
 	"definitions": definitions,
 	"live":        live,
 }
@@ -298,17 +299,38 @@ func absent(client *hole.Client) error {
 	topic := hole.TopicPermissions{Exchange: "amq.topic", Write: "a", Read: "b"}
 	return all(
 		must(count == 0, "something is there"),
-		refused(400, "limits")(client.PutVhostLimits("/", hole.VhostLimitsValues{"max-connections": 10})),
-		refused(400, "limits")(client.PutUserLimits("root", hole.UserLimitsValues{"max-channels": 10})),
 		refused(400, "topic permissions")(client.UpdateTopicPermissionsIn("/", "root", topic)),
 		refused(400, "shovel")(client.DeclareShovel("/", "s", hole.ShovelDefinition{SourceQueue: "a", DestinationQueue: "b"})),
 		refused(400, "federation-upstream")(client.PutFederationUpstream("/", "f", hole.FederationDefinition{Uri: hole.URISet{"amqp://"}})),
 		refused(400, "")(client.PutGlobalParameter("p", map[string]any{"a": 1})),
-		done(http.StatusNotFound)(client.DeleteVhostLimits("/", hole.VhostLimits{"max-connections"})),
-		done(http.StatusNotFound)(client.DeleteUserLimits("root", hole.UserLimits{"max-channels"})),
 		done(http.StatusNotFound)(client.ClearTopicPermissionsIn("/", "root")),
 		done(http.StatusNotFound)(client.DeleteShovel("/", "s")),
 		done(http.StatusNotFound)(client.DeleteGlobalParameter("p")),
+	)
+}
+
+// limits: what is set is told, and is gone once it is deleted.
+func limits(client *hole.Client) error {
+	err := all(
+		done(http.StatusNoContent)(client.PutVhostLimits("/", hole.VhostLimitsValues{"max-connections": 1000})),
+		done(http.StatusNoContent)(client.PutUserLimits("root", hole.UserLimitsValues{"max-channels": 1000})),
+	)
+	if err != nil {
+		return err
+	}
+	ofHost, err := client.GetVhostLimits("/")
+	if err != nil {
+		return err
+	}
+	ofUser, err := client.GetUserLimits("root")
+	if err != nil {
+		return err
+	}
+	return all(
+		must(len(ofHost) == 1 && ofHost[0].Value["max-connections"] == 1000, "the virtual host's limit is not told"),
+		must(len(ofUser) == 1 && ofUser[0].Value["max-channels"] == 1000, "the user's limit is not told"),
+		done(http.StatusNoContent)(client.DeleteVhostLimits("/", hole.VhostLimits{"max-connections"})),
+		done(http.StatusNoContent)(client.DeleteUserLimits("root", hole.UserLimits{"max-channels"})),
 	)
 }
 
