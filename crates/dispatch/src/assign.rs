@@ -6,7 +6,6 @@ use crate::claim::Terms;
 use crate::consumer::{Take, Within};
 use crate::consumers::{Chosen, Skipped};
 use crate::dispatch::Dispatch;
-use crate::lease::Lease;
 use crate::meta::Meta;
 use crate::partition::Head;
 use crate::policy::{HIGH_TO_NORMAL, Ordering};
@@ -164,21 +163,13 @@ impl Dispatch {
             let deadline_ms = self.deadline(lease_ms, now_ms);
             terms = Some(Terms { deadline_ms, meta, credit, pooled });
             self.partitions[partition].leased += 1;
-            self.leases.insert(Lease {
-                token,
-                offset,
-                meta,
-                deadline_ms,
-                session,
-                consumer,
-                partition,
-                attempt,
-                credit,
-                pooled,
-            });
+        }
+        let assignment = Assignment { consumer, session, token, partition, offset, attempt, terms };
+        if let Some(lease) = assignment.lease() {
+            self.leases.insert(lease);
         }
         self.refresh_head(partition);
-        Some(Assignment { consumer, session, token, partition, offset, attempt, terms })
+        Some(assignment)
     }
 
     fn new_token(&mut self) -> Token {

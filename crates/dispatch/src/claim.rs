@@ -136,13 +136,12 @@ fn shifted(deadline_ms: i64, by_ms: i64) -> i64 {
     }
 }
 
-impl Claim {
-    /// Of a record that was handed out; `None` where it was settled on send.
-    pub fn of(assignment: &Assignment) -> Option<Self> {
-        let Assignment { consumer, session, token, partition, offset, attempt, terms } =
-            *assignment;
+impl Assignment {
+    /// `None` where the record was settled on send.
+    pub(crate) fn lease(&self) -> Option<Lease> {
+        let Self { consumer, session, token, partition, offset, attempt, terms } = *self;
         let Terms { deadline_ms, meta, credit, pooled } = terms?;
-        Some(Self(Lease {
+        Some(Lease {
             token,
             offset,
             meta,
@@ -153,7 +152,14 @@ impl Claim {
             attempt,
             credit,
             pooled,
-        }))
+        })
+    }
+}
+
+impl Claim {
+    /// Of a record that was handed out; `None` where it was settled on send.
+    pub fn of(assignment: &Assignment) -> Option<Self> {
+        assignment.lease().map(Self)
     }
 
     pub fn session(&self) -> SessionId {
