@@ -266,20 +266,23 @@ async fn virtual_hosts_and_policies_are_set() {
     assert_eq!(server.get("/api/vhost-limits/%2F").await.json(), json!([]));
     let full = send(&server, Method::PUT, "/api/queues/prod/another", "").await;
     assert!(is_refused(&full, 400, "bad_request").contains("queue limit in vhost 'prod' (1)"));
+    let user = "root";
+    let of_user = |limit: &str| format!("/api/user-limits/{user}/{limit}");
     for (path, body) in [
         ("/api/vhost-limits/prod/max-channels", r#"{"value":1}"#),
         ("/api/vhost-limits/prod/max-queues", r#"{}"#),
         ("/api/vhost-limits/prod/max-queues", r#"{"value":-2}"#),
-        ("/api/user-limits/root/max-queues", r#"{"value":1}"#),
+        (&of_user("max-queues"), r#"{"value":1}"#),
     ] {
         is_refused(&send(&server, Method::PUT, path, body).await, 400, "bad_request");
     }
     let nobody = send(&server, Method::PUT, "/api/user-limits/no/max-channels", "{}").await;
     is_refused(&nobody, 404, "Object Not Found");
-    assert_eq!(put(&server, "/api/user-limits/root/max-channels", r#"{"value":9}"#).await, 204);
+    assert_eq!(put(&server, &of_user("max-channels"), r#"{"value":9}"#).await, 204);
     let user = server.get("/api/users/root").await.json();
     assert_eq!(user["limits"], json!({"max-channels": 9}));
-    let cleared = || send(&server, Method::DELETE, "/api/user-limits/root/max-channels", "");
+    let path = of_user("max-channels");
+    let cleared = || send(&server, Method::DELETE, &path, "");
     assert_eq!(
         (cleared().await.status, cleared().await.status.as_u16()),
         (204.try_into().unwrap(), 404)
