@@ -2,6 +2,7 @@
 //! document in the catalog and nothing else; what follows from it is [`crate::reconcile`]'s.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::operations::cluster as document;
 use ::operations::cluster::Operation;
@@ -9,12 +10,18 @@ use base::limits::NODES_JOINED_MAX;
 use broker::Broker;
 use broker::operations::{OperationAnswer, OperationError, OperationFamily};
 use cluster::Node;
+use links::NodeId;
 use serde::Serialize;
+use tokio::time::{sleep, timeout};
 
 use crate::reconcile::view_of;
 use crate::registry::{DecideError, Decided, Registration, Registry, Standing, decide};
 use crate::status;
 use crate::{backups, plan};
+
+/// So long the node that is to take another one's place has to be connected.
+const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
+const LOOKS_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// Carries operations out.
 #[derive(Debug)]
@@ -89,6 +96,9 @@ impl Administration {
             }
         };
         let cluster = self.cluster()?;
+        if let Operation::ReplaceNode { with, .. } = operation {
+            self.has_come(cluster, with).await;
+        }
         let changed = std::sync::atomic::AtomicBool::new(false);
         let decision = |registry: &Registry| {
             let decided = self.decision(cluster, registry, &operation)?;
@@ -102,6 +112,20 @@ impl Administration {
             tracing::info!("{words}, as an operator asks");
         }
         written(&document::Decided { node, changed })
+    }
+
+    /// Waits a moment for a node that has joined just now, and may not be connected to each of the others yet.
+    async fn has_come(&self, cluster: &Node, node: u64) {
+        let comes = async {
+            while cluster.connected_for(NodeId(node)).is_none()
+                && Registry::read(&self.broker)
+                    .is_ok_and(|registry| registry.nodes.contains_key(&node))
+            {
+                sleep(LOOKS_AGAIN_AFTER).await;
+            }
+        };
+        // The decision refuses one that has not come by then.
+        timeout(CONNECTS_WITHIN, comes).await.ok();
     }
 
     /// What the operation makes of the nodes as they are.
