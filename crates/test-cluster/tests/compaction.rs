@@ -19,8 +19,9 @@ const VALUE_BYTES: usize = 2_000;
 const COMPACTED_BYTES: u64 = KEYS as u64 * (VALUE_BYTES as u64 + 200);
 
 async fn topic(broker: &Broker) -> TopicId {
+    // Of a ratio above zero one record more than one for each key would be left alone.
     let config =
-        [("cleanup.policy", "compact"), ("segment.ms", "1"), ("min.cleanable.dirty.ratio", "0.2")];
+        [("cleanup.policy", "compact"), ("segment.ms", "1"), ("min.cleanable.dirty.ratio", "0")];
     let made = NewTopic {
         name: "states".to_owned(),
         uuid: OsEntropy.uuid(),
