@@ -93,7 +93,7 @@ func createTopicRefused(s *session) {
 	}
 	name := s.unique("refused")
 	refused(create(name, 0, 1), kerr.InvalidPartitions, "no partitions")
-	refused(create(name, 1, 3), kerr.InvalidReplicationFactor, "more replicas than brokers")
+	refused(create(name, 1, 9), kerr.InvalidReplicationFactor, "more replicas than brokers")
 	holds(!s.listed(name), "nothing was created")
 }
 

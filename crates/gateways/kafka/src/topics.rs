@@ -115,20 +115,17 @@ fn new_topic(gateway: &Gateway, asker: &Asker, topic: &CreatableTopic) -> Result
     })
 }
 
-/// Every node has a replica of every partition.
+/// What is asked for is the least: every node has a replica of every partition.
 pub(crate) fn check_replication_factor(gateway: &Gateway, factor: i16) -> Result<(), Fault> {
     let replicas = gateway.broker.replicas().len();
     let reason = match factor {
         -1 => return Ok(()),
         ..=0 => "the replication factor must be 1 or more, or -1 for the default".to_owned(),
-        factor if usize::from(factor.unsigned_abs()) == replicas => return Ok(()),
-        more if replicas == 1 => {
-            format!("a replication factor of {more} needs {more} brokers, and there is one")
+        factor if usize::from(factor.unsigned_abs()) <= replicas => return Ok(()),
+        more => {
+            let there = if replicas == 1 { "is one".to_owned() } else { format!("are {replicas}") };
+            format!("a replication factor of {more} needs {more} brokers, and there {there}")
         }
-        other => format!(
-            "every partition has a replica on each of the {replicas} brokers: the replication factor is \
-             {replicas}, or -1 for the default, and cannot be {other}"
-        ),
     };
     Err(Fault::new(ResponseError::InvalidReplicationFactor, reason))
 }

@@ -86,7 +86,7 @@ def create_topic_refused(context):
     for illegal in ("with space", "sla/sh", "..", "x" * 250, "ünïcode"):
         expect_error(KafkaError.TOPIC_EXCEPTION, create(illegal), f"name {illegal[:10]!r}")
     name = context.unique("refused")
-    expect_error(KafkaError.INVALID_REPLICATION_FACTOR, create(name, replicas=3), "more replicas than brokers")
+    expect_error(KafkaError.INVALID_REPLICATION_FACTOR, create(name, replicas=9), "more replicas than brokers")
     expect_error(KafkaError.INVALID_CONFIG, create(name, **{"no.such.config": "1"}), "unknown config")
     expect_error(KafkaError.INVALID_CONFIG, create(name, **{"retention.ms": "soon"}), "ill-typed config")
     expect_error(KafkaError.INVALID_CONFIG, create(name, **{"cleanup.policy": "burn"}), "unknown policy")

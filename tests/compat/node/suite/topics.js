@@ -54,7 +54,7 @@ scenario('create-topic-refused', async session => {
   }
   const topic = session.unique('refused')
   await refused(create({ topic, numPartitions: 0 }), 'INVALID_PARTITIONS', 'no partitions')
-  await refused(create({ topic, replicationFactor: 3 }), 'INVALID_REPLICATION_FACTOR', 'more replicas than brokers')
+  await refused(create({ topic, replicationFactor: 9 }), 'INVALID_REPLICATION_FACTOR', 'more replicas than brokers')
   await refused(create({ topic, configEntries: [{ name: 'no.such.config', value: '1' }] }), 'INVALID_CONFIG', 'unknown config')
   await refused(create({ topic, configEntries: [{ name: 'retention.ms', value: 'x' }] }), 'INVALID_CONFIG', 'ill-typed config')
   holds(!(await topicList(session)).includes(topic), 'nothing was created')

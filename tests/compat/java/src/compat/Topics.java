@@ -170,7 +170,7 @@ final class Topics {
                 "no partitions");
         Expect.refused(
                 InvalidReplicationFactorException.class,
-                () -> create(context, topic, 1, 3),
+                () -> create(context, topic, 1, 9),
                 "more replicas than brokers");
         Expect.refused(
                 InvalidReplicationFactorException.class,
