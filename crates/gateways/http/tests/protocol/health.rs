@@ -8,9 +8,13 @@ use tokio::time::{Instant, sleep};
 use crate::harness::{Answer, SOON, Server, get, open_node};
 
 #[track_caller]
+/// Why it is not ready, if it is not.
+fn why(answer: &Answer) -> Option<String> {
+    (answer.status == 503).then(|| answer.json()["why"].as_str().unwrap_or_default().to_owned())
+}
+
 fn is_unwell(answer: &Answer, words: &str) {
-    assert_eq!(answer.status, 503, "{answer:?}");
-    let why = answer.json()["why"].as_str().unwrap_or_default().to_owned();
+    let why = why(answer).unwrap_or_else(|| panic!("{answer:?}"));
     assert!(why.contains(words), "{why}");
 }
 
@@ -100,16 +104,21 @@ async fn a_node_that_knows_no_leader_of_the_catalog_is_not_ready() {
     let server = Server::start(|_| {}).await;
     let left = nodes.remove(0);
     let _users = server.open_with(left.broker.clone(), LoginOptions::default()).await;
-    assert_eq!(server.get("/health/ready").await.status, 200);
+    let ready = async || server.get("/health/ready").await;
+    let begun = Instant::now();
+    // On a slow machine leaders may go once more.
+    while ready().await.status != 200 {
+        assert!(begun.elapsed() < SOON * 3, "{:?}", ready().await);
+        sleep(Duration::from_millis(100)).await;
+    }
     for node in nodes {
         node.end().await;
     }
     let begun = Instant::now();
-    while server.get("/health/ready").await.status == 200 {
+    while why(&ready().await).is_none_or(|why| !why.contains("leads the catalog")) {
         assert!(begun.elapsed() < SOON * 3, "it leads with no majority");
         sleep(Duration::from_millis(100)).await;
     }
-    is_unwell(&server.get("/health/ready").await, "leads the catalog");
     assert_eq!(server.get("/health/live").await.status, 200);
     let text = server.get("/metrics").await;
     assert!(text.text().contains("postroad_alarm{alarm=\"no_leader\"} 1"), "{}", text.text());

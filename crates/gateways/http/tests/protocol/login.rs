@@ -53,17 +53,30 @@ async fn who_may_look_at_the_cluster_sees_its_metrics() {
     server.get_as("/metrics", "app", "secret").await.is_problem(401, "not-logged-in");
 }
 
+/// How long the fastest of some answers to a log-in takes: nothing else that runs makes that shorter.
+async fn fastest(server: &Server, count: u32, password: &str) -> Duration {
+    let mut fastest = Duration::MAX;
+    for number in 0..count {
+        let begun = Instant::now();
+        server.get_as("/metrics", &format!("app-{number}"), password).await;
+        fastest = fastest.min(begun.elapsed());
+    }
+    fastest
+}
+
 /// A hash takes 20 ms of a core and more by design; a digest takes less than one.
 #[tokio::test]
 async fn a_password_that_was_right_is_known_again_at_once() {
+    const USERS: u32 = 5;
     let (server, _broker, users) = safe_node().await;
-    users.add("app", hash_password("secret").expect("a hash")).await.expect("is made");
-    server.get_as("/metrics", "app", "secret").await.is_problem(403, "not-allowed");
-    let begun = Instant::now();
-    for _ in 0..20 {
-        server.get_as("/metrics", "app", "secret").await.is_problem(403, "not-allowed");
+    for number in 0..USERS {
+        let hash = hash_password("secret").expect("a hash");
+        users.add(&format!("app-{number}"), hash).await.expect("is made");
     }
-    assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
+    let hashed = fastest(&server, USERS, "secret").await;
+    let known = fastest(&server, USERS, "secret").await;
+    assert!(known < hashed / 2, "{known:?}, with a hash {hashed:?}");
+    server.get_as("/metrics", "app-0", "secret").await.is_problem(403, "not-allowed");
 }
 
 #[tokio::test]
