@@ -64,7 +64,7 @@ async fn fill(shared: &Shared, place: usize, random: &mut Random) {
         let used_bytes = space.total_bytes - space.free_bytes;
         let capacity_bytes = used_bytes + random.of(&[0, 0, 4 << 10, 80 << 10]);
         here.disk.set_capacity(Some(capacity_bytes));
-        here.trouble.is_full = true;
+        (here.trouble.is_full, here.trouble.was_full) = (true, true);
         state.trace.note(format_args!("{}: the disk is full", name(place)));
     }
     let for_ms = random.of(&[300, 1_500, 6_000]);

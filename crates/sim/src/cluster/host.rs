@@ -87,7 +87,7 @@ pub(super) async fn run(place: usize, seeds: usize, shared: Shared) -> turmoil::
 
 /// Whether its disk is why a node does not start.
 fn may_refuse(Place { trouble, disk, .. }: &mut Place, why: &str) -> bool {
-    if trouble.fails || trouble.is_full {
+    if trouble.fails || trouble.was_full {
         trouble.has_ended = true;
         return true;
     }
@@ -110,7 +110,7 @@ fn begin(place: usize, shared: &Shared) -> (World, Limits, u32) {
     let clock = Arc::new(RuntimeClock::new(wall_ms + place_at.clock_set_ms));
     place_at.clock = Some(Arc::clone(&clock));
     let Trouble { is_full, is_slow, .. } = place_at.trouble;
-    place_at.trouble = Trouble { is_full, is_slow, ..Trouble::default() };
+    place_at.trouble = Trouble { is_full, was_full: is_full, is_slow, ..Trouble::default() };
     let knowledge = Knowledge::default();
     {
         let mut known = knowledge.lock();

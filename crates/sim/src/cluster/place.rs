@@ -66,6 +66,8 @@ pub(crate) struct Trouble {
     pub(crate) fails: bool,
     /// It is full: a node that starts may end.
     pub(crate) is_full: bool,
+    /// It was full since the node was started: what failed for that may be told of later.
+    pub(crate) was_full: bool,
     /// Each of its steps takes long.
     pub(crate) is_slow: bool,
     /// The machine's power goes next, unless it is off.
