@@ -62,7 +62,11 @@ async fn no_letter_is_lost_or_doubled_wherever_the_node_ends() {
         }
         at += 1;
     }
-    assert!(at > 20 && unfinished > 5, "{unfinished} of {at} ends were within a message");
+    // On a slow machine more goes into one write: at least one for each reject, and one for its letter.
+    assert!(
+        at >= 2 * RECORDS as u64 && unfinished > 3,
+        "{unfinished} of {at} ends were within a message"
+    );
 }
 
 /// What a node had not pushed when it was told to stop is pushed by the next start.
