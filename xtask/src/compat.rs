@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
+use crate::cluster::unrest::Unrest;
 use crate::cluster::{Cluster, Going, NODES};
 use crate::command::output_of;
 use crate::failure::{Context, Failure, Outcome};
@@ -32,6 +33,9 @@ pub(crate) struct Options {
     /// Start three nodes in place of one; clients are told of the first
     #[arg(long, conflicts_with_all = ["bootstrap", "endpoint"])]
     cluster: bool,
+    /// Meanwhile move leaders every 5 s, and kill one of the nodes that clients were not told of and start it again
+    #[arg(long, requires = "cluster")]
+    unrest: bool,
     /// Use a broker that runs already, for example another brand's, instead of starting Postroad
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "bin")]
     bootstrap: Option<String>,
@@ -176,7 +180,16 @@ fn fresh_server_for(
         ("DELAYED_MESSAGES", "yes".to_owned()),
         ("ORDER_BY_KEY", "yes".to_owned()),
     ];
-    let results = scenarios(folder, family, &told, options)?;
+    let (servers, results) = match servers {
+        Servers::Three(cluster) if options.unrest => {
+            let unrest = Unrest::begin(cluster);
+            let results = scenarios(folder, family, &told, options);
+            let (cluster, done) = unrest.end()?;
+            println!("  leaders moved {} times, {} kills", done.moves, done.kills);
+            (Servers::Three(cluster), results?)
+        }
+        servers => (servers, scenarios(folder, family, &told, options)?),
+    };
     servers.stop()?;
     // The log is kept when there is something to look up in it.
     if results.failed.is_empty() {
@@ -210,7 +223,9 @@ impl Servers {
     /// Each leads a shard, so that two thirds of what clients use is led elsewhere.
     fn three(binary: &Path, place: &Path, options: &Options) -> Outcome<Servers> {
         let shards = ["--shards".to_owned(), NODES.to_string()];
-        let serve = [&shards, &options.serve[..]].concat();
+        // As one node that has no users when it starts: scenarios make some, and other clients go on.
+        let open = ["--auth".to_owned(), "off".to_owned()];
+        let serve = [&shards[..], &open, &options.serve].concat();
         let cluster = Cluster::found(binary, place, &serve, Going::Kill, true, READY_WITHIN)?;
         Ok(Servers::Three(cluster))
     }
