@@ -1,5 +1,6 @@
 //! Three nodes on this machine, of which any may be stopped and started again.
 
+pub(crate) mod unrest;
 mod wires;
 
 use std::net::SocketAddr;
@@ -182,6 +183,11 @@ impl Cluster {
 
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         (0..NODES).map(|place| self.address(place)).collect()
+    }
+
+    /// The processes of those that run.
+    pub(crate) fn pids(&self) -> impl Iterator<Item = u32> {
+        self.running.iter().flatten().map(Server::pid)
     }
 
     /// Stops all nodes politely.

@@ -1,6 +1,7 @@
 //! `cargo xtask soak failover`: three nodes under load, of which the leader of a partition goes again and again.
 //! Nothing that was acknowledged may be lost, and writes must soon go on.
 
+mod idle;
 mod jobs;
 mod load;
 
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use client::blocking::Connection;
 
+use self::idle::Idle;
 use self::jobs::Jobs;
 use self::load::{Producer, Target, verify};
 use super::ledger::{Ledger, Reader};
@@ -39,6 +41,12 @@ pub(crate) struct FailoverOptions {
     /// Work queues beside them, of AMQP's clients
     #[arg(long, default_value_t = 2)]
     queues: usize,
+    /// Partitions that nobody uses, 1,000 a topic
+    #[arg(long, default_value_t = 0)]
+    idle_partitions: usize,
+    /// Queues of AMQP that nobody uses; needs at least one that is used
+    #[arg(long, default_value_t = 0)]
+    idle_queues: usize,
     /// After so many rounds the queues are consumed to their end
     #[arg(long, default_value_t = 10)]
     empty_every: u32,
@@ -74,6 +82,9 @@ pub(crate) struct FailoverOptions {
 }
 
 pub(super) fn run(options: &FailoverOptions) -> Outcome {
+    if options.idle_queues > 0 && options.queues == 0 {
+        return Err(Failure::new("--idle-queues needs AMQP").remedy("add --queues 1"));
+    }
     let seed = options.seed.unwrap_or_else(Random::any_seed);
     let binary = server::binary(options.bin.as_deref())?;
     let folder = paths::fresh("soak-failover")?;
@@ -114,6 +125,7 @@ struct Run<'a> {
     in_flight: usize,
     readers: Vec<Reader>,
     jobs: Option<Jobs>,
+    idle: Option<Idle>,
     dead_letters: usize,
     /// Until a write was acknowledged again: of partitions whose leader went, and of the others.
     pauses: Vec<Duration>,
@@ -154,6 +166,7 @@ impl Run<'_> {
             in_flight: 0,
             readers: (0..options.partitions).map(|partition| Reader::new(partition, 1)).collect(),
             jobs,
+            idle: None,
             dead_letters: 0,
             target,
             pauses: Vec::new(),
@@ -175,6 +188,10 @@ impl Run<'_> {
             .context(|| "cannot create the topic")?;
         if let Some(jobs) = &self.jobs {
             jobs.declare(self.cluster.node(0))?;
+        }
+        let idle = (self.options.idle_partitions, self.options.idle_queues);
+        if idle != (0, 0) {
+            self.idle = Some(Idle::make(&self.cluster, idle.0, idle.1)?);
         }
         self.whole()?;
         let mut told = Instant::now();
@@ -324,6 +341,7 @@ impl Run<'_> {
 
     fn report(&mut self) -> Figures {
         let mut figures = Figures::new("soak failover");
+        self.idle.iter().for_each(|idle| idle.report(&mut figures));
         figures.add("leaders that went", f64::from(self.options.times), "");
         figures.add("records acknowledged", self.ledger.records_acknowledged() as f64, "");
         figures.add("records in the log, all read at the end", self.read as f64, "");
