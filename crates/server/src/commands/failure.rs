@@ -67,8 +67,9 @@ impl fmt::Display for InWords {
             ),
             ClientError::NotOperated { address } => write!(
                 f,
-                "{address} has no queues that this command could look at: it is an older \
-                 Postroad, or another broker"
+                "{address} lets this command look at nothing. If it is a Postroad that has users, log in: \
+                 with '--token-file FILE', a copy of operator.token in its data directory, or '--login NAME'. \
+                 Else it is an older Postroad, or another broker"
             ),
             ClientError::Refused(Refused { what, code, message }) => match remedy(*code) {
                 Some(remedy) => write!(f, "{what}: {remedy}"),
