@@ -1,9 +1,8 @@
 //! A group of the classic protocol: members meet, one of them divides the partitions.
 //!
 //! A pure state machine: an event and a time go in, the new state and the answers that have become
-//! due come out. The semantics are those of Kafka 4's `GroupMetadataManager`, with one difference:
-//! nothing is persisted, since membership does not outlive the node. After a restart members hear
-//! UNKNOWN_MEMBER_ID and join again.
+//! due come out. The semantics are those of Kafka 4's `GroupMetadataManager`. What outlives the coordinator
+//! is in [`kept`].
 //!
 //! Deadlines are fields. The group only keeps a lower bound of the earliest one
 //! ([`ClassicGroup::check_at`]), so that a heartbeat costs a store and not a timer.
@@ -21,6 +20,7 @@ use crate::member::{Client, Waiter};
 use crate::subscription::topics_of_subscription;
 
 mod join;
+pub(crate) mod kept;
 pub mod member;
 mod presence;
 mod rebalance;
@@ -168,6 +168,8 @@ pub struct ClassicGroup {
     name: Text,
     phase: Phase,
     generation: i32,
+    /// How often a static member took the place of its former self.
+    replaced: u32,
     protocol_type: Option<Text>,
     protocol: Option<Text>,
     leader: Option<Text>,
@@ -196,6 +198,7 @@ impl ClassicGroup {
             name,
             phase: Phase::Empty,
             generation: 0,
+            replaced: 0,
             protocol_type: None,
             protocol: None,
             leader: None,

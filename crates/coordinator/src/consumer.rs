@@ -24,6 +24,7 @@ use crate::subscription::Subscriptions;
 use crate::{Group, Text};
 
 mod heartbeat;
+pub(crate) mod kept;
 pub mod member;
 mod target;
 #[cfg(test)]

@@ -16,9 +16,9 @@
 //! * [`Coordinator`]: owns groups and their timers; [`Registry`]: the shell around the machines: locks,
 //!   deadlines, answers that come later
 //!
-//! Membership is volatile. A node has it for as long as it has the [`Coordinator`]; when that is
-//! dropped, requests that wait in it end without an answer, and members are unknown to the next one. So
-//! a node has one for each term in which it leads some of the groups.
+//! A node has a [`Coordinator`] for each term in which it leads some of the groups. When that is dropped, requests
+//! that wait in it end without an answer. What of its groups is to outlive it is handed out as bytes whenever it changes
+//! ([`keep_members`]), and the next one begins with that ([`Registry::restore`]).
 
 mod alarms;
 pub mod assignment;
@@ -29,6 +29,8 @@ mod coordinator;
 mod epochs;
 mod error;
 mod group;
+mod keeping;
+mod kept;
 pub mod member;
 mod members;
 mod reconcile;
@@ -41,6 +43,8 @@ pub use coordinator::Coordinator;
 pub use epochs::EpochGroup;
 pub use error::{ErrorKind, GroupError};
 pub use group::Group;
+pub use keeping::keep_members;
+pub use kept::KeptError;
 pub use reconcile::{Holding, MemberState};
 pub use registry::{Registry, Totals, Visit, watch_deadlines};
 

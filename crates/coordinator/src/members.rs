@@ -69,11 +69,19 @@ pub(crate) struct Members<M> {
     target_epoch: i32,
     check_at: Option<Instant>,
     bytes: usize,
+    changes: u64,
 }
 
 impl<M> Default for Members<M> {
     fn default() -> Self {
-        Self { by_id: BTreeMap::new(), epoch: 0, target_epoch: 0, check_at: None, bytes: 0 }
+        Self {
+            by_id: BTreeMap::new(),
+            epoch: 0,
+            target_epoch: 0,
+            check_at: None,
+            bytes: 0,
+            changes: 0,
+        }
     }
 }
 
@@ -96,6 +104,16 @@ impl<M: Member> Members<M> {
         self.target_epoch
     }
 
+    /// Of a group that is as far as this, with no members yet.
+    pub(crate) fn at(epoch: i32, target_epoch: i32) -> Self {
+        Self { epoch, target_epoch, ..Self::default() }
+    }
+
+    /// Grows with every change of what is to outlive the coordinator: who the members are, and what each has.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
+    }
+
     /// Whether the targets are those of an earlier epoch.
     pub(crate) fn needs_targets(&self) -> bool {
         self.epoch > self.target_epoch
@@ -104,6 +122,7 @@ impl<M: Member> Members<M> {
     pub(crate) fn bump(&mut self) {
         // A group that rebalanced once a second would be here after 68 years.
         self.epoch = self.epoch.saturating_add(1);
+        self.changes += 1;
     }
 
     /// No deadline passes before.
@@ -116,6 +135,7 @@ impl<M: Member> Members<M> {
     }
 
     pub(crate) fn insert(&mut self, member: M) {
+        self.changes += 1;
         self.bytes += member.bytes();
         self.check_by(member.enrolment().deadlines.earliest());
         self.by_id.insert(member.enrolment().id.clone(), member);
@@ -123,6 +143,7 @@ impl<M: Member> Members<M> {
 
     pub(crate) fn take(&mut self, member_id: &str) -> Option<M> {
         let member = self.by_id.remove(member_id)?;
+        self.changes += 1;
         self.bytes -= member.bytes();
         Some(member)
     }
@@ -161,6 +182,7 @@ impl<M: Member> Members<M> {
             self.bytes += member.bytes();
         }
         self.target_epoch = self.epoch;
+        self.changes += 1;
     }
 
     /// Members with a deadline that has passed.

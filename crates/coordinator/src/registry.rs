@@ -8,6 +8,7 @@ use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use base::HashMap;
 use base::collections::HashState;
@@ -19,6 +20,8 @@ use world::Instant;
 
 use crate::alarms::Alarms;
 use crate::classic::JoinLimits;
+use crate::keeping::Changed;
+use crate::kept::{KeptError, Stamp};
 use crate::member::{Effects, Reply, Waiter};
 use crate::{Group, Text, text};
 
@@ -31,6 +34,8 @@ pub struct Registry {
     buckets: [Mutex<Bucket>; BUCKETS],
     /// Apart, since whoever waits for the next one must not keep the groups.
     alarms: Arc<Alarms>,
+    /// As well.
+    changed: Arc<Changed>,
     last_waiter: AtomicU64,
     totals: Arc<Totals>,
     started: Instant,
@@ -65,6 +70,8 @@ struct Slot {
     bytes: usize,
     /// Since when it has had no members.
     empty_since: Option<Instant>,
+    /// Of what is kept of it, or is about to be.
+    kept: Stamp,
 }
 
 impl Slot {
@@ -106,6 +113,7 @@ impl Registry {
             hasher: HashState::default(),
             buckets: Default::default(),
             alarms: Arc::default(),
+            changed: Arc::default(),
             last_waiter: AtomicU64::new(0),
             totals,
             started: Instant::now(),
@@ -212,6 +220,11 @@ impl Registry {
         if let Some(at) = slot.group.as_ref().and_then(Group::check_at) {
             self.set_alarm(name, slot, at);
         }
+        let stamp = slot.group.as_ref().map_or(Some(Stamp::Nothing), Group::stamp);
+        if let Some(stamp) = stamp.filter(|stamp| *stamp != slot.kept) {
+            slot.kept = stamp;
+            self.changed.note(text(name));
+        }
     }
 
     /// Sees to it that the group is looked at when its next deadline may have come.
@@ -235,6 +248,40 @@ impl Registry {
                 group.expire(limits, visit.now, visit.effects);
             }
         });
+    }
+
+    pub(crate) fn changed(&self) -> &Arc<Changed> {
+        &self.changed
+    }
+
+    /// What is to be kept of a group now, empty: nothing; `None` while that is what was kept before.
+    pub(crate) fn kept(&self, name: &str) -> Option<Vec<u8>> {
+        let bucket = self.bucket(name).lock();
+        let group = bucket.slots.get(name).and_then(|slot| slot.group.as_ref());
+        group.map_or(Some(Vec::new()), Group::kept)
+    }
+
+    /// Has the group that an earlier coordinator kept. Its members have a session's time to show themselves.
+    pub fn restore(
+        &self,
+        name: &str,
+        kept: &[u8],
+        consumer_session_timeout: Duration,
+    ) -> Result<(), KeptError> {
+        let now = self.now();
+        let group = Group::restored(name, kept, consumer_session_timeout, now)?;
+        if !self.has_room(name, group.bytes()) {
+            return Err(KeptError::NoRoom);
+        }
+        let mut bucket = self.bucket(name).lock();
+        let slot = bucket.slots.entry(text(name)).or_default();
+        if slot.group.is_none() {
+            self.totals.groups.fetch_add(1, Ordering::Relaxed);
+        }
+        slot.kept = group.stamp().unwrap_or_default();
+        slot.group = Some(group);
+        self.settle(name, slot, now);
+        Ok(())
     }
 
     /// Shows every group, in no order.

@@ -85,6 +85,12 @@ impl Subscriptions {
         &self.topics
     }
 
+    /// What there was when this was kept; what differs by now is found at the next heartbeat.
+    pub(crate) fn restore(&mut self, topics: impl Iterator<Item = Topic>) {
+        self.topics = topics.map(|topic| (topic.id, topic)).collect();
+        self.stamp = None;
+    }
+
     /// How many partitions each topic has.
     pub(crate) fn partitions(&self) -> BTreeMap<Uuid, u32> {
         self.topics.iter().map(|(&id, topic)| (id, topic.partitions)).collect()

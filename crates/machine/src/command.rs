@@ -159,6 +159,10 @@ pub enum Command {
         seen: TopicDefinition,
         wanted: TopicDefinition,
     },
+    /// What coordinators want kept of the members of groups, each in place of what was kept of it; nothing: it is forgotten.
+    KeepMembers {
+        groups: Vec<(String, Vec<u8>)>,
+    },
 }
 
 /// What of a topic can be changed.
@@ -215,6 +219,7 @@ impl Command {
             | Self::DeleteOffsets { .. }
             | Self::DeleteGroup { .. }
             | Self::ExpireOffsets { .. }
+            | Self::KeepMembers { .. }
             | Self::ExpireProducers { .. }
             | Self::SeekLeaseGroup { .. }
             | Self::Settle { .. }
@@ -250,6 +255,9 @@ impl Command {
                 }
                 Self::DeleteOffsets { group, partitions } => group.len() + partitions.len() * 8,
                 Self::ExpireOffsets { groups, .. } => groups.iter().map(|it| it.len() + 2).sum(),
+                Self::KeepMembers { groups } => {
+                    groups.iter().map(|(group, members)| 8 + group.len() + members.len()).sum()
+                }
                 Self::CreateLeaseGroup { name, starts, config, .. } => {
                     name.len() + starts.len() * 8 + values(config)
                 }

@@ -167,6 +167,12 @@ impl State {
                 self.rows.delete_group(group)?;
                 Ok(Outcome::Done)
             }
+            Command::KeepMembers { groups } => {
+                for (group, members) in groups {
+                    self.rows.memberships.keep(group, members);
+                }
+                Ok(Outcome::Done)
+            }
             Command::ExpireOffsets { groups, before_ms } => {
                 let count = self.rows.expire_offsets(groups, now_ms, *before_ms);
                 Ok(Outcome::Expired { count })
@@ -259,6 +265,7 @@ impl State {
                 | Command::Acknowledged { .. }
                 | Command::SkipNumbers(_)
                 | Command::ResumeChannels { .. }
+                | Command::KeepMembers { .. }
         );
         match (self.role, command.home()) {
             (Role::Catalog, Home::Catalog) | (Role::Rows(_), Home::Rows) => Ok(()),

@@ -191,14 +191,30 @@ fn with_channels(mut rows: State) -> State {
     rows
 }
 
-/// A state of each role, and one with channels.
-fn states() -> [State; 4] {
+/// A shard that keeps who is in its groups.
+fn with_members(mut rows: State) -> State {
+    let groups = [("g", &[1, 2][..]), ("none", &[]), ("h", &[0; 40])];
+    let groups = groups.map(|(group, members)| (group.to_owned(), members.to_vec())).into();
+    let mut applied = Applied::new();
+    let commands = [Command::KeepMembers { groups }];
+    rows.apply(
+        &Entry { now_ms: 9, appends: &[], commands: &commands, ..Entry::default() },
+        &mut applied,
+    );
+    assert!(applied.commands.iter().all(Result::is_ok), "{applied:?}");
+    assert_eq!(rows.rows.memberships().map(|(group, _)| &**group).collect::<Vec<_>>(), ["g", "h"]);
+    rows
+}
+
+/// A state of each role, one with channels, one with members of groups, and one with both.
+fn states() -> [State; 6] {
     let (mut catalog, rows) = state().split();
     // One that is gone is remembered, too.
     let entry = Entry { now_ms: 7, appends: &[], commands: &commands(), ..Entry::default() };
     catalog.apply(&entry, &mut Applied::new());
     let channels = with_channels(rows.clone());
-    [state(), catalog, rows, channels]
+    let (members, all) = (with_members(rows.clone()), with_members(channels.clone()));
+    [state(), catalog, rows, channels, members, all]
 }
 
 #[test]
@@ -226,9 +242,9 @@ fn every_change_is_noticed(state: &State) {
 #[test]
 fn another_version_is_refused_by_its_number() {
     let mut bytes = state().encode();
-    for version in [0, 6] {
+    for version in [0, 7] {
         bytes[4] = version;
-        let unknown = DecodeError::UnknownVersion { found: version.into(), known: 5 };
+        let unknown = DecodeError::UnknownVersion { found: version.into(), known: 6 };
         assert_eq!(State::decode(&bytes).unwrap_err(), unknown);
     }
     let mut head = encode_head(0, &[], &[]).to_vec();
@@ -279,8 +295,8 @@ fn a_snapshot_of_version_2_is_still_read() {
 
 /// Where nothing crossed shards the form of before is written, which an older program reads.
 #[test]
-fn only_rows_with_channels_are_of_version_5() {
-    assert_eq!(states().map(|state| state.encode()[4]), [3, 4, 4, 5]);
+fn only_rows_with_channels_or_members_are_of_a_later_version() {
+    assert_eq!(states().map(|state| state.encode()[4]), [3, 4, 4, 5, 6, 6]);
 }
 
 #[test]
@@ -355,7 +371,7 @@ fn the_persisted_form_of_commands_does_not_change() {
     };
     let sent = SentBatch { bytes: 300, targets: vec![partition] };
     let skipped = Skipped { version: 300, next_topic: 5, next_lease_group: 4, next_producer_id: 7 };
-    let persisted: [(Command, &[u8]); 30] = [
+    let persisted: [(Command, &[u8]); 31] = [
         (Command::CreateTopics { topics: vec![] }, &[0, 0]),
         (Command::DeleteTopic { topic }, &[1, 5]),
         (Command::CreatePartitions { topic, total: 9 }, &[2, 5, 9]),
@@ -412,6 +428,10 @@ fn the_persisted_form_of_commands_does_not_change() {
                 wanted: TopicDefinition { partitions: 300, config: [(group(), group())].into() },
             },
             &[30, 5, 2, 0, 0xac, 2, 1, 1, b'g', 1, b'g'],
+        ),
+        (
+            Command::KeepMembers { groups: vec![(group(), vec![9, 0xff])] },
+            &[31, 1, 1, b'g', 2, 9, 0xff],
         ),
     ];
     for (command, bytes) in persisted {

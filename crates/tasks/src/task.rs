@@ -97,6 +97,7 @@ table! {
     KafkaListener: "kafka-listener", Process;
     KafkaLeaders: "peer-kafka-leaders", Process;
     KafkaGroupTimers: "kafka-group-timers", Process;
+    KafkaGroupMembers: "kafka-group-members", Process;
     KafkaOffsetExpiry: "kafka-offset-expiry", Process;
     KafkaSession: "kafka-session", Session;
     Unpacking: "unpacking", Session;

@@ -1,13 +1,15 @@
-//! Committed offsets of groups. A group exists here while it has an offset.
+//! Committed offsets of groups, and what is kept of their members. A group has offsets here while it has one.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use base::{PartitionId, ShardId};
 use machine::{Command, CommitOffset, CommittedOffset, Group, Outcome, Refusal};
 
 use super::ShardClient;
 use crate::error::{ExecuteError, Unavailable};
+use crate::routing::HomeTerm;
 
 /// How old the offsets of a group are. Both times are ms since the epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -157,6 +159,32 @@ impl ShardClient<'_> {
         command: Command,
     ) -> Result<Outcome, ExecuteError> {
         self.broker.home_of(group).execute(command).await
+    }
+
+    /// What coordinators kept of the members of groups, of all those that are coordinated in this term. It is shared
+    /// with the shard's state.
+    pub fn memberships(&self, home: HomeTerm) -> Vec<(Arc<str>, Arc<[u8]>)> {
+        let shards = self.broker.shards_with_rows().iter();
+        let homes = shards.filter(|shard| self.broker.is_alone() || shard.id() == home.shard);
+        let mut kept = Vec::new();
+        for shard in homes {
+            let rows = shard.shard.rows();
+            kept.extend(rows.memberships().map(|(group, it)| (Arc::clone(group), Arc::clone(it))));
+        }
+        kept
+    }
+
+    /// Keeps of the members of each group what is given, in place of what was kept of them.
+    pub async fn keep_members(&self, groups: Vec<(String, Vec<u8>)>) -> Result<(), ExecuteError> {
+        let mut of_shards: BTreeMap<ShardId, Vec<(String, Vec<u8>)>> = BTreeMap::new();
+        for kept in groups {
+            of_shards.entry(self.broker.home_of(&kept.0).id()).or_default().push(kept);
+        }
+        for groups in of_shards.into_values() {
+            let home = self.broker.home_of(&groups[0].0);
+            home.execute(Command::KeepMembers { groups }).await?;
+        }
+        Ok(())
     }
 
     /// In `groups`, which are known to have been idle since before `before_ms`, forgets offsets that

@@ -216,6 +216,7 @@ impl ClassicGroup {
             effects.sync(waiter, Err(ErrorKind::FencedInstanceId));
         }
         member.id = join.fresh_id.clone();
+        self.replaced = self.replaced.wrapping_add(1);
         member.owes_sync = false;
         member.heartbeat_deadline = Some(now + member.session_timeout);
         self.check_by(now + member.session_timeout);

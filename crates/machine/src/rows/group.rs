@@ -1,5 +1,4 @@
-//! A group's progress: the offsets that it committed. Who its members are is the leader's
-//! volatile state and no part of the machine; a group exists here while it has an offset.
+//! A group's progress: the offsets that it committed. A group exists here while it has an offset.
 
 use std::borrow::Cow;
 

@@ -4,7 +4,7 @@
 //!
 //! * [`topic`], [`partition`], [`producer`]: where batches are
 //! * [`lease_group`], [`progress`]: which records are settled
-//! * [`group`], `offset_groups`: committed offsets
+//! * [`group`], `offset_groups`: committed offsets; `memberships`: who is in which group
 //! * [`channels`]: what is sent to other shards, and what was taken from them
 //! * `adopt`: taking over what changed in the catalog
 //! * `settle`: settling and seeking
@@ -20,6 +20,7 @@ use crate::outcome::{AppendOutcome, Outcome, Refusal};
 use channels::Channels;
 use group::{Group, validate_commit, validate_group_name};
 use lease_group::GroupRows;
+use memberships::Memberships;
 use offset_groups::OffsetGroups;
 use partition::Partition;
 use progress::Progress;
@@ -29,6 +30,7 @@ mod adopt;
 pub mod channels;
 pub mod group;
 pub mod lease_group;
+pub(crate) mod memberships;
 mod offset_groups;
 pub mod partition;
 pub mod producer;
@@ -42,6 +44,7 @@ pub struct Rows {
     pub(crate) topics: SharedMap<TopicId, Arc<TopicRows>>,
     pub(crate) lease_groups: SharedMap<LeaseGroupId, Arc<GroupRows>>,
     pub(crate) offsets: OffsetGroups,
+    pub(crate) memberships: Memberships,
     pub(crate) channels: Channels,
     /// See [`Rows::adopted`].
     pub(crate) adopted: u64,
@@ -120,6 +123,11 @@ impl Rows {
 
     pub fn group_count(&self) -> usize {
         self.offsets.len()
+    }
+
+    /// What coordinators kept of who is in which group, sorted by name.
+    pub fn memberships(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<[u8]>)> {
+        self.memberships.by_group.iter()
     }
 }
 

@@ -5,7 +5,7 @@
 //! ```text
 //! magic "PRMS" | version u16 | 0 u16 | CRC32C of the body u32   (little-endian)
 //! body, in postcard's encoding: versions 1 to 3 as `whole` has it,
-//!       versions 4 and 5: RoleV4, then as `catalog` or `rows` has it
+//!       versions 4 to 6: RoleV4, then as `catalog` or `rows` has it
 //! ```
 
 use base::checksum::crc32c;
@@ -31,6 +31,8 @@ const APART_SINCE: u16 = 4;
 /// The first version with channels. Rows that have none are written as before, so that a node with one shard
 /// goes on to write what an older version reads.
 const CHANNELS_SINCE: u16 = 5;
+/// The first version with the members of groups, and as well written only where there are some.
+const MEMBERSHIPS_SINCE: u16 = 6;
 const HEADER_BYTES: usize = 12;
 
 /// A state as it was, for another thread to encode. It shares everything with the state that it was
@@ -52,8 +54,8 @@ impl Image {
         bytes.extend_from_slice(&MAGIC);
         let version = match &self.0 {
             Kind::Whole(_) => whole::VERSION,
-            Kind::Rows(image) if image.has_channels() => CHANNELS_SINCE,
-            Kind::Catalog(_) | Kind::Rows(_) => APART_SINCE,
+            Kind::Rows(image) => image.version(),
+            Kind::Catalog(_) => APART_SINCE,
         };
         bytes.extend_from_slice(&version.to_le_bytes());
         bytes.extend_from_slice(&[0; 6]);
@@ -87,7 +89,7 @@ impl State {
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let (version, mut body) = open(bytes)?;
         let state = match version {
-            APART_SINCE | CHANNELS_SINCE => match take::<RoleV4>(&mut body, "the role")? {
+            APART_SINCE.. => match take::<RoleV4>(&mut body, "the role")? {
                 RoleV4::Catalog if version == APART_SINCE => catalog::decode(&mut body)?,
                 RoleV4::Catalog => return Err(inconsistent("channels", "of a catalog")),
                 RoleV4::Rows { shard } => rows::decode(shard, version, &mut body)?,
@@ -108,8 +110,8 @@ fn open(bytes: &[u8]) -> Result<(u16, &[u8]), DecodeError> {
         return Err(DecodeError::NotASnapshot);
     }
     let version = u16::from_le_bytes([v0, v1]);
-    if !(1..=CHANNELS_SINCE).contains(&version) || [r0, r1] != [0, 0] {
-        let (found, known) = (version.into(), CHANNELS_SINCE.into());
+    if !(1..=MEMBERSHIPS_SINCE).contains(&version) || [r0, r1] != [0, 0] {
+        let (found, known) = (version.into(), MEMBERSHIPS_SINCE.into());
         return Err(DecodeError::UnknownVersion { found, known });
     }
     let (expected, found) = (u32::from_le_bytes([c0, c1, c2, c3]), crc32c(body));

@@ -1,10 +1,11 @@
-//! The rows of a shard (version 4, and with channels version 5).
+//! The rows of a shard (version 4, with channels version 5, with members of groups version 6).
 //!
 //! ```text
 //! RowsV4, topics x (TopicRowsV4, its PartitionV1s) by id,
 //! groups x (GroupV1, its CommittedOffsetV1s) by name,
 //! lease groups x (GroupRowsV4, its ProgressV2s) by id, TimeV3,
-//! in version 5 as `channels` has it
+//! in version 6 MembershipsV6, its MembershipV6s by name,
+//! in version 5, and in version 6 where that says so, as `channels` has it
 //! ```
 
 use std::sync::Arc;
@@ -13,14 +14,19 @@ use base::limits::PARTITIONS_PER_TOPIC_MAX;
 use base::{LeaseGroupId, PartitionId, ShardId, SharedMap, Stripe, TopicId};
 
 use super::stored::{
-    CommittedOffsetV1, GroupRowsV4, GroupV1, PartitionV1, ProgressV2, RowsV4, TimeV3, TopicRowsV4,
+    CommittedOffsetV1, GroupRowsV4, GroupV1, MembershipV6, MembershipsV6, PartitionV1, ProgressV2,
+    RowsV4, TimeV3, TopicRowsV4,
 };
-use super::{CHANNELS_SINCE, channels, inconsistent, put, take, with_room_for};
+use super::{
+    APART_SINCE, CHANNELS_SINCE, MEMBERSHIPS_SINCE, channels, inconsistent, put, take,
+    with_room_for,
+};
 use crate::entry::DecodeError;
 use crate::rows::Rows;
 use crate::rows::channels::Channels;
 use crate::rows::group::{CommittedOffset, Group, validate_group_name};
 use crate::rows::lease_group::GroupRows;
+use crate::rows::memberships::{self, Memberships};
 use crate::rows::partition::Partition;
 use crate::rows::progress::Progress;
 use crate::rows::topic::TopicRows;
@@ -35,6 +41,7 @@ pub(super) struct RowsImage {
     lease_groups: SharedMap<LeaseGroupId, Arc<GroupRows>>,
     last_ms: i64,
     channels: Channels,
+    memberships: Memberships,
 }
 
 impl RowsImage {
@@ -47,11 +54,17 @@ impl RowsImage {
             lease_groups: rows.lease_groups.clone(),
             last_ms,
             channels: rows.channels.clone(),
+            memberships: rows.memberships.clone(),
         }
     }
 
-    pub(super) fn has_channels(&self) -> bool {
-        !self.channels.are_unused()
+    /// The oldest that has room for all of it.
+    pub(super) fn version(&self) -> u16 {
+        match (self.memberships.is_empty(), self.channels.are_unused()) {
+            (false, _) => MEMBERSHIPS_SINCE,
+            (true, false) => CHANNELS_SINCE,
+            (true, true) => APART_SINCE,
+        }
     }
 
     pub(super) fn shard(&self) -> u32 {
@@ -85,7 +98,11 @@ impl RowsImage {
             bytes = put_progress(bytes, group);
         }
         bytes = put(bytes, &TimeV3 { last_ms: self.last_ms });
-        if self.has_channels() { channels::encode(&self.channels, bytes) } else { bytes }
+        let channels = !self.channels.are_unused();
+        if !self.memberships.is_empty() {
+            bytes = put_memberships(bytes, &self.memberships, channels);
+        }
+        if channels { channels::encode(&self.channels, bytes) } else { bytes }
     }
 }
 
@@ -127,10 +144,43 @@ pub(super) fn decode(shard: u32, version: u16, body: &mut &[u8]) -> Result<State
         rows.insert_lease_group(id, topic, progress.into());
     }
     state.last_ms = take::<TimeV3>(body, "the time")?.last_ms;
-    if version >= CHANNELS_SINCE {
+    let mut with_channels = version == CHANNELS_SINCE;
+    if version >= MEMBERSHIPS_SINCE {
+        (rows.memberships, with_channels) = take_memberships(body)?;
+    }
+    if with_channels {
         rows.channels = channels::decode(ShardId(shard), body)?;
     }
     Ok(state)
+}
+
+fn put_memberships(mut bytes: Vec<u8>, memberships: &Memberships, channels: bool) -> Vec<u8> {
+    let groups = memberships.by_group.len() as u64;
+    bytes = put(bytes, &MembershipsV6 { groups, channels });
+    for (group, members) in &memberships.by_group {
+        let stored = MembershipV6 { group: (&**group).into(), members: (&**members).into() };
+        bytes = put(bytes, &stored);
+    }
+    bytes
+}
+
+/// With whether channels come behind them.
+fn take_memberships(body: &mut &[u8]) -> Result<(Memberships, bool), DecodeError> {
+    let MembershipsV6 { groups, channels } = take(body, "members of groups")?;
+    if groups == 0 {
+        return Err(inconsistent("members of groups", "without any"));
+    }
+    let mut memberships = Memberships::default();
+    for _ in 0..groups {
+        let MembershipV6 { group, members } = take(body, "members of a group")?;
+        let is_new = !memberships.by_group.contains_key(&*group);
+        memberships.keep(&group, &members);
+        // What would not have been kept was not stored.
+        if !is_new || !memberships::is_sound(&group, &members) {
+            return Err(inconsistent("members of group", group));
+        }
+    }
+    Ok((memberships, channels))
 }
 
 // ------------------------------------------------------------------------ what whole states have too

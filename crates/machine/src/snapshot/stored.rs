@@ -260,3 +260,17 @@ pub(super) struct ExpectedV5 {
     pub(super) from: u32,
     pub(super) number: u64,
 }
+
+/// What version 6 added, before the channels: followed by as many [`MembershipV6`] as it says, by name.
+#[derive(Serialize, Deserialize)]
+pub(super) struct MembershipsV6 {
+    pub(super) groups: u64,
+    /// Whether channels come behind them.
+    pub(super) channels: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct MembershipV6<'a> {
+    pub(super) group: Cow<'a, str>,
+    pub(super) members: Cow<'a, [u8]>,
+}

@@ -1,6 +1,5 @@
-//! Panics in every task and thread of a real node (`docs/internals/failure.md`): one that the node
-//! cannot do without ends the process within a second, with a message and exit code 2, and a
-//! restart has everything that was acknowledged; one of a session ends that session and no other.
+//! Panics in every task and thread of a real node (`docs/internals/failure.md`): a vital one ends the process within a
+//! second, with exit code 2, and a restart has all that was acknowledged; one of a session ends that session alone.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -264,6 +263,7 @@ vital! {
     token_keys: TokenKeys, by_itself;
     kafka_listener: KafkaListener, by_itself;
     kafka_group_timers: KafkaGroupTimers, by_itself;
+    kafka_group_members: KafkaGroupMembers, by_itself;
     kafka_offset_expiry: KafkaOffsetExpiry, by_itself;
     amqp_listener: AmqpListener, by_itself;
     amqp_queue_expiry: AmqpQueueExpiry, by_itself;

@@ -7,11 +7,16 @@ use crate::classic::Member;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Join { member: usize, instance: bool },
+    Join {
+        member: usize,
+        instance: bool,
+    },
     Sync(usize),
     Heartbeat(usize),
     Leave(usize),
     Pass(u64),
+    /// Another node coordinates the group, and goes on from what was kept.
+    Move,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -21,6 +26,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0usize..6).prop_map(Step::Heartbeat),
         1 => (0usize..6).prop_map(Step::Leave),
         2 => (0u64..30).prop_map(Step::Pass),
+        1 => Just(Step::Move),
     ]
 }
 
@@ -57,6 +63,7 @@ proptest! {
         world.limits.initial_delay = delay;
         let mut ids: Vec<Option<(String, bool)>> = vec![None; 6];
         let mut asked = Vec::new();
+        let mut kept = Vec::new();
         for step in steps {
             let id_of = |ids: &[Option<(String, bool)>], member: usize| {
                 ids[member].as_ref().map(|(id, _)| id.clone()).unwrap_or_default()
@@ -80,8 +87,16 @@ proptest! {
                 Step::Heartbeat(member) => drop(world.heartbeat(&id_of(&ids, member))),
                 Step::Leave(member) => drop(world.leave(&id_of(&ids, member))),
                 Step::Pass(seconds) => world.pass(Duration::from_secs(seconds)),
+                Step::Move => {
+                    // Who waits hears of it by the end of the coordinator.
+                    asked.clear();
+                    world.moves(&kept);
+                }
             }
             check(&world.group);
+            if let Some(now) = world.kept() {
+                kept = now;
+            }
             for (waiter, member, is_static) in &asked {
                 let Some(Reply::Join(answer)) = world.answer(*waiter) else { continue };
                 let (id, error) = match answer {

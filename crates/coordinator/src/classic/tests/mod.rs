@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::ErrorKind::{self, *};
-use crate::{Text, text};
+use crate::{Group, Text, text};
 use bytes::Bytes;
 use world::Instant;
 
@@ -37,6 +37,26 @@ impl World {
             requests: 0,
             answers: Vec::new(),
         }
+    }
+
+    fn kept(&mut self) -> Option<Vec<u8>> {
+        let group = std::mem::replace(&mut self.group, ClassicGroup::new(text("g")));
+        let group = Group::Classic(group);
+        let kept = group.kept();
+        if let Group::Classic(group) = group {
+            self.group = group;
+        }
+        kept
+    }
+
+    /// Another node coordinates the group, and knows what was kept.
+    fn moves(&mut self, kept: &[u8]) {
+        let restored = match kept.is_empty() {
+            true => Ok(Group::Classic(ClassicGroup::new(text("g")))),
+            false => Group::restored("g", kept, SESSION, self.now),
+        };
+        let Ok(Group::Classic(group)) = restored else { panic!("{restored:?}") };
+        self.group = group;
     }
 
     fn request(&mut self) -> Waiter {
@@ -400,4 +420,67 @@ fn ids_that_are_given_out_are_bounded() {
     world.newcomer();
     let join = world.join("", &["range"]);
     assert_eq!(world.refused(join), GroupMaxSizeReached);
+}
+
+// ------------------------------------------------------------------------ another node coordinates it
+
+#[test]
+fn members_of_a_stable_group_go_on_where_another_node_coordinates_it() {
+    let mut world = World::new();
+    let ids = world.stable(2);
+    let (generation, described) = (world.group.generation(), format!("{:?}", world.group));
+    let kept = world.kept().expect("it is stable");
+    world.moves(&kept);
+    // But for the number of times that it was looked at, which nobody asks for.
+    assert_eq!(format!("{:?}", world.group), described);
+    for id in &ids {
+        assert_eq!(world.heartbeat(id), Ok(()));
+        assert_eq!(world.commit(id, generation), Ok(()));
+        assert_eq!(world.commit(id, generation - 1), Err(IllegalGeneration));
+        let synced = world.sync(id, &[]);
+        let Some(Reply::Sync(Ok(synced))) = world.answer(synced) else { panic!("it is stable") };
+        assert_eq!(synced.assignment, id.as_bytes());
+    }
+    // One that does not show itself is gone.
+    world.pass(SESSION - Duration::from_secs(1));
+    assert_eq!(world.heartbeat(&ids[0]), Ok(()));
+    world.pass(Duration::from_secs(2));
+    assert_eq!(world.heartbeat(&ids[0]), Err(RebalanceInProgress));
+    assert_eq!(world.heartbeat(&ids[1]), Err(UnknownMemberId));
+}
+
+#[test]
+fn while_members_meet_what_they_had_before_is_kept() {
+    let mut world = World::new();
+    let ids = world.stable(1);
+    let generation = world.group.generation();
+    let kept = world.kept().expect("it is stable");
+    let newcomer = world.newcomer();
+    world.join(&newcomer, &["range"]);
+    assert_eq!((world.group.phase(), world.kept()), (Phase::PreparingRebalance, None));
+    world.moves(&kept);
+    assert_eq!(world.commit(&ids[0], generation), Ok(()));
+    assert_eq!(world.commit(&newcomer, generation), Err(UnknownMemberId));
+    world.leave(&ids[0]).expect("it is a member");
+    assert_eq!(world.kept(), Some(Vec::new()));
+}
+
+#[test]
+fn what_was_never_kept_makes_no_group() {
+    let mut world = World::new();
+    world.stable(2);
+    let kept = world.kept().expect("it is stable");
+    let restored = |bytes: &[u8]| Group::restored("g", bytes, SESSION, Instant::now());
+    assert!(restored(&kept).is_ok());
+    for cut in 0..kept.len() {
+        assert!(restored(&kept[..cut]).is_err(), "cut at {cut}");
+    }
+    for byte in 0..kept.len() {
+        for value in [0, 1, 0x7f, 0xff] {
+            let mut changed = kept.clone();
+            changed[byte] = value;
+            // Another group, maybe, and no panic.
+            let _ = restored(&changed);
+        }
+    }
 }

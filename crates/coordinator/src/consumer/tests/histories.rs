@@ -20,6 +20,10 @@ enum Step {
     Topic(usize, u32),
     Delete(usize),
     Pass(u64),
+    /// Another node coordinates the group, and goes on from what was kept so many changes ago.
+    Move {
+        lag: usize,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -35,6 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0usize..3, 1u32..9).prop_map(|(topic, count)| Step::Topic(topic, count)),
         1 => (0usize..3).prop_map(Step::Delete),
         2 => (0u64..40).prop_map(Step::Pass),
+        1 => prop_oneof![3 => Just(0), 1 => 1usize..4].prop_map(|lag| Step::Move { lag }),
     ]
 }
 
@@ -58,12 +63,15 @@ struct History {
     world: World,
     processes: Vec<Option<Process>>,
     joins: usize,
+    kept: Vec<Vec<u8>>,
+    /// Something was lost of what the group knew.
+    has_lost: bool,
 }
 
 impl History {
     fn new() -> Self {
         let world = World::new(&[("t0", 3), ("t1", 2)]);
-        Self { world, processes: vec![None; 5], joins: 0 }
+        Self { world, processes: vec![None; 5], joins: 0, kept: Vec::new(), has_lost: false }
     }
 
     fn apply(&mut self, step: Step) {
@@ -83,8 +91,21 @@ impl History {
                     process.take_if(|process| process.session_deadline <= now);
                 }
             }
+            Step::Move { lag } => {
+                let at = self.kept.len().saturating_sub(1 + lag);
+                if let Some(kept) = self.kept.get(at).cloned() {
+                    self.has_lost |= lag > 0;
+                    self.world.moves(&kept);
+                }
+            }
         }
-        self.check();
+        let kept = self.world.kept();
+        if self.kept.last() != Some(&kept) {
+            self.kept.push(kept);
+        }
+        if !self.has_lost {
+            self.check();
+        }
     }
 
     fn join(&mut self, member: usize, topics: BTreeSet<usize>) {
@@ -170,6 +191,8 @@ proptest! {
             history.apply(step);
         }
         history.come_to_rest();
+        // Whatever was lost: those that were further on have joined again.
+        history.check();
         let group = &history.world.group;
         let expected = if group.is_empty() { "Empty" } else { "Stable" };
         prop_assert_eq!(group.state_name(), expected);

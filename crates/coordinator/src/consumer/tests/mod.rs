@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::error::ErrorKind::{self, *};
-use crate::{Text, text};
+use crate::{Group, Text, text};
 use uuid::Uuid;
 use world::Instant;
 
@@ -49,6 +49,27 @@ impl World {
             world.topics.set(name, *partitions);
         }
         world
+    }
+
+    fn kept(&mut self) -> Vec<u8> {
+        let group = std::mem::replace(&mut self.group, ConsumerGroup::new(text("g")));
+        let group = Group::Consumer(group);
+        let kept = group.kept().expect("it can always be gone on from");
+        if let Group::Consumer(group) = group {
+            self.group = group;
+        }
+        kept
+    }
+
+    /// Another node coordinates the group, and knows what was kept.
+    fn moves(&mut self, kept: &[u8]) {
+        let restored = match kept.is_empty() {
+            true => Ok(Group::Consumer(ConsumerGroup::new(text("g")))),
+            false => Group::restored("g", kept, SESSION, self.now),
+        };
+        let Ok(Group::Consumer(group)) = restored else { panic!("{restored:?}") };
+        self.group = group;
+        check(&self.group);
     }
 
     fn send(&mut self, heartbeat: Heartbeat) -> Result<Report, ErrorKind> {

@@ -165,8 +165,8 @@ fn not_a_consumer_group(message: &ConsumerGroupHeartbeatRequest) -> Fault {
     Fault::new(ResponseError::GroupIdNotFound, message)
 }
 
-/// Kafka says here that there is no such group, at which clients give up. But membership ends with
-/// the node, and a member that hears this joins again.
+/// Kafka says here that there is no such group, at which clients give up. But it may be that the last change of the group
+/// was not kept, and a member that hears this joins again.
 fn unknown_member(message: &ConsumerGroupHeartbeatRequest) -> Fault {
     let message = format!(
         "Member {} is not a member of group {}.",
@@ -210,7 +210,7 @@ fn report(
 }
 
 /// What holds for the group, and how often its members are to report.
-fn limits_of(catalog: &CatalogView<'_>, name: &str) -> (ConsumerLimits, i32) {
+pub(crate) fn limits_of(catalog: &CatalogView<'_>, name: &str) -> (ConsumerLimits, i32) {
     let node = &catalog.node_config().own.groups;
     let group = catalog.group_config(name);
     let session = group.session_timeout_ms.unwrap_or(node.consumer_session_timeout_ms);

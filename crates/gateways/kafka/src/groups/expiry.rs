@@ -1,7 +1,7 @@
 //! Forgets the committed offsets of groups that nobody uses any more.
 //!
 //! A group without members is forgotten when it has been so for the retention time, as in Kafka
-//! (KIP-211). Since membership is volatile, the time counts from when the node began to coordinate the group:
+//! (KIP-211). Since when a group has no members is not kept, so the time counts from when the node began to coordinate the group:
 //! offsets are rather kept too long than lost to a consumer that is slow to come back. Only offsets
 //! that were committed with an expiry of their own go by the clock alone.
 

@@ -1,7 +1,6 @@
 //! Groups: who consumes together, who gets which partitions, and how far they have come.
 //!
-//! Who the members are is volatile; what they have committed is durable, in the log. Where Kafka persists membership, members here are
-//! told after a restart that they are unknown, and join again.
+//! What they have committed is durable before it is answered; who the members are is kept in the log a moment after it changed.
 //!
 //! The groups themselves are the [`coordinator`]'s, which knows nothing of messages and codes:
 //!

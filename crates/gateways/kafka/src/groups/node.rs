@@ -1,9 +1,8 @@
 //! The groups of this node, with what looks after them, and what its configuration says about them.
 //!
-//! A node coordinates the groups of the shards that it leads. What it knows of members is volatile: it is true for as
-//! long as the node leads, and another one that leads afterwards knows nothing of it. So there is a coordinator for
-//! each term of each shard. When the term is over it goes with all that is in it: who waits is told at once, and a
-//! later term begins with groups that nobody is a member of.
+//! A node coordinates the groups of the shards that it leads. What it knows of members is true for as long as the node
+//! leads, so there is a coordinator for each term of each shard. When the term is over it goes with all that is in it,
+//! and who waits is told at once. What it kept of members is in the shard's log, and the next term begins with that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +11,13 @@ use base::{HashMap, ShardId};
 use broker::config::GroupValues;
 use broker::{Broker, Coordination, HomeTerm};
 use coordinator::classic::JoinLimits;
-use coordinator::{Coordinator, Group, Totals, watch_deadlines};
+use coordinator::{Coordinator, Group, Totals, keep_members, watch_deadlines};
 use kafka_protocol::ResponseError;
 use parking_lot::RwLock;
 use tasks::Task;
 use tokio::task::JoinHandle;
 
+use crate::groups::consumer_requests::limits_of;
 use crate::groups::expiry;
 
 /// What all sessions share about groups.
@@ -101,7 +101,7 @@ impl Homes {
         if let Some(led) = led.get(&home.shard).filter(|led| led.home == home) {
             return Ok(Arc::clone(&led.groups));
         }
-        let groups = Arc::new(self.begin());
+        let groups = Arc::new(self.begin(home));
         let former = led.insert(home.shard, Led { home, groups: Arc::clone(&groups) });
         drop(led);
         drop(former);
@@ -116,13 +116,36 @@ impl Homes {
         }
     }
 
-    fn begin(&self) -> Coordinator {
+    fn begin(&self, home: HomeTerm) -> Coordinator {
         let mut groups = Coordinator::among(&self.totals);
+        self.restore(home, &groups);
+        let of_node = self.broker.clone();
+        let keep = move |members| {
+            let broker = of_node.clone();
+            async move {
+                // The term is over, or the node has no room: members join anew where the group is coordinated next.
+                if let Err(error) = broker.shards().keep_members(members).await {
+                    tracing::debug!(%error, "who is in groups is not kept");
+                }
+            }
+        };
+        let keeping = keep_members(groups.registry(), keep);
+        groups.own(self.broker.vital(Task::KafkaGroupMembers, keeping));
         let of_node = self.broker.clone();
         let limits = move || join_limits(&group_values(&of_node));
         let watching = watch_deadlines(groups.registry(), limits);
         groups.own(self.broker.vital(Task::KafkaGroupTimers, watching));
         groups
+    }
+
+    /// Goes on from what was kept in an earlier term.
+    fn restore(&self, home: HomeTerm, groups: &Coordinator) {
+        for (name, kept) in self.broker.shards().memberships(home) {
+            let session = limits_of(&self.broker.catalog(), &name).0.session_timeout;
+            if let Err(error) = groups.restore(&name, &kept, session) {
+                tracing::warn!(group = %name, %error, "its members have to join anew");
+            }
+        }
     }
 
     /// Forgets the groups of shards that this node leads no more, and tells who waits in them.

@@ -116,8 +116,8 @@ pub(crate) fn not_a_share_group(group: &str) -> Fault {
     Fault::new(ResponseError::GroupIdNotFound, format!("Group {group} is not a share group."))
 }
 
-/// Kafka says here that there is no such group, at which clients give up. But membership ends with
-/// the node, and a member that hears this joins again.
+/// Kafka says here that there is no such group, at which clients give up. But members are not kept beyond the
+/// coordinator, and one that hears this joins again.
 fn unknown_member(message: &ShareGroupHeartbeatRequest) -> Fault {
     let (member, group) = (message.member_id.as_str(), message.group_id.as_str());
     let message = format!("Member {member} is not a member of group {group}.");

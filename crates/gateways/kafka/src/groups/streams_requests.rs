@@ -212,8 +212,8 @@ fn not_a_streams_group(name: &str) -> Fault {
     Fault::new(ResponseError::GroupIdNotFound, format!("Group {name} is not a streams group."))
 }
 
-/// Kafka says here that there is no such group, at which clients give up. But membership ends with
-/// the node, and a member that hears this joins again.
+/// Kafka says here that there is no such group, at which clients give up. But members are not kept beyond the
+/// coordinator, and one that hears this joins again.
 fn unknown_member(request: &HeartbeatRequest) -> Fault {
     let (member, group) = (&*request.member_id, &*request.group);
     let message = format!("Member {member} is not a member of group {group}.");

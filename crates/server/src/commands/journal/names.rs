@@ -200,6 +200,13 @@ impl Names {
                 let batches = batches.len();
                 format!("send a message of {batches} batches to {targets} partitions of {to}")
             }
+            Command::KeepMembers { groups } => match &groups[..] {
+                [(group, members)] if members.is_empty() => {
+                    format!("group {group} has no members")
+                }
+                [(group, _)] => format!("keep who is in group {group}"),
+                all => format!("keep who is in each of {} groups", all.len()),
+            },
             Command::Acknowledged { to, below } => {
                 format!("{to} has all messages below {below}")
             }

@@ -43,7 +43,7 @@ fn sync(member: &str, generation: i32) -> SyncGroupRequest {
 }
 
 /// A stable group of one; returns its member.
-pub(super) async fn stable(client: &mut Client) -> String {
+pub(crate) async fn stable(client: &mut Client) -> String {
     let sent_back = client.ask(9, &join("")).await;
     assert_eq!(sent_back.error_code, MemberIdRequired.code());
     let member = sent_back.member_id.to_string();

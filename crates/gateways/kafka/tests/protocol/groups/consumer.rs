@@ -31,7 +31,7 @@ fn modern(member: &str, epoch: i32) -> ConsumerGroupHeartbeatRequest {
 }
 
 /// Joins a group of the new protocol; returns its next heartbeat.
-pub(super) async fn heartbeat_of(
+pub(crate) async fn heartbeat_of(
     client: &mut Client,
     named: &str,
 ) -> ConsumerGroupHeartbeatRequest {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use kafka_protocol::error::ResponseError::*;
+use kafka_protocol::messages::leave_group_request::MemberIdentity;
 use kafka_protocol::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
@@ -11,8 +12,9 @@ use kafka_protocol::messages::*;
 use tokio::time::sleep;
 
 use super::{Cluster, other_than};
-use crate::groups::classic::join;
-use crate::groups::group;
+use crate::groups::classic::{join, stable};
+use crate::groups::consumer::heartbeat_of;
+use crate::groups::{are_kept, group};
 use crate::harness::*;
 
 pub(super) async fn coordinator(client: &mut Client, group: &str) -> (i32, i32) {
@@ -84,6 +86,68 @@ async fn a_group_is_served_by_its_coordinator_and_by_no_other_node() {
     assert_eq!(all, expected, "each is listed by one node");
 }
 
+/// A client of the node that coordinates the group `g` after this one.
+async fn next_coordinator(cluster: &Cluster, mut client: Client, former: i32) -> Client {
+    loop {
+        let (next, _) = coordinator(&mut client, "g").await;
+        if next != former {
+            return cluster.client(next).await;
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// What is answered once the next coordinator knows all that was committed.
+async fn in_time(mut asked: impl AsyncFnMut() -> i16) -> i16 {
+    loop {
+        let code = asked().await;
+        if ![NotCoordinator.code(), CoordinatorLoadInProgress.code()].contains(&code) {
+            return code;
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn members_of_either_protocol_go_on_where_another_node_coordinates_their_group() {
+    let cluster = Cluster::start().await;
+    cluster.client(1).await.create("t", 3, &[]).await;
+    for modern in [false, true] {
+        let (right, _) = coordinator(&mut cluster.client(1).await, "g").await;
+        let mut client = cluster.client(right).await;
+        let (member, heartbeat) = match modern {
+            false => (stable(&mut client).await, None),
+            true => ("m".to_owned(), Some(heartbeat_of(&mut client, "g").await)),
+        };
+        are_kept(&cluster.node(right).broker, &["g"]).await;
+        cluster.node(right).broker.hand_over().await;
+        let mut client = next_coordinator(&cluster, client, right).await;
+        let epoch = heartbeat.as_ref().map_or(1, |heartbeat| heartbeat.member_epoch);
+        let request =
+            commit("g").with_member_id(text(&member)).with_generation_id_or_member_epoch(epoch);
+        let committed = async || client.ask(9, &request).await.topics[0].partitions[0].error_code;
+        assert_eq!(in_time(committed).await, 0);
+        match heartbeat {
+            Some(heartbeat) => {
+                let answer = client.ask(1, &heartbeat).await;
+                assert_eq!((answer.error_code, answer.member_epoch), (0, epoch));
+            }
+            None => {
+                let heartbeat = HeartbeatRequest::default()
+                    .with_group_id(group("g"))
+                    .with_member_id(text(&member))
+                    .with_generation_id(1);
+                assert_eq!(client.ask(4, &heartbeat).await.error_code, 0);
+                // It goes, and nothing of it is kept.
+                let leaver = LeaveGroupRequest::default()
+                    .with_group_id(group("g"))
+                    .with_members(vec![MemberIdentity::default().with_member_id(text(&member))]);
+                assert_eq!(client.ask(4, &leaver).await.error_code, 0);
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn members_that_wait_are_told_when_their_coordinator_leads_no_more_and_are_forgotten() {
     let cluster = Cluster::start().await;
@@ -101,23 +165,9 @@ async fn members_that_wait_are_told_when_their_coordinator_leads_no_more_and_are
     assert_eq!(told.error_code, NotCoordinator.code());
     assert_eq!(listed(&mut client).await, Vec::<String>::new());
 
-    // The next one knows of no member, and has what was committed.
-    let next = loop {
-        let (next, _) = coordinator(&mut client, "g").await;
-        if next != right {
-            break next;
-        }
-        sleep(Duration::from_millis(10)).await;
-    };
-    let mut client = cluster.client(next).await;
-    let code = loop {
-        let code = client.ask(5, &join(&member)).await.error_code;
-        let is_early = [NotCoordinator.code(), CoordinatorLoadInProgress.code()].contains(&code);
-        if !is_early {
-            break code;
-        }
-        sleep(Duration::from_millis(10)).await;
-    };
+    // The next one knows of no member that waited, and has what was committed.
+    let mut client = next_coordinator(&cluster, client, right).await;
+    let code = in_time(async || client.ask(5, &join(&member)).await.error_code).await;
     assert_eq!(code, UnknownMemberId.code());
     let fetched = client.ask(8, &all_offsets("g")).await.groups[0].clone();
     assert_eq!((fetched.error_code, fetched.topics.len()), (0, 1));

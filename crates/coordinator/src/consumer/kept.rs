@@ -1,0 +1,210 @@
+//! A group of KIP-848 as it is kept: in whatever state, since its members are brought on one by one.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+use world::Instant;
+
+use super::{ConsumerGroup, Member};
+use crate::assignment::Assignment;
+use crate::assignor::Assignor;
+use crate::kept::{KeptError, Stamp, millis, own};
+use crate::member::Client;
+use crate::members::{Enrolment, Members};
+use crate::reconcile::{MemberState, Progress};
+use crate::subscription::{Subscription, Topic};
+use crate::{Text, text};
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct ConsumerV1<'a> {
+    epoch: i32,
+    target_epoch: i32,
+    /// Those that members subscribe to and that there are.
+    #[serde(borrow)]
+    topics: Vec<TopicV1<'a>>,
+    #[serde(borrow)]
+    members: Vec<MemberV1<'a>>,
+}
+
+type TopicId = [u8; 16];
+type AssignmentV1 = Vec<(TopicId, Vec<i32>)>;
+
+#[derive(Serialize, Deserialize)]
+struct TopicV1<'a> {
+    id: TopicId,
+    name: &'a str,
+    partitions: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct MemberV1<'a> {
+    id: &'a str,
+    instance_id: Option<&'a str>,
+    rack_id: Option<&'a str>,
+    client: &'a str,
+    host: &'a str,
+    rebalance_timeout_ms: u32,
+    #[serde(borrow)]
+    names: Vec<&'a str>,
+    pattern: Option<&'a str>,
+    topics: Vec<TopicId>,
+    assignor: Option<&'a str>,
+    epoch: i32,
+    previous_epoch: i32,
+    progress: ProgressV1,
+    assigned: AssignmentV1,
+    revoking: AssignmentV1,
+    target: AssignmentV1,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+enum ProgressV1 {
+    Stable,
+    Revoking,
+    Waiting,
+}
+
+fn stored(assignment: &Assignment) -> AssignmentV1 {
+    let topics = assignment.topics();
+    topics
+        .map(|(topic, partitions)| (topic.into_bytes(), partitions.iter().copied().collect()))
+        .collect()
+}
+
+fn assignment(stored: &AssignmentV1) -> Assignment {
+    let topics = stored.iter().map(|(topic, partitions)| (Uuid::from_bytes(*topic), partitions));
+    topics.flat_map(|(topic, partitions)| partitions.iter().map(move |it| (topic, *it))).collect()
+}
+
+impl Member {
+    fn to_keep(&self) -> MemberV1<'_> {
+        let Self { enrolment, subscription, state, .. } = self;
+        MemberV1 {
+            id: &enrolment.id,
+            instance_id: self.instance_id.as_deref(),
+            rack_id: enrolment.rack_id.as_deref(),
+            client: &enrolment.client.id,
+            host: &enrolment.client.host,
+            rebalance_timeout_ms: millis(self.rebalance_timeout),
+            names: subscription.names.iter().map(|name| &**name).collect(),
+            pattern: subscription.pattern.as_deref(),
+            topics: subscription.topics.iter().map(|topic| topic.into_bytes()).collect(),
+            assignor: self.assignor.map(Assignor::name),
+            epoch: state.epoch,
+            previous_epoch: state.previous_epoch,
+            progress: match state.progress {
+                Progress::Stable => ProgressV1::Stable,
+                Progress::Revoking => ProgressV1::Revoking,
+                Progress::Waiting => ProgressV1::Waiting,
+            },
+            assigned: stored(&state.assigned),
+            revoking: stored(&state.revoking),
+            target: stored(&state.target),
+        }
+    }
+}
+
+impl MemberV1<'_> {
+    fn restored(&self, session_timeout: Duration, now: Instant) -> Member {
+        let client = Client { id: text(self.client), host: text(self.host) };
+        let mut enrolment = Enrolment::new(&text(self.id), &client, now + session_timeout);
+        enrolment.rack_id = own(self.rack_id);
+        let rebalance_timeout = Duration::from_millis(self.rebalance_timeout_ms.into());
+        let progress = match self.progress {
+            ProgressV1::Stable => Progress::Stable,
+            ProgressV1::Revoking => {
+                enrolment.deadlines.revocation = Some(now + rebalance_timeout);
+                Progress::Revoking
+            }
+            ProgressV1::Waiting => Progress::Waiting,
+        };
+        let (assigned, revoking) = (assignment(&self.assigned), assignment(&self.revoking));
+        // A commit of an earlier epoch that was under way is refused, and made again.
+        let held = assigned.iter().chain(revoking.iter());
+        let given_in = held.map(|partition| (partition, self.epoch)).collect();
+        Member {
+            enrolment,
+            instance_id: own(self.instance_id),
+            subscription: Subscription {
+                names: self.names.iter().map(|name| text(name)).collect(),
+                pattern: own(self.pattern),
+                topics: self.topics.iter().copied().map(Uuid::from_bytes).collect(),
+            },
+            assignor: self.assignor.and_then(Assignor::named),
+            rebalance_timeout,
+            state: MemberState {
+                epoch: self.epoch,
+                previous_epoch: self.previous_epoch,
+                progress,
+                assigned,
+                revoking,
+                given_in,
+                target: assignment(&self.target),
+            },
+        }
+    }
+}
+
+impl ConsumerGroup {
+    pub(crate) fn stamp(&self) -> Stamp {
+        match self.is_empty() {
+            true => Stamp::Nothing,
+            false => Stamp::Of(self.members.changes()),
+        }
+    }
+
+    pub(crate) fn to_keep(&self) -> ConsumerV1<'_> {
+        let topics = self.own.subscriptions.topics().values();
+        ConsumerV1 {
+            epoch: self.epoch(),
+            target_epoch: self.target_epoch(),
+            topics: topics
+                .map(|Topic { id, name, partitions }| TopicV1 {
+                    id: id.into_bytes(),
+                    name,
+                    partitions: *partitions,
+                })
+                .collect(),
+            members: self.members().map(Member::to_keep).collect(),
+        }
+    }
+}
+
+impl ConsumerV1<'_> {
+    pub(crate) fn restored(
+        &self,
+        name: Text,
+        session_timeout: Duration,
+        now: Instant,
+    ) -> Result<ConsumerGroup, KeptError> {
+        if self.members.is_empty() || !(0..=self.epoch).contains(&self.target_epoch) {
+            return Err(KeptError::Inconsistent("it is no group with members"));
+        }
+        let mut group = ConsumerGroup::new(name);
+        group.members = Members::at(self.epoch, self.target_epoch);
+        let topic = |topic: &TopicV1<'_>| Topic {
+            id: Uuid::from_bytes(topic.id),
+            name: text(topic.name),
+            partitions: topic.partitions,
+        };
+        group.own.subscriptions.restore(self.topics.iter().map(topic));
+        let mut held = BTreeSet::new();
+        for kept in &self.members {
+            let member = kept.restored(session_timeout, now);
+            let is_known = group.members.contains_key(&member.enrolment.id)
+                || kept
+                    .instance_id
+                    .is_some_and(|instance| group.own.instances.contains_key(instance));
+            if is_known {
+                return Err(KeptError::Inconsistent("two members are the same"));
+            }
+            if !member.held().all(|partition| held.insert(partition)) {
+                return Err(KeptError::Inconsistent("a partition has two holders"));
+            }
+            group.insert(member);
+        }
+        Ok(group)
+    }
+}

@@ -1,0 +1,86 @@
+//! What coordinators keep of who is in which group, so that whoever coordinates a group next goes on from there.
+//! What the bytes mean is theirs to say. It may lag behind what a coordinator knows, and is never ahead of it.
+
+use std::sync::Arc;
+
+use base::SharedMap;
+use base::limits::{MEMBERSHIP_BYTES_MAX, MEMBERSHIPS_BYTES_MAX};
+
+use super::group::validate_group_name;
+
+/// What a group weighs besides its name and what is kept of it.
+const GROUP_BYTES: usize = 96;
+
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Memberships {
+    pub(crate) by_group: SharedMap<Arc<str>, Arc<[u8]>>,
+    bytes: usize,
+}
+
+fn weight(group: &str, members: &[u8]) -> usize {
+    GROUP_BYTES + group.len() + members.len()
+}
+
+impl Memberships {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_group.is_empty()
+    }
+
+    /// Takes the place of what was kept of the group. Nothing is kept where there is nothing to keep, and where there is
+    /// no room: then the group begins anew, which is right, where what was kept before would be wrong.
+    pub(crate) fn keep(&mut self, group: &str, members: &[u8]) {
+        if let Some(former) = self.by_group.remove(group) {
+            self.bytes -= weight(group, &former);
+        }
+        let bytes = self.bytes + weight(group, members);
+        if is_sound(group, members) && bytes <= MEMBERSHIPS_BYTES_MAX {
+            self.bytes = bytes;
+            self.by_group.insert(Arc::from(group), Arc::from(members));
+        }
+    }
+}
+
+/// Whether it is something that may be kept.
+pub(crate) fn is_sound(group: &str, members: &[u8]) -> bool {
+    validate_group_name(group).is_ok() && (1..=MEMBERSHIP_BYTES_MAX).contains(&members.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(memberships: &Memberships) -> Vec<(&str, &[u8])> {
+        memberships.by_group.iter().map(|(group, members)| (&**group, &**members)).collect()
+    }
+
+    #[test]
+    fn the_newest_is_kept_and_nothing_of_nothing() {
+        let mut memberships = Memberships::default();
+        for (group, members) in [("a", &b"one"[..]), ("b", b"two"), ("a", b"three"), ("c", b"")] {
+            memberships.keep(group, members);
+        }
+        assert_eq!(kept(&memberships), [("a", &b"three"[..]), ("b", b"two")]);
+        memberships.keep("a", b"");
+        memberships.keep("b", b"");
+        memberships.keep("b", b"");
+        assert_eq!(memberships, Memberships::default());
+    }
+
+    #[test]
+    fn what_is_too_much_is_forgotten_with_what_was_kept_before() {
+        let mut memberships = Memberships::default();
+        let large = vec![1; MEMBERSHIP_BYTES_MAX];
+        memberships.keep("large", &large);
+        memberships.keep("large", &[&large[..], &[1]].concat());
+        memberships.keep("", b"no name");
+        assert_eq!(memberships, Memberships::default());
+        let fit = MEMBERSHIPS_BYTES_MAX / MEMBERSHIP_BYTES_MAX - 1;
+        for number in 0..fit + 5 {
+            memberships.keep(&format!("group {number}"), &large);
+        }
+        assert_eq!(memberships.by_group.len(), fit);
+        memberships.keep("group 0", b"");
+        memberships.keep("another", &large);
+        assert_eq!(memberships.by_group.len(), fit);
+    }
+}
