@@ -58,12 +58,16 @@ impl RowsImage {
         }
     }
 
+    fn has_channels(&self) -> bool {
+        !self.channels.are_unused()
+    }
+
     /// The oldest that has room for all of it.
     pub(super) fn version(&self) -> u16 {
-        match (self.memberships.is_empty(), self.channels.are_unused()) {
+        match (self.memberships.is_empty(), self.has_channels()) {
             (false, _) => MEMBERSHIPS_SINCE,
-            (true, false) => CHANNELS_SINCE,
-            (true, true) => APART_SINCE,
+            (true, true) => CHANNELS_SINCE,
+            (true, false) => APART_SINCE,
         }
     }
 
@@ -98,7 +102,7 @@ impl RowsImage {
             bytes = put_progress(bytes, group);
         }
         bytes = put(bytes, &TimeV3 { last_ms: self.last_ms });
-        let channels = !self.channels.are_unused();
+        let channels = self.has_channels();
         if !self.memberships.is_empty() {
             bytes = put_memberships(bytes, &self.memberships, channels);
         }
