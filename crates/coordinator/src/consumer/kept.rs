@@ -30,6 +30,8 @@ pub(crate) struct ConsumerV1<'a> {
 
 type TopicId = [u8; 16];
 type AssignmentV1 = Vec<(TopicId, Vec<i32>)>;
+/// Of each partition, in which epoch the member was given it.
+type HeldV1 = Vec<(TopicId, Vec<(i32, i32)>)>;
 
 #[derive(Serialize, Deserialize)]
 struct TopicV1<'a> {
@@ -54,8 +56,8 @@ struct MemberV1<'a> {
     epoch: i32,
     previous_epoch: i32,
     progress: ProgressV1,
-    assigned: AssignmentV1,
-    revoking: AssignmentV1,
+    assigned: HeldV1,
+    revoking: HeldV1,
     target: AssignmentV1,
 }
 
@@ -71,6 +73,28 @@ fn stored(assignment: &Assignment) -> AssignmentV1 {
     topics
         .map(|(topic, partitions)| (topic.into_bytes(), partitions.iter().copied().collect()))
         .collect()
+}
+
+fn held(state: &MemberState<Assignment>, held: &Assignment) -> HeldV1 {
+    let given_in = |topic, partition| {
+        let given_in = state.given_in.get(&(topic, partition));
+        (partition, given_in.copied().unwrap_or(state.epoch))
+    };
+    let topics = held.topics();
+    topics
+        .map(|(topic, partitions)| {
+            let partitions = partitions.iter().map(|partition| given_in(topic, *partition));
+            (topic.into_bytes(), partitions.collect())
+        })
+        .collect()
+}
+
+/// Each partition, and in which epoch it was given.
+fn given(held: &HeldV1) -> impl Iterator<Item = ((Uuid, i32), i32)> {
+    held.iter().flat_map(|(topic, partitions)| {
+        let topic = Uuid::from_bytes(*topic);
+        partitions.iter().map(move |(partition, given_in)| ((topic, *partition), *given_in))
+    })
 }
 
 fn assignment(stored: &AssignmentV1) -> Assignment {
@@ -99,8 +123,8 @@ impl Member {
                 Progress::Revoking => ProgressV1::Revoking,
                 Progress::Waiting => ProgressV1::Waiting,
             },
-            assigned: stored(&state.assigned),
-            revoking: stored(&state.revoking),
+            assigned: held(state, &state.assigned),
+            revoking: held(state, &state.revoking),
             target: stored(&state.target),
         }
     }
@@ -120,10 +144,9 @@ impl MemberV1<'_> {
             }
             ProgressV1::Waiting => Progress::Waiting,
         };
-        let (assigned, revoking) = (assignment(&self.assigned), assignment(&self.revoking));
-        // A commit of an earlier epoch that was under way is refused, and made again.
-        let held = assigned.iter().chain(revoking.iter());
-        let given_in = held.map(|partition| (partition, self.epoch)).collect();
+        let of = |held: &HeldV1| given(held).map(|(partition, _)| partition).collect();
+        let (assigned, revoking) = (of(&self.assigned), of(&self.revoking));
+        let given_in = given(&self.assigned).chain(given(&self.revoking)).collect();
         Member {
             enrolment,
             instance_id: own(self.instance_id),
