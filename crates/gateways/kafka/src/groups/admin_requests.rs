@@ -32,7 +32,7 @@ use crate::groups::committed::{
 use crate::groups::share_offset_requests::delete_part;
 use crate::groups::share_requests::group_not_found;
 use crate::groups::text::own;
-use crate::leaders::{NO_NODE, Reached, broker_id, host_of, port_of, reached_node};
+use crate::leaders::{KnownLeaders, NO_NODE, Reached, broker_id, host_of, port_of, reached_node};
 use crate::list_response::ListWriter;
 use crate::no_transactions::no_transactions_for;
 use crate::request::{Request, RequestError};
@@ -49,12 +49,13 @@ const SHARE_KEY: i8 = 2;
 /// From this version on there are keys of share groups.
 const SHARE_KEYS_SINCE: i16 = 6;
 
-pub(crate) fn find_coordinator(
+pub(crate) async fn find_coordinator(
     gateway: &Gateway,
     session: &Session,
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: FindCoordinatorRequest = request.decode()?;
+    let _ = KnownLeaders::once_led(gateway, session.is_encrypted()).await;
     let version = request.head.version;
     let asker = &request.asker;
     let response = if version >= 4 {

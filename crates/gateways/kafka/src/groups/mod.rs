@@ -45,7 +45,9 @@ pub(crate) async fn handle(
     request: Request,
 ) -> Result<Response, RequestError> {
     match request.head.api {
-        ApiKey::FindCoordinator => admin_requests::find_coordinator(gateway, session, request),
+        ApiKey::FindCoordinator => {
+            admin_requests::find_coordinator(gateway, session, request).await
+        }
         ApiKey::JoinGroup => classic_requests::join(gateway, session, request).await,
         ApiKey::SyncGroup => classic_requests::sync(gateway, request).await,
         ApiKey::Heartbeat => classic_requests::heartbeat(gateway, request),
