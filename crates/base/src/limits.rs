@@ -405,6 +405,12 @@ pub const OPERATION_PAGE_SCAN_MAX: usize = 20_000;
 pub const OPERATION_LEASES_MAX: usize = 100;
 /// Operations that a node carries out at a time; others wait.
 pub const OPERATIONS_AT_ONCE_MAX: usize = 4;
+/// Rows in a look at a node: a screen has no more.
+pub const OVERVIEW_ROWS_MAX: usize = 500;
+/// Queues that are asked what of theirs is leased, and groups whose oldest record is looked for, in a look.
+pub const OVERVIEW_ASKED_MAX: usize = 256;
+/// Committed offsets that are counted in a look.
+pub const OVERVIEW_OFFSETS_MAX: usize = 200_000;
 
 // ---------------------------------------------------------------------------------------- amqp
 

@@ -16,6 +16,7 @@
 //! * [`document`]: what is asked and answered
 //! * [`offset_groups`]: the same of groups that commit offsets
 //! * [`cluster`]: what is asked of a cluster as a whole, and answered
+//! * [`overview`]: a node at a glance, again and again
 //! * [`backup`]: a backup, asked for piece by piece
 //! * [`payload`]: bytes of a record in a JSON document
 //! * [`time`], [`position`]: times, and places in a partition, as people write them
@@ -24,6 +25,7 @@ pub mod backup;
 pub mod cluster;
 pub mod document;
 pub mod offset_groups;
+pub mod overview;
 pub mod payload;
 pub mod position;
 pub mod time;

@@ -23,6 +23,7 @@ use crate::commands::restore::RestoreArguments;
 use crate::commands::schedule::ScheduleArguments;
 use crate::commands::shard::ShardArguments;
 use crate::commands::tls::TlsArguments;
+use crate::commands::top::TopArguments;
 use crate::commands::topic::TopicArguments;
 use crate::commands::user::UserArguments;
 use crate::commands::vhost::VhostArguments;
@@ -55,6 +56,7 @@ pub(crate) enum Command {
     DeadLetter(DeadLetterArguments),
     /// Records to be delivered later: list and cancel them
     Schedule(ScheduleArguments),
+    Top(TopArguments),
     /// Clients' connections: list and close them
     Connection(ConnectionArguments),
     /// Elect a leader anew
@@ -120,6 +122,11 @@ mod tests {
             &["postroad", "dead-letter", "redrive", "d", "--to", "t", "--max", "5"],
             &["postroad", "dead-letter", "delete", "d", "--reason", "expired"],
             &["postroad", "schedule", "cancel", "q", "--record", "0:5", "--record", "0:6"],
+            &["postroad", "top", "--every", "1s", "--count", "3", "-o", "json", "-b", "a:1"],
+            &[
+                "postroad", "top", "--table", "groups", "--sort", "lag", "--filter", "a", "-o",
+                "text",
+            ],
             &["postroad", "connection", "list", "-o", "json"],
             &["postroad", "connection", "close", "17", "-b", "a:1"],
             &["postroad", "shard", "elect", "-b", "a:1"],

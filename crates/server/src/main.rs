@@ -5,9 +5,11 @@
 //! * `security_settings`: who must log in where
 //! * `tls_settings`, `tls_files`: which ports encrypt, and the files with the certificate
 //! * `serve`: the broker and its gateways, wired together
+//! * `signals`: what tells it to stop
 //! * `listeners`: the ports that clients connect to; `gate`: how often they may
 //! * `logging`: where the log goes, and in which form
 //! * `commands`: everything but `serve`, one file each
+//! * `printable`: what may go to a terminal
 //! * `output`, `progress`, `record_line`, `time`, `position`: what is printed and typed
 
 mod arguments;
@@ -21,12 +23,14 @@ mod operator;
 mod operator_token;
 mod output;
 mod position;
+mod printable;
 mod process;
 mod progress;
 mod record_line;
 mod security_settings;
 mod serve;
 mod settings;
+mod signals;
 mod size;
 mod time;
 mod tls_files;
@@ -41,8 +45,8 @@ use clap::{CommandFactory, Parser};
 use crate::arguments::{Arguments, Command, Completion};
 use crate::commands::{
     CommandError, acl, backup, cluster, connection, consume, dead_letter, demo, doctor, group,
-    journal, node, policy, produce, queue, quota, recover, restore, schedule, shard, tls, topic,
-    user, vhost,
+    journal, node, policy, produce, queue, quota, recover, restore, schedule, shard, tls, top,
+    topic, user, vhost,
 };
 
 #[global_allocator]
@@ -62,6 +66,7 @@ fn main() -> ExitCode {
         Command::Queue(arguments) => commands::run(queue::run(arguments)),
         Command::DeadLetter(arguments) => commands::run(dead_letter::run(arguments)),
         Command::Schedule(arguments) => commands::run(schedule::run(arguments)),
+        Command::Top(arguments) => commands::run(top::run(arguments)),
         Command::Connection(arguments) => commands::run(connection::run(arguments)),
         Command::Shard(arguments) => commands::run(shard::run(arguments)),
         Command::Cluster(arguments) => commands::run(cluster::run(arguments)),

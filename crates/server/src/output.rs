@@ -9,10 +9,13 @@ use std::io::{self, Write as _};
 use clap::ValueEnum;
 use serde::Serialize;
 
+use crate::printable;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 pub(crate) enum OutputFormat {
     /// For people.
     #[default]
+    #[value(alias = "text")]
     Table,
     /// For scripts: the same fields in every version.
     Json,
@@ -65,9 +68,9 @@ impl Table {
         Self { columns: headings.iter().map(column).collect(), rows: Vec::new() }
     }
 
-    /// As many cells as there are headings.
+    /// As many cells as there are headings. What a terminal would obey in them is shown instead.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        let row: Vec<String> = cells.into_iter().collect();
+        let row: Vec<String> = cells.into_iter().map(|cell| printable::text(&cell)).collect();
         assert_eq!(row.len(), self.columns.len(), "a row has a cell for each heading");
         self.rows.push(row);
     }

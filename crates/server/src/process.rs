@@ -1,4 +1,4 @@
-//! What the machine says of this process, for metrics.
+//! What the machine says of this process, for metrics and for `postroad top`.
 
 use std::time::Duration;
 
@@ -10,11 +10,19 @@ use rustix::time::{ClockId, clock_gettime};
 const MEMORY: &str = "/proc/self/statm";
 const OPEN_FILES: &str = "/proc/self/fd";
 
-pub(crate) fn seen() -> ProcessSeen {
+/// Without its files, of which there may be many to count.
+pub(crate) fn at_a_glance() -> overview::Process {
+    overview::Process { cpu_seconds: cpu_seconds(), resident_bytes: resident_bytes() }
+}
+
+fn cpu_seconds() -> f64 {
     let cpu = clock_gettime(ClockId::ProcessCPUTime);
-    let cpu = Duration::new(cpu.tv_sec as u64, cpu.tv_nsec as u32);
+    Duration::new(cpu.tv_sec as u64, cpu.tv_nsec as u32).as_secs_f64()
+}
+
+pub(crate) fn seen() -> ProcessSeen {
     ProcessSeen {
-        cpu_seconds: cpu.as_secs_f64(),
+        cpu_seconds: cpu_seconds(),
         resident_bytes: resident_bytes(),
         open_files: std::fs::read_dir(OPEN_FILES).ok().map(|files| files.count() as u64),
         open_files_max: getrlimit(Resource::Nofile).current,

@@ -15,9 +15,10 @@ use gateway_http::Front;
 use gateway_kafka::{GatewayOptions, Kafka};
 use links::{Security, Tls};
 use nodes::{Endpoint, Nodes};
+use overview::Overviews;
 use tasks::{Failure, Task};
 use tokens::Tokens;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use topology::Topology;
 use world::{Instant, World};
@@ -31,6 +32,7 @@ use crate::operator_token;
 use crate::process;
 use crate::security_settings::{AuditMode, Unprotected};
 use crate::settings::{ServeFlags, Settings, SettingsError};
+use crate::signals::Signals;
 use crate::tls_files::{TlsFiles, TlsFilesError};
 
 #[derive(Debug, thiserror::Error)]
@@ -221,6 +223,14 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     options.families.push((gateway_amqp::operations::FAMILY, Arc::new(administration)));
     let cluster_operations = Arc::new(nodes.administration(&broker));
     options.families.push((operations::cluster::FAMILY, cluster_operations));
+    let host = overview::Host {
+        version: env!("CARGO_PKG_VERSION"),
+        started,
+        connections: connections.clone(),
+        process: process::at_a_glance,
+    };
+    let overviews = Arc::new(Overviews::new(broker.clone(), host));
+    options.families.push((operations::overview::FAMILY, overviews));
     let (stop, stopping) = watch::channel(false);
     options.connections = connections.clone();
     let advertised = options.nodes.own().endpoints.kafka.clone();
@@ -335,27 +345,6 @@ async fn configure(broker: &Broker, configs: &[(String, String)]) -> Result<(), 
 fn say(line: impl Display) {
     let mut stdout = std::io::stdout().lock();
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
-}
-
-/// SIGTERM and SIGINT.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> Result<Self, ServeError> {
-        let terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
-        let interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
-        Ok(Self { terminate, interrupt })
-    }
-
-    async fn told_to_stop(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => tracing::info!("told to stop; finishing what is under way"),
-            _ = self.interrupt.recv() => tracing::info!("interrupted; finishing what is under way"),
-        }
-    }
 }
 
 /// Takes part in a cluster; a new node does so for as long as it takes to hear which one it is.

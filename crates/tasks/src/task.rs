@@ -115,6 +115,7 @@ table! {
     Audit: "audit", Process;
     AmqpSessionEnd: "amqp-session-end", Request;
     AmqpPassword: "amqp-password", Request;
+    OverviewEnd: "overview-end", Request;
     HttpListener: "http-listener", Process;
     HttpSession: "http-session", Session;
 }

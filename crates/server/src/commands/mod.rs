@@ -29,6 +29,7 @@ pub(crate) mod restore;
 pub(crate) mod schedule;
 pub(crate) mod shard;
 pub(crate) mod tls;
+pub(crate) mod top;
 pub(crate) mod topic;
 pub(crate) mod user;
 pub(crate) mod vhost;

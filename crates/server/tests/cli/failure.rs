@@ -44,7 +44,8 @@ impl Scene {
 
     fn command(&self) -> Command {
         let mut command = serve(&self.data());
-        command.env(tasks::inject::VARIABLE, self.injection());
+        let injection = format!("{}:{}", self.task.name(), self.trigger().display());
+        command.env(tasks::inject::VARIABLE, injection);
         // To find names for a stack takes a debug build about as long as it may take to end.
         command.env("RUST_BACKTRACE", "0");
         match self.task {
@@ -54,10 +55,6 @@ impl Scene {
             _ => {}
         }
         command
-    }
-
-    fn injection(&self) -> String {
-        format!("{}:{}", self.task.name(), self.trigger().display())
     }
 
     fn start(&self) -> Broker {
@@ -289,6 +286,7 @@ const TESTED_BELOW: &[Task] = &[
     Task::AmqpOperation,
     Task::AmqpSessionEnd,
     Task::AmqpPassword,
+    Task::OverviewEnd,
     Task::HttpSession,
 ];
 

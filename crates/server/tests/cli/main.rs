@@ -23,4 +23,5 @@ mod quotas;
 mod records;
 mod security;
 mod shards;
+mod top;
 mod topics;

@@ -1,0 +1,339 @@
+//! What the live view shows, and what each key makes of that. No terminal and no node is needed for it.
+
+use std::time::Duration;
+
+use base::limits::OVERVIEW_ROWS_MAX;
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use operations::overview::{Look, Order, Overview, Table};
+
+use super::words;
+use super::{EVERY_MAX, EVERY_MIN};
+use crate::commands::CommandError;
+
+/// Bytes of a filter: names are shorter.
+const FILTER_BYTES_MAX: usize = 256;
+
+#[derive(Debug)]
+pub(super) struct View {
+    pub(super) table: Table,
+    pub(super) order: Order,
+    pub(super) filter: String,
+    /// While it is typed.
+    pub(super) is_typing: bool,
+    pub(super) is_paused: bool,
+    pub(super) shows_help: bool,
+    /// Something else is to be shown than what is known, so it is asked for also while it is paused.
+    pub(super) is_stale: bool,
+    pub(super) every: Duration,
+    /// Rows above the first that is shown.
+    pub(super) above: usize,
+    /// Rows that fit, as the last drawing found.
+    pub(super) fits: usize,
+    pub(super) overview: Option<Overview>,
+    /// Why there is no newer one.
+    pub(super) error: Option<String>,
+}
+
+/// What follows from a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Then {
+    Nothing,
+    /// Draw: something else is shown of what is known.
+    Draw,
+    /// Ask: something else is to be known.
+    Ask,
+    Quit,
+}
+
+impl View {
+    pub(super) fn new(look: Look, every: Duration) -> Self {
+        Self {
+            table: look.table,
+            order: look.order,
+            filter: look.filter,
+            is_typing: false,
+            is_paused: false,
+            shows_help: false,
+            is_stale: false,
+            every,
+            above: 0,
+            fits: 20,
+            overview: None,
+            error: None,
+        }
+    }
+
+    /// What has to be asked for to show this.
+    pub(super) fn look(&self) -> Look {
+        let rows = (self.above + self.fits).clamp(1, OVERVIEW_ROWS_MAX);
+        let filter = self.filter.clone();
+        Look { table: self.table, order: self.order, filter, rows_max: rows as u32 }
+    }
+
+    /// What the user could put right ends it; a node that is away may come back.
+    pub(super) fn take(
+        &mut self,
+        answer: Result<Overview, CommandError>,
+    ) -> Result<(), CommandError> {
+        match answer {
+            Ok(overview) => {
+                self.overview = Some(overview);
+                self.error = None;
+            }
+            Err(CommandError::Server(error)) => self.error = Some(error.to_string()),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    pub(super) fn key(&mut self, key: KeyEvent) -> Then {
+        if key.kind == KeyEventKind::Release {
+            return Then::Nothing;
+        }
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            return match key.code {
+                KeyCode::Char('c') => Then::Quit,
+                KeyCode::Char('l') => Then::Draw,
+                _ => Then::Nothing,
+            };
+        }
+        if self.is_typing {
+            return self.typed(key.code);
+        }
+        if self.shows_help {
+            self.shows_help = false;
+            return if key.code == KeyCode::Char('q') { Then::Quit } else { Then::Draw };
+        }
+        self.pressed(key.code)
+    }
+
+    fn pressed(&mut self, code: KeyCode) -> Then {
+        match code {
+            KeyCode::Char('q') => Then::Quit,
+            KeyCode::Char('?' | 'h') | KeyCode::F(1) => {
+                self.shows_help = true;
+                Then::Draw
+            }
+            KeyCode::Tab => self.turn_to(match self.table {
+                Table::Topics => Table::Queues,
+                Table::Queues => Table::Groups,
+                Table::Groups => Table::Topics,
+            }),
+            KeyCode::BackTab => self.turn_to(match self.table {
+                Table::Topics => Table::Groups,
+                Table::Queues => Table::Topics,
+                Table::Groups => Table::Queues,
+            }),
+            KeyCode::Char('1' | 't') => self.turn_to(Table::Topics),
+            KeyCode::Char('2' | 'u') => self.turn_to(Table::Queues),
+            KeyCode::Char('3' | 'g') => self.turn_to(Table::Groups),
+            KeyCode::Char('s') => {
+                let mut orders = words::orders(self.table).cycle();
+                orders.find(|order| *order == self.order);
+                let next = orders.next().unwrap_or(Order::Rate);
+                self.sort(next)
+            }
+            KeyCode::Char('r') => self.sort(Order::Rate),
+            KeyCode::Char('b' | 'l') => self.sort(Order::Backlog),
+            KeyCode::Char('a') => self.sort(Order::Age),
+            KeyCode::Char('n') => self.sort(Order::Name),
+            KeyCode::Char('/' | 'f') => {
+                self.is_typing = true;
+                Then::Draw
+            }
+            KeyCode::Esc if !self.filter.is_empty() => {
+                self.filter.clear();
+                self.above = 0;
+                Then::Ask
+            }
+            KeyCode::Char(' ' | 'p') => {
+                self.is_paused = !self.is_paused;
+                if self.is_paused { Then::Draw } else { Then::Ask }
+            }
+            KeyCode::Char('+') => self.again_every(self.every / 2),
+            KeyCode::Char('-') => self.again_every(self.every * 2),
+            KeyCode::Down | KeyCode::Char('j') => self.scroll(1),
+            KeyCode::Up | KeyCode::Char('k') => self.scroll(-1),
+            KeyCode::PageDown => self.scroll(self.fits as isize),
+            KeyCode::PageUp => self.scroll(-(self.fits as isize)),
+            KeyCode::Home => self.scroll(isize::MIN),
+            _ => Then::Nothing,
+        }
+    }
+
+    /// Each letter of a filter is looked for at once.
+    fn typed(&mut self, code: KeyCode) -> Then {
+        match code {
+            KeyCode::Enter => {
+                self.is_typing = false;
+                return Then::Draw;
+            }
+            KeyCode::Esc => {
+                self.is_typing = false;
+                self.filter.clear();
+            }
+            KeyCode::Backspace => drop(self.filter.pop()),
+            KeyCode::Char(character)
+                if self.filter.len() + character.len_utf8() <= FILTER_BYTES_MAX =>
+            {
+                self.filter.push(character);
+            }
+            _ => return Then::Nothing,
+        }
+        self.above = 0;
+        Then::Ask
+    }
+
+    fn turn_to(&mut self, table: Table) -> Then {
+        if table == self.table {
+            return Then::Nothing;
+        }
+        self.table = table;
+        self.above = 0;
+        if words::orders(table).all(|order| order != self.order) {
+            self.order = Order::Backlog;
+        }
+        Then::Ask
+    }
+
+    /// Only by what the table has.
+    fn sort(&mut self, order: Order) -> Then {
+        if words::orders(self.table).all(|known| known != order) || order == self.order {
+            return Then::Nothing;
+        }
+        self.order = order;
+        self.above = 0;
+        Then::Ask
+    }
+
+    fn again_every(&mut self, every: Duration) -> Then {
+        self.every = every.clamp(EVERY_MIN, EVERY_MAX);
+        Then::Draw
+    }
+
+    fn scroll(&mut self, by: isize) -> Then {
+        let matching = self.overview.as_ref().map_or(0, |overview| overview.matching as usize);
+        let last = matching.min(OVERVIEW_ROWS_MAX).saturating_sub(self.fits);
+        let above = self.above.saturating_add_signed(by).min(last);
+        if above == self.above {
+            return Then::Nothing;
+        }
+        self.above = above;
+        Then::Ask
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::screen::tests::overview;
+    use super::*;
+
+    fn view() -> View {
+        let look =
+            Look { table: Table::Topics, order: Order::Rate, filter: String::new(), rows_max: 20 };
+        View::new(look, Duration::from_secs(2))
+    }
+
+    fn press(view: &mut View, code: KeyCode) -> Then {
+        view.key(KeyEvent::new(code, KeyModifiers::NONE))
+    }
+
+    fn letter(view: &mut View, character: char) -> Then {
+        press(view, KeyCode::Char(character))
+    }
+
+    #[test]
+    fn keys_change_the_table_and_its_order() {
+        let mut view = view();
+        assert_eq!(letter(&mut view, 'a'), Then::Nothing, "topics have no age");
+        assert_eq!(press(&mut view, KeyCode::Tab), Then::Ask);
+        assert_eq!((view.table, view.order), (Table::Queues, Order::Rate));
+        assert_eq!(letter(&mut view, 'a'), Then::Ask);
+        assert_eq!(letter(&mut view, 't'), Then::Ask);
+        assert_eq!((view.table, view.order), (Table::Topics, Order::Backlog));
+        for expected in [Order::Name, Order::Rate, Order::Backlog] {
+            assert_eq!(letter(&mut view, 's'), Then::Ask);
+            assert_eq!(view.order, expected);
+        }
+        assert_eq!(press(&mut view, KeyCode::BackTab), Then::Ask);
+        assert_eq!(view.look().table, Table::Groups);
+    }
+
+    #[test]
+    fn a_filter_is_typed_and_taken_away_and_its_letters_are_no_keys() {
+        let mut view = view();
+        letter(&mut view, '/');
+        for character in "qx".chars() {
+            assert_eq!(letter(&mut view, character), Then::Ask);
+        }
+        press(&mut view, KeyCode::Backspace);
+        assert_eq!(press(&mut view, KeyCode::Enter), Then::Draw);
+        assert_eq!((view.look().filter.as_str(), view.is_typing), ("q", false));
+        assert_eq!(press(&mut view, KeyCode::Esc), Then::Ask);
+        assert_eq!(view.filter, "");
+        assert_eq!(press(&mut view, KeyCode::Esc), Then::Nothing);
+        letter(&mut view, '/');
+        for _ in 0..1_000 {
+            letter(&mut view, 'ü');
+        }
+        assert_eq!(view.filter.len(), FILTER_BYTES_MAX);
+    }
+
+    #[test]
+    fn it_pauses_and_goes_faster_and_slower_within_limits() {
+        let mut view = view();
+        assert_eq!((letter(&mut view, ' '), view.is_paused), (Then::Draw, true));
+        assert_eq!((letter(&mut view, 'p'), view.is_paused), (Then::Ask, false));
+        for _ in 0..10 {
+            letter(&mut view, '+');
+        }
+        assert_eq!(view.every, EVERY_MIN);
+        for _ in 0..20 {
+            letter(&mut view, '-');
+        }
+        assert_eq!(view.every, EVERY_MAX);
+    }
+
+    #[test]
+    fn a_node_that_is_away_is_told_and_a_user_without_rights_is_sent_home() {
+        let mut view = view();
+        let away = CommandError::server("gone");
+        assert!(view.take(Err(away)).is_ok());
+        assert_eq!(view.error.as_deref(), Some("gone"));
+        assert!(view.take(Ok(overview())).is_ok());
+        assert_eq!(view.error, None);
+        assert!(view.take(Err(CommandError::user("no rights"))).is_err());
+    }
+
+    #[test]
+    fn help_goes_with_any_key_and_the_view_with_q_and_ctrl_c() {
+        let mut view = view();
+        assert_eq!((letter(&mut view, '?'), view.shows_help), (Then::Draw, true));
+        assert_eq!((letter(&mut view, 'n'), view.shows_help), (Then::Draw, false));
+        assert_eq!(view.order, Order::Rate);
+        assert_eq!(letter(&mut view, 'q'), Then::Quit);
+        letter(&mut view, '/');
+        let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+        assert_eq!(view.key(interrupt), Then::Quit);
+    }
+
+    #[test]
+    fn one_scrolls_no_further_than_there_are_rows() {
+        let mut view = view();
+        view.fits = 10;
+        assert_eq!(press(&mut view, KeyCode::Down), Then::Nothing, "nothing is known yet");
+        view.overview = Some(Overview { matching: 25, ..overview() });
+        assert_eq!(press(&mut view, KeyCode::PageDown), Then::Ask);
+        assert_eq!(view.look().rows_max, 20);
+        press(&mut view, KeyCode::PageDown);
+        assert_eq!(view.above, 15);
+        assert_eq!(press(&mut view, KeyCode::Down), Then::Nothing);
+        assert_eq!(press(&mut view, KeyCode::Home), Then::Ask);
+        assert_eq!(press(&mut view, KeyCode::Up), Then::Nothing);
+        view.overview = Some(Overview { matching: 1 << 40, ..overview() });
+        for _ in 0..100 {
+            press(&mut view, KeyCode::PageDown);
+        }
+        assert_eq!(view.look().rows_max as usize, OVERVIEW_ROWS_MAX);
+    }
+}

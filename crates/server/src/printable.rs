@@ -1,0 +1,76 @@
+//! Text that may go to a terminal.
+//!
+//! Names of groups, queues and clusters are clients' words. Some characters in them would move the cursor, change what is
+//! shown elsewhere, or turn the order of a line around; they are shown by their numbers. What follows is only text.
+
+use std::fmt::Write as _;
+
+/// Whether a terminal may do more with it than show it: control characters, also those above 127; separators of lines; and what turns
+/// around, joins or hides what is written.
+fn is_obeyed(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{ad}'
+                | '\u{61c}'
+                | '\u{180e}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+/// For people: `\u{1b}` where there was an escape character.
+pub(crate) fn text(text: &str) -> String {
+    let mut printable = String::with_capacity(text.len());
+    for character in text.chars() {
+        match is_obeyed(character) {
+            true => printable.extend(character.escape_unicode()),
+            false => printable.push(character),
+        }
+    }
+    printable
+}
+
+/// The same document: only within a string of JSON are there such characters, and there an escape is the character.
+pub(crate) fn json(document: &str) -> String {
+    let mut printable = String::with_capacity(document.len());
+    for character in document.chars() {
+        if !is_obeyed(character) {
+            printable.push(character);
+            continue;
+        }
+        for unit in character.encode_utf16(&mut [0; 2]) {
+            let _ = write!(printable, "\\u{unit:04x}");
+        }
+    }
+    printable
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NASTY: &str = "a\u{1b}[2J\u{9b}31m\r\n\u{7}\u{202e}b\u{200b}\u{e0041}ü日";
+
+    #[test]
+    fn nothing_that_a_terminal_obeys_is_left() {
+        let shown = text(NASTY);
+        assert_eq!(
+            shown,
+            "a\\u{1b}[2J\\u{9b}31m\\u{d}\\u{a}\\u{7}\\u{202e}b\\u{200b}\\u{e0041}ü日"
+        );
+        assert!(!shown.chars().any(is_obeyed));
+    }
+
+    #[test]
+    fn a_document_stays_the_same_document() {
+        let written = serde_json::to_string(NASTY).expect("JSON");
+        let shown = json(&written);
+        assert!(!shown.chars().any(is_obeyed), "{shown}");
+        assert_eq!(serde_json::from_str::<String>(&shown).expect("JSON"), NASTY);
+    }
+}
