@@ -2,14 +2,16 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::{PartitionId, TopicId};
 use broker::operations::{OperationError, OperationFamily};
-use broker::{AppendBatch, Broker, BrokerOptions, CommitOffset, NewTopic};
+use broker::{AppendBatch, AppendError, Broker, BrokerOptions, CommitOffset, NewTopic};
 use bytes::BytesMut;
 use operations::overview::{GroupRow, Look, Order, Overview, QueueRow, Rows, Table, TopicRow};
 use overview::{COUNTED_AGAIN_AFTER, FORGOTTEN_AFTER, Host, Overviews, Process};
 use record::{BatchBuilder, BatchHeader, BatchOptions};
+use test_cluster::start_three;
 use world::{Instant, ManualClock, SimulatedDisk, World};
 
 const START_MS: i64 = 1_700_000_000_000;
@@ -19,14 +21,18 @@ async fn open() -> (Broker, Overviews) {
     let world = World::on(Arc::new(SimulatedDisk::new())).with_clock(clock);
     let options = BrokerOptions { shards: Some(2), ..BrokerOptions::default() };
     let broker = Broker::open(world, Path::new("/data"), options).await.expect("opens");
+    let overviews = of(&broker);
+    (broker, overviews)
+}
+
+fn of(broker: &Broker) -> Overviews {
     let host = Host {
         version: "0.0.0-test",
         started: Instant::now(),
         connections: gateway::Connections::default(),
         process: || Process { cpu_seconds: 1.0, resident_bytes: None },
     };
-    let overviews = Overviews::new(broker.clone(), host);
-    (broker, overviews)
+    Overviews::new(broker.clone(), host)
 }
 
 async fn topic(broker: &Broker, name: &str, partitions: u32) -> TopicId {
@@ -40,10 +46,18 @@ async fn append(broker: &Broker, topic: TopicId, partition: u32, records: usize)
     for _ in 0..records {
         builder.push(START_MS, None, Some(b"value"), &[]).expect("a small record fits");
     }
-    let bytes = BytesMut::from(&builder.finish()[..]);
-    let header = BatchHeader::parse(&bytes).expect("what was built can be read");
-    let batch = AppendBatch::new(PartitionId::new(topic, partition), header, bytes);
-    broker.append(vec![batch]).await.remove(0).expect("taken");
+    let built = builder.finish();
+    loop {
+        let bytes = BytesMut::from(&built[..]);
+        let header = BatchHeader::parse(&bytes).expect("what was built can be read");
+        let batch = AppendBatch::new(PartitionId::new(topic, partition), header, bytes);
+        match broker.append_at_leaders(vec![batch]).await.remove(0) {
+            Ok(_) => return,
+            // Another node may come to lead meanwhile.
+            Err(AppendError::Unavailable(_)) => tokio::time::sleep(COUNTED_AGAIN_AFTER).await,
+            Err(error) => panic!("it is not taken: {error}"),
+        }
+    }
 }
 
 fn look(table: Table, order: Order, filter: &str, rows_max: u32) -> Look {
@@ -213,4 +227,53 @@ async fn what_makes_no_sense_is_refused_and_no_look() {
     assert!(!overviews.is_a_look(more));
     assert!(overviews.carry_out(more.to_vec()).await.is_err());
     broker.shutdown().await;
+}
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// Looks until it is so.
+async fn eventually(overviews: &Overviews, is_so: impl Fn(&Overview) -> bool) -> Overview {
+    let looking = async {
+        loop {
+            let look = look(Table::Topics, Order::Name, "", 10);
+            let seen = overviews.look(look).await.expect("answers");
+            if is_so(&seen) {
+                return seen;
+            }
+            // A look is not taken anew before.
+            tokio::time::sleep(COUNTED_AGAIN_AFTER).await;
+        }
+    };
+    tokio::time::timeout(SOON, looking).await.expect("soon")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_of_a_cluster_says_what_all_have_who_leads_and_who_is_gone() {
+    let mut nodes = tokio::time::timeout(SOON, start_three()).await.expect("they start");
+    for node in &nodes {
+        tokio::time::timeout(SOON, node.broker.ready()).await.expect("soon").expect("ready");
+    }
+    let topic = topic(&nodes[0].broker, "t", 3).await;
+    for partition in 0..3 {
+        append(&nodes[0].broker, topic, partition, 2).await;
+    }
+    let overviews = of(&nodes[2].broker);
+    let led = |seen: &Overview| {
+        let mut led: Vec<u32> = seen.nodes.iter().flat_map(|node| node.leads.clone()).collect();
+        led.sort_unstable();
+        led == [0, 1, 2, 3]
+    };
+    let seen =
+        eventually(&overviews, |seen| led(seen) && topics(seen).iter().any(|row| row.records >= 6))
+            .await;
+    assert_eq!(seen.nodes.iter().map(|node| node.node).collect::<Vec<_>>(), [1, 2, 3]);
+    assert!(seen.nodes.iter().all(|node| node.live), "{seen:?}");
+    assert_eq!((seen.node.node, seen.alarms.len()), (3, 0), "{seen:?}");
+    nodes.remove(1).end().await;
+    let seen = eventually(&overviews, |seen| !seen.nodes[1].live && led(seen)).await;
+    assert!(seen.alarms.contains(&"node 2 is not connected".to_owned()), "{seen:?}");
+    drop(overviews);
+    for node in nodes {
+        node.end().await;
+    }
 }
