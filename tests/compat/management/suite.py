@@ -1,5 +1,5 @@
-"""RabbitMQ's own command line (rabbitmqadmin, the Python one), AMQPStorm's management client, and rabbit-hole, Terraform's
-client in Go, against a server.
+"""RabbitMQ's own command lines (rabbitmqadmin, the one in Python and the one in Rust), AMQPStorm's management client, and
+rabbit-hole, Terraform's client in Go, against a server.
 
 They read what they need of answers, so a scenario fails where a client would.
 """
@@ -13,6 +13,7 @@ import time
 import traceback
 from pathlib import Path
 
+import admin2
 import amqpstorm
 import rabbitmqadmin
 from amqpstorm.management import ApiError, ManagementApi
@@ -237,6 +238,37 @@ def rabbit_hole_live(server):
     gone(connection)
     server.api.queue.delete("hole.live")
     server.api.user.delete("hole")
+
+
+SCENARIOS += admin2.SCENARIOS
+
+
+@scenario
+def rabbitmqadmin2_sees_what_is_live_and_closes_it(server):
+    def seen(kind):
+        return admin2.admin(server, kind, "list")
+
+    server.api.user.create("live2", "secret", tags="")
+    server.api.user.set_permission("live2", "/")
+    for close in [["close_of_user", "-u", "live2"], None]:
+        connection = opened(server, "live2", "secret")
+        channel = connection.channel()
+        channel.queue.declare("live2.q")
+        channel.basic.qos(4)
+        channel.basic.consume(lambda message: None, "live2.q", consumer_tag="live2.tag")
+        assert "live2" in seen("connections")
+        assert any("running" in line and "  1  false  4  " in line for line in seen("channels").splitlines())
+        assert "live2.tag" in admin2.admin(server, "list", "consumers")
+        assert "live2" in admin2.admin(server, "list", "user_connections", "--username", "live2")
+        if close is None:
+            # The one before may still be there for a moment.
+            rows = [row for row in server.api.connection.list() if row["user"] == "live2"]
+            newest = max(rows, key=lambda row: row["connected_at"])
+            close = ["close", "--name", newest["name"]]
+        admin2.admin(server, "connections", *close)
+        gone(connection)
+    server.api.queue.delete("live2.q")
+    server.api.user.delete("live2")
 
 
 def main():

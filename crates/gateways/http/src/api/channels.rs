@@ -103,7 +103,8 @@ fn consumer_row(
 ) -> Option<(String, Value)> {
     let Found { name, live, session, channel } = found;
     let peer = live.connection.peer();
-    let timeout = consumer.timeout.map(|timeout| timeout.as_millis() as u64);
+    // Tools read a number. 0: for as long as it is connected, as everywhere here.
+    let timeout = consumer.timeout.map_or(0, |timeout| timeout.as_millis() as u64);
     let row = json!({
         "consumer_tag": &*consumer.tag,
         "queue": {"name": consumer.queue.as_deref()?, "vhost": vhost(session)},

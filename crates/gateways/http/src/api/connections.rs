@@ -78,6 +78,8 @@ fn row(call: &Call, live: &Live) -> Value {
         "peer_port": connection.peer().port(),
         "client_properties": {},
         "user": connection.user(),
+        // Tools want to read some virtual host; one that is not of AMQP is in none.
+        "vhost": "",
     });
     let client = connection.client();
     if !client.is_empty() {

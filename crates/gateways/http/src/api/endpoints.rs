@@ -68,11 +68,15 @@ pub(crate) const ENDPOINTS: &[Endpoint] = endpoints! {
     GET "/deprecated-features/used" Look NOTHING parameters::none;
     GET "/nodes" Look NOTHING nodes::list;
     GET "/nodes/{name}" Look NOTHING nodes::one;
+    GET "/nodes/{name}/memory" Look NOTHING nodes::memory;
+    GET "/auth/attempts/{name}" Look NOTHING nodes::log_ins;
 
     GET "/vhosts" Manage NOTHING vhosts::list;
     GET "/vhosts/{vhost}" SeeVhost NOTHING vhosts::one;
     PUT "/vhosts/{name}" Administer DOCUMENT vhosts::put;
     DELETE "/vhosts/{name}" Administer NOTHING vhosts::delete;
+    POST "/vhosts/{vhost}/deletion/protection" Administer DOCUMENT vhosts::protect;
+    DELETE "/vhosts/{vhost}/deletion/protection" Administer NOTHING vhosts::no_longer_protect;
     GET "/vhosts/{vhost}/permissions" Administer NOTHING permissions::of_vhost;
     GET "/vhosts/{vhost}/topic-permissions" Administer NOTHING parameters::none;
 

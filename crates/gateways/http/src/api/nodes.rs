@@ -1,5 +1,7 @@
 //! This node. The others of a cluster tell of themselves.
 
+use axum::Json;
+use axum::response::IntoResponse;
 use broker::Broker;
 use serde_json::{Value, json};
 
@@ -61,9 +63,27 @@ pub(super) async fn list(call: &Call) -> Outcome {
     chosen.answer(items)
 }
 
-pub(super) async fn one(call: &Call) -> Outcome {
-    if call.arg("name") != node_name(call.broker()) {
-        return Err(Refused::not_found());
+/// That it is this one which is asked about.
+fn is_this(call: &Call) -> Result<(), Refused> {
+    match call.arg("name") == node_name(call.broker()) {
+        true => Ok(()),
+        false => Err(Refused::not_found()),
     }
+}
+
+pub(super) async fn one(call: &Call) -> Outcome {
+    is_this(call)?;
     Ok(list::one(&call.query, row(call)?))
+}
+
+/// What memory is used for, which is not counted: RabbitMQ has a word for that, too.
+pub(super) async fn memory(call: &Call) -> Outcome {
+    is_this(call)?;
+    Ok(Json(json!({ "memory": "not_available" })).into_response())
+}
+
+/// Log-ins by protocol: they are not counted so.
+pub(super) async fn log_ins(call: &Call) -> Outcome {
+    is_this(call)?;
+    Ok(Json(json!([])).into_response())
 }

@@ -30,7 +30,7 @@ pub(super) async fn no_topic_permissions(_: &Call) -> Outcome {
 pub(super) async fn no_parameters(call: &Call) -> Outcome {
     let component = call.arg("component");
     let reason = match component {
-        "shovel" => "there are no shovels here; `postroad dead-letters redrive` moves dead letters"
+        "shovel" => "there are no shovels here; `postroad dead-letter redrive` moves dead letters"
             .to_owned(),
         "" => format!("the global parameter {} means nothing here", call.arg("name")),
         component => format!("component {component} not found"),

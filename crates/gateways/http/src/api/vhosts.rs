@@ -104,3 +104,14 @@ pub(super) async fn delete(call: &Call) -> Outcome {
     tracing::info!(user = call.user_name(), "vhost {name:?} is deleted");
     Ok(StatusCode::NO_CONTENT.into_response())
 }
+
+pub(super) async fn protect(call: &Call) -> Outcome {
+    call.vhost().await?;
+    Err(Refused::bad_request("a virtual host cannot be protected from deletion here"))
+}
+
+/// As it always is.
+pub(super) async fn no_longer_protect(call: &Call) -> Outcome {
+    call.vhost().await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}

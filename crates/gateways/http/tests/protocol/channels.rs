@@ -93,6 +93,7 @@ async fn channels_and_consumers_are_shown_with_what_they_have_now() {
         let [row] = &consumers.as_array().expect("rows")[..] else { panic!("{consumers}") };
         assert_eq!((&row["queue"]["name"], &row["ack_required"]), (&json!("q"), &json!(true)));
         assert_eq!((&row["active"], &row["prefetch_count"]), (&json!(true), &json!(2)), "{row}");
+        assert_eq!(row["consumer_timeout"], 0, "for as long as it is connected");
         assert_eq!(row["channel_details"]["connection_name"], connection, "{row}");
     }
     consumer.close().await.expect("closes");

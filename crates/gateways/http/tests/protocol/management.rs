@@ -43,6 +43,14 @@ async fn a_node_says_what_it_is() {
     let name = nodes[0]["name"].as_str().expect("a name").to_owned();
     assert_eq!(server.get(&format!("/api/nodes/{name}")).await.status, 200);
     is_refused(&server.get("/api/nodes/other").await, 404, "Object Not Found");
+    // What is not counted is said in words that tools know.
+    let memory = server.get(&format!("/api/nodes/{name}/memory")).await.json();
+    assert_eq!(memory, json!({"memory": "not_available"}));
+    assert_eq!(server.get(&format!("/api/auth/attempts/{name}")).await.json(), json!([]));
+    is_refused(&server.get("/api/auth/attempts/other").await, 404, "Object Not Found");
+    let protection = "/api/vhosts/%2F/deletion/protection";
+    assert_eq!(send(&server, Method::DELETE, protection, "").await.status, 204);
+    is_refused(&send(&server, Method::POST, protection, "").await, 400, "bad_request");
     for path in ["alarms", "ready-to-serve-clients", "virtual-hosts", "protocol-listener/amqp"] {
         assert_eq!(server.get(&format!("/api/health/checks/{path}")).await.status, 200, "{path}");
     }
@@ -365,6 +373,7 @@ async fn connections_are_listed_and_closed() {
     let (server, _broker) = open_node().await;
     let listed = server.get("/api/connections").await.json();
     assert_eq!((&listed[0]["protocol"], &listed[0]["state"]), (&json!("http"), &json!("running")));
+    assert_eq!(listed[0]["vhost"], "", "of no virtual host");
     is_refused(
         &send(&server, Method::DELETE, "/api/connections/nobody", "").await,
         404,
