@@ -201,6 +201,8 @@ pub const NODES_MAX: usize = 64;
 /// Nodes that a cluster may come to have by joining: each has all shards, and a record is acknowledged once a majority
 /// has it.
 pub const NODES_JOINED_MAX: usize = 5;
+/// The name of a rack: each node tells it to the others, and to clients.
+pub const RACK_BYTES_MAX: usize = 255;
 
 // ------------------------------------------------------------------------------------ channels
 
@@ -388,6 +390,12 @@ pub const SESSION_IDLE_MAX: Duration = Duration::from_secs(10 * 60);
 pub const FETCH_WAIT_MAX: Duration = Duration::from_secs(5 * 60);
 /// A fetch response holds this many bytes at most, whatever is asked for.
 pub const FETCH_BYTES_MAX: usize = 55 << 20;
+/// A consumer is sent to a copy near by that is not known to have so many of the newest entries of its shard's log at
+/// most, and sent back once the copy lacks more than the other of these.
+pub const COPY_NEAR_ENTRIES_MAX: u64 = 1_000;
+pub const COPY_BEHIND_ENTRIES_MAX: u64 = 10_000;
+/// A fetch at a copy waits so long at most: what makes the copy a bad one wakes nobody.
+pub const COPY_FETCH_WAIT_MAX: Duration = Duration::from_secs(2);
 /// Fetch sessions kept (Kafka's `max.incremental.fetch.session.cache.slots`).
 pub const FETCH_SESSIONS_MAX: usize = 1_000;
 
@@ -483,6 +491,8 @@ const _: () = assert!(PROPOSAL_BYTES_MAX * 2 <= JOURNAL_QUEUED_BYTES_MAX);
 // An entry with the largest batch must fit a message between nodes, whose length is 32 bits.
 const _: () = assert!(LINK_MESSAGE_BYTES_MAX <= u32::MAX as usize);
 const _: () = assert!(LINK_GOSSIP_BYTES_MAX < LINK_CONTROL_BYTES_MAX);
+// Whom a leader sends to a copy is not sent back at once.
+const _: () = assert!(COPY_NEAR_ENTRIES_MAX < COPY_BEHIND_ENTRIES_MAX);
 // A shard has 16 bits in a link's frames.
 const _: () = assert!(SHARDS_MAX <= u16::MAX as u32);
 // A message must fit a batch.

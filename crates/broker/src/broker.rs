@@ -59,6 +59,7 @@ struct Inner {
     /// To the leader of each shard with rows. Empty where the node is alone.
     lines: Vec<Arc<Line>>,
     barriers: Barriers,
+    disk_health: Arc<DiskHealth>,
     behind_at_open: u64,
     drivers: Arc<Drivers>,
     watchers: Arc<Watchers>,
@@ -182,6 +183,7 @@ impl Broker {
             shards,
             peers,
             barriers: Barriers::default(),
+            disk_health: Arc::clone(&health),
             watchers,
             budget: Budget::new(options.request_bytes_in_flight_max),
             cpu,
@@ -243,6 +245,10 @@ impl Broker {
 
     pub(crate) fn peers(&self) -> &Peers {
         &self.0.peers
+    }
+
+    pub(crate) fn disk_health(&self) -> &DiskHealth {
+        &self.0.disk_health
     }
 
     pub(crate) fn scrubbing(&self) -> &Scrubbing {

@@ -13,6 +13,7 @@
 //! * `routing`: which shard has what; `adoption`: rows follow the catalog
 //! * `shard`: applies what consensus committed, and answers whoever waits for it
 //! * [`fetch`]: reading by offset and by time
+//! * `copies`: which copies of what another node leads are served
 //! * [`watch`]: waiting for records
 //! * [`budget`]: bytes in flight, bounded for the whole node
 //! * [`cpu`]: work on records that takes long, away from the threads of sockets
@@ -41,6 +42,7 @@ pub mod catalog;
 mod changes;
 mod cluster_id;
 mod compacted;
+mod copies;
 pub mod cpu;
 mod dedup;
 pub mod delivery;

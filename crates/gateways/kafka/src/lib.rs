@@ -9,7 +9,8 @@
 //! * `request`, `response`, `wire`: frames as messages, and back
 //! * `dispatch`, `versions`: who handles what, and in which versions
 //! * `produce`, `produce_effort`, `produce_request`, `produce_replicas`, `produce_response`: the hot path in
-//! * `fetch`, `fetch_context`, `fetch_sessions`, `fetch_collector`, `fetch_response`: the hot path out
+//! * `fetch`, `fetch_context`, `fetch_sessions`, `fetch_collector`, `fetch_response`: the hot path out; `fetch_near`: who reads
+//!   from which node
 //! * `metadata`, `topics`, `configs`, `config_describe`, `static_configs`, `offsets`, `producers`, `log_dirs`: the catalog and its parts
 //! * `leaders`: who leads what, as clients are told, and `leader_fields`: in which bytes; `leader_watch`: who waits hears that it changed
 //! * `groups`: group membership and committed offsets
@@ -32,6 +33,7 @@ mod errors;
 mod fetch;
 mod fetch_collector;
 mod fetch_context;
+mod fetch_near;
 mod fetch_response;
 mod fetch_sessions;
 mod frames;
