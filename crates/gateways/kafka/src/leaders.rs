@@ -144,12 +144,13 @@ pub(crate) fn rack_of(node: &Reached) -> Option<StrBytes> {
     node.rack.clone().map(StrBytes::from_string)
 }
 
-/// Whether a client names these nodes, each once, in any order: the first one would be preferred as a leader, and shards
-/// prefer none.
+/// Whether a client names these nodes, each once, in any order: which of them is to lead is the shard's to say.
 pub(crate) fn names_all(named: &[BrokerId], replicas: &[u32]) -> bool {
     let mut named = named.to_vec();
     named.sort_unstable();
-    named.iter().copied().eq(replicas.iter().copied().map(broker_id))
+    let mut replicas: Vec<BrokerId> = replicas.iter().copied().map(broker_id).collect();
+    replicas.sort_unstable();
+    named == replicas
 }
 
 /// What metadata says of the partitions of a shard.

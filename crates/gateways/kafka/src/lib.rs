@@ -18,8 +18,8 @@
 //! * `quorum`: the controllers of a cluster and its features
 //! * `no_transactions`: how clients that want transactions are refused
 //! * `quotas`: what clients are charged; `quota_requests`: how much that may be, listed and changed
-//! * `refused`, `refused_share_state`: what clients ask for and a broker without transactions and reassignments does not
-//!   have
+//! * `elections`, `reassignments`: who is to lead what, and what is to be where
+//! * `refused`, `refused_share_state`: what clients ask for and a broker without transactions does not have
 //! * [`operations`]: what operators do that Kafka has no words for: our own request
 //! * `topic_ref`: how requests name topics
 //! * `errors`: from what went wrong to Kafka's error codes
@@ -29,6 +29,7 @@ mod authorization;
 mod config_describe;
 mod configs;
 mod dispatch;
+mod elections;
 mod errors;
 mod fetch;
 mod fetch_collector;
@@ -62,6 +63,7 @@ mod producers;
 mod quorum;
 mod quota_requests;
 mod quotas;
+mod reassignments;
 mod refused;
 mod refused_share_state;
 mod request;

@@ -128,8 +128,8 @@ pub(crate) static STATIC_CONFIGS: [StaticConfig; 23] = [
     entry(
         "auto.leader.rebalance.enable",
         ConfigKind::Boolean,
-        |_| "false".to_owned(),
-        "There is one node to lead partitions.",
+        |it| (!it.broker.is_alone()).to_string(),
+        "A partition goes back to the first of its replicas once that one has been there for a while.",
     ),
     entry(
         "replica.selector.class",
