@@ -401,17 +401,6 @@ impl Broker {
         self.local_shards().iter().map(|shard| shard.journal().stats())
     }
 
-    /// Ends the term in which this node leads, and begins another one: a pause for whoever writes or waits
-    /// for records, and no more. Returns the new term, once this node leads in it.
-    pub async fn elect_anew(&self) -> Result<u64, Unavailable> {
-        let mut term = 0;
-        for shard in &self.0.shards {
-            let elected = shard.consensus.elect_anew().await;
-            term = elected.map_err(|error| Unavailable::from(&error))?;
-        }
-        Ok(term)
-    }
-
     pub fn node(&self) -> u32 {
         self.0.node
     }

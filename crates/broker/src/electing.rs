@@ -12,6 +12,7 @@ use links::NodeId;
 use tokio::time::timeout;
 
 use crate::broker::Broker;
+use crate::error::Unavailable;
 use crate::leading::{self, connected_for};
 use crate::local_shard::LocalShard;
 
@@ -52,6 +53,17 @@ impl Broker {
             .map(async |place| (place, self.elect_in(&self.shards_with_rows()[place]).await));
         let elected: BTreeMap<usize, _> = join_all(electing).await.into_iter().collect();
         places.into_iter().map(|place| elected[&place].clone()).collect()
+    }
+
+    /// Ends the term in which this node leads, and begins another one: a pause for whoever writes or waits
+    /// for records, and no more. Returns the new term, once this node leads in it.
+    pub async fn elect_anew(&self) -> Result<u64, Unavailable> {
+        let mut term = 0;
+        for shard in self.local_shards() {
+            let elected = shard.consensus.elect_anew().await;
+            term = elected.map_err(|error| Unavailable::from(&error))?;
+        }
+        Ok(term)
     }
 
     /// The nodes that have the shard, as they are to lead it.
