@@ -80,9 +80,8 @@ impl Broker {
             return Ok(false);
         };
         // A follower holds whom it heard last for the leader, also once that one is gone.
-        let lives = |node: &u32| {
-            *node == self.node() || connected_for(cluster, u64::from(*node)).is_some()
-        };
+        let lives =
+            |node: &u32| *node == self.node() || connected_for(cluster, u64::from(*node)).is_some();
         let leader = shard.leader().filter(lives);
         let Some((leader, to)) = leader.zip(order.first().copied()) else {
             return Err(ElectionError::NoLeader { voters: order });

@@ -181,7 +181,7 @@ impl<'a> Collector<'a> {
         if let Err(fault) = check_range(wanted, bounds) {
             return self.fail(partition, bounds, fault);
         }
-        if is_led && self.sends_elsewhere(partition, bounds) {
+        if is_led && self.sends_elsewhere(partition, wanted, bounds) {
             return Look::Something;
         }
         if self.is_full
@@ -191,10 +191,8 @@ impl<'a> Collector<'a> {
             // Nothing is kept of what the answer can do without, while it waits.
             return Look::Nothing;
         }
-        let found = self.found.entry(partition).or_insert_with(|| Found {
-            next_offset: wanted.want.offset as Offset,
-            ..Found::default()
-        });
+        let found = self.found.entry(partition).or_insert_with(|| Found::at(wanted));
+        found.preferred = None;
         (found.high_watermark, found.log_start) = (bounds.end, bounds.log_start);
         let (offset, has_records) = (found.next_offset, !found.records.is_empty());
         if offset >= bounds.end {
@@ -211,7 +209,7 @@ impl<'a> Collector<'a> {
     }
 
     /// Whether the client is to read the partition from another node. What was read for it before goes out first.
-    fn sends_elsewhere(&mut self, partition: PartitionId, bounds: Bounds) -> bool {
+    fn sends_elsewhere(&mut self, partition: PartitionId, wanted: &Wanted, bounds: Bounds) -> bool {
         let has_records = |found: &Found| !found.records.is_empty();
         if self.found.get(&partition).is_some_and(has_records) {
             return false;
@@ -219,7 +217,7 @@ impl<'a> Collector<'a> {
         let preferred = self.near.preferred(self.gateway, partition);
         if preferred.is_some() {
             self.urgent = true;
-            let found = self.found.entry(partition).or_default();
+            let found = self.found.entry(partition).or_insert_with(|| Found::at(wanted));
             found.preferred = preferred;
             (found.high_watermark, found.log_start) = (bounds.end, bounds.log_start);
         }
@@ -376,6 +374,10 @@ impl<'a> Collector<'a> {
 }
 
 impl Found {
+    fn at(wanted: &Wanted) -> Self {
+        Self { next_offset: wanted.want.offset as Offset, ..Self::default() }
+    }
+
     fn into_partition(self, index: u32) -> FetchedPartition {
         let (error, high_watermark) = match &self.fault {
             Some(fault) => (fault.code(), -1),
