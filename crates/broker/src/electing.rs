@@ -29,8 +29,10 @@ pub enum ElectionError {
     NoLeader { voters: Vec<u32> },
     #[error("broker {0} is to lead it, and is not connected")]
     Gone(u32),
+    /// Or it does not say within a moment that it would lead.
     #[error(
-        "broker {0} is to lead it, and its disk is or was slow: it leads again after a minute without that"
+        "broker {0} is to lead it, and would not do it well: its disk was slow within the last minute, or it does not \
+         answer at once"
     )]
     Unwell(u32),
     #[error("broker {node} is to lead it, and does not yet: {why}")]

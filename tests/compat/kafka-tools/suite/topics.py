@@ -98,16 +98,22 @@ def reassign_partitions_to_other_brokers_is_refused_with_what_to_type(place):
     tool("kafka-reassign-partitions", "--list").succeeded().says("No partition reassignments found.")
 
 
+# A broker whose disk was slow, as it is where much else runs, is not elected for a minute.
+ELECTED_SECONDS = 180
+
+
+def elects_the_first(topic):
+    """Whether the first replica of each partition leads it; if one does not, all are asked for to do so."""
+    if all(leader == replicas[0] for leader, replicas, _ in described(topic).values()):
+        return True
+    tool("kafka-leader-election", "--election-type", "preferred", "--all-topic-partitions")
+    return False
+
+
 @scenario
 def leader_election_of_preferred_leaders_is_needless_where_they_lead(place):
     topic = place.topic(3)
-    for _ in range(3):
-        found = described(topic)
-        if all(leader == replicas[0] for leader, replicas, _ in found.values()):
-            break
-        tool("kafka-leader-election", "--election-type", "preferred", "--all-topic-partitions")
-    for leader, replicas, _ in found.values():
-        expect(leader, replicas[0], "the first replica leads")
+    until(lambda: elects_the_first(topic), "each partition is led by its first replica", ELECTED_SECONDS)
     one = tool("kafka-leader-election", "--election-type", "preferred", "--topic", topic, "--partition", 0)
     one.succeeded().says("Valid replica already elected for partitions")
     unclean = tool("kafka-leader-election", "--election-type", "unclean", "--topic", topic, "--partition", 0)
@@ -133,15 +139,10 @@ def leader_election_leaves_each_shard_with_its_first_replica(place):
         until(gone, f"broker {node} leads nothing")
         for _, replicas, _ in described(topic).values():
             expect(replicas[-1], node, "a drained broker is the last that is to lead")
-        # The others are preferred by now.
-        drained = tool("kafka-leader-election", "--election-type", "preferred", "--all-topic-partitions")
-        drained.succeeded().says_not("Error completing")
+        until(lambda: elects_the_first(topic), "each partition is led by the first of the others", ELECTED_SECONDS)
     finally:
         type_to("resume", str(node))
     replicas = lambda found: {partition: it[1] for partition, it in found.items()}
     until(lambda: replicas(described(topic)) == replicas(before), "the broker is first among replicas again")
     # It may have been given its shards back by now: then nothing is left to be elected.
-    elected = tool("kafka-leader-election", "--election-type", "preferred", "--all-topic-partitions")
-    elected.succeeded().says_not("Error completing")
-    after = described(topic)
-    expect([it[0] for it in after.values()], [it[1][0] for it in after.values()], "each is led by its first replica")
+    until(lambda: elects_the_first(topic), "each partition is led by its first replica", ELECTED_SECONDS)
