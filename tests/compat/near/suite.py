@@ -307,7 +307,7 @@ def nothing_is_lost_or_doubled_while_the_leader_and_then_the_near_node_are_kille
 
 
 @scenario
-def a_group_of_consumers_in_different_racks_reads_each_record_once(cluster):
+def a_group_of_consumers_in_different_racks_reads_every_record(cluster):
     count, partitions = 3000, 6
     topic, producer = cluster.topic(partitions), cluster.producer()
     group = f"near-{uuid.uuid4().hex[:8]}"
