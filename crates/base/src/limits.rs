@@ -201,8 +201,6 @@ pub const NODES_MAX: usize = 64;
 /// Nodes that a cluster may come to have by joining: each has all shards, and a record is acknowledged once a majority
 /// has it.
 pub const NODES_JOINED_MAX: usize = 5;
-/// The name of a rack: each node tells it to the others, and to clients.
-pub const RACK_BYTES_MAX: usize = 255;
 
 // ------------------------------------------------------------------------------------ channels
 
@@ -390,12 +388,6 @@ pub const SESSION_IDLE_MAX: Duration = Duration::from_secs(10 * 60);
 pub const FETCH_WAIT_MAX: Duration = Duration::from_secs(5 * 60);
 /// A fetch response holds this many bytes at most, whatever is asked for.
 pub const FETCH_BYTES_MAX: usize = 55 << 20;
-/// A consumer is sent to a copy near by that is not known to have so many of the newest entries of its shard's log at
-/// most, and sent back once the copy lacks more than the other of these.
-pub const COPY_NEAR_ENTRIES_MAX: u64 = 1_000;
-pub const COPY_BEHIND_ENTRIES_MAX: u64 = 10_000;
-/// A fetch at a copy waits so long at most: what makes the copy a bad one wakes nobody.
-pub const COPY_FETCH_WAIT_MAX: Duration = Duration::from_secs(2);
 /// Fetch sessions kept (Kafka's `max.incremental.fetch.session.cache.slots`).
 pub const FETCH_SESSIONS_MAX: usize = 1_000;
 
