@@ -489,6 +489,8 @@ const _: () = assert!(PROPOSAL_BYTES_MAX * 2 <= JOURNAL_QUEUED_BYTES_MAX);
 // An entry with the largest batch must fit a message between nodes, whose length is 32 bits.
 const _: () = assert!(LINK_MESSAGE_BYTES_MAX <= u32::MAX as usize);
 const _: () = assert!(LINK_GOSSIP_BYTES_MAX < LINK_CONTROL_BYTES_MAX);
+// Whom a leader sends to a copy is not sent back at once.
+const _: () = assert!(COPY_NEAR_ENTRIES_MAX < COPY_BEHIND_ENTRIES_MAX);
 // A shard has 16 bits in a link's frames.
 const _: () = assert!(SHARDS_MAX <= u16::MAX as u32);
 // A message must fit a batch.

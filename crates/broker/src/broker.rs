@@ -59,6 +59,7 @@ struct Inner {
     /// To the leader of each shard with rows. Empty where the node is alone.
     lines: Vec<Arc<Line>>,
     barriers: Barriers,
+    disk_health: Arc<DiskHealth>,
     behind_at_open: u64,
     drivers: Arc<Drivers>,
     watchers: Arc<Watchers>,
@@ -182,6 +183,7 @@ impl Broker {
             shards,
             peers,
             barriers: Barriers::default(),
+            disk_health: Arc::clone(&health),
             watchers,
             budget: Budget::new(options.request_bytes_in_flight_max),
             cpu,
@@ -243,6 +245,10 @@ impl Broker {
 
     pub(crate) fn peers(&self) -> &Peers {
         &self.0.peers
+    }
+
+    pub(crate) fn disk_health(&self) -> &DiskHealth {
+        &self.0.disk_health
     }
 
     pub(crate) fn scrubbing(&self) -> &Scrubbing {
@@ -393,17 +399,6 @@ impl Broker {
     /// Of each shard's journal, the catalog's first.
     pub fn journal_stats(&self) -> impl Iterator<Item = journal::Stats> + '_ {
         self.local_shards().iter().map(|shard| shard.journal().stats())
-    }
-
-    /// Ends the term in which this node leads, and begins another one: a pause for whoever writes or waits
-    /// for records, and no more. Returns the new term, once this node leads in it.
-    pub async fn elect_anew(&self) -> Result<u64, Unavailable> {
-        let mut term = 0;
-        for shard in &self.0.shards {
-            let elected = shard.consensus.elect_anew().await;
-            term = elected.map_err(|error| Unavailable::from(&error))?;
-        }
-        Ok(term)
     }
 
     pub fn node(&self) -> u32 {

@@ -34,10 +34,24 @@ pub(crate) fn preferred(
     shard: ShardId,
     may_lead: impl Fn(u64) -> bool,
 ) -> Option<u64> {
+    in_turn(members, shard, may_lead).first().copied()
+}
+
+/// The nodes that have a shard, as they are to lead it: the first one does when it can. Those that may not come last.
+pub(crate) fn order(members: &Members, shard: ShardId, may_lead: impl Fn(u64) -> bool) -> Vec<u64> {
+    let mut order = in_turn(members, shard, &may_lead);
+    order.extend(members.voters.keys().copied().filter(|node| !may_lead(*node)));
+    order
+}
+
+/// The voters that may lead, beginning with another one for each shard.
+fn in_turn(members: &Members, shard: ShardId, may_lead: impl Fn(u64) -> bool) -> Vec<u64> {
     let place = (shard.0 as usize).saturating_sub(ShardId::FIRST.0 as usize);
-    let may_lead = || members.voters.keys().copied().filter(|node| may_lead(*node));
-    let count = may_lead().count();
-    may_lead().nth(place.checked_rem(count)?)
+    let mut able: Vec<u64> =
+        members.voters.keys().copied().filter(|node| may_lead(*node)).collect();
+    let first = place.checked_rem(able.len()).unwrap_or(0);
+    able.rotate_left(first);
+    able
 }
 
 /// Hands shards back. Ends when they are gone.
@@ -157,5 +171,15 @@ mod tests {
         let members = members(3);
         let leads = |shard| preferred(&members, ShardId(shard), |node| node != 2);
         assert_eq!((1..=4).filter_map(leads).collect::<Vec<_>>(), [1, 3, 1, 3]);
+    }
+
+    #[test]
+    fn replicas_are_in_the_order_in_which_they_are_to_lead() {
+        let members = members(3);
+        let order = |shard| order(&members, ShardId(shard), |_| true);
+        assert_eq!([1, 2, 3, 4].map(order), [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 2, 3]]);
+        let drained = |shard| super::order(&members, ShardId(shard), |node| node != 2);
+        assert_eq!([1, 2].map(drained), [[1, 3, 2], [3, 1, 2]]);
+        assert_eq!(super::order(&members, ShardId::FIRST, |_| false), [1, 2, 3]);
     }
 }

@@ -8,11 +8,13 @@
 //!   records that came one by one; `request`: what is asked of the log
 //! * `sequencer`: gives batches their offsets and makes one proposal of all that waits
 //! * `local_shard`: a shard as this node has it; `layout`: where its files are
+//! * `leading`: which node leads which shard; `electing`: somebody asks for that
 //! * `peers`: how shards reach one another; `outgoing`, `pusher`: what one sends to another
 //! * `forwarding`: appends that go to the node that leads, in order
 //! * `routing`: which shard has what; `adoption`: rows follow the catalog
 //! * `shard`: applies what consensus committed, and answers whoever waits for it
 //! * [`fetch`]: reading by offset and by time
+//! * `copies`: which copies of what another node leads are served
 //! * [`watch`]: waiting for records
 //! * [`budget`]: bytes in flight, bounded for the whole node
 //! * [`cpu`]: work on records that takes long, away from the threads of sockets
@@ -41,10 +43,12 @@ pub mod catalog;
 mod changes;
 mod cluster_id;
 mod compacted;
+mod copies;
 pub mod cpu;
 mod dedup;
 pub mod delivery;
 mod document_watch;
+mod electing;
 pub mod error;
 pub mod fetch;
 mod forwarding;
@@ -99,6 +103,7 @@ pub use delivery::{
     TakeOptions,
 };
 pub use document_watch::{DocumentChanges, DocumentNames, DocumentWatch};
+pub use electing::ElectionError;
 pub use error::{AppendError, ExecuteError, FetchError, OpenError, Unavailable};
 pub use fetch::{Batches, Bounds, TimedOffset};
 pub use group_status::{GroupStatus, MemberLag};

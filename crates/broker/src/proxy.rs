@@ -115,6 +115,16 @@ impl Proxy for LedHere {
                 let would = self.health.is_well(Instant::now());
                 return async move { Ok(Message::of_head(wire::answer_would_lead(would))) }.boxed();
             }
+            Some(Decoded::HandOver(to)) => {
+                let found = self.shard(shard);
+                return async move {
+                    let led = found.ok_or(Declined::NotServed)?;
+                    let done = led.consensus.transfer_leadership(to).await;
+                    let done = done.map_err(|error| error.to_string());
+                    Ok(Message::of_head(wire::answer_hand_over(done)))
+                }
+                .boxed();
+            }
             Some(Decoded::Groups) => {
                 let answer = self.groups().map(wire::answer_groups).map(Message::of_head);
                 return async { answer.ok_or(Declined::NotServed) }.boxed();

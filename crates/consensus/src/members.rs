@@ -62,6 +62,12 @@ impl Consensus {
         Members::of(self.server.borrow_watched().membership_config.membership())
     }
 
+    /// Whether a node votes, by the newest members in this node's log.
+    pub fn has_voter(&self, node: u64) -> bool {
+        let seen = self.server.borrow_watched();
+        seen.membership_config.membership().voter_ids().any(|voter| voter == node)
+    }
+
     /// Whether the newest change of voters has only begun: majorities of the old and of the new are needed.
     pub fn is_changing_voters(&self) -> bool {
         self.membership().get_joint_config().len() > 1
@@ -86,6 +92,25 @@ impl Consensus {
         let others = matched.iter().filter(|(node, _)| **node != self.state.node);
         let lag = |has: &Option<LogId>| end.saturating_sub(next(has.map(|id| id.index)));
         others.map(|(node, has)| (*node, lag(has))).collect()
+    }
+
+    /// How many entries of this node's log another member is not known to have. `None`: this node does not lead, or
+    /// the other one is no member, or is sent a snapshot.
+    pub fn lag_of(&self, node: u64) -> Option<u64> {
+        let data = self.raft.data_metrics();
+        let seen = data.borrow_watched();
+        let has = seen.replication.as_ref()?.get(&node)?;
+        let next = |id: &Option<LogId>| id.as_ref().map_or(0, |id| id.index + 1);
+        let lag = next(&seen.last_log).saturating_sub(next(has));
+        (!self.retention.is_catching_up(node)).then_some(lag)
+    }
+
+    /// How many entries are not applied here that the group has committed, as far as this member has heard.
+    pub fn behind(&self) -> u64 {
+        let data = self.raft.data_metrics();
+        let seen = data.borrow_watched();
+        let next = |id: &Option<LogId>| id.as_ref().map_or(0, |id| id.index + 1);
+        next(&seen.cluster_committed).saturating_sub(next(&seen.last_applied))
     }
 
     /// Members which lack what the log no longer has, and how much they have of the snapshot that they are

@@ -114,6 +114,10 @@ impl Retention {
         self.catching_up.lock().clear();
     }
 
+    pub(crate) fn is_catching_up(&self, node: u64) -> bool {
+        self.catching_up.lock().contains_key(&node)
+    }
+
     pub(crate) fn catching_up(&self) -> BTreeMap<u64, CatchUp> {
         self.catching_up.lock().clone()
     }

@@ -72,7 +72,8 @@ fn admit(registry: &Registry, joining: &Joining, is_founded: bool) -> Result<Dec
              slower and nothing safer; remove one first, with `postroad node drain N` and `postroad node remove N`"
         ));
     }
-    let node = Registration { directory, boot, address, standing: Standing::Active };
+    // It says itself in which rack it is, once it is one.
+    let node = Registration { directory, boot, address, standing: Standing::Active, rack: None };
     Ok(Decided::from([(registry.next_number(), node)]))
 }
 
@@ -91,7 +92,8 @@ mod tests {
         let mut registry = Registry::default();
         for (id, standing) in (1_u32..).zip(standings) {
             let (directory, address) = (Uuid::from_u128(id.into()), format!("n{id}:1"));
-            let node = Registration { directory, boot: 1, address, standing: *standing };
+            let standing = *standing;
+            let node = Registration { directory, boot: 1, address, standing, rack: None };
             registry.nodes.insert(id.into(), Registered { version: 1, node });
         }
         registry

@@ -1,8 +1,7 @@
-//! Where clients connect, and how a node tells it.
+//! Where clients connect, and in which rack that is.
 
 use std::fmt;
 
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// A host that clients can resolve, and a port.
@@ -21,8 +20,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Where clients of each protocol connect, as told to them. Travels between nodes as JSON: what a version does not
-/// know it passes over.
+/// Where clients of each protocol connect, as told to them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Endpoints {
     pub kafka: Endpoint,
@@ -32,20 +30,15 @@ pub struct Endpoints {
     /// For clients of Kafka that encrypt. `None`: not offered.
     #[serde(default)]
     pub kafka_tls: Option<Endpoint>,
+    /// Where the node is, for clients that read what is near; `None`: it does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rack: Option<String>,
 }
 
 impl Endpoints {
     /// Where clients of Kafka connect, encrypted or not.
     pub fn kafka_at(&self, encrypted: bool) -> Option<&Endpoint> {
         if encrypted { self.kafka_tls.as_ref() } else { Some(&self.kafka) }
-    }
-
-    pub(crate) fn to_bytes(&self) -> Bytes {
-        serde_json::to_vec(self).expect("endpoints can be written").into()
-    }
-
-    pub(crate) fn of_bytes(told: &[u8]) -> Option<Self> {
-        serde_json::from_slice(told).ok()
     }
 }
 
@@ -54,23 +47,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_are_read_as_they_were_told_also_with_what_a_later_version_adds() {
-        let kafka = Endpoint { host: "one".into(), port: 9092 };
-        let endpoints = Endpoints { kafka, amqp: None, kafka_tls: None };
-        assert_eq!(Endpoints::of_bytes(&endpoints.to_bytes()), Some(endpoints.clone()));
-        let later = br#"{"kafka":{"host":"one","port":9092,"tls":true},"mqtt":{}}"#;
-        assert_eq!(Endpoints::of_bytes(later), Some(endpoints));
-        assert_eq!(Endpoints::of_bytes(b"{}"), None);
-    }
-
-    #[test]
     fn a_node_that_does_not_encrypt_is_not_told_to_clients_that_do() {
         let [plain, tls] = [9092, 9093].map(|port| Endpoint { host: "one".into(), port });
-        let mut endpoints = Endpoints { kafka: plain.clone(), amqp: None, kafka_tls: None };
+        let mut endpoints =
+            Endpoints { kafka: plain.clone(), amqp: None, kafka_tls: None, rack: None };
         assert_eq!((endpoints.kafka_at(false), endpoints.kafka_at(true)), (Some(&plain), None));
         endpoints.kafka_tls = Some(tls.clone());
         assert_eq!(endpoints.kafka_at(true), Some(&tls));
-        assert_eq!(Endpoints::of_bytes(&endpoints.to_bytes()), Some(endpoints));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! tells the others itself, for as long as it lives.
 //!
 //! * [`Nodes`]: the nodes that live, as gateways name them to clients
-//! * [`Endpoint`]: where clients of a protocol connect
+//! * [`Endpoint`]: where clients of a protocol connect; `telling`: what a node tells the others of itself
 //! * `registry`: the catalog's documents of nodes, and how they change; `registration`: how each node follows them
 //! * `admission`: nodes that ask to join
 //! * `plan`: which nodes are to have which shards, and what comes next; `reconcile`: makes the steps
@@ -23,6 +23,7 @@ mod registration;
 mod registry;
 pub mod restore;
 mod status;
+mod telling;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,6 +37,8 @@ use tasks::Task;
 use tokio::sync::watch;
 use world::Instant;
 
+use self::telling::Told;
+
 pub use self::operations::Administration;
 pub use endpoint::{Endpoint, Endpoints};
 pub use registration::RegisterError;
@@ -46,6 +49,8 @@ pub use registry::DecideError;
 pub struct LiveNode {
     pub id: u32,
     pub endpoints: Endpoints,
+    /// Its disk was given up a moment ago: who reads is not to be sent there.
+    pub is_unwell: bool,
 }
 
 /// The nodes of the cluster, as this one knows them. Clones are the same.
@@ -64,23 +69,23 @@ struct Others {
 impl Nodes {
     /// A node that is alone.
     pub fn alone(id: u32, endpoints: Endpoints) -> Self {
-        Self { own: LiveNode { id, endpoints }, others: None }
+        Self { own: LiveNode { id, endpoints, is_unwell: false }, others: None }
     }
 
     /// A member of a cluster: tells the others where its clients connect, and registers itself in the catalog for as
     /// long as it takes. From then on only registered nodes are let in.
     pub fn join(broker: &Broker, cluster: &Arc<Node>, endpoints: Endpoints) -> Self {
         let heard = cluster.groups().heard();
-        // It has a few names and numbers, which are far shorter than gossip may be.
-        let told = cluster.tell(endpoints.to_bytes());
-        debug_assert!(told.is_ok());
-        let following = registration::follow(broker.downgrade(), Arc::downgrade(cluster));
+        let told = Told::of(endpoints.clone());
+        told.tell(cluster);
+        let rack = endpoints.rack.clone();
+        let following = registration::follow(broker.downgrade(), Arc::downgrade(cluster), rack);
         broker.vital(Task::Registration, following);
         let admitting = admission::run(broker.downgrade(), Arc::downgrade(cluster));
         broker.vital(Task::Admission, admitting);
-        let stepping = reconcile::run(broker.downgrade(), Arc::downgrade(cluster));
+        let stepping = reconcile::run(broker.downgrade(), Arc::downgrade(cluster), told);
         broker.vital(Task::Membership, stepping);
-        let own = LiveNode { id: broker.node(), endpoints };
+        let own = LiveNode { id: broker.node(), endpoints, is_unwell: false };
         Self { own, others: Some(Others { cluster: Arc::clone(cluster), heard }) }
     }
 
@@ -142,15 +147,16 @@ impl Others {
     fn live(&self, node: NodeId, told: &Bytes) -> Option<LiveNode> {
         let status = self.cluster.links().peer(node)?.status(Lane::Control);
         let id = u32::try_from(node.0).ok()?;
-        let endpoints = Endpoints::of_bytes(told)?;
+        let Told { endpoints, is_unwell } = Told::of_bytes(told)?;
         let connected = matches!(status.phase, Phase::Connected { .. });
-        connected.then_some(LiveNode { id, endpoints })
+        connected.then_some(LiveNode { id, endpoints, is_unwell })
     }
 
     fn left_lately(&self, node: NodeId, told: &Bytes, within: Duration) -> Option<LiveNode> {
         let status = self.cluster.links().peer(node)?.status(Lane::Control);
         let left_for = Instant::now().saturating_duration_since(status.last?.at);
-        let (id, endpoints) = (u32::try_from(node.0).ok()?, Endpoints::of_bytes(told)?);
-        (left_for < within).then_some(LiveNode { id, endpoints })
+        let (id, Told { endpoints, is_unwell }) =
+            (u32::try_from(node.0).ok()?, Told::of_bytes(told)?);
+        (left_for < within).then_some(LiveNode { id, endpoints, is_unwell })
     }
 }

@@ -226,7 +226,8 @@ mod tests {
         let mut registry = Registry::default();
         for (id, standing) in (1_u32..).zip(standings) {
             let (directory, address) = (Uuid::from_u128(id.into()), format!("n{id}:1"));
-            let node = Registration { directory, boot: 1, address, standing: *standing };
+            let standing = *standing;
+            let node = Registration { directory, boot: 1, address, standing, rack: None };
             registry.nodes.insert(id.into(), Registered { version: 1, node });
         }
         registry

@@ -1,4 +1,5 @@
-//! Makes the steps of the [plan](crate::plan) that are about shards which this node leads.
+//! Makes the steps of the [plan](crate::plan) that are about shards which this node leads, and keeps true what the node
+//! tells of itself.
 
 use std::collections::BTreeMap;
 use std::sync::Weak;
@@ -14,6 +15,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::plan::{self, Group, Step, View};
 use crate::registry::{DecideError, Decided, Registration, Registry, Standing, decide};
+use crate::telling::Told;
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// A step that takes longer is tried again, if it still is one.
@@ -29,12 +31,13 @@ enum StepError {
 }
 
 /// Makes steps for as long as the broker is there.
-pub(crate) async fn run(broker: WeakBroker, cluster: Weak<Node>) {
+pub(crate) async fn run(broker: WeakBroker, cluster: Weak<Node>, mut told: Told) {
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         let Some((broker, cluster)) = broker.upgrade().zip(cluster.upgrade()) else { return };
+        told.keep_true(&broker, &cluster);
         let registry = match Registry::read(&broker) {
             Ok(registry) => registry,
             Err(error) => {

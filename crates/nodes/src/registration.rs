@@ -1,8 +1,10 @@
 //! How a node follows who is in the cluster, and says which boot of it runs.
 //!
 //! The nodes that found the cluster write all that they have seen before anybody else is let in: whichever of them comes
-//! first, since one may be lost before it did. After that each node writes its own boot and address whenever it is started. A document with another directory, or a later boot, than this node's says
-//! that something is wrong with the directory: then it is left alone, and the others refuse this node.
+//! first, since one may be lost before it did. After that each node writes its own boot, address and rack whenever it is started,
+//! and its rack again where a node of a version that does not know racks has left it out. A document with another
+//! directory, or a later boot, than this node's says that something is wrong with the directory: then it is left alone,
+//! and the others refuse this node.
 
 use std::collections::BTreeSet;
 use std::sync::Weak;
@@ -33,7 +35,7 @@ pub enum RegisterError {
 
 /// Registers this node, and lets in whom the catalog has. Ends with the broker, and keeps the node no longer than
 /// anybody else does: the node has the groups, and with them the catalog that this waits for.
-pub(crate) async fn follow(broker: WeakBroker, cluster: Weak<Node>) {
+pub(crate) async fn follow(broker: WeakBroker, cluster: Weak<Node>, rack: Option<String>) {
     let mut known = Vec::new();
     let mut registered = false;
     let Some(watch) = broker.upgrade().map(|broker| broker.watch_documents(&[SPACE])) else {
@@ -42,7 +44,7 @@ pub(crate) async fn follow(broker: WeakBroker, cluster: Weak<Node>) {
     loop {
         watch.take();
         let Some((broker, cluster)) = broker.upgrade().zip(cluster.upgrade()) else { return };
-        let seen = match look(&broker, &cluster, &mut known, registered).await {
+        let seen = match look(&broker, &cluster, &rack, &mut known, registered).await {
             Ok(done) => {
                 registered |= done;
                 true
@@ -68,6 +70,7 @@ pub(crate) async fn follow(broker: WeakBroker, cluster: Weak<Node>) {
 async fn look(
     broker: &Broker,
     cluster: &Node,
+    rack: &Option<String>,
     known: &mut Vec<KnownNode>,
     registered: bool,
 ) -> Result<bool, RegisterError> {
@@ -78,8 +81,10 @@ async fn look(
         let seen = cluster.known().into_iter();
         for node in seen.filter(|node| !registry.nodes.contains_key(&node.id.0)) {
             let KnownNode { id, directory, boot, address } = node;
+            // Of the others it does not know in which rack they are: they say that themselves.
+            let rack = rack.clone().filter(|_| id == cluster.identity().at.node);
             let standing = Standing::Active;
-            put(broker, id, &Registration { directory, boot, address, standing }, 0).await?;
+            put(broker, id, &Registration { directory, boot, address, standing, rack }, 0).await?;
         }
         return Ok(false);
     }
@@ -95,21 +100,28 @@ async fn look(
         cluster.know(in_catalog.clone()).await?;
         *known = in_catalog;
     }
-    if registered {
-        return Ok(true);
-    }
     let at = cluster.identity().at;
-    match registry.nodes.get(&at.node.0) {
-        Some(there) if there.node.directory == at.directory && there.node.boot < at.boot => {
-            let address = cluster.address().to_owned();
-            let own = Registration { boot: at.boot, address, ..there.node.clone() };
-            put(broker, at.node, &own, there.version).await?;
+    let own = registry.nodes.get(&at.node.0).filter(|own| own.node.directory == at.directory);
+    match own {
+        Some(own) if own.node.boot < at.boot || is_elsewhere(&own.node, at.boot, rack) => {
+            if let (Some(was), true) = (&own.node.rack, own.node.rack != *rack) {
+                let now = rack.as_deref().unwrap_or("none");
+                tracing::info!(was, now, "this node is in another rack than before");
+            }
+            let (address, rack) = (cluster.address().to_owned(), rack.clone());
+            let now = Registration { boot: at.boot, address, rack, ..own.node.clone() };
+            put(broker, at.node, &now, own.version).await?;
             // The next look finds it, unless somebody else wrote at the same time.
             Ok(false)
         }
-        Some(there) => Ok(there.node.directory == at.directory && there.node.boot == at.boot),
-        None => Ok(false),
+        Some(own) => Ok(registered || own.node.boot == at.boot),
+        None => Ok(registered),
     }
+}
+
+/// Whether the document of this boot has another rack than the node is in.
+fn is_elsewhere(own: &Registration, boot: u64, rack: &Option<String>) -> bool {
+    own.boot == boot && own.rack != *rack
 }
 
 async fn put(

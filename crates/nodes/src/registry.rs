@@ -33,6 +33,9 @@ pub(crate) struct Registration {
     pub(crate) address: String,
     #[serde(default)]
     pub(crate) standing: Standing,
+    /// Where the node is, as it was told when it was started; `None`: it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) rack: Option<String>,
 }
 
 /// What is wanted of a node.
@@ -177,11 +180,14 @@ mod tests {
         let earlier =
             r#"{"directory":"00000000-0000-0000-0000-000000000001","boot":2,"address":"a:1"}"#;
         let node: Registration = serde_json::from_str(earlier).expect("a document");
-        assert_eq!(node.standing, Standing::Active);
+        assert_eq!((node.standing, &node.rack), (Standing::Active, &None));
         let leaving = Registration { standing: Standing::Leaving { replaced_by: Some(4) }, ..node };
         let written = serde_json::to_string(&leaving).expect("written");
         assert!(written.ends_with(r#""standing":{"leaving":{"replaced_by":4}}}"#), "{written}");
         assert_eq!(serde_json::from_str::<Registration>(&written).expect("read"), leaving);
+        let in_rack = Registration { rack: Some("r1".to_owned()), ..leaving };
+        let written = serde_json::to_string(&in_rack).expect("written");
+        assert_eq!(serde_json::from_str::<Registration>(&written).expect("read"), in_rack);
     }
 
     #[test]
@@ -191,6 +197,7 @@ mod tests {
             boot: 1,
             address: "a:1".to_owned(),
             standing: Standing::Removed,
+            rack: None,
         };
         let mut registry = Registry::default();
         assert_eq!(registry.next_number(), 1);

@@ -79,7 +79,7 @@ pub async fn restore(
         boot = last_boot(catalog, node);
         let mut change = others_removed(catalog, node)?;
         let (address, standing) = (address.to_owned(), Standing::Active);
-        let here = Registration { directory, boot, address, standing };
+        let here = Registration { directory, boot, address, standing, rack: None };
         change.put(SPACE, node.to_string(), &here, Expect::Anything)?;
         Ok::<_, StoreError>(Change::into_inner(change))
     };

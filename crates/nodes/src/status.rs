@@ -177,6 +177,7 @@ fn node(
     document::Node {
         node: id,
         address: registration.address.clone(),
+        rack: registration.rack.clone(),
         standing,
         replaced_by,
         live,

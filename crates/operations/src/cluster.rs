@@ -73,6 +73,9 @@ pub struct Node {
     pub node: u64,
     /// Of its peer port.
     pub address: String,
+    /// Where it is, as it was told when it was started; null: it was not.
+    #[serde(default)]
+    pub rack: Option<String>,
     pub standing: Standing,
     /// The node that takes its place.
     pub replaced_by: Option<u64>,

@@ -136,7 +136,7 @@ impl Bound {
         let kafka_tls = self.kafka_tls.map(|at| of(at, advertised, "--advertise-kafka-tls"));
         // Clients of AMQP are told of no other node; operators are.
         let amqp = self.amqp.map(|at| Endpoint { host: kafka.host.clone(), port: at.port() });
-        Endpoints { kafka, amqp, kafka_tls }
+        Endpoints { kafka, amqp, kafka_tls, rack: settings.rack.clone() }
     }
 
     /// Where people look with a browser.

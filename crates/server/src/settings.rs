@@ -48,6 +48,8 @@ pub(crate) struct Settings {
     pub(crate) node: u32,
     /// `None`: the node is alone.
     pub(crate) cluster: Option<ClusterSettings>,
+    /// Where the node is; `None`: nobody is told.
+    pub(crate) rack: Option<String>,
     /// `None`: as many as there are.
     pub(crate) shards: Option<u32>,
     pub(crate) segment_bytes: u64,
@@ -144,6 +146,7 @@ impl Settings {
                 said.peer_secret,
                 said.peer_plaintext.unwrap_or(false),
             )?,
+            rack: rack(said.rack)?,
             shards: shards(said.shards)?,
             segment_bytes,
             disk_reserve_bytes: size::bytes(
@@ -203,6 +206,25 @@ fn shards(said: Option<u32>) -> Result<Option<u32>, SettingsError> {
         Some(count) if !(1..=limits::SHARDS_MAX).contains(&count) => {
             let problem = format!("is not between 1 and {}", limits::SHARDS_MAX);
             Err(invalid("shards", &count.to_string(), problem))
+        }
+        said => Ok(said),
+    }
+}
+
+/// A name that clients and other nodes are told.
+fn rack(said: Option<String>) -> Result<Option<String>, SettingsError> {
+    let is_name = |name: &String| {
+        (1..=limits::RACK_BYTES_MAX).contains(&name.len())
+            && name.trim() == name
+            && !name.contains(char::is_control)
+    };
+    match said {
+        Some(name) if !is_name(&name) => {
+            let problem = format!(
+                "is no name of a rack: 1 to {} bytes, without blanks around it",
+                limits::RACK_BYTES_MAX
+            );
+            Err(invalid("rack", &name, problem))
         }
         said => Ok(said),
     }

@@ -51,7 +51,7 @@ impl Gateways {
         let users = users.map_err(|error| words(&error))?;
         let (stop, stopping) = watch::channel(false);
         let endpoint = Endpoint { host: "127.0.0.1".to_owned(), port: KAFKA };
-        let endpoints = Endpoints { kafka: endpoint, amqp: None, kafka_tls: None };
+        let endpoints = Endpoints { kafka: endpoint, amqp: None, kafka_tls: None, rack: None };
         let nodes = Nodes::alone(broker.node(), endpoints);
         let options = gateway_kafka::GatewayOptions::new(nodes);
         let serving = gateway_kafka::serve(kafka, broker.clone(), options, stopping.clone());

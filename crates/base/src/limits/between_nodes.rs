@@ -1,4 +1,4 @@
-//! Connections between nodes, and the relays of lease sessions on them.
+//! Connections between nodes, the relays of lease sessions on them, and what clients are told of nodes near by.
 
 use std::time::Duration;
 
@@ -86,3 +86,14 @@ pub const LEASES_PRESENTED_TOGETHER: usize = 1_000;
 pub const RELAY_IDLE_MAX: Duration = Duration::from_secs(10);
 /// The pause between two attempts to begin.
 pub const RELAY_RETRY_EVERY: Duration = Duration::from_millis(50);
+
+// --------------------------------------------------------------------------------- reading near by
+
+/// The name of a rack: each node tells it to the others, and to clients.
+pub const RACK_BYTES_MAX: usize = 255;
+/// A consumer is sent to a copy near by that is not known to have so many of the newest entries of its shard's log at
+/// most, and sent back once the copy lacks more than the other of these.
+pub const COPY_NEAR_ENTRIES_MAX: u64 = 1_000;
+pub const COPY_BEHIND_ENTRIES_MAX: u64 = 10_000;
+/// A fetch at a copy waits so long at most: what makes the copy a bad one wakes nobody.
+pub const COPY_FETCH_WAIT_MAX: Duration = Duration::from_secs(2);

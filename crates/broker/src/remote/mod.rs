@@ -29,6 +29,8 @@ use wire::{Awaiting, Executed};
 
 /// A change that another node made in the catalog is waited for so long in this node's copy.
 const SEEN_WITHIN: Duration = Duration::from_secs(5);
+/// It waits for the other node to have what was written last, and to be elected.
+const HANDED_OVER_WITHIN: Duration = Duration::from_secs(5);
 const WOULD_LEAD_WITHIN: Duration = Duration::from_millis(200);
 
 /// The way to the leaders among the other nodes.
@@ -76,6 +78,22 @@ impl Remote {
         let asking =
             self.node.ask(NodeId(node), ShardId::CATALOG, wire::ask_would_lead(), deadline);
         asking.await.is_ok_and(|reply| wire::would_lead(&reply.head))
+    }
+
+    /// Asks a shard's leader to hand it over; or why it still leads, or may do so.
+    pub(crate) async fn hand_over(
+        &self,
+        leader: u32,
+        shard: ShardId,
+        to: u32,
+    ) -> Result<(), String> {
+        let deadline = Instant::now() + HANDED_OVER_WITHIN;
+        let (asked, leader) = (wire::ask_hand_over(to.into()), NodeId(leader.into()));
+        match self.node.ask(leader, shard, asked, deadline).await {
+            Ok(reply) => wire::hand_over(&reply.head)
+                .unwrap_or_else(|| Err("its leader does not understand that".to_owned())),
+            Err(error) => Err(format!("its leader did not say whether it does so: {error}")),
+        }
     }
 
     /// Asks the catalog's leader which version of it is the newest.

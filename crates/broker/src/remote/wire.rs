@@ -44,6 +44,10 @@ enum Asked {
     Groups,
     /// What is known of what the node has stored.
     Stored,
+    /// Of a shard's leader: that the other node is to lead it.
+    HandOver {
+        to: u64,
+    },
 }
 
 /// A batch, apart from its bytes.
@@ -70,6 +74,8 @@ enum Answer {
     ReadIndex(Result<u64, Unavailable>),
     Groups(Vec<GroupStatus>),
     Stored(StoredStatus),
+    /// Or why it still leads.
+    HandOver(Result<(), String>),
 }
 
 /// Who waits for an answer of another node.
@@ -104,6 +110,8 @@ pub(crate) enum Decoded {
     ReadIndex,
     Groups,
     Stored,
+    /// To this node.
+    HandOver(u64),
 }
 
 /// What the head of a relay's message begins with.
@@ -230,6 +238,22 @@ pub(crate) fn stored(answer: &[u8]) -> Result<StoredStatus, Unavailable> {
     }
 }
 
+pub(crate) fn ask_hand_over(to: u64) -> Message {
+    Message { head: bytes_of(&Asked::HandOver { to }), body: Vec::new() }
+}
+
+pub(crate) fn answer_hand_over(done: Result<(), String>) -> Bytes {
+    bytes_of(&Answer::HandOver(done))
+}
+
+/// What the leader answered; `None`: it is not understood.
+pub(crate) fn hand_over(answer: &[u8]) -> Option<Result<(), String>> {
+    match postcard::from_bytes(answer) {
+        Ok(Answer::HandOver(done)) => Some(done),
+        _ => None,
+    }
+}
+
 /// What another node asks.
 /// `None`: it is not understood.
 pub(crate) fn decode(message: Received) -> Option<Decoded> {
@@ -257,6 +281,7 @@ pub(crate) fn decode(message: Received) -> Option<Decoded> {
         Asked::ReadIndex => return Some(Decoded::ReadIndex),
         Asked::Groups => return Some(Decoded::Groups),
         Asked::Stored => return Some(Decoded::Stored),
+        Asked::HandOver { to } => return Some(Decoded::HandOver(to)),
     };
     Some(Decoded::Request(request, asking))
 }

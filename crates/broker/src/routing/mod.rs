@@ -70,7 +70,7 @@ impl Broker {
     pub fn shard_leaders(&self) -> ShardLeaders {
         let led = |shard: &Arc<LocalShard>| {
             let epoch = shard.term() as i32;
-            Led { leader: Leader { node: shard.leader(), epoch }, replicas: shard.replicas() }
+            Led { leader: Leader { node: shard.leader(), epoch }, replicas: self.order_of(shard) }
         };
         ShardLeaders(self.shards_with_rows().iter().map(led).collect())
     }
@@ -172,7 +172,8 @@ struct Led {
 pub struct ShardLeaders(Arc<[Led]>);
 
 impl ShardLeaders {
-    /// Of each shard: who leads it, and the nodes that have it, ascending. The places are those of
+    /// Of each shard: who leads it, and the nodes that have it, the one that leads when it can first. The places are
+    /// those of
     /// [`Leaders::place_of`].
     pub fn each(&self) -> impl Iterator<Item = (Leader, &[u32])> {
         self.0.iter().map(|led| (led.leader, &led.replicas[..]))
@@ -205,7 +206,7 @@ impl Leaders {
         self.led(partition).map_or(Leader::UNKNOWN, |led| led.leader)
     }
 
-    /// The nodes that have the partition, ascending.
+    /// The nodes that have the partition, the one that leads it when it can first.
     pub fn replicas(&self, partition: u32) -> &[u32] {
         self.led(partition).map_or(&[], |led| &led.replicas)
     }

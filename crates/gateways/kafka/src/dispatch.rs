@@ -16,8 +16,9 @@ use crate::request::{Preamble, Request, RequestError};
 use crate::response::Response;
 use crate::session::SessionEnd;
 use crate::{
-    acls, config_describe, configs, fetch, groups, log_dirs, login, metadata, offsets, operations,
-    producers, quorum, quota_requests, refused, scram_credentials, share, topics, versions,
+    acls, config_describe, configs, elections, fetch, groups, log_dirs, login, metadata, offsets,
+    operations, producers, quorum, quota_requests, reassignments, refused, scram_credentials,
+    share, topics, versions,
 };
 
 /// A request that was taken in. Resolves to its response, or to `None` when it wants none.
@@ -130,7 +131,7 @@ async fn handle(
         ApiKey::ListConfigResources => config_describe::list_resources(&gateway, request).await,
         ApiKey::InitProducerId => producers::init_producer_id(&gateway, &session, request).await,
         ApiKey::DescribeProducers => producers::describe_producers(&gateway, request).await,
-        ApiKey::DescribeQuorum => quorum::describe(&gateway, request),
+        ApiKey::DescribeQuorum => quorum::describe(&gateway, request).await,
         ApiKey::UpdateFeatures => quorum::update_features(request),
         ApiKey::DescribeLogDirs => log_dirs::describe(&gateway, request).await,
         ApiKey::DescribeUserScramCredentials => scram_credentials::describe(&gateway, request),
@@ -140,16 +141,16 @@ async fn handle(
         ApiKey::DeleteAcls => acls::delete(&gateway, request).await,
         ApiKey::DescribeClientQuotas => quota_requests::describe(&gateway, request),
         ApiKey::AlterClientQuotas => quota_requests::alter(&gateway, request).await,
+        ApiKey::ElectLeaders => elections::elect_leaders(&gateway, request).await,
+        ApiKey::AlterPartitionReassignments => reassignments::alter(&gateway, request),
+        ApiKey::ListPartitionReassignments => reassignments::list(request),
         ApiKey::DescribeTransactions
         | ApiKey::ListTransactions
-        | ApiKey::ElectLeaders
-        | ApiKey::AlterPartitionReassignments
-        | ApiKey::ListPartitionReassignments
         | ApiKey::InitializeShareGroupState
         | ApiKey::ReadShareGroupState
         | ApiKey::WriteShareGroupState
         | ApiKey::DeleteShareGroupState
-        | ApiKey::ReadShareGroupStateSummary => refused::handle(&gateway, request),
+        | ApiKey::ReadShareGroupStateSummary => refused::handle(request),
         _ => groups::handle(&gateway, &session, request).await,
     }
 }

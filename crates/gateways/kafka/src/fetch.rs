@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use crate::authorization::{Asker, topic_refused};
 use crate::fetch_collector::Collector;
 use crate::fetch_context::{Context, begin};
+use crate::fetch_near::Near;
 use crate::fetch_response::{self, Fetched, FetchedPartition, FetchedTopic};
 use crate::fetch_sessions::{FetchState, PARTITIONS_AT_ONCE};
 use crate::gateway::{Gateway, Session};
@@ -58,9 +59,10 @@ pub(crate) async fn handle(
         }
         let begun = Instant::now();
         let fetch: FetchRequest = request.decode_from(body.clone())?;
-        let wait = FetchLimits::of(&fetch).wait;
+        let near = Near::of(gateway, &fetch.rack_id, session.is_encrypted());
+        let wait = FetchLimits::of(&fetch).wait.min(near.wait_max());
         let until = *deadline.get_or_insert_with(|| begun + wait);
-        if let Some(response) = asked.answer_by(&request, fetch, until, &mut pace).await {
+        if let Some(response) = asked.answer_by(&request, fetch, near, until, &mut pace).await {
             return Ok(response);
         }
         pace.rest();
@@ -115,6 +117,7 @@ impl Asked<'_> {
         &mut self,
         request: &Request,
         fetch: FetchRequest,
+        near: Near,
         deadline: Instant,
         pace: &mut Pace,
     ) -> Option<Response> {
@@ -151,6 +154,7 @@ impl Asked<'_> {
         let mut collector = Collector::new(
             gateway,
             session.is_encrypted(),
+            near,
             &request.asker,
             limits.bytes_max,
             is_full,
@@ -175,6 +179,7 @@ impl Asked<'_> {
                 wait(&mut collector, state, limits, until, pace).await;
             }
         }
+        collector.give_up_beyond(Instant::now() >= deadline);
         let (topics, (fetched_room, leaders)) = answer(state, collector, is_full, pace).await;
         if let Context::Cached { id, session, .. } = &context {
             gateway.fetch_sessions.resized(*id, session.state.partitions());
@@ -220,7 +225,7 @@ async fn look(
 fn is_enough(collector: &Collector<'_>, state: &FetchState, limits: FetchLimits) -> bool {
     collector.bytes() >= limits.bytes_min
         || collector.has_no_room()
-        || collector.has_failure()
+        || collector.is_urgent()
         || state.wanted.is_empty()
         || state.missing.values().any(|missing| !missing.told)
 }
@@ -418,7 +423,7 @@ mod tests {
         assert!(pauses >= STEPS - 1, "watching: {pauses}");
 
         let asker = Asker::anybody(kafka_protocol::messages::ApiKey::Fetch);
-        let mut collector = Collector::new(&gateway, false, &asker, 1 << 20, true);
+        let mut collector = Collector::new(&gateway, false, Near::Nowhere, &asker, 1 << 20, true);
         let ((), pauses) = counting_pauses(collector.look(&mut state, pace)).await;
         assert!(pauses >= STEPS - 1, "looking at them: {pauses}");
 

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use base::{HashMap, Offset, PartitionId, TopicId};
+use base::{HashMap, HashSet, Offset, PartitionId, TopicId};
 use broker::{Bounds, Pace, Stored, batches_in};
 use bytes::Bytes;
 use kafka_protocol::error::ResponseError;
@@ -15,6 +15,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::authorization::{Asker, topic_refused};
 use crate::errors::Fault;
+use crate::fetch_near::Near;
 use crate::fetch_response::FetchedPartition;
 use crate::fetch_sessions::{FetchState, Wanted};
 use crate::gateway::{FETCH_BUDGET_UNIT, Gateway};
@@ -30,10 +31,14 @@ pub(crate) struct Collector<'a> {
     /// Every partition is answered in the end, whether anything was found or not.
     is_full: bool,
     bytes: usize,
-    failed: bool,
+    /// Something is to be said at once.
+    urgent: bool,
     /// The next partition did not fit.
     full: bool,
     found: HashMap<PartitionId, Found>,
+    near: Near,
+    /// Copies that end before what is wanted of them.
+    beyond: HashSet<PartitionId>,
     referrals: Referrals,
     asker: &'a Asker,
     /// Of the topics that were looked at.
@@ -50,6 +55,8 @@ struct Found {
     next_offset: Offset,
     high_watermark: Offset,
     log_start: Offset,
+    /// The node that it is to be read from instead.
+    preferred: Option<u32>,
 }
 
 enum Look {
@@ -66,6 +73,7 @@ impl<'a> Collector<'a> {
     pub(crate) fn new(
         gateway: &'a Gateway,
         encrypted: bool,
+        near: Near,
         asker: &'a Asker,
         bytes_max: usize,
         is_full: bool,
@@ -77,9 +85,11 @@ impl<'a> Collector<'a> {
             bytes_max,
             is_full,
             bytes: 0,
-            failed: false,
+            urgent: false,
             full: false,
             found: HashMap::default(),
+            near,
+            beyond: HashSet::default(),
             referrals: Referrals::new(encrypted),
             room: None,
         }
@@ -97,8 +107,8 @@ impl<'a> Collector<'a> {
         self.full
     }
 
-    pub(crate) fn has_failure(&self) -> bool {
-        self.failed
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.urgent
     }
 
     /// Looks at every partition whose turn it is, and lets others run in between.
@@ -147,15 +157,32 @@ impl<'a> Collector<'a> {
         if !self.may_read(partition.topic) {
             return self.fail(partition, NOWHERE, topic_refused());
         }
-        if !self.gateway.broker.leads(partition) && self.exists(partition) {
+        let is_led = self.gateway.broker.leads(partition);
+        if !is_led && !self.serves_copy(partition) && self.exists(partition) {
             return self.fail(partition, NOWHERE, not_leader());
         }
         let Some(bounds) = self.gateway.broker.bounds(partition) else {
-            self.failed = true;
+            // A copy may not have heard of it yet.
+            if !is_led && self.exists(partition) {
+                return self.fail(partition, NOWHERE, not_leader());
+            }
+            self.urgent = true;
             return Look::Gone;
         };
-        if let Err(fault) = check(self.gateway, partition, wanted, bounds) {
+        if let Err(fault) = check_leader_epoch(self.gateway, partition, wanted.want.leader_epoch) {
             return self.fail(partition, bounds, fault);
+        }
+        if !is_led && wanted.want.offset > bounds.end as i64 {
+            // It was read up to there at the leader, and comes here in a moment.
+            self.beyond.insert(partition);
+            return Look::Nothing;
+        }
+        self.beyond.remove(&partition);
+        if let Err(fault) = check_range(wanted, bounds) {
+            return self.fail(partition, bounds, fault);
+        }
+        if is_led && self.sends_elsewhere(partition, wanted, bounds) {
+            return Look::Something;
         }
         if self.is_full
             && wanted.want.offset as Offset >= bounds.end
@@ -164,10 +191,8 @@ impl<'a> Collector<'a> {
             // Nothing is kept of what the answer can do without, while it waits.
             return Look::Nothing;
         }
-        let found = self.found.entry(partition).or_insert_with(|| Found {
-            next_offset: wanted.want.offset as Offset,
-            ..Found::default()
-        });
+        let found = self.found.entry(partition).or_insert_with(|| Found::at(wanted));
+        found.preferred = None;
         (found.high_watermark, found.log_start) = (bounds.end, bounds.log_start);
         let (offset, has_records) = (found.next_offset, !found.records.is_empty());
         if offset >= bounds.end {
@@ -176,7 +201,38 @@ impl<'a> Collector<'a> {
         if self.bytes > 0 && self.bytes >= self.bytes_max {
             return Look::NoRoom;
         }
-        self.read(partition, wanted, offset, bounds).await
+        self.read(partition, wanted, offset, bounds, is_led).await
+    }
+
+    fn serves_copy(&self, partition: PartitionId) -> bool {
+        self.near.is_here() && self.gateway.broker.serves_copy(partition)
+    }
+
+    /// Whether the client is to read the partition from another node. What was read for it before goes out first.
+    fn sends_elsewhere(&mut self, partition: PartitionId, wanted: &Wanted, bounds: Bounds) -> bool {
+        let has_records = |found: &Found| !found.records.is_empty();
+        if self.found.get(&partition).is_some_and(has_records) {
+            return false;
+        }
+        let preferred = self.near.preferred(self.gateway, partition);
+        if preferred.is_some() {
+            self.urgent = true;
+            let found = self.found.entry(partition).or_insert_with(|| Found::at(wanted));
+            found.preferred = preferred;
+            (found.high_watermark, found.log_start) = (bounds.end, bounds.log_start);
+        }
+        preferred.is_some()
+    }
+
+    /// Before the answer: what a copy still does not have is to be asked for at the leader, if the client has waited for
+    /// it. It is never called out of range here, since the leader may have it (KAFKA-14255).
+    pub(crate) fn give_up_beyond(&mut self, has_waited: bool) {
+        for partition in std::mem::take(&mut self.beyond) {
+            let bounds = self.gateway.broker.bounds(partition).unwrap_or(NOWHERE);
+            if has_waited {
+                self.fail(partition, bounds, Fault::plain(ResponseError::OffsetNotAvailable));
+            }
+        }
     }
 
     fn exists(&self, partition: PartitionId) -> bool {
@@ -191,15 +247,20 @@ impl<'a> Collector<'a> {
         wanted: &Wanted,
         offset: Offset,
         bounds: Bounds,
+        is_led: bool,
     ) -> Look {
         let left = self.bytes_max.saturating_sub(self.bytes);
         let bytes_max = left.min(usize::try_from(wanted.want.bytes_max).unwrap_or(0)).max(1);
         let Some((bytes_max, room)) = self.reserve(bytes_max) else { return Look::NoRoom };
-        let read = self.gateway.broker.read_batches(partition, offset, bytes_max).await;
+        let broker = &self.gateway.broker;
+        let read = match is_led {
+            true => broker.read_batches(partition, offset, bytes_max).await,
+            false => broker.read_known_batches(partition, offset, bytes_max).await,
+        };
         let batches = match read {
             Ok(batches) => batches,
             Err(broker::FetchError::UnknownPartition(_)) => {
-                self.failed = true;
+                self.urgent = true;
                 return Look::Gone;
             }
             Err(error) => return self.fail(partition, bounds, error.into()),
@@ -245,7 +306,7 @@ impl<'a> Collector<'a> {
     }
 
     fn fail(&mut self, partition: PartitionId, bounds: Bounds, fault: Fault) -> Look {
-        self.failed = true;
+        self.urgent = true;
         let found = self.found.entry(partition).or_default();
         if found.records.is_empty() {
             (found.high_watermark, found.log_start) = (bounds.end, bounds.log_start);
@@ -284,8 +345,10 @@ impl<'a> Collector<'a> {
         for (partition, found) in std::mem::take(&mut self.found) {
             let Some(wanted) = state.wanted.get_mut(&partition) else { continue };
             let bounds = Some((found.high_watermark, found.log_start));
-            let is_news =
-                found.fault.is_some() || !found.records.is_empty() || wanted.told != bounds;
+            let is_news = found.fault.is_some()
+                || found.preferred.is_some()
+                || !found.records.is_empty()
+                || wanted.told != bounds;
             wanted.told = if found.fault.is_some() { None } else { bounds };
             if is_news {
                 news.push((partition, self.answered(partition, found)));
@@ -311,6 +374,10 @@ impl<'a> Collector<'a> {
 }
 
 impl Found {
+    fn at(wanted: &Wanted) -> Self {
+        Self { next_offset: wanted.want.offset as Offset, ..Self::default() }
+    }
+
     fn into_partition(self, index: u32) -> FetchedPartition {
         let (error, high_watermark) = match &self.fault {
             Some(fault) => (fault.code(), -1),
@@ -323,6 +390,7 @@ impl Found {
             log_start: self.log_start as i64,
             records: self.records,
             leader: None,
+            preferred: self.preferred,
         }
     }
 }
@@ -331,13 +399,7 @@ impl Found {
 const NOWHERE: Bounds = Bounds { log_start: 0, end: 0 };
 
 /// What a client must not be served for.
-fn check(
-    gateway: &Gateway,
-    partition: PartitionId,
-    wanted: &Wanted,
-    bounds: Bounds,
-) -> Result<(), Fault> {
-    check_leader_epoch(gateway, partition, wanted.want.leader_epoch)?;
+fn check_range(wanted: &Wanted, bounds: Bounds) -> Result<(), Fault> {
     let within = u64::try_from(wanted.want.offset)
         .is_ok_and(|offset| (bounds.log_start..=bounds.end).contains(&offset));
     if within { Ok(()) } else { Err(Fault::plain(ResponseError::OffsetOutOfRange)) }

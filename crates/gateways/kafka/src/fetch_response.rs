@@ -21,6 +21,8 @@ pub(crate) struct FetchedPartition {
     pub(crate) records: Vec<Bytes>,
     /// Who leads it instead.
     pub(crate) leader: Option<CurrentLeader>,
+    /// The node that the client is to read it from.
+    pub(crate) preferred: Option<u32>,
 }
 
 impl FetchedPartition {
@@ -110,8 +112,7 @@ fn put_partition(
         (false, false) => out.fields.put_i32(-1),
     }
     if version >= 11 {
-        // No other replica is to be preferred.
-        out.fields.put_i32(-1);
+        out.fields.put_i32(partition.preferred.map_or(-1, |node| node as i32));
     }
     out.put_records(partition.records);
     if flexible {
@@ -143,10 +144,11 @@ mod tests {
             log_start: 2,
             records: vec![Bytes::from_static(b"first"), Bytes::from_static(b"second")],
             leader: None,
+            preferred: Some(2),
         };
         let leader = Some(CurrentLeader { node: 3, epoch: 8 });
         let empty = FetchedPartition { index: 4, error: 1, high_watermark: -1, ..full.clone() };
-        let empty = FetchedPartition { records: vec![], leader, ..empty };
+        let empty = FetchedPartition { records: vec![], leader, preferred: None, ..empty };
         Fetched {
             throttle_ms: 7,
             error: 0,
@@ -182,6 +184,9 @@ mod tests {
                 assert_eq!(partition.high_watermark, 20);
                 assert_eq!(partition.last_stable_offset, 20);
                 assert_eq!(partition.aborted_transactions.is_some(), committed_only);
+                let told = message.responses[0].partitions.iter();
+                let told: Vec<i32> = told.map(|it| it.preferred_read_replica.0).collect();
+                assert_eq!(told, if version >= 11 { [2, -1] } else { [-1, -1] });
                 let failed = &message.responses[1].partitions[0];
                 assert_eq!((failed.partition_index, failed.error_code), (4, 1));
                 assert_eq!(failed.records.as_deref(), Some(&b""[..]));
@@ -190,9 +195,10 @@ mod tests {
                 assert_eq!(leader, if version >= 12 { (3, 8) } else { (-1, -1) });
                 assert_eq!(partition.current_leader.leader_id.0, -1);
                 let told = message.node_endpoints.iter();
-                let told: Vec<_> =
-                    told.map(|it| (it.node_id.0, it.host.as_str(), it.port)).collect();
-                let expected = [(3, "node-3", 9003)];
+                let told: Vec<_> = told
+                    .map(|it| (it.node_id.0, it.host.as_str(), it.port, it.rack.as_deref()))
+                    .collect();
+                let expected = [(3, "node-3", 9003, Some("rack-3"))];
                 assert_eq!(told, expected[..if version >= 16 { 1 } else { 0 }]);
             }
         }

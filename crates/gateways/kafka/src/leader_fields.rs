@@ -25,8 +25,7 @@ pub(crate) fn put_endpoints(out: &mut BytesMut, nodes: &[Reached]) {
         out.put_i32(node.id as i32);
         out.put_nullable_text(Some(&endpoint.host), true);
         out.put_i32(i32::from(endpoint.port));
-        // No node says in which rack it is.
-        out.put_nullable_text(None, true);
+        out.put_nullable_text(node.rack.as_deref(), true);
         out.put_no_tagged_fields(true);
     }
 }

@@ -28,6 +28,9 @@ pub(crate) const NO_NODE: BrokerId = BrokerId(-1);
 pub(crate) struct Reached {
     pub(crate) id: u32,
     pub(crate) at: Endpoint,
+    /// Where it is, if it says so.
+    pub(crate) rack: Option<String>,
+    pub(crate) is_unwell: bool,
 }
 
 /// The nodes that live and offer such a port, ascending by id. A client that encrypts is not told of one that does
@@ -38,17 +41,19 @@ pub(crate) fn reached(gateway: &Gateway, encrypted: bool) -> Vec<Reached> {
 
 /// Those of the nodes that offer such a port.
 fn offering(nodes: Vec<LiveNode>, encrypted: bool) -> Vec<Reached> {
-    let reached = nodes.into_iter().filter_map(|node| {
-        let at = node.endpoints.kafka_at(encrypted)?.clone();
-        Some(Reached { id: node.id, at })
-    });
-    reached.collect()
+    nodes.into_iter().filter_map(|node| Reached::of(node, encrypted)).collect()
+}
+
+impl Reached {
+    fn of(LiveNode { id, endpoints, is_unwell }: LiveNode, encrypted: bool) -> Option<Self> {
+        let at = endpoints.kafka_at(encrypted)?.clone();
+        Some(Self { id, at, rack: endpoints.rack, is_unwell })
+    }
 }
 
 /// One of these nodes.
 pub(crate) fn reached_node(gateway: &Gateway, id: u32, encrypted: bool) -> Option<Reached> {
-    let node = gateway.options.nodes.get(id)?;
-    Some(Reached { id, at: node.endpoints.kafka_at(encrypted)?.clone() })
+    Reached::of(gateway.options.nodes.get(id)?, encrypted)
 }
 
 /// Who leads, and which nodes live, as it is for one answer.
@@ -135,12 +140,17 @@ pub(crate) fn port_of(node: &Reached) -> i32 {
     i32::from(node.at.port)
 }
 
-/// Whether a client names these nodes, each once, in any order: the first one would be preferred as a leader, and shards
-/// prefer none.
+pub(crate) fn rack_of(node: &Reached) -> Option<StrBytes> {
+    node.rack.clone().map(StrBytes::from_string)
+}
+
+/// Whether a client names these nodes, each once, in any order: which of them is to lead is the shard's to say.
 pub(crate) fn names_all(named: &[BrokerId], replicas: &[u32]) -> bool {
     let mut named = named.to_vec();
     named.sort_unstable();
-    named.iter().copied().eq(replicas.iter().copied().map(broker_id))
+    let mut replicas: Vec<BrokerId> = replicas.iter().copied().map(broker_id).collect();
+    replicas.sort_unstable();
+    named == replicas
 }
 
 /// What metadata says of the partitions of a shard.
@@ -236,13 +246,15 @@ impl Referrals {
 
 #[cfg(test)]
 pub(crate) fn live_node(id: u32) -> Reached {
-    Reached { id, at: Endpoint { host: format!("node-{id}"), port: 9000 + id as u16 } }
+    let at = Endpoint { host: format!("node-{id}"), port: 9000 + id as u16 };
+    Reached { id, at, rack: Some(format!("rack-{id}")), is_unwell: false }
 }
 
 /// A node that is alone, for tests.
 #[cfg(test)]
 pub(crate) fn alone() -> nodes::Nodes {
-    let endpoints = nodes::Endpoints { kafka: live_node(1).at, amqp: None, kafka_tls: None };
+    let endpoints =
+        nodes::Endpoints { kafka: live_node(1).at, amqp: None, kafka_tls: None, rack: None };
     nodes::Nodes::alone(1, endpoints)
 }
 

@@ -9,7 +9,8 @@
 //! * `request`, `response`, `wire`: frames as messages, and back
 //! * `dispatch`, `versions`: who handles what, and in which versions
 //! * `produce`, `produce_effort`, `produce_request`, `produce_replicas`, `produce_response`: the hot path in
-//! * `fetch`, `fetch_context`, `fetch_sessions`, `fetch_collector`, `fetch_response`: the hot path out
+//! * `fetch`, `fetch_context`, `fetch_sessions`, `fetch_collector`, `fetch_response`: the hot path out; `fetch_near`: who reads
+//!   from which node
 //! * `metadata`, `topics`, `configs`, `config_describe`, `static_configs`, `offsets`, `producers`, `log_dirs`: the catalog and its parts
 //! * `leaders`: who leads what, as clients are told, and `leader_fields`: in which bytes; `leader_watch`: who waits hears that it changed
 //! * `groups`: group membership and committed offsets
@@ -17,8 +18,8 @@
 //! * `quorum`: the controllers of a cluster and its features
 //! * `no_transactions`: how clients that want transactions are refused
 //! * `quotas`: what clients are charged; `quota_requests`: how much that may be, listed and changed
-//! * `refused`, `refused_share_state`: what clients ask for and a broker without transactions and reassignments does not
-//!   have
+//! * `elections`, `reassignments`: who is to lead what, and what is to be where
+//! * `refused`, `refused_share_state`: what clients ask for and a broker without transactions does not have
 //! * [`operations`]: what operators do that Kafka has no words for: our own request
 //! * `topic_ref`: how requests name topics
 //! * `errors`: from what went wrong to Kafka's error codes
@@ -28,10 +29,12 @@ mod authorization;
 mod config_describe;
 mod configs;
 mod dispatch;
+mod elections;
 mod errors;
 mod fetch;
 mod fetch_collector;
 mod fetch_context;
+mod fetch_near;
 mod fetch_response;
 mod fetch_sessions;
 mod frames;
@@ -60,6 +63,7 @@ mod producers;
 mod quorum;
 mod quota_requests;
 mod quotas;
+mod reassignments;
 mod refused;
 mod refused_share_state;
 mod request;

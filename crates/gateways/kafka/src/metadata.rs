@@ -24,7 +24,7 @@ use uuid::Uuid;
 use crate::authorization::Asker;
 use crate::errors::Fault;
 use crate::gateway::Gateway;
-use crate::leaders::{KnownLeaders, PartitionState, broker_id, host_of, port_of};
+use crate::leaders::{KnownLeaders, PartitionState, broker_id, host_of, port_of, rack_of};
 use crate::metadata_response::MetadataWriter;
 use crate::quotas::Mutations;
 use crate::request::{Request, RequestError};
@@ -126,6 +126,7 @@ pub(crate) async fn metadata(
             .with_node_id(broker_id(node.id))
             .with_host(host_of(node))
             .with_port(port_of(node))
+            .with_rack(rack_of(node))
     });
     let response = MetadataResponse::default()
         .with_brokers(brokers.collect())
@@ -333,6 +334,7 @@ pub(crate) fn describe_cluster(
             .with_broker_id(broker_id(node.id))
             .with_host(host_of(node))
             .with_port(port_of(node))
+            .with_rack(rack_of(node))
     });
     Response::encode(&head, &response.with_brokers(brokers.collect()))
 }

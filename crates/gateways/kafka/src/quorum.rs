@@ -1,6 +1,10 @@
 //! The quorum of controllers, which is the group of the catalog; and the features that are switched on, which are those
 //! of the broker's version.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base::ShardId;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::describe_quorum_response::{
     Listener, Node, PartitionData, ReplicaState, TopicData,
@@ -22,13 +26,20 @@ use crate::versions::FEATURES;
 /// What Kafka calls the log of its controllers.
 const METADATA_TOPIC: &str = "__cluster_metadata";
 
-pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
+/// The catalog's leader knows how far the others are, and is waited for so long.
+const SAID_WITHIN: Duration = Duration::from_secs(1);
+
+pub(crate) async fn describe(
+    gateway: &Gateway,
+    mut request: Request,
+) -> Result<Response, RequestError> {
     let message: DescribeQuorumRequest = request.decode()?;
     let version = request.head.version;
     if let Err(fault) = request.asker.cluster() {
         let refused = DescribeQuorumResponse::default().with_error_code(fault.code());
         return Response::encode(&request.head, &refused.with_error_message(None));
     }
+    let lags = lags(gateway).await;
     let topics = message.topics.into_iter().map(|topic| {
         let of_metadata = topic.topic_name.as_str() == METADATA_TOPIC;
         let partitions = topic.partitions.iter().map(|partition| {
@@ -36,7 +47,7 @@ pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Respon
                 .with_error_message(None)
                 .with_partition_index(partition.partition_index);
             if of_metadata && partition.partition_index == 0 {
-                return with_quorum(gateway, described);
+                return with_quorum(gateway, &lags, described);
             }
             let fault = Fault::unknown_partition();
             let described = described.with_error_code(fault.code());
@@ -59,15 +70,39 @@ pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Respon
     Response::encode(&request.head, &response)
 }
 
-/// How far the others have come is not known here.
-fn with_quorum(gateway: &Gateway, described: PartitionData) -> PartitionData {
+/// How many entries of the catalog's log each member lacks, as its leader says; empty if that cannot be asked.
+async fn lags(gateway: &Gateway) -> BTreeMap<u32, u64> {
+    let broker = &gateway.broker;
+    let groups = match broker.catalog_leader() {
+        Some(leader) if leader != broker.node() => {
+            broker.groups_of(leader, SAID_WITHIN).await.unwrap_or_default()
+        }
+        _ => broker.groups(),
+    };
+    let Some(catalog) = groups.into_iter().find(|group| group.shard == ShardId::CATALOG) else {
+        return BTreeMap::new();
+    };
+    let others = catalog.lags.iter().filter(|lag| lag.snapshot.is_none());
+    let others = others.filter_map(|lag| Some((u32::try_from(lag.node).ok()?, lag.entries)));
+    others.chain(catalog.leader.map(|leader| (leader, 0))).collect()
+}
+
+/// Where the logs of others end is worked out from where this node's does: the leader's ends there, or a moment later.
+fn with_quorum(
+    gateway: &Gateway,
+    lags: &BTreeMap<u32, u64>,
+    described: PartitionData,
+) -> PartitionData {
     let broker = &gateway.broker;
     let (end, now_ms) = (broker.catalog_log_end() as i64, broker.clock().now_ms());
     let voters = broker.catalog_voters().into_iter().map(|voter| {
-        let (end, at_ms) = if voter == broker.node() { (end, now_ms) } else { (-1, -1) };
+        let lag = lags.get(&voter).copied();
+        let lag = if voter == broker.node() { lag.or(Some(0)) } else { lag };
+        // Since when one lacks something nobody knows.
+        let at_ms = if lag == Some(0) { now_ms } else { -1 };
         ReplicaState::default()
             .with_replica_id(broker_id(voter))
-            .with_log_end_offset(end)
+            .with_log_end_offset(lag.map_or(-1, |lag| end.saturating_sub_unsigned(lag).max(0)))
             .with_last_fetch_timestamp(at_ms)
             .with_last_caught_up_timestamp(at_ms)
     });

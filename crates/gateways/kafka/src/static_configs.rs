@@ -29,11 +29,20 @@ fn replicas(gateway: &Gateway) -> String {
     gateway.broker.replicas().len().to_string()
 }
 
+fn rack(gateway: &Gateway) -> String {
+    gateway.options.nodes.own().endpoints.rack.clone().unwrap_or_default()
+}
+
+fn replica_selector(gateway: &Gateway) -> String {
+    let is_told = gateway.options.nodes.own().endpoints.rack.is_some();
+    if is_told { "org.apache.kafka.common.replica.RackAwareReplicaSelector" } else { "" }.to_owned()
+}
+
 fn log_dirs(gateway: &Gateway) -> String {
     gateway.broker.storage().map_or(String::new(), |storage| storage.dir.display().to_string())
 }
 
-pub(crate) static STATIC_CONFIGS: [StaticConfig; 22] = [
+pub(crate) static STATIC_CONFIGS: [StaticConfig; 23] = [
     entry("broker.id", ConfigKind::Int, |it| it.node_id().to_string(), "This node's number."),
     entry("node.id", ConfigKind::Int, |it| it.node_id().to_string(), "This node's number."),
     entry(
@@ -119,10 +128,16 @@ pub(crate) static STATIC_CONFIGS: [StaticConfig; 22] = [
     entry(
         "auto.leader.rebalance.enable",
         ConfigKind::Boolean,
-        |_| "false".to_owned(),
-        "There is one node to lead partitions.",
+        |it| (!it.broker.is_alone()).to_string(),
+        "A partition goes back to the first of its replicas once that one has been there for a while.",
     ),
-    entry("broker.rack", ConfigKind::String, |_| String::new(), "None."),
+    entry(
+        "replica.selector.class",
+        ConfigKind::String,
+        replica_selector,
+        "Consumers in the rack of another node that has a copy are sent there, where nodes are told their racks.",
+    ),
+    entry("broker.rack", ConfigKind::String, rack, "Where the node is, if it was told."),
     entry(
         "max.connections",
         ConfigKind::Int,

@@ -79,7 +79,8 @@ fn what_is_said_of_nodes_tells_what_to_do() {
         (5, Standing::Active),
     ] {
         let (directory, address) = (Uuid::from_u128(id.into()), format!("n{id}:1"));
-        let node = Registration { directory, boot: 1, address, standing };
+        let rack = (id != 5).then(|| format!("r{id}"));
+        let node = Registration { directory, boot: 1, address, standing, rack };
         registry.nodes.insert(id, Registered { version: 1, node });
     }
     let live = Connection { live: true, ..Connection::default() };
@@ -94,6 +95,7 @@ fn what_is_said_of_nodes_tells_what_to_do() {
     let view = View { nodes: nodes.collect(), ..View::default() };
     let said = report("c".into(), 1, &registry, &connections, &groups, &view);
     assert_eq!(said.nodes[1].leads, 1);
+    assert_eq!((said.nodes[1].rack.as_deref(), &said.nodes[4].rack), (Some("r2"), &None));
     assert_eq!(said.nodes[3].holds, 1);
     let has = |words: &[String], part: &str| words.iter().any(|it| it.contains(part));
     assert!(has(&said.under_way, "node 3 leaves, and node 4 takes its place: it still has 2 of 2"));

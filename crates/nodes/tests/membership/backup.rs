@@ -114,7 +114,8 @@ async fn restored(place: &Place) -> Result<Restored, RestoreError> {
 
 /// A cluster of the node that was restored.
 async fn started(place: &Place, former: &Cluster) -> Cluster {
-    let mut cluster = Cluster { members: BTreeMap::new(), topic: former.topic };
+    let mut cluster =
+        Cluster { members: BTreeMap::new(), topic: former.topic, racks: BTreeMap::new() };
     assert_eq!(cluster.start_again(place.clone()).await, 1);
     cluster.are_ready().await;
     cluster
@@ -311,7 +312,11 @@ async fn a_restore_that_is_interrupted_or_has_no_room_is_done_again() {
             // It starts only if nothing had begun, and then it is none of this cluster.
             let names = place.shared_disk().list(Path::new(Place::DIR)).unwrap_or_default();
             if names.iter().any(|name| name == cluster::MEMBER_FILE) {
-                let mut none = Cluster { members: BTreeMap::new(), topic: cluster.topic };
+                let mut none = Cluster {
+                    members: BTreeMap::new(),
+                    topic: cluster.topic,
+                    racks: BTreeMap::new(),
+                };
                 match none.join_from(place.clone()).await {
                     Err(refused) => {
                         let refused = refused.to_string();

@@ -33,12 +33,14 @@ pub(crate) struct Member {
 pub(crate) struct Cluster {
     pub(crate) members: BTreeMap<u64, Member>,
     pub(crate) topic: TopicId,
+    /// What nodes are told when they are started, of those that are told anything.
+    pub(crate) racks: BTreeMap<u64, String>,
 }
 
-fn follow(node: TestNode) -> Member {
+fn follow(node: TestNode, rack: Option<String>) -> Member {
     let kafka = Endpoint { host: "localhost".to_owned(), port: node.broker.node() as u16 };
-    let nodes =
-        Nodes::join(&node.broker, &node.member, Endpoints { kafka, amqp: None, kafka_tls: None });
+    let endpoints = Endpoints { kafka, amqp: None, kafka_tls: None, rack };
+    let nodes = Nodes::join(&node.broker, &node.member, endpoints);
     Member { node, nodes }
 }
 
@@ -54,9 +56,9 @@ impl Cluster {
     }
 
     async fn of(started: Vec<TestNode>) -> Self {
-        let members = started.into_iter().map(follow);
+        let members = started.into_iter().map(|node| follow(node, None));
         let members = members.map(|it| (u64::from(it.node.broker.node()), it)).collect();
-        let cluster = Self { members, topic: TopicId(0) };
+        let cluster = Self { members, topic: TopicId(0), racks: BTreeMap::new() };
         cluster.are_ready().await;
         let made = NewTopic {
             name: "work".to_owned(),
@@ -114,7 +116,7 @@ impl Cluster {
         };
         let node = timeout(SOON, starting).await.expect("it starts or does not")?;
         let number = u64::from(node.broker.node());
-        self.members.insert(number, follow(node));
+        self.members.insert(number, follow(node, self.racks.get(&number).cloned()));
         Ok(number)
     }
 

@@ -47,6 +47,34 @@ async fn a_fourth_node_joins_under_load_and_has_all_records() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_says_in_which_rack_it_is_whenever_it_is_started() {
+    let mut cluster = Cluster::start().await;
+    assert!(cluster.status(1).await.nodes.iter().all(|node| node.rack.is_none()));
+    for rack in [Some("east"), Some("west"), None] {
+        let place = cluster.end(2).await;
+        match rack {
+            Some(rack) => cluster.racks.insert(2, rack.to_owned()),
+            None => cluster.racks.remove(&2),
+        };
+        assert_eq!(cluster.start_again(place).await, 2);
+        let is_there = async || cluster.status(3).await.nodes[1].rack.as_deref() == rack;
+        wait_for(is_there, || format!("node 2 in {rack:?}")).await;
+        let told = async || {
+            let live = cluster.members[&3].nodes.get(2);
+            live.is_some_and(|node| node.endpoints.rack.as_deref() == rack)
+        };
+        wait_for(told, || format!("node 2 tells {rack:?}")).await;
+    }
+    // What an operator decides leaves it as it is.
+    cluster.racks.insert(4, "north".to_owned());
+    assert_eq!(cluster.join().await, 4);
+    cluster.ask(1, Operation::DrainNode { node: 4 }).await.expect("it is drained");
+    let is_there = async || cluster.status(1).await.nodes[3].rack.as_deref() == Some("north");
+    wait_for(is_there, || "node 4 in its rack".to_owned()).await;
+    assert_eq!(cluster.status(1).await.nodes[3].standing, Standing::Drained);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_node_is_replaced_by_an_empty_one_at_its_address_and_does_not_come_back() {
     let mut cluster = Cluster::start().await;
     let load = Load::on(&cluster);

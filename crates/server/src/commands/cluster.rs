@@ -84,7 +84,13 @@ fn in_words(status: &Status) -> String {
 }
 
 fn nodes(nodes: &[Node]) -> String {
-    let mut table = Table::new(&[">NODE", "ADDRESS", "IS", "STATE", "SINCE", ">LEADS", ">HOLDS"]);
+    let mut heads = vec![">NODE", "ADDRESS", "IS", "STATE", "SINCE", ">LEADS", ">HOLDS"];
+    // Most clusters have none.
+    let has_racks = nodes.iter().any(|it| it.rack.is_some());
+    if has_racks {
+        heads.insert(2, "RACK");
+    }
+    let mut table = Table::new(&heads);
     for it in nodes {
         let state = match (it.standing, it.replaced_by) {
             (Standing::Active, _) => "active".to_owned(),
@@ -92,7 +98,7 @@ fn nodes(nodes: &[Node]) -> String {
             (Standing::Leaving, None) => "leaving".to_owned(),
             (Standing::Leaving, Some(by)) => format!("leaving for {by}"),
         };
-        table.row([
+        let mut cells = vec![
             it.node.to_string(),
             it.address.clone(),
             if it.live { "live" } else { "gone" }.to_owned(),
@@ -100,7 +106,11 @@ fn nodes(nodes: &[Node]) -> String {
             it.since_ms.map_or_else(|| "-".into(), human_time),
             count(it.leads),
             count(it.holds),
-        ]);
+        ];
+        if has_racks {
+            cells.insert(2, it.rack.clone().unwrap_or_else(|| "-".to_owned()));
+        }
+        table.row(cells);
     }
     table.render()
 }
@@ -146,6 +156,7 @@ mod tests {
         let node = |node, live| Node {
             node,
             address: format!("n{node}:7700"),
+            rack: None,
             standing: if live { Standing::Active } else { Standing::Leaving },
             replaced_by: (!live).then_some(4),
             live,
@@ -193,5 +204,13 @@ at risk: node 3 is not connected
 It cannot.
 ";
         assert_eq!(in_words(&status), expected);
+        let mut in_racks = status.nodes.clone();
+        in_racks[0].rack = Some("east".into());
+        let expected = "\
+NODE  ADDRESS  RACK  IS    STATE          SINCE  LEADS  HOLDS
+   1  n1:7700  east  live  active         -          1      2
+   3  n3:7700  -     gone  leaving for 4  -          1      2
+";
+        assert_eq!(nodes(&in_racks), expected);
     }
 }

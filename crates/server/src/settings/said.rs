@@ -151,6 +151,10 @@ pub(crate) struct Said {
     /// Say nothing encrypted to other nodes, though they are on other machines: for private wires
     #[arg(long, value_name = "BOOL", env = "POSTROAD_PEER_PLAINTEXT", num_args = 0..=1, default_missing_value = "true")]
     pub(super) peer_plaintext: Option<bool>,
+    /// Where the node is, such as a rack, a room or an availability zone: Kafka clients with the same client.rack read
+    /// from it what other nodes lead [default: none]
+    #[arg(long, value_name = "NAME", env = "POSTROAD_RACK")]
+    pub(super) rack: Option<String>,
     /// Shards that hold records, each with a journal of its own. They can become more, never fewer: topics
     /// that are made afterwards lie in all of them [default: as many as there are; in a new directory one for
     /// every four cores, at most 8]. In a cluster their number is fixed when it is founded [default: so many
@@ -237,6 +241,7 @@ impl Said {
             join: self.join.or(other.join),
             peer_secret: self.peer_secret.or(other.peer_secret),
             peer_plaintext: self.peer_plaintext.or(other.peer_plaintext),
+            rack: self.rack.or(other.rack),
             shards: self.shards.or(other.shards),
             segment_bytes: self.segment_bytes.or(other.segment_bytes),
             disk_reserve: self.disk_reserve.or(other.disk_reserve),

@@ -104,6 +104,18 @@ fn how_often_what_is_stored_is_looked_through_is_a_duration_or_off() {
 }
 
 #[test]
+fn a_rack_is_a_name_or_none() {
+    assert_eq!(Settings::from_said(Said::default()).expect("valid").rack, None);
+    let settings = Settings::from_said(said("rack = \"eu-west-1a\"")).expect("valid");
+    assert_eq!(settings.rack.as_deref(), Some("eu-west-1a"));
+    let long = "x".repeat(256);
+    for wrong in ["", " ", "a ", "a\nb", &long] {
+        let error = Settings::from_said(said(&format!("rack = {wrong:?}"))).expect_err("refused");
+        assert!(error.to_string().starts_with("--rack"), "{error}");
+    }
+}
+
+#[test]
 fn an_advertised_address_may_be_a_name_or_ipv6() {
     assert_eq!(host_port("a", "broker:9092").ok(), Some(("broker".into(), 9092)));
     assert_eq!(host_port("a", "[::1]:9092").ok(), Some(("::1".into(), 9092)));

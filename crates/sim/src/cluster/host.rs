@@ -179,7 +179,8 @@ async fn live(
         Err(error) => return End::Refused(error.to_string()),
     };
     let kafka = Endpoint { host: name(place).to_owned(), port: 9092 };
-    let nodes = Nodes::join(&broker, &node, Endpoints { kafka, amqp: None, kafka_tls: None });
+    let nodes =
+        Nodes::join(&broker, &node, Endpoints { kafka, amqp: None, kafka_tls: None, rack: None });
     {
         let mut state = shared.lock();
         state.trace.note(format_args!("{} is open", name(place)));

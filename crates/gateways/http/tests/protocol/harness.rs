@@ -192,7 +192,7 @@ impl Operator {
         let listener = Net::Kernel.listen(any_port).await.expect("binds");
         let address = listener.local_addr().expect("is bound");
         let kafka = Endpoint { host: "127.0.0.1".to_owned(), port: address.port() };
-        let endpoints = Endpoints { kafka, amqp: None, kafka_tls: None };
+        let endpoints = Endpoints { kafka, amqp: None, kafka_tls: None, rack: None };
         let options = gateway_kafka::GatewayOptions::new(Nodes::alone(broker.node(), endpoints));
         let (stop, stopping) = watch::channel(false);
         let kafka = Kafka::open(broker.clone(), options, stopping);

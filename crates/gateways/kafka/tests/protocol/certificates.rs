@@ -58,7 +58,8 @@ impl Node {
         let listener = Net::Kernel.listen(any_port).await.expect("binds");
         let address = listener.local_addr().expect("is bound");
         let at = Endpoint { host: "localhost".to_owned(), port: address.port() };
-        let endpoints = Endpoints { kafka: at.clone(), amqp: None, kafka_tls: Some(at) };
+        let endpoints =
+            Endpoints { kafka: at.clone(), amqp: None, kafka_tls: Some(at), rack: None };
         let mut options = GatewayOptions::new(Nodes::alone(broker.node(), endpoints));
         options.users = Some(users.clone());
         let (plain, tls) = (Admission::Required, Admission::Required);

@@ -87,7 +87,10 @@ impl Node {
         let listener = Net::Kernel.listen(any_port).await.expect("binds");
         let address = listener.local_addr().expect("is bound");
         let kafka = Endpoint { host: "127.0.0.1".to_owned(), port: address.port() };
-        let nodes = Nodes::alone(broker.node(), Endpoints { kafka, amqp: None, kafka_tls: None });
+        let nodes = Nodes::alone(
+            broker.node(),
+            Endpoints { kafka, amqp: None, kafka_tls: None, rack: None },
+        );
         let mut options = GatewayOptions::new(nodes);
         change(&broker, &mut options);
         if options.login.plain == Admission::Required {

@@ -46,14 +46,20 @@ async fn every_node_tells_of_all_nodes_and_of_the_leader_of_each_partition() {
         let metadata = all_metadata(&mut client).await;
         let brokers: Vec<_> = metadata.brokers.iter().map(|it| (it.node_id.0, it.port)).collect();
         assert_eq!(brokers, [1, 2, 3].map(|id| (id, cluster.port(id))));
+        let racks: Vec<_> = metadata.brokers.iter().map(|it| it.rack.as_deref()).collect();
+        assert_eq!(racks, [Some("rack-1"), Some("rack-2"), Some("rack-3")]);
         let partitions = &metadata.topics[0].partitions;
         for partition in partitions {
             assert_eq!((partition.error_code, partition.offline_replicas.len()), (0, 0));
-            assert_eq!(partition.replica_nodes, [1, 2, 3].map(BrokerId));
-            assert_eq!(partition.isr_nodes, [1, 2, 3].map(BrokerId));
+            // The one first that leads it when it can, and then in turn.
+            let first = partition.leader_id.0;
+            let in_turn = [first, other_than(first), other_than(other_than(first))];
+            assert_eq!(partition.replica_nodes, in_turn.map(BrokerId));
+            assert_eq!(partition.isr_nodes, in_turn.map(BrokerId));
         }
         let described = client.ask(1, &DescribeClusterRequest::default()).await;
-        assert_eq!(described.brokers.len(), 3);
+        let racks: Vec<_> = described.brokers.iter().map(|it| it.rack.as_deref()).collect();
+        assert_eq!(racks, [Some("rack-1"), Some("rack-2"), Some("rack-3")]);
         assert_eq!(described.controller_id, metadata.controller_id);
         told.push((metadata.controller_id.0, leaders(&mut client, "wide").await));
     }
@@ -100,6 +106,7 @@ async fn who_asks_the_wrong_node_is_sent_to_the_leader() {
     let fetched = wrong.ask(16, &fetch_by_id(topic, 0, 20_000)).await;
     let endpoints = &fetched.node_endpoints;
     assert_eq!((endpoints[0].node_id.0, endpoints[0].port), endpoint);
+    assert_eq!(endpoints[0].rack.as_deref(), Some(&*super::rack(leader)));
     let partition = &fetched.responses[0].partitions[0];
     let told = &partition.current_leader;
     assert_eq!(partition.error_code, refused);
@@ -163,5 +170,33 @@ async fn a_fetch_that_waits_is_told_at_once_that_another_node_leads() {
         }
         assert_eq!(produced.error_code, NotLeaderOrFollower.code());
         sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn each_node_knows_how_far_the_members_of_the_quorum_are() {
+    let cluster = Cluster::start().await;
+    cluster.client(1).await.create("t", 1, &[]).await;
+    let metadata = describe_quorum_request::TopicData::default()
+        .with_topic_name(name("__cluster_metadata"))
+        .with_partitions(vec![describe_quorum_request::PartitionData::default()]);
+    let request = DescribeQuorumRequest::default().with_topics(vec![metadata]);
+    for id in 1..=3 {
+        let mut client = cluster.client(id).await;
+        loop {
+            let response = client.ask(2, &request).await;
+            let quorum = &response.topics[0].partitions[0];
+            let end = quorum.high_watermark;
+            let voters: Vec<_> = quorum.current_voters.iter().map(|it| it.replica_id.0).collect();
+            assert_eq!(voters, [1, 2, 3]);
+            // All have everything by and by.
+            let is_there = |it: &describe_quorum_response::ReplicaState| {
+                it.log_end_offset == end && it.last_caught_up_timestamp > 0
+            };
+            if quorum.current_voters.iter().all(is_there) {
+                break;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
     }
 }

@@ -1,17 +1,22 @@
 //! Three nodes: what clients are told of them, and what a node says that is not the right one.
 
 mod answers;
+mod elections;
 mod groups;
+mod near;
 mod share;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use broker::Broker;
+use broker::operations::OperationFamily;
 use futures_util::future::join_all;
 use gateway_kafka::GatewayOptions;
 use kafka_protocol::messages::{MetadataRequest, MetadataResponse};
 use nodes::{Endpoint, Endpoints, Nodes};
+use operations::cluster::Operation;
 use test_cluster::TestNode;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -24,6 +29,8 @@ use crate::harness::{Client, SOON};
 struct Node {
     broker: Broker,
     address: SocketAddr,
+    nodes: Nodes,
+    member: Arc<cluster::Node>,
     /// What it is served for as long as it lives.
     _serving: (watch::Sender<bool>, JoinHandle<()>),
 }
@@ -63,6 +70,21 @@ impl Cluster {
         Client::new(TcpStream::connect(self.node(id).address).await.expect("connects"))
     }
 
+    /// What an operator asks for, at a node.
+    async fn operate(&self, id: i32, operation: Operation) {
+        let node = self.node(id);
+        let administration = node.nodes.administration(&node.broker);
+        let asked = serde_json::to_vec(&operation).expect("written");
+        administration.carry_out(asked).await.expect("it is done");
+    }
+
+    /// The node ends and hands nothing over.
+    async fn end(&self, id: i32) {
+        let node = self.node(id);
+        node.broker.shutdown().await;
+        node.member.close().await;
+    }
+
     fn port(&self, id: i32) -> i32 {
         i32::from(self.node(id).address.port())
     }
@@ -74,15 +96,22 @@ async fn serve(node: TestNode) -> Node {
     let listener = Net::Kernel.listen(any_port).await.expect("binds");
     let address = listener.local_addr().expect("is bound");
     let kafka = Endpoint { host: "127.0.0.1".to_owned(), port: address.port() };
-    let nodes = Nodes::join(&broker, &member, Endpoints { kafka, amqp: None, kafka_tls: None });
+    let rack = Some(rack(broker.node() as i32));
+    let endpoints = Endpoints { kafka, amqp: None, kafka_tls: None, rack };
+    let nodes = Nodes::join(&broker, &member, endpoints);
     let (stop, stopping) = watch::channel(false);
-    let options = GatewayOptions::new(nodes);
+    let options = GatewayOptions::new(nodes.clone());
     let serving = gateway_kafka::serve(listener, broker.clone(), options, stopping);
-    Node { broker, address, _serving: (stop, tokio::spawn(serving)) }
+    Node { broker, address, nodes, member, _serving: (stop, tokio::spawn(serving)) }
 }
 
 async fn all_metadata(client: &mut Client) -> MetadataResponse {
     client.ask(12, &MetadataRequest::default().with_topics(None)).await
+}
+
+/// Each node has one of its own.
+fn rack(id: i32) -> String {
+    format!("rack-{id}")
 }
 
 /// Another node than this one.

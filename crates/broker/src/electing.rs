@@ -1,0 +1,120 @@
+//! Elections that somebody asks for, at any node: the shard of a partition goes to the node that is first among its
+//! replicas, which is where [`crate::leading`] would bring it, too, once that node has been there for a while. What is
+//! elected so stays.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base::PartitionId;
+use consensus::TransferError;
+use futures_util::future::join_all;
+use links::NodeId;
+use tokio::time::timeout;
+
+use crate::broker::Broker;
+use crate::error::Unavailable;
+use crate::leading::{self, connected_for};
+use crate::local_shard::LocalShard;
+
+/// That another node leads is soon heard of here.
+const HEARD_WITHIN: Duration = Duration::from_secs(1);
+
+/// Why the node does not lead that is first among the replicas.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ElectionError {
+    /// Until one is elected nobody can hand leadership over.
+    #[error(
+        "its {voters:?} are electing a leader by themselves, for which a majority of them must live"
+    )]
+    NoLeader { voters: Vec<u32> },
+    #[error("broker {0} is to lead it, and is not connected")]
+    Gone(u32),
+    /// Or it does not say within a moment that it would lead.
+    #[error(
+        "broker {0} is to lead it, and would not do it well: its disk was slow within the last minute, or it does not \
+         answer at once"
+    )]
+    Unwell(u32),
+    #[error("broker {node} is to lead it, and does not yet: {why}")]
+    NotHandedOver { node: u32, why: String },
+}
+
+impl Broker {
+    /// Has each of these partitions be led by the first of its replicas ([`crate::Leaders::replicas`]), and all others of
+    /// the same shard with it. `false`: it was so before.
+    pub async fn elect_preferred(
+        &self,
+        partitions: &[PartitionId],
+    ) -> Vec<Result<bool, ElectionError>> {
+        let places = self.places_of(partitions.iter().copied());
+        let mut asked = places.clone();
+        asked.sort_unstable();
+        asked.dedup();
+        let electing = asked
+            .into_iter()
+            .map(async |place| (place, self.elect_in(&self.shards_with_rows()[place]).await));
+        let elected: BTreeMap<usize, _> = join_all(electing).await.into_iter().collect();
+        places.into_iter().map(|place| elected[&place].clone()).collect()
+    }
+
+    /// Ends the term in which this node leads, and begins another one: a pause for whoever writes or waits
+    /// for records, and no more. Returns the new term, once this node leads in it.
+    pub async fn elect_anew(&self) -> Result<u64, Unavailable> {
+        let mut term = 0;
+        for shard in self.local_shards() {
+            let elected = shard.consensus.elect_anew().await;
+            term = elected.map_err(|error| Unavailable::from(&error))?;
+        }
+        Ok(term)
+    }
+
+    /// The nodes that have the shard, as they are to lead it.
+    pub(crate) fn order_of(&self, shard: &LocalShard) -> Vec<u32> {
+        let Some(node) = self.cluster() else { return vec![self.node()] };
+        let members = shard.consensus.members();
+        let order = leading::order(&members, shard.id(), |id| !node.rests(NodeId(id)));
+        order.into_iter().filter_map(|node| u32::try_from(node).ok()).collect()
+    }
+
+    async fn elect_in(&self, shard: &LocalShard) -> Result<bool, ElectionError> {
+        let order = self.order_of(shard);
+        let (Some(cluster), Some(remote)) = (self.cluster(), self.peers().remote()) else {
+            return Ok(false);
+        };
+        // A follower holds whom it heard last for the leader, also once that one is gone.
+        let lives =
+            |node: &u32| *node == self.node() || connected_for(cluster, u64::from(*node)).is_some();
+        let leader = shard.leader().filter(lives);
+        let Some((leader, to)) = leader.zip(order.first().copied()) else {
+            return Err(ElectionError::NoLeader { voters: order });
+        };
+        if leader == to {
+            return Ok(false);
+        }
+        if !lives(&to) {
+            return Err(ElectionError::Gone(to));
+        }
+        let would_lead = match to == self.node() {
+            true => self.disk_is_well(),
+            false => remote.would_lead(to.into()).await,
+        };
+        if !would_lead {
+            return Err(ElectionError::Unwell(to));
+        }
+        let handed_over = match leader == self.node() {
+            true => {
+                let handing = shard.consensus.transfer_leadership(to.into());
+                handing.await.map_err(|error: TransferError| error.to_string())
+            }
+            false => remote.hand_over(leader, shard.id(), to).await,
+        };
+        handed_over.map_err(|why| ElectionError::NotHandedOver { node: to, why })?;
+        tracing::info!(shard = %shard.id(), to, "leadership is handed over, as a client asks");
+        if let Some(mut role) = shard.role() {
+            let heard = role.wait_for(|_| shard.leader() == Some(to));
+            // It is so already; who asks this node next may hear it a moment later.
+            let _ = timeout(HEARD_WITHIN, heard).await;
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,97 @@
+//! Reading near by (KIP-392): a consumer that says in which rack it is, and whose leader is in another one, is sent to a
+//! node of its own rack that has a copy. Kafka has `replica.selector.class` for that; here it is on where nodes are told
+//! in which racks they are.
+//!
+//! Only who names this node's rack is served a copy. Kafka serves anybody, so that a client which asks a former leader by
+//! mistake stays there; here it is told who leads.
+
+use std::time::Duration;
+
+use base::PartitionId;
+use base::limits::{COPY_FETCH_WAIT_MAX, FETCH_WAIT_MAX};
+
+use crate::gateway::Gateway;
+use crate::leaders::{Reached, reached};
+
+/// Where a client is, beside this node.
+#[derive(Debug)]
+pub(crate) enum Near {
+    /// It does not say, or no node is there: the leader serves it.
+    Nowhere,
+    /// In this node's rack: it is served here what others lead, if this node's copy is a good one.
+    Here,
+    /// In the rack of these other nodes.
+    Elsewhere(Vec<u32>),
+}
+
+impl Near {
+    /// For a client whose connection is encrypted or not.
+    pub(crate) fn of(gateway: &Gateway, rack: &str, encrypted: bool) -> Self {
+        let own = gateway.options.nodes.own().endpoints.rack.as_deref();
+        if rack.is_empty() || gateway.broker.is_alone() {
+            return Self::Nowhere;
+        }
+        if own == Some(rack) {
+            return Self::Here;
+        }
+        Self::among(&reached(gateway, encrypted), rack)
+    }
+
+    fn among(nodes: &[Reached], rack: &str) -> Self {
+        let there = nodes.iter().filter(|node| node.rack.as_deref() == Some(rack));
+        let there = there.filter(|node| !node.is_unwell);
+        match there.map(|node| node.id).collect::<Vec<u32>>() {
+            none if none.is_empty() => Self::Nowhere,
+            some => Self::Elsewhere(some),
+        }
+    }
+
+    /// So long its fetches may wait here.
+    pub(crate) fn wait_max(&self) -> Duration {
+        if self.is_here() { COPY_FETCH_WAIT_MAX } else { FETCH_WAIT_MAX }
+    }
+
+    /// Whether a client may be served copies here.
+    pub(crate) fn is_here(&self) -> bool {
+        matches!(self, Self::Here)
+    }
+
+    /// A node in the client's rack that has nearly all of a partition which this node leads. Several share the
+    /// partitions.
+    pub(crate) fn preferred(&self, gateway: &Gateway, partition: PartitionId) -> Option<u32> {
+        let Self::Elsewhere(nodes) = self else { return None };
+        let first = partition.index as usize % nodes.len();
+        let in_turn = nodes[first..].iter().chain(&nodes[..first]);
+        in_turn.copied().find(|node| gateway.broker.has_near_copy(partition, *node))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::leaders::live_node;
+
+    fn nodes(racks: [(u32, Option<&str>, bool); 4]) -> Vec<Reached> {
+        let node = |(id, rack, is_unwell): (u32, Option<&str>, bool)| {
+            let rack = rack.map(str::to_owned);
+            Reached { rack, is_unwell, ..live_node(id) }
+        };
+        racks.into_iter().map(node).collect()
+    }
+
+    #[test]
+    fn the_nodes_of_the_clients_rack_are_near_unless_their_disk_is_unwell() {
+        let nodes = nodes([
+            (1, Some("a"), false),
+            (2, Some("b"), false),
+            (3, Some("b"), true),
+            (4, None, false),
+        ]);
+        let near = |rack| match Near::among(&nodes, rack) {
+            Near::Elsewhere(nodes) => nodes,
+            Near::Here | Near::Nowhere => Vec::new(),
+        };
+        assert_eq!((near("a"), near("b")), (vec![1], vec![2]));
+        assert_eq!((near("c"), near("")), (vec![], vec![]));
+    }
+}
