@@ -46,8 +46,7 @@ pub const SEGMENT_BYTES_MAX: u64 = 2 << 30;
 pub const FRAME_BYTES_MAX: usize = 8 << 20;
 /// Bytes of recent entries kept in memory for consumers that keep up.
 pub const TAIL_CACHE_BYTES: usize = 32 << 20;
-/// For how long: a consumer that comes later does not keep up, and reads what idle queues hold from
-/// their segments.
+/// For how long: a consumer that comes later does not keep up, and reads what idle queues hold from their segments.
 pub const TAIL_CACHE_AGE_MAX: Duration = Duration::from_secs(5);
 /// Bytes of sidecar indexes of sealed segments kept in memory.
 pub const SIDECAR_CACHE_BYTES: usize = 16 << 20;
@@ -90,14 +89,12 @@ pub const LEADERLESS_HOLD: Duration = Duration::from_secs(5);
 pub const REMOTE_ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 /// Appends for a shard that another node leads go there in requests of about so much, unless one is larger.
 pub const FORWARDED_BYTES: usize = 1 << 20;
-/// What does not survive a restart of a node is deleted by the others once the node has not been connected for so
-/// long.
+/// What does not survive a restart of a node is deleted by the others once the node has not been connected for so long.
 pub const RUN_GONE_AFTER: Duration = Duration::from_secs(30);
 /// A node whose copy of the catalog cannot be shown to be the newest within this time does not say that something is
 /// not there; nor does a reader begin in a partition whose copy cannot.
 pub const BARRIER_WITHIN: Duration = Duration::from_secs(5);
-/// A change of the catalog is answered after so long, though a shard has not taken it over: it may have no
-/// leader.
+/// A change of the catalog is answered after so long, though a shard has not taken it over: it may have no leader.
 pub const ADOPTED_WITHIN: Duration = Duration::from_secs(5);
 /// About the memory of a row of a batch while its entry is under way: its descriptor, its answer, and
 /// its parts in the machine and the index.
@@ -290,8 +287,7 @@ pub const LEASE_GROUPS_PER_TURN: usize = 256;
 pub const LEASE_TURN_TIME: Duration = Duration::from_millis(1);
 /// Dead letters that one log entry carries.
 pub const DEAD_LETTERS_PER_ENTRY: usize = 1_000;
-/// Ids that a topic with `dedup.window.ms` remembers; beyond it the oldest are forgotten before
-/// their time.
+/// Ids that a topic with `dedup.window.ms` remembers; beyond it the oldest are forgotten before their time.
 pub const DEDUP_IDS_MAX: usize = 4_000_000;
 /// The driver forgets a lease group without users after this time.
 pub const LEASE_GROUP_IDLE_MAX: Duration = Duration::from_secs(10);
