@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
 use super::CommandError;
@@ -87,7 +87,8 @@ async fn cluster(options: &ClusterOptions) -> Result<(), CommandError> {
     let nodes: Vec<Node> =
         (0..options.nodes).map(|place| Node::new(&program, options, place)).collect();
     let (stop, stopping) = watch::channel(false);
-    let all_ready = Notify::new();
+    // One for each node that serves: two may do so at the same moment.
+    let ready = Semaphore::new(0);
     let (mut terminate, mut interrupt) = (
         signal(SignalKind::terminate()).map_err(CommandError::server)?,
         signal(SignalKind::interrupt()).map_err(CommandError::server)?,
@@ -99,16 +100,17 @@ async fn cluster(options: &ClusterOptions) -> Result<(), CommandError> {
     }
     let keeping = running
         .into_iter()
-        .map(|(node, child)| node.keep(child, options.restart_after, stopping.clone(), &all_ready));
+        .map(|(node, child)| node.keep(child, options.restart_after, stopping.clone(), &ready));
     let keeping = async {
         let ended = join_all(keeping).await;
         ended.into_iter().collect::<Result<Vec<()>, _>>().map(drop)
     };
     let introducing = async {
-        for _ in &nodes {
-            all_ready.notified().await;
+        let all = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+        // It is never closed.
+        if ready.acquire_many(all).await.is_ok() {
+            introduce(&nodes);
         }
-        introduce(&nodes);
         std::future::pending::<()>().await;
     };
     let stopped = async {
@@ -229,7 +231,7 @@ impl Node {
         mut child: Child,
         restart_after: Duration,
         mut stopping: watch::Receiver<bool>,
-        ready: &Notify,
+        ready: &Semaphore,
     ) -> Result<(), CommandError> {
         let mut served = false;
         loop {
@@ -240,7 +242,7 @@ impl Node {
                         let pid = self.pid.load(Ordering::Relaxed);
                         eprintln!("node {} is back, process {pid}", self.number);
                     } else {
-                        ready.notify_one();
+                        ready.add_permits(1);
                     }
                     served = true;
                 }) => ended?,
