@@ -85,9 +85,9 @@ fn resident(cluster: &Cluster) -> Outcome<u64> {
     cluster.pids().map(of).sum()
 }
 
-/// Durable queues, each connection at one of the nodes.
+/// Durable queues, named as no topic is, each connection at one of the nodes.
 fn declare(nodes: &[SocketAddr], queues: usize) -> Outcome {
-    let names: Vec<String> = (0..queues).map(|number| format!("idle-{number}")).collect();
+    let names: Vec<String> = (0..queues).map(|number| format!("idle-queue-{number}")).collect();
     let some = queues.div_ceil(CONNECTIONS).max(1);
     std::thread::scope(|scope| {
         let declaring = names.chunks(some).enumerate().map(|(number, names)| {
