@@ -1,4 +1,4 @@
-//! Committed offsets of groups, and what is kept of their members. A group has offsets here while it has one.
+//! Committed offsets of groups, and their stored members.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -161,8 +161,7 @@ impl ShardClient<'_> {
         self.broker.home_of(group).execute(command).await
     }
 
-    /// What coordinators kept of the members of groups, of all those that are coordinated in this term. It is shared
-    /// with the shard's state.
+    /// The stored members of all groups that are coordinated in this term. The bytes are shared with the shard's state.
     pub fn memberships(&self, home: HomeTerm) -> Vec<(Arc<str>, Arc<[u8]>)> {
         let shards = self.broker.shards_with_rows().iter();
         let homes = shards.filter(|shard| self.broker.is_alone() || shard.id() == home.shard);
@@ -174,17 +173,22 @@ impl ShardClient<'_> {
         kept
     }
 
-    /// Keeps of the members of each group what is given, in place of what was kept of them.
+    /// Stores the members of each group, in place of what was stored. No bytes: removes it.
     pub async fn keep_members(&self, groups: Vec<(String, Vec<u8>)>) -> Result<(), ExecuteError> {
-        let mut of_shards: BTreeMap<ShardId, Vec<(String, Vec<u8>)>> = BTreeMap::new();
-        for kept in groups {
-            of_shards.entry(self.broker.home_of(&kept.0).id()).or_default().push(kept);
-        }
-        for groups in of_shards.into_values() {
+        for groups in self.by_home(groups, |(group, _)| group) {
             let home = self.broker.home_of(&groups[0].0);
             home.execute(Command::KeepMembers { groups }).await?;
         }
         Ok(())
+    }
+
+    /// These, which are of groups, apart by the shards of the groups.
+    fn by_home<T>(&self, all: Vec<T>, group: impl Fn(&T) -> &str) -> impl Iterator<Item = Vec<T>> {
+        let mut of_shards: BTreeMap<ShardId, Vec<T>> = BTreeMap::new();
+        for one in all {
+            of_shards.entry(self.broker.home_of(group(&one)).id()).or_default().push(one);
+        }
+        of_shards.into_values()
     }
 
     /// In `groups`, which are known to have been idle since before `before_ms`, forgets offsets that
@@ -194,12 +198,8 @@ impl ShardClient<'_> {
         groups: Vec<String>,
         before_ms: i64,
     ) -> Result<u64, ExecuteError> {
-        let mut of_shards: BTreeMap<ShardId, Vec<String>> = BTreeMap::new();
-        for group in groups {
-            of_shards.entry(self.broker.home_of(&group).id()).or_default().push(group);
-        }
         let mut forgotten = 0;
-        for groups in of_shards.into_values() {
+        for groups in self.by_home(groups, |group| group) {
             let home = self.broker.home_of(&groups[0]);
             match home.execute(Command::ExpireOffsets { groups, before_ms }).await? {
                 Outcome::Expired { count } => forgotten += count,
