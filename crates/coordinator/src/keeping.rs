@@ -1,4 +1,4 @@
-//! Has kept what of the groups is to outlive their coordinator, whenever it has changed.
+//! Stores groups when they have changed, so that the next coordinator can restore them.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use tracing::warn;
 
 use crate::{Registry, Text};
 
-/// What changes within this time is kept by one entry.
+/// Changes within this time share an entry of the log.
 const KEEP_EVERY: Duration = Duration::from_millis(50);
-/// About so many bytes are kept by one entry.
+/// About so many bytes are in one entry.
 const ENTRY_BYTES: usize = MEMBERSHIP_BYTES_MAX;
 
-/// Groups of which something else is to be kept than is.
+/// Groups that have changed since they were stored.
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
     groups: Mutex<HashSet<Text>>,
@@ -42,8 +42,8 @@ impl Changed {
     }
 }
 
-/// Gives `keep` what is to be kept of each group that has changed; nothing (no bytes): what was kept is to be
-/// forgotten. What it does not keep is tried again when the group changes the next time. Ends only by being
+/// Calls `keep` with the stored form of each group that has changed. No bytes: the group has no members, and its stored
+/// form is to be removed. A group that `keep` fails to store is stored with its next change. Ends only by being
 /// cancelled: see [`crate::Coordinator::own`].
 pub async fn keep_members<F: Future<Output = ()>>(
     groups: Weak<Registry>,
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_changes_is_handed_out_and_another_coordinator_goes_on_from_it() {
+    async fn a_change_is_stored_once_and_restores_the_group_at_another_coordinator() {
         let mut groups = Coordinator::default();
         let (sender, mut kept) = mpsc::unbounded_channel();
         let keep = move |some| {
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(next.kept("g").as_ref(), Some(bytes));
         assert_eq!(next.restore("h", &bytes[..3], SESSION).map_err(|_| ()), Err(()));
 
-        // A heartbeat is no change; the last member's end is, and then nothing is to be kept.
+        // A heartbeat changes nothing that is stored; without the group its stored form is removed.
         assert!(heartbeat(&groups, "g", &member));
         let nothing = timeout(Duration::from_secs(1), kept.recv()).await;
         assert!(nothing.is_err(), "{nothing:?}");

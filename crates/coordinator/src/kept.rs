@@ -1,13 +1,12 @@
-//! What of a group outlives its coordinator: who its members are, and what each of them has. Whoever coordinates the
-//! group next goes on from there, and members do not notice. It may be a little old: a member that is further on is
-//! then fenced by its generation or epoch, and joins again.
+//! The stored form of a group: its members, and what each of them has. The next coordinator restores the group from it,
+//! and members do not notice. It may lag: a member with a newer generation or epoch is then fenced, and joins again.
 //!
 //! ```text
 //! version u8, 1; then KeptV1 in postcard's encoding
 //! ```
 //!
-//! Groups of the classic protocol and of KIP-848 are kept. Members of share groups hold nothing that the next
-//! coordinator could not give them at once, and those of streams groups join again.
+//! Groups of the classic protocol and of KIP-848 are stored. Members of share groups get a new assignment with their next
+//! heartbeat, and those of streams groups join again.
 
 use std::time::Duration;
 
@@ -15,7 +14,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use world::Instant;
 
+use crate::classic::ClassicGroup;
 use crate::classic::kept::ClassicV1;
+use crate::consumer::ConsumerGroup;
 use crate::consumer::kept::ConsumerV1;
 use crate::{Group, Text, text};
 
@@ -29,7 +30,7 @@ enum KeptV1<'a> {
     Consumer(ConsumerV1<'a>),
 }
 
-/// Why nothing is made of what was kept.
+/// Why a group cannot be restored.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum KeptError {
     #[error("version {0} is not known here")]
@@ -42,17 +43,17 @@ pub enum KeptError {
     NoRoom,
 }
 
-/// Of a group: differs when something else is to be kept.
+/// Changes whenever the stored form of a group does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Stamp {
-    /// Nothing is.
+    /// The group has no members, so that nothing is stored.
     #[default]
     Nothing,
     Of(u64),
 }
 
 impl Group {
-    /// `None` while the group is between two states that could be gone on from: the former one is kept until then.
+    /// `None` during a rebalance of the classic protocol: the state before it stays stored.
     pub(crate) fn stamp(&self) -> Option<Stamp> {
         match self {
             Self::Classic(group) => group.stamp(),
@@ -61,21 +62,16 @@ impl Group {
         }
     }
 
-    /// Empty where nothing is to be kept; `None` as [`Group::stamp`] has it.
+    /// The bytes to store, empty for [`Stamp::Nothing`]; `None` as [`Group::stamp`] has it.
     pub(crate) fn kept(&self) -> Option<Vec<u8>> {
-        if self.stamp()? == Stamp::Nothing {
-            return Some(Vec::new());
+        match self {
+            Self::Classic(group) => group.kept(),
+            Self::Consumer(group) => Some(group.kept()),
+            Self::Share(_) | Self::Streams(_) => Some(Vec::new()),
         }
-        let kept = match self {
-            Self::Classic(group) => KeptV1::Classic(group.to_keep()),
-            Self::Consumer(group) => KeptV1::Consumer(group.to_keep()),
-            Self::Share(_) | Self::Streams(_) => return Some(Vec::new()),
-        };
-        let bytes = postcard::to_extend(&kept, vec![VERSION]);
-        Some(bytes.expect("a vector grows, and these are types that postcard can encode"))
     }
 
-    /// The group as it was. Each member has to show itself again in time.
+    /// Each member has a session timeout to send its next heartbeat.
     pub(crate) fn restored(
         name: &str,
         kept: &[u8],
@@ -93,6 +89,29 @@ impl Group {
             }
         }
     }
+}
+
+impl ClassicGroup {
+    /// See [`Group::kept`].
+    pub(crate) fn kept(&self) -> Option<Vec<u8>> {
+        let stamp = self.stamp()?;
+        Some(bytes_of(stamp, || KeptV1::Classic(self.to_keep())))
+    }
+}
+
+impl ConsumerGroup {
+    /// See [`Group::kept`].
+    pub(crate) fn kept(&self) -> Vec<u8> {
+        bytes_of(self.stamp(), || KeptV1::Consumer(self.to_keep()))
+    }
+}
+
+fn bytes_of<'a>(stamp: Stamp, kept: impl FnOnce() -> KeptV1<'a>) -> Vec<u8> {
+    if stamp == Stamp::Nothing {
+        return Vec::new();
+    }
+    let bytes = postcard::to_extend(&kept(), vec![VERSION]);
+    bytes.expect("a vector grows, and these are types that postcard can encode")
 }
 
 pub(crate) fn millis(time: Duration) -> u32 {

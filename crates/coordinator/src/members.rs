@@ -104,12 +104,12 @@ impl<M: Member> Members<M> {
         self.target_epoch
     }
 
-    /// Of a group that is as far as this, with no members yet.
+    /// The table of a restored group, at these epochs, before its members are inserted.
     pub(crate) fn at(epoch: i32, target_epoch: i32) -> Self {
         Self { epoch, target_epoch, ..Self::default() }
     }
 
-    /// Grows with every change of what is to outlive the coordinator: who the members are, and what each has.
+    /// Grows with every change of what is stored: who the members are, and what each of them has.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }

@@ -70,7 +70,7 @@ struct Slot {
     bytes: usize,
     /// Since when it has had no members.
     empty_since: Option<Instant>,
-    /// Of what is kept of it, or is about to be.
+    /// Of its stored form, or of the one that is about to be stored.
     kept: Stamp,
 }
 
@@ -254,14 +254,14 @@ impl Registry {
         &self.changed
     }
 
-    /// What is to be kept of a group now, empty: nothing; `None` while that is what was kept before.
+    /// See [`Group::kept`].
     pub(crate) fn kept(&self, name: &str) -> Option<Vec<u8>> {
         let bucket = self.bucket(name).lock();
         let group = bucket.slots.get(name).and_then(|slot| slot.group.as_ref());
         group.map_or(Some(Vec::new()), Group::kept)
     }
 
-    /// Has the group that an earlier coordinator kept. Its members have a session's time to show themselves.
+    /// Restores a group that an earlier coordinator stored. Each member has a session timeout to send its next heartbeat.
     pub fn restore(
         &self,
         name: &str,

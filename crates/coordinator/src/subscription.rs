@@ -85,7 +85,7 @@ impl Subscriptions {
         &self.topics
     }
 
-    /// What there was when this was kept; what differs by now is found at the next heartbeat.
+    /// Sets the topics as they were stored. The next heartbeat finds what has changed since then.
     pub(crate) fn restore(&mut self, topics: impl Iterator<Item = Topic>) {
         self.topics = topics.map(|topic| (topic.id, topic)).collect();
         self.stamp = None;

@@ -1,4 +1,4 @@
-//! A classic group as it is kept: one that is stable. While its members meet, what they had before is.
+//! The stored form of a classic group. Only a stable group is stored: during a rebalance the state before it stays.
 
 use std::time::Duration;
 

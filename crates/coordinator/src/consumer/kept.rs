@@ -1,4 +1,4 @@
-//! A group of KIP-848 as it is kept: in whatever state, since its members are brought on one by one.
+//! The stored form of a group of KIP-848, in any state: its members change their epochs one by one.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::{Text, text};
 pub(crate) struct ConsumerV1<'a> {
     epoch: i32,
     target_epoch: i32,
-    /// Those that members subscribe to and that there are.
+    /// Topics that members subscribe to and that exist.
     #[serde(borrow)]
     topics: Vec<TopicV1<'a>>,
     #[serde(borrow)]

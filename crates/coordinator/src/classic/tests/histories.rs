@@ -15,7 +15,7 @@ enum Step {
     Heartbeat(usize),
     Leave(usize),
     Pass(u64),
-    /// Another node coordinates the group, and goes on from what was kept.
+    /// Another node coordinates the group, restored from what was stored last.
     Move,
 }
 
@@ -94,7 +94,7 @@ proptest! {
                 }
             }
             check(&world.group);
-            if let Some(now) = world.kept() {
+            if let Some(now) = world.group.kept() {
                 kept = now;
             }
             for (waiter, member, is_static) in &asked {

@@ -39,17 +39,7 @@ impl World {
         }
     }
 
-    fn kept(&mut self) -> Option<Vec<u8>> {
-        let group = std::mem::replace(&mut self.group, ClassicGroup::new(text("g")));
-        let group = Group::Classic(group);
-        let kept = group.kept();
-        if let Group::Classic(group) = group {
-            self.group = group;
-        }
-        kept
-    }
-
-    /// Another node coordinates the group, and knows what was kept.
+    /// Another node coordinates the group, and restores it from this.
     fn moves(&mut self, kept: &[u8]) {
         let restored = match kept.is_empty() {
             true => Ok(Group::Classic(ClassicGroup::new(text("g")))),
@@ -425,13 +415,12 @@ fn ids_that_are_given_out_are_bounded() {
 // ------------------------------------------------------------------------ another node coordinates it
 
 #[test]
-fn members_of_a_stable_group_go_on_where_another_node_coordinates_it() {
+fn a_restored_stable_group_knows_its_members_and_their_assignments() {
     let mut world = World::new();
     let ids = world.stable(2);
     let (generation, described) = (world.group.generation(), format!("{:?}", world.group));
-    let kept = world.kept().expect("it is stable");
+    let kept = world.group.kept().expect("it is stable");
     world.moves(&kept);
-    // But for the number of times that it was looked at, which nobody asks for.
     assert_eq!(format!("{:?}", world.group), described);
     for id in &ids {
         assert_eq!(world.heartbeat(id), Ok(()));
@@ -441,7 +430,7 @@ fn members_of_a_stable_group_go_on_where_another_node_coordinates_it() {
         let Some(Reply::Sync(Ok(synced))) = world.answer(synced) else { panic!("it is stable") };
         assert_eq!(synced.assignment, id.as_bytes());
     }
-    // One that does not show itself is gone.
+    // A member that sends no heartbeat is removed.
     world.pass(SESSION - Duration::from_secs(1));
     assert_eq!(world.heartbeat(&ids[0]), Ok(()));
     world.pass(Duration::from_secs(2));
@@ -450,26 +439,26 @@ fn members_of_a_stable_group_go_on_where_another_node_coordinates_it() {
 }
 
 #[test]
-fn while_members_meet_what_they_had_before_is_kept() {
+fn during_a_rebalance_the_state_before_it_stays_stored() {
     let mut world = World::new();
     let ids = world.stable(1);
     let generation = world.group.generation();
-    let kept = world.kept().expect("it is stable");
+    let kept = world.group.kept().expect("it is stable");
     let newcomer = world.newcomer();
     world.join(&newcomer, &["range"]);
-    assert_eq!((world.group.phase(), world.kept()), (Phase::PreparingRebalance, None));
+    assert_eq!((world.group.phase(), world.group.kept()), (Phase::PreparingRebalance, None));
     world.moves(&kept);
     assert_eq!(world.commit(&ids[0], generation), Ok(()));
     assert_eq!(world.commit(&newcomer, generation), Err(UnknownMemberId));
     world.leave(&ids[0]).expect("it is a member");
-    assert_eq!(world.kept(), Some(Vec::new()));
+    assert_eq!(world.group.kept(), Some(Vec::new()));
 }
 
 #[test]
-fn what_was_never_kept_makes_no_group() {
+fn changed_bytes_are_refused_or_make_another_group() {
     let mut world = World::new();
     world.stable(2);
-    let kept = world.kept().expect("it is stable");
+    let kept = world.group.kept().expect("it is stable");
     let restored = |bytes: &[u8]| Group::restored("g", bytes, SESSION, Instant::now());
     assert!(restored(&kept).is_ok());
     for cut in 0..kept.len() {
@@ -479,7 +468,7 @@ fn what_was_never_kept_makes_no_group() {
         for value in [0, 1, 0x7f, 0xff] {
             let mut changed = kept.clone();
             changed[byte] = value;
-            // Another group, maybe, and no panic.
+            // It must not panic.
             let _ = restored(&changed);
         }
     }

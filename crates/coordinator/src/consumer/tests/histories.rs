@@ -20,7 +20,7 @@ enum Step {
     Topic(usize, u32),
     Delete(usize),
     Pass(u64),
-    /// Another node coordinates the group, and goes on from what was kept so many changes ago.
+    /// Another node coordinates the group, restored from what was stored so many changes ago.
     Move {
         lag: usize,
     },
@@ -64,7 +64,7 @@ struct History {
     processes: Vec<Option<Process>>,
     joins: usize,
     kept: Vec<Vec<u8>>,
-    /// Something was lost of what the group knew.
+    /// The group was restored from something older than the newest.
     has_lost: bool,
 }
 
@@ -99,7 +99,7 @@ impl History {
                 }
             }
         }
-        let kept = self.world.kept();
+        let kept = self.world.group.kept();
         if self.kept.last() != Some(&kept) {
             self.kept.push(kept);
         }

@@ -51,17 +51,7 @@ impl World {
         world
     }
 
-    fn kept(&mut self) -> Vec<u8> {
-        let group = std::mem::replace(&mut self.group, ConsumerGroup::new(text("g")));
-        let group = Group::Consumer(group);
-        let kept = group.kept().expect("it can always be gone on from");
-        if let Group::Consumer(group) = group {
-            self.group = group;
-        }
-        kept
-    }
-
-    /// Another node coordinates the group, and knows what was kept.
+    /// Another node coordinates the group, and restores it from this.
     fn moves(&mut self, kept: &[u8]) {
         let restored = match kept.is_empty() {
             true => Ok(Group::Consumer(ConsumerGroup::new(text("g")))),
