@@ -233,8 +233,7 @@ pub const GROUPS_MAX: usize = 100_000;
 pub const GROUPS_BYTES_MAX: usize = 256 << 20;
 /// What one member may say about itself, and what its leader may assign to it.
 pub const GROUP_MEMBER_BYTES_MAX: usize = 1 << 20;
-/// What is kept of the members of one group, for the node that coordinates it next. Members of a larger group join anew
-/// there.
+/// The stored members of one group. Members of a larger group join again at the next coordinator.
 pub const MEMBERSHIP_BYTES_MAX: usize = 1 << 20;
 /// The same of all groups of a shard.
 pub const MEMBERSHIPS_BYTES_MAX: usize = 64 << 20;

@@ -159,7 +159,7 @@ pub enum Command {
         seen: TopicDefinition,
         wanted: TopicDefinition,
     },
-    /// What coordinators want kept of the members of groups, each in place of what was kept of it; nothing: it is forgotten.
+    /// Replaces the stored members of each group; no bytes: removes them.
     KeepMembers {
         groups: Vec<(String, Vec<u8>)>,
     },

@@ -191,7 +191,7 @@ fn with_channels(mut rows: State) -> State {
     rows
 }
 
-/// A shard that keeps who is in its groups.
+/// A shard that stores members of groups.
 fn with_members(mut rows: State) -> State {
     let groups = [("g", &[1, 2][..]), ("none", &[]), ("h", &[0; 40])];
     let groups = groups.map(|(group, members)| (group.to_owned(), members.to_vec())).into();

@@ -19,7 +19,7 @@ use crate::registry::{DecideError, Decided, Registration, Registry, Standing, de
 use crate::status;
 use crate::{backups, plan};
 
-/// So long the node that is to take another one's place has to be connected.
+/// The node that replaces another one has to be connected within this time.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
 const LOOKS_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
@@ -97,7 +97,7 @@ impl Administration {
         };
         let cluster = self.cluster()?;
         if let Operation::ReplaceNode { with, .. } = operation {
-            self.has_come(cluster, with).await;
+            self.wait_until_connected(cluster, with).await;
         }
         let changed = std::sync::atomic::AtomicBool::new(false);
         let decision = |registry: &Registry| {
@@ -114,9 +114,9 @@ impl Administration {
         written(&document::Decided { node, changed })
     }
 
-    /// Waits a moment for a node that has joined just now, and may not be connected to each of the others yet.
-    async fn has_come(&self, cluster: &Node, node: u64) {
-        let comes = async {
+    /// Waits for a node that has just joined, and that this node may not be connected to yet.
+    async fn wait_until_connected(&self, cluster: &Node, node: u64) {
+        let connected = async {
             while cluster.connected_for(NodeId(node)).is_none()
                 && Registry::read(&self.broker)
                     .is_ok_and(|registry| registry.nodes.contains_key(&node))
@@ -124,8 +124,8 @@ impl Administration {
                 sleep(LOOKS_AGAIN_AFTER).await;
             }
         };
-        // The decision refuses one that has not come by then.
-        timeout(CONNECTS_WITHIN, comes).await.ok();
+        // The decision refuses a node that is not connected by then.
+        timeout(CONNECTS_WITHIN, connected).await.ok();
     }
 
     /// What the operation makes of the nodes as they are.

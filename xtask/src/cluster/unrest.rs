@@ -1,4 +1,4 @@
-//! Leaders that move, and nodes that die and come back, while clients are at work at the first node.
+//! Moves leaders, and kills nodes and starts them again, while clients work at the first node.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
@@ -7,37 +7,37 @@ use std::time::Duration;
 use super::{Cluster, Going, NODES};
 use crate::failure::{Failure, Outcome};
 
-/// How often what a node leads goes to the others.
-const MOVES_EVERY: Duration = Duration::from_secs(5);
-/// Instead of every so many moves a node is killed.
+/// The time between two steps.
+const STEPS_EVERY: Duration = Duration::from_secs(5);
+/// One step in so many kills a node; the others move leaders.
 const KILLS_EVERY: u32 = 3;
-/// So long it is away.
+/// A killed node is started again after this time.
 const AWAY: Duration = Duration::from_secs(2);
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
-/// It lasts until it is ended.
+/// Runs in a thread of its own until [`Unrest::end`].
 #[derive(Debug)]
 pub(crate) struct Unrest {
     end: mpsc::Sender<()>,
     thread: JoinHandle<(Cluster, Outcome<Done>)>,
 }
 
-/// How often it happened.
+/// How many steps of each kind were made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Done {
     pub(crate) moves: u32,
     pub(crate) kills: u32,
 }
 
-/// What happens next.
+/// A step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// All that the node at this place leads goes to others, and the one before it may lead again.
+    /// Drains the node at this place, and resumes the one that was drained before.
     Move(usize),
     Kill(usize),
 }
 
-/// Each node in turn leads nothing; those that no client is connected to by itself are killed in turn.
+/// Drains all nodes in turn, and kills in turn those that clients were not told of.
 fn step(number: u32) -> Step {
     let (round, of_round) = (number / KILLS_EVERY, number % KILLS_EVERY);
     match of_round + 1 == KILLS_EVERY {
@@ -69,7 +69,7 @@ fn go_on(cluster: &mut Cluster, ended: &mpsc::Receiver<()>) -> Outcome<Done> {
     let mut done = Done::default();
     let mut drained = None;
     for number in 0.. {
-        match ended.recv_timeout(MOVES_EVERY) {
+        match ended.recv_timeout(STEPS_EVERY) {
             Err(RecvTimeoutError::Timeout) => {}
             _ => break,
         }
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_node_leads_nothing_in_turn_and_the_first_is_never_killed() {
+    fn all_nodes_are_drained_in_turn_and_the_first_is_never_killed() {
         use Step::{Kill, Move};
         let steps: Vec<Step> = (0..9).map(step).collect();
         let expected =

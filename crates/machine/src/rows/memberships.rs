@@ -1,5 +1,5 @@
-//! What coordinators keep of who is in which group, so that whoever coordinates a group next goes on from there.
-//! What the bytes mean is theirs to say. It may lag behind what a coordinator knows, and is never ahead of it.
+//! The members of groups as their coordinators store them, for the next coordinator to restore. The machine does not read
+//! the bytes. They may be older than what the coordinator knows, and are never newer.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use base::limits::{MEMBERSHIP_BYTES_MAX, MEMBERSHIPS_BYTES_MAX};
 
 use super::group::validate_group_name;
 
-/// What a group weighs besides its name and what is kept of it.
+/// The weight of a group besides its name and its bytes.
 const GROUP_BYTES: usize = 96;
 
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -26,8 +26,8 @@ impl Memberships {
         self.by_group.is_empty()
     }
 
-    /// Takes the place of what was kept of the group. Nothing is kept where there is nothing to keep, and where there is
-    /// no room: then the group begins anew, which is right, where what was kept before would be wrong.
+    /// Replaces the bytes of the group. Empty bytes, and bytes that are too many, remove them: older bytes would restore
+    /// members that are gone.
     pub(crate) fn keep(&mut self, group: &str, members: &[u8]) {
         if let Some(former) = self.by_group.remove(group) {
             self.bytes -= weight(group, &former);
@@ -40,7 +40,7 @@ impl Memberships {
     }
 }
 
-/// Whether it is something that may be kept.
+/// Whether these may be stored.
 pub(crate) fn is_sound(group: &str, members: &[u8]) -> bool {
     validate_group_name(group).is_ok() && (1..=MEMBERSHIP_BYTES_MAX).contains(&members.len())
 }
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_is_kept_and_nothing_of_nothing() {
+    fn new_bytes_replace_those_before_and_empty_ones_remove_them() {
         let mut memberships = Memberships::default();
         for (group, members) in [("a", &b"one"[..]), ("b", b"two"), ("a", b"three"), ("c", b"")] {
             memberships.keep(group, members);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_is_forgotten_with_what_was_kept_before() {
+    fn bytes_without_room_are_not_stored_and_remove_those_before() {
         let mut memberships = Memberships::default();
         let large = vec![1; MEMBERSHIP_BYTES_MAX];
         memberships.keep("large", &large);

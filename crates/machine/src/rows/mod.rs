@@ -125,7 +125,7 @@ impl Rows {
         self.offsets.len()
     }
 
-    /// What coordinators kept of who is in which group, sorted by name.
+    /// The stored members of groups, sorted by name.
     pub fn memberships(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<[u8]>)> {
         self.memberships.by_group.iter()
     }

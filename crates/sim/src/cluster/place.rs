@@ -66,7 +66,7 @@ pub(crate) struct Trouble {
     pub(crate) fails: bool,
     /// It is full: a node that starts may end.
     pub(crate) is_full: bool,
-    /// It was full since the node was started: what failed for that may be told of later.
+    /// It was full at some time since the node was started: the node may report the error once there is room again.
     pub(crate) was_full: bool,
     /// Each of its steps takes long.
     pub(crate) is_slow: bool,

@@ -1,4 +1,4 @@
-//! What the cluster has beside what is used: partitions and queues that nobody touches while leaders go.
+//! Partitions and queues that nobody uses, beside the load.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::figures::Figures;
 const PARTITIONS_EACH: usize = 1_000;
 /// Connections that declare queues.
 const CONNECTIONS: usize = 64;
-/// All of one kind are to be there by then.
+/// All of one kind are to be made within this time.
 const MADE_WITHIN: Duration = Duration::from_secs(10);
 
 /// What it took to make them.

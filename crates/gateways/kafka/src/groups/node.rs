@@ -2,7 +2,7 @@
 //!
 //! A node coordinates the groups of the shards that it leads. What it knows of members is true for as long as the node
 //! leads, so there is a coordinator for each term of each shard. When the term is over it goes with all that is in it,
-//! and who waits is told at once. What it kept of members is in the shard's log, and the next term begins with that.
+//! and who waits is told at once. Stored members are in the shard's log, and the next term restores them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -123,7 +123,7 @@ impl Homes {
         let keep = move |members| {
             let broker = of_node.clone();
             async move {
-                // The term is over, or the node has no room: members join anew where the group is coordinated next.
+                // The term is over, or the disk is full: members join again at the next coordinator.
                 if let Err(error) = broker.shards().keep_members(members).await {
                     tracing::debug!(%error, "who is in groups is not kept");
                 }
@@ -138,7 +138,7 @@ impl Homes {
         groups
     }
 
-    /// Goes on from what was kept in an earlier term.
+    /// Restores the groups that were stored in an earlier term.
     fn restore(&self, home: HomeTerm, groups: &Coordinator) {
         for (name, kept) in self.broker.shards().memberships(home) {
             let session = limits_of(&self.broker.catalog(), &name).0.session_timeout;
