@@ -359,7 +359,7 @@ fn consume(stage: &Stage, mode: Mode, mut random: Random) -> Worked {
     while stage.consumes() {
         let worker = stage.worker();
         let worked = consume_until_it_leaves(stage, mode, worker, &mut random);
-        // What it had is free, also where its connection broke.
+        // Where its connection broke, what it had is free as well.
         stage.ledger().leave(worker);
         worked?;
     }
@@ -412,6 +412,8 @@ fn consume_until_it_leaves(
             Mode::Confirms => acknowledge(stage, &mut connection, pending)?,
         }
     }
+    // Before the connection is closed: the server may give what it had to others at once.
+    stage.ledger().leave(worker);
     Ok(())
 }
 
