@@ -16,6 +16,7 @@ use openraft::async_runtime::WatchReceiver;
 use openraft::errors::Fatal;
 use openraft::raft::VoteRequest;
 use openraft::{Raft, ServerState};
+use parking_lot::Mutex;
 use tasks::{Task, Workers};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -95,9 +96,24 @@ pub(crate) struct State {
     pub(crate) stopping: AtomicBool,
     /// The engine is told to stop, and knows no appends any more.
     pub(crate) stopped: AtomicBool,
-    pub(crate) may_stand: AtomicBool,
+    pub(crate) standing: Mutex<Standing>,
     failure: OnceLock<Failure>,
     tasks: OnceLock<Vec<AbortHandle>>,
+}
+
+/// What this node stands for election by.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    /// By whoever looks after the node's disk.
+    pub(crate) is_allowed: bool,
+    /// All of its log that is not applied.
+    pub(crate) can_read: bool,
+}
+
+impl Standing {
+    pub(crate) fn stands(&self) -> bool {
+        self.is_allowed && self.can_read
+    }
 }
 
 impl Consensus {
@@ -161,7 +177,7 @@ impl Consensus {
             node,
             stopping: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
-            may_stand: AtomicBool::new(true),
+            standing: Mutex::new(Standing { is_allowed: true, can_read: true }),
             failure: OnceLock::new(),
             tasks: OnceLock::new(),
         });

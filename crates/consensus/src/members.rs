@@ -7,7 +7,6 @@
 //! next one, unasked.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use base::limits::APPEND_ENTRIES_MAX;
@@ -19,7 +18,7 @@ use openraft::{BasicNode, ChangeMembers, Raft};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use crate::consensus::{Consensus, depose};
+use crate::consensus::{Consensus, Standing, depose};
 use crate::error::{ChangeError, Failure, FoundError, ProposeError, TransferError};
 use crate::group::Members;
 use crate::leadership::not_leader;
@@ -140,8 +139,18 @@ impl Consensus {
 
     /// Whether this node stands for election. It votes in any case.
     pub fn set_may_stand(&self, may: bool) {
-        if self.state.may_stand.swap(may, Ordering::Relaxed) != may {
-            self.raft.runtime_config().elect(may);
+        self.set_standing(|standing| std::mem::replace(&mut standing.is_allowed, may) != may);
+    }
+
+    /// Whether it can read what it would have to send as a leader: if not, it does not stand either.
+    pub(crate) fn set_can_read(&self, can: bool) {
+        self.set_standing(|standing| std::mem::replace(&mut standing.can_read, can) != can);
+    }
+
+    fn set_standing(&self, changes: impl FnOnce(&mut Standing) -> bool) {
+        let mut standing = self.state.standing.lock();
+        if changes(&mut standing) {
+            self.raft.runtime_config().elect(standing.stands());
         }
     }
 

@@ -3,8 +3,6 @@
 //! Voters grant a leader that falls silent its lease, since it may only be slow. Where a majority of them knows
 //! better they need not: it is what a leader asks for itself when it hands leadership over.
 
-use std::sync::atomic::Ordering;
-
 use openraft::async_runtime::WatchReceiver;
 use openraft::raft::TransferLeaderRequest;
 
@@ -36,8 +34,10 @@ impl Consensus {
     /// this node does not vote, or does not follow that leader in that term any more.
     pub async fn succeed(&self, leader: u64, term: u64) -> bool {
         let follows = *self.role().borrow() == (Role::Follower { leader, term });
-        let may_stand = self.state.may_stand.load(Ordering::Relaxed);
-        if !may_stand || !follows || !self.members().voters.contains_key(&self.state.node) {
+        if !self.state.standing.lock().stands()
+            || !follows
+            || !self.members().voters.contains_key(&self.state.node)
+        {
             return false;
         }
         // Whether its log is new enough is for the voters to say.

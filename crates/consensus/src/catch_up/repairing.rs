@@ -39,22 +39,33 @@ impl Consensus {
             let damaged = self.journal.damaged();
             if damaged.is_empty() {
                 pause = TRY_AGAIN_AFTER;
+                self.set_can_read(true);
                 self.journal.damage_found().await;
                 continue;
             }
-            for damage in &damaged {
-                match self.repair(damage).await {
-                    Ok(()) => pause = TRY_AGAIN_AFTER,
-                    Err(error) => {
-                        tracing::warn!(%damage, %error, "a damaged segment is not repaired yet");
-                    }
-                }
-            }
-            if !self.journal.damaged().is_empty() {
-                sleep(pause).await;
-                pause = (pause * 2).min(TRY_AGAIN_AFTER_MAX);
+            tokio::select! {
+                biased;
+                next = self.repair_all(&damaged, pause) => pause = next,
+                () = self.stand_aside() => {}
             }
         }
+    }
+
+    /// Waits for the pause if something is left then. Answers with the next one.
+    async fn repair_all(&self, damaged: &[Damage], mut pause: Duration) -> Duration {
+        for damage in damaged {
+            match self.repair(damage).await {
+                Ok(()) => pause = TRY_AGAIN_AFTER,
+                Err(error) => {
+                    tracing::warn!(%damage, %error, "a damaged segment is not repaired yet");
+                }
+            }
+        }
+        if !self.journal.damaged().is_empty() {
+            sleep(pause).await;
+            pause = (pause * 2).min(TRY_AGAIN_AFTER_MAX);
+        }
+        pause
     }
 
     async fn repair(&self, damage: &Damage) -> Result<(), FetchError> {

@@ -248,3 +248,59 @@ fn a_node_without_the_others_says_that_it_is_damaged_and_is_repaired_once_they_a
         all_serve(&cluster, next - 1).await;
     });
 }
+
+/// Entries that are in the log and not known to be committed cannot be read by the member that leads next.
+#[test]
+fn a_leader_that_cannot_read_what_is_not_applied_lets_another_one_lead() {
+    for seed in 0..8 {
+        simulate(|| async {
+            let mut cluster = founded(seed).await;
+            let next = write(&cluster, 0, 3).await;
+            cluster.all_have(&(next - 1).to_string().into()).await;
+            cluster.snapshot_log_bytes_min = u64::MAX;
+            for node in 1..=3 {
+                cluster.kill(node);
+                cluster.start(node).await;
+            }
+            let next = write(&cluster, next, 3).await;
+            cluster.all_have(&(next - 1).to_string().into()).await;
+            let (node, behind) = (seed % 3 + 1, (seed + 1) % 3 + 1);
+            // One lacks entries, so that the leader cannot do without what is damaged; or none does.
+            let one_lacks_some = seed % 2 == 0;
+            if one_lacks_some {
+                cluster.kill(behind);
+            }
+            let next = write(&cluster, next, 20).await;
+            (1..=3).for_each(|node| cluster.kill(node));
+            let segments = files(&cluster, node, ".seg");
+            for started in [node, behind] {
+                cluster.start(started).await;
+                cluster.consensus(started).set_may_stand(started == node);
+            }
+            for file in &segments {
+                let len = cluster.disk(node).content(file).unwrap().len() as u64;
+                (1..len / 600).for_each(|at| cluster.disk(node).flip_bit(file, at * 600, 1));
+            }
+            sleep(Duration::from_secs(4)).await;
+            cluster.start(6 - node - behind).await;
+            cluster.consensus(behind).set_may_stand(true);
+            let others = async {
+                while cluster.now_leads().is_none_or(|(leads, _)| leads == node) {
+                    sleep(Duration::from_millis(50)).await;
+                }
+            };
+            timeout(Duration::from_secs(10), others).await.expect("another one leads");
+            // It has nothing that it could apply these entries from.
+            let ended = async {
+                while cluster.nodes[&node].failure.reason().is_none() {
+                    sleep(Duration::from_millis(50)).await;
+                }
+            };
+            timeout(Duration::from_secs(10), ended).await.expect("it ends");
+            cluster.kill(node);
+            let next = write(&cluster, next, 5).await;
+            all_serve(&cluster, next - 1).await;
+            assert_eq!(written(&cluster), (0..next).collect(), "seed {seed}");
+        });
+    }
+}
