@@ -7,16 +7,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use base::ShardId;
-use base::limits::ADOPTED_WITHIN;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use machine::command::Home;
-use machine::{Command, Outcome, Role};
+use machine::Role;
 use parking_lot::Mutex;
 use tasks::{Failure, Task};
-use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
 use world::{Clock, Entropy, Workers, World};
 
 use crate::backups::Backups;
@@ -24,13 +20,12 @@ use crate::barrier::Barriers;
 use crate::budget::{Budget, Permit};
 use crate::cpu::CpuPool;
 use crate::delivery::drivers::Drivers;
-use crate::error::{ExecuteError, OpenError, Unavailable};
+use crate::error::{OpenError, Unavailable};
 use crate::forwarding::Line;
 use crate::local_shard::{Common, LocalShard};
 use crate::peers::Peers;
 use crate::proxy::LedHere;
 use crate::remote::Remote;
-use crate::request::Request;
 use crate::scrub::Scrubbing;
 use crate::slow_disk::{self, DiskHealth};
 use crate::timeline::Timeline;
@@ -263,73 +258,6 @@ impl Broker {
         &self.0.barriers
     }
 
-    /// Puts a command into the log where it belongs, whichever node leads there, and answers what it led to,
-    /// once it is durable and applied. What changed in the catalog is then so in the shards, too.
-    pub(crate) async fn execute(&self, command: Command) -> Result<Outcome, ExecuteError> {
-        let home = command.home();
-        let shard = match home {
-            Home::Catalog => self.catalog_shard(),
-            Home::Rows => self.home_of_command(&command),
-        };
-        let outcome = self.execute_in(shard, command).await?;
-        if home == Home::Catalog {
-            self.adopted().await?;
-        }
-        Ok(outcome)
-    }
-
-    /// Puts a command into a shard's log, whichever node leads it.
-    pub(crate) async fn execute_in(
-        &self,
-        shard: &LocalShard,
-        command: Command,
-    ) -> Result<Outcome, ExecuteError> {
-        match shard.is_led_here() {
-            true => shard.execute(command).await,
-            false => self.execute_elsewhere(shard.id(), command).await,
-        }
-    }
-
-    async fn execute_elsewhere(
-        &self,
-        shard: ShardId,
-        command: Command,
-    ) -> Result<Outcome, ExecuteError> {
-        let (reply, answer) = oneshot::channel();
-        self.0.peers.request(shard, Request::Execute { command, reply });
-        answer.await.unwrap_or(Err(ExecuteError::Unavailable(Unavailable::Unanswered)))
-    }
-
-    /// The shard of a command that is about one partition or one group.
-    fn home_of_command(&self, command: &Command) -> &Arc<LocalShard> {
-        match command {
-            Command::CommitOffsets { group, .. }
-            | Command::DeleteOffsets { group, .. }
-            | Command::DeleteGroup { group } => self.home_of(group),
-            Command::Compacted { partition, .. } => self.shard_of(*partition),
-            _ => &self.shards_with_rows()[0],
-        }
-    }
-
-    /// Waits until the shards have taken over all that changed in the catalog; in a cluster, where one of them
-    /// may have no leader, for [`ADOPTED_WITHIN`] at most.
-    async fn adopted(&self) -> Result<(), Unavailable> {
-        let version = self.catalog_shard().read(|view| view.catalog.version());
-        let adopted = async {
-            for shard in self.shards_with_rows() {
-                shard.adopts(version).await?;
-            }
-            Ok(())
-        };
-        if self.0.cluster.is_none() {
-            return adopted.await;
-        }
-        timeout(ADOPTED_WITHIN, adopted).await.unwrap_or_else(|_| {
-            tracing::warn!(version, "a shard has not taken over what changed in the catalog");
-            Ok(())
-        })
-    }
-
     /// Waits until each shard is led by a node that this one knows, and has taken over the catalog.
     pub async fn ready(&self) -> Result<(), Unavailable> {
         let version = self.catalog_shard().read(|view| view.catalog.version());
@@ -340,17 +268,6 @@ impl Broker {
             tokio::time::sleep(LEADER_LOOK_EVERY).await;
         }
         Ok(())
-    }
-
-    /// The same for a command whose outcome says more than that it was done: `part` takes that out.
-    /// The machine answers a command with the outcome of its kind, so `part` meets no other.
-    pub(crate) async fn execute_for<T>(
-        &self,
-        command: Command,
-        part: impl FnOnce(Outcome) -> Option<T>,
-    ) -> Result<T, ExecuteError> {
-        let outcome = self.execute(command).await?;
-        Ok(part(outcome).expect("the machine answers a command with the outcome of its kind"))
     }
 
     /// To the leader of a shard with rows, by its place among those; `None` where the node is alone.

@@ -95,7 +95,19 @@ impl Broker {
     pub async fn copies_are_current(&self, partitions: &[PartitionId]) -> Result<(), Unavailable> {
         let places: BTreeSet<usize> =
             self.places_of(partitions.iter().copied()).into_iter().collect();
-        let shards = places.into_iter().map(|place| &self.shards_with_rows()[place]);
+        let shards = places.into_iter().map(|place| &*self.shards_with_rows()[place]);
+        self.are_current(shards).await
+    }
+
+    /// The same of what is stored of a group.
+    pub async fn group_is_current(&self, group: &str) -> Result<(), Unavailable> {
+        self.are_current(std::iter::once(&**self.home_of(group))).await
+    }
+
+    async fn are_current(
+        &self,
+        shards: impl Iterator<Item = &LocalShard>,
+    ) -> Result<(), Unavailable> {
         let current = try_join_all(shards.map(|shard| self.copy_is_current(shard)));
         match timeout(BARRIER_WITHIN, current).await {
             Ok(current) => current.map(drop),
@@ -169,33 +181,15 @@ impl Broker {
         Ok(Batches { records, high_watermark: end, log_start })
     }
 
-    /// The first record whose timestamp is at least `timestamp_ms`.
-    pub async fn offset_at_time(
-        &self,
-        partition: PartitionId,
-        timestamp_ms: i64,
-    ) -> Result<Option<TimedOffset>, FetchError> {
-        let shard = self.shard_of(partition);
-        self.offset_at(shard, partition, bounds_here(shard, partition)?, timestamp_ms).await
-    }
-
-    /// The same in what this node has of the partition, which may lack the newest records where another node leads.
+    /// The first record whose timestamp is at least `timestamp_ms`, in what this node has of the partition: where
+    /// another node leads it may lack the newest records.
     pub async fn known_offset_at_time(
         &self,
         partition: PartitionId,
         timestamp_ms: i64,
     ) -> Result<Option<TimedOffset>, FetchError> {
         let shard = self.shard_of(partition);
-        self.offset_at(shard, partition, bounds_known(shard, partition)?, timestamp_ms).await
-    }
-
-    async fn offset_at(
-        &self,
-        shard: &LocalShard,
-        partition: PartitionId,
-        bounds: Bounds,
-        timestamp_ms: i64,
-    ) -> Result<Option<TimedOffset>, FetchError> {
+        let bounds = bounds_known(shard, partition)?;
         let journal = shard.journal();
         let found = journal.find_time(partition.stream(), timestamp_ms).await;
         let Some((_, batch)) = found.map_err(|error| FetchError::Storage(error.to_string()))?
@@ -217,13 +211,13 @@ impl Broker {
             .filter(|at| at.offset < bounds.end))
     }
 
-    /// The record with the largest timestamp; the first of them, if several have it.
-    pub async fn offset_of_max_timestamp(
+    /// The record with the largest timestamp; the first of them, if several have it. As above of what this node has.
+    pub async fn known_offset_of_max_timestamp(
         &self,
         partition: PartitionId,
     ) -> Result<Option<TimedOffset>, FetchError> {
         let shard = self.shard_of(partition);
-        bounds_here(shard, partition)?;
+        bounds_known(shard, partition)?;
         let journal = shard.journal();
         let found = journal.find_max_time(partition.stream()).await;
         let Some((_, batch)) = found.map_err(|error| FetchError::Storage(error.to_string()))?

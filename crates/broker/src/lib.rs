@@ -10,7 +10,7 @@
 //! * `local_shard`: a shard as this node has it; `layout`: where its files are
 //! * `leading`: which node leads which shard; `electing`: somebody asks for that
 //! * `peers`: how shards reach one another; `outgoing`, `pusher`: what one sends to another
-//! * `forwarding`: appends that go to the node that leads, in order
+//! * `forwarding`: appends that go to the node that leads, in order; `executing`: commands that do
 //! * `routing`: which shard has what; `adoption`: rows follow the catalog
 //! * `shard`: applies what consensus committed, and answers whoever waits for it
 //! * [`fetch`]: reading by offset and by time
@@ -50,6 +50,7 @@ pub mod delivery;
 mod document_watch;
 mod electing;
 pub mod error;
+mod executing;
 pub mod fetch;
 mod forwarding;
 mod founding;

@@ -25,7 +25,8 @@ use crate::errors::{Fault, code_of};
 use crate::fetch_collector::check_leader_epoch;
 use crate::gateway::Gateway;
 use crate::partitions::{
-    PARTITIONS_AT_ONCE, find_led_partitions, refuse_led_elsewhere, with_answers,
+    PARTITIONS_AT_ONCE, find_current_partitions, find_led_partitions, refuse_led_elsewhere,
+    with_answers,
 };
 use crate::request::{Request, RequestError};
 use crate::response::Response;
@@ -118,8 +119,8 @@ impl Sought {
         Ok(match self {
             Self::Start => at_bound(bounds.log_start),
             Self::End => at_bound(bounds.end),
-            Self::MaxTimestamp => gateway.broker.offset_of_max_timestamp(id).await?,
-            Self::Time(time) => gateway.broker.offset_at_time(id, time).await?,
+            Self::MaxTimestamp => gateway.broker.known_offset_of_max_timestamp(id).await?,
+            Self::Time(time) => gateway.broker.known_offset_at_time(id, time).await?,
             Self::Tiered => None,
         })
     }
@@ -133,8 +134,9 @@ async fn list(
     topic: &str,
     wanted: &[ListOffsetsPartition],
 ) -> Vec<Result<Option<Listed>, Fault>> {
-    let found =
-        find_led_partitions(gateway, asker, topic, wanted.iter().map(|it| it.partition_index));
+    let indexes = wanted.iter().map(|it| it.partition_index);
+    // Whoever asks may not have heard yet that another node leads.
+    let found = find_current_partitions(gateway, asker, topic, indexes).await;
     let sought = found.into_iter().zip(wanted).map(|(found, wanted)| {
         let id = found?;
         check_leader_epoch(gateway, id, wanted.current_leader_epoch)?;

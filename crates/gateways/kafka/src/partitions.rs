@@ -51,6 +51,29 @@ pub(crate) fn find_led_partitions(
     found
 }
 
+/// As [`find_partitions`]; of those that another node leads this one has all that was acknowledged before, or they
+/// are refused.
+pub(crate) async fn find_current_partitions(
+    gateway: &Gateway,
+    asker: &Asker,
+    topic: &str,
+    indexes: impl Iterator<Item = i32>,
+) -> Vec<Result<PartitionId, Fault>> {
+    let mut found = find_partitions(gateway, asker, topic, indexes);
+    let ids: Vec<PartitionId> = found.iter().flatten().copied().collect();
+    let led = gateway.broker.leads_each(&ids);
+    let elsewhere = ids.iter().zip(led).filter(|(_, led)| !led).map(|(id, _)| *id);
+    let elsewhere: Vec<PartitionId> = elsewhere.collect();
+    if !elsewhere.is_empty() && gateway.broker.copies_are_current(&elsewhere).await.is_err() {
+        for found in &mut found {
+            if found.as_ref().is_ok_and(|id| elsewhere.contains(id)) {
+                *found = Err(not_leader());
+            }
+        }
+    }
+    found
+}
+
 /// Refuses what is about partitions that another node leads.
 pub(crate) fn refuse_led_elsewhere<T>(
     gateway: &Gateway,

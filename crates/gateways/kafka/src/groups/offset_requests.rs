@@ -290,7 +290,12 @@ async fn fetch_group(
     wanted: &OffsetFetchRequestGroup,
 ) -> OffsetFetchResponseGroup {
     let response = OffsetFetchResponseGroup::default().with_group_id(wanted.group_id.clone());
-    let permitted = asker.group(&wanted.group_id).and_then(|()| may_fetch(gateway, wanted));
+    let mut permitted = asker.group(&wanted.group_id).and_then(|()| may_fetch(gateway, wanted));
+    if permitted == Err(ResponseError::NotCoordinator) && wanted.member_id.is_none() {
+        // Nothing is asked of the group but its offsets, and this node has a copy of them.
+        let current = gateway.broker.group_is_current(&wanted.group_id).await;
+        permitted = current.map_err(coordinator_unavailable);
+    }
     if let Err(error) = permitted {
         return response.with_error_code(error.code());
     }

@@ -113,13 +113,27 @@ async fn who_asks_the_wrong_node_is_sent_to_the_leader() {
     assert_eq!((told.leader_id.0, told.leader_epoch), (leader, epoch));
     let fetched = right.ask(16, &fetch_by_id(topic, 0, 20_000)).await;
     assert_eq!((values(&fetched), fetched.node_endpoints.len()), (vec!["a".to_owned()], 0));
+}
 
-    let latest = ListOffsetsPartition::default().with_timestamp(-1);
-    let wanted = ListOffsetsTopic::default().with_name(name("t")).with_partitions(vec![latest]);
-    let request = ListOffsetsRequest::default().with_topics(vec![wanted]);
-    for (client, expected) in [(&mut wrong, (refused, -1)), (&mut right, (0, 1))] {
-        let listed = client.ask(7, &request).await.topics[0].partitions[0].clone();
-        assert_eq!((listed.error_code, listed.offset), expected);
+#[tokio::test]
+async fn every_node_knows_where_records_are_that_were_acknowledged_before() {
+    let cluster = Cluster::start().await;
+    cluster.client(1).await.create("t", 3, &[]).await;
+    let (leader, epoch) = leaders(&mut cluster.client(1).await, "t").await[0];
+    let mut right = cluster.client(leader).await;
+    let mut wrong = cluster.client(other_than(leader)).await;
+    for records in 1..50 {
+        right.put("t", 0, &["a"]).await;
+        // The end, the beginning, the first of any time.
+        for (timestamp, expected) in [(-1, records), (-2, 0), (0, 0)] {
+            let sought = ListOffsetsPartition::default().with_timestamp(timestamp);
+            let wanted = ListOffsetsTopic::default().with_name(name("t"));
+            let wanted = wanted.with_partitions(vec![sought]);
+            let request = ListOffsetsRequest::default().with_topics(vec![wanted]);
+            let listed = wrong.ask(7, &request).await.topics[0].partitions[0].clone();
+            assert_eq!((listed.error_code, listed.offset), (0, expected), "{timestamp}");
+            assert_eq!(listed.leader_epoch, epoch);
+        }
     }
 }
 

@@ -64,15 +64,20 @@ async fn a_group_is_served_by_its_coordinator_and_by_no_other_node() {
         assert_eq!(commit_code(&mut client, name).await, refused);
         let joined = client.ask(5, &join("").with_group_id(group(name))).await;
         assert_eq!(joined.error_code, refused);
-        let request = all_offsets(name);
-        assert_eq!(client.ask(8, &request).await.groups[0].error_code, refused);
         let described = DescribeGroupsRequest::default().with_groups(vec![group(name)]);
         assert_eq!(client.ask(5, &described).await.groups[0].error_code, refused);
 
-        let mut client = cluster.client(right).await;
-        assert_eq!(commit_code(&mut client, name).await, 0);
-        let fetched = client.ask(8, &request).await.groups[0].clone();
-        assert_eq!((fetched.error_code, fetched.topics.len()), (0, 1));
+        let mut right_client = cluster.client(right).await;
+        assert_eq!(commit_code(&mut right_client, name).await, 0);
+        // What is committed every node knows, but not who is a member.
+        let mut request = all_offsets(name);
+        for client in [&mut client, &mut right_client] {
+            let fetched = client.ask(9, &request).await.groups[0].clone();
+            assert_eq!((fetched.error_code, fetched.topics.len()), (0, 1));
+            assert_eq!(fetched.topics[0].partitions[0].committed_offset, 7);
+        }
+        request.groups[0].member_id = Some(text("m"));
+        assert_eq!(client.ask(9, &request).await.groups[0].error_code, refused);
         coordinators.push(right);
     }
     assert!((1..=3).all(|id| coordinators.contains(&id)), "{coordinators:?}");

@@ -1,0 +1,121 @@
+//! Commands, put into the log where they belong, whichever node leads there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::ShardId;
+use base::limits::ADOPTED_WITHIN;
+use machine::command::Home;
+use machine::{Command, Outcome};
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+use world::Instant;
+
+use crate::broker::Broker;
+use crate::error::{ExecuteError, Unavailable};
+use crate::local_shard::LocalShard;
+use crate::request::Request;
+
+/// A change of the catalog looks for a leader for so long.
+const EXECUTED_WITHIN: Duration = Duration::from_secs(5);
+/// The pause between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+impl Broker {
+    /// Puts a command into the log where it belongs, whichever node leads there, and answers what it led to,
+    /// once it is durable and applied. What changed in the catalog is then so in the shards, too.
+    pub(crate) async fn execute(&self, command: Command) -> Result<Outcome, ExecuteError> {
+        match command.home() {
+            Home::Catalog => {
+                let outcome = self.execute_in_time(self.catalog_shard(), command).await?;
+                self.adopted().await?;
+                Ok(outcome)
+            }
+            Home::Rows => self.execute_in(self.home_of_command(&command), command).await,
+        }
+    }
+
+    /// The same for a command whose outcome says more than that it was done: `part` takes that out.
+    /// The machine answers a command with the outcome of its kind, so `part` meets no other.
+    pub(crate) async fn execute_for<T>(
+        &self,
+        command: Command,
+        part: impl FnOnce(Outcome) -> Option<T>,
+    ) -> Result<T, ExecuteError> {
+        let outcome = self.execute(command).await?;
+        Ok(part(outcome).expect("the machine answers a command with the outcome of its kind"))
+    }
+
+    /// As [`Broker::execute_in`]; goes to the next leader if the one that was asked led no more, for
+    /// [`EXECUTED_WITHIN`] at most.
+    async fn execute_in_time(
+        &self,
+        shard: &LocalShard,
+        command: Command,
+    ) -> Result<Outcome, ExecuteError> {
+        let deadline = Instant::now() + EXECUTED_WITHIN;
+        loop {
+            match self.execute_in(shard, command.clone()).await {
+                // It was certainly not done.
+                Err(ExecuteError::Unavailable(Unavailable::NotLeader))
+                    if !self.is_alone() && Instant::now() < deadline =>
+                {
+                    sleep(LOOK_EVERY).await;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Puts a command into a shard's log, whichever node leads it.
+    pub(crate) async fn execute_in(
+        &self,
+        shard: &LocalShard,
+        command: Command,
+    ) -> Result<Outcome, ExecuteError> {
+        match shard.is_led_here() {
+            true => shard.execute(command).await,
+            false => self.execute_elsewhere(shard.id(), command).await,
+        }
+    }
+
+    async fn execute_elsewhere(
+        &self,
+        shard: ShardId,
+        command: Command,
+    ) -> Result<Outcome, ExecuteError> {
+        let (reply, answer) = oneshot::channel();
+        self.peers().request(shard, Request::Execute { command, reply });
+        answer.await.unwrap_or(Err(ExecuteError::Unavailable(Unavailable::Unanswered)))
+    }
+
+    /// The shard of a command that is about one partition or one group.
+    fn home_of_command(&self, command: &Command) -> &Arc<LocalShard> {
+        match command {
+            Command::CommitOffsets { group, .. }
+            | Command::DeleteOffsets { group, .. }
+            | Command::DeleteGroup { group } => self.home_of(group),
+            Command::Compacted { partition, .. } => self.shard_of(*partition),
+            _ => &self.shards_with_rows()[0],
+        }
+    }
+
+    /// Waits until the shards have taken over all that changed in the catalog; in a cluster, where one of them
+    /// may have no leader, for [`ADOPTED_WITHIN`] at most.
+    pub(crate) async fn adopted(&self) -> Result<(), Unavailable> {
+        let version = self.catalog_shard().read(|view| view.catalog.version());
+        let adopted = async {
+            for shard in self.shards_with_rows() {
+                shard.adopts(version).await?;
+            }
+            Ok(())
+        };
+        if self.is_alone() {
+            return adopted.await;
+        }
+        timeout(ADOPTED_WITHIN, adopted).await.unwrap_or_else(|_| {
+            tracing::warn!(version, "a shard has not taken over what changed in the catalog");
+            Ok(())
+        })
+    }
+}
