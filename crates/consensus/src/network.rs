@@ -19,6 +19,7 @@ use openraft::raft::{
 };
 use openraft::type_config::alias::{SnapshotOf, VoteOf};
 use openraft::{BasicNode, OptionalSend};
+use tokio::sync::oneshot;
 
 use crate::encoding::VoteRecord;
 use crate::message::{
@@ -34,6 +35,8 @@ use crate::window::{Unanswered, Window};
 /// How often a snapshot is offered to a member that does not have it yet, and how long it may take to answer.
 const OFFERED_EVERY: Duration = Duration::from_secs(1);
 const OFFER_ANSWERED_WITHIN: Duration = Duration::from_secs(2);
+
+const NOT_KEPT: &str = "the member lacks entries that the log lets go of";
 
 /// Makes links.
 #[derive(Clone)]
@@ -185,22 +188,51 @@ impl NetStreamAppend<TypeConfig> for Link {
             let mut input = input;
             // Before the connection: the engine waits in here after a failure.
             let Some(first) = input.next().await else { return Ok(stream::empty().boxed()) };
-            let state = (stream::iter([first]).chain(input), links.clone(), Arc::clone(&window));
+            let (lets_go, let_go) = oneshot::channel();
+            let state = Appends {
+                input: stream::iter([first]).chain(input),
+                links: links.clone(),
+                window: Arc::clone(&window),
+                is_first: true,
+                lets_go: Some(lets_go),
+            };
             let node = target.node;
-            let appends = stream::unfold(state, move |(mut input, links, window)| async move {
+            let appends = stream::unfold(state, move |mut state| async move {
+                let Appends { input, links, window, is_first, lets_go } = &mut state;
                 window.room().await;
                 let append = input.next().await?;
+                // A heartbeat is the first of a stream of its own.
+                let goes_on = std::mem::replace(is_first, false)
+                    || links.retention.keeps_what_follows(append.prev_log_id);
+                if !goes_on {
+                    let _ = lets_go.take().map(|lets_go| lets_go.send(()));
+                    return None;
+                }
                 let last = append.entries.last().map(|entry| entry.log_id).or(append.prev_log_id);
                 let (message, bytes) = links.encode(node, &append);
                 window.push(Unanswered { bytes, last });
-                Some((message, (input, links, window)))
+                Some((message, state))
             });
             let answers = links.peers.append(target, appends.boxed()).await.map_err(failed)?;
             let results = answers.map(move |answer| links.appended(node, &window, answer));
+            // The engine purges nothing that it may be sending: it has to hear that the stream is over.
+            let results = results.chain(stream::once(let_go).filter_map(async |let_go| {
+                let_go.ok().map(|()| Err(NetworkError::from_string(NOT_KEPT).into()))
+            }));
             // What comes after an error answers nothing that the engine still waits for.
             Ok(until_first_error(results).boxed())
         })
     }
+}
+
+/// What a stream of appends is made of.
+struct Appends<S> {
+    input: S,
+    links: Links,
+    window: Arc<Window>,
+    is_first: bool,
+    /// Told where the stream ends because the log does not keep what is next.
+    lets_go: Option<oneshot::Sender<()>>,
 }
 
 fn until_first_error(

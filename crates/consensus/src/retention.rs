@@ -17,6 +17,8 @@ pub(crate) struct Retention {
     kept_bytes_max: u64,
     /// One more than the last entry that all members have; 0: none, or not known.
     with_all: AtomicU64,
+    /// The log is to begin behind this entry; 0: it begins at the beginning.
+    lets_go_of: AtomicU64,
     snapshots: Mutex<VecDeque<Point>>,
     catching_up: Mutex<BTreeMap<u64, CatchUp>>,
 }
@@ -41,6 +43,7 @@ impl Retention {
         Self {
             kept_bytes_max,
             with_all: AtomicU64::new(0),
+            lets_go_of: AtomicU64::new(0),
             snapshots: Mutex::default(),
             catching_up: Mutex::default(),
         }
@@ -91,6 +94,16 @@ impl Retention {
             snapshots.pop_front();
         }
         Some(up_to)
+    }
+
+    /// The log is about to be let go of up to here.
+    pub(crate) fn let_go_of(&self, index: u64) {
+        self.lets_go_of.fetch_max(index, Ordering::Relaxed);
+    }
+
+    /// Whether the entry that follows this one is kept.
+    pub(crate) fn keeps_what_follows(&self, previous: Option<LogId>) -> bool {
+        previous.map_or(0, |id| id.index) >= self.lets_go_of.load(Ordering::Relaxed)
     }
 
     /// The member lacks what the log no longer has, and says how much of a snapshot it took.

@@ -230,11 +230,19 @@ impl Snapshots {
         // The engine refuses what it does not know to be covered.
         let up_to = self.retention.purge_up_to(self.journal.stats().bytes).min(known);
         match up_to {
-            Some(index) if up_to > purged => {
-                raft.trigger().purge_log(index).await.map_err(Failure::from)
-            }
+            Some(index) if up_to > purged => self.purge(raft, index).await,
             _ => Ok(()),
         }
+    }
+
+    /// Lets go of the log up to here, once the engine knows that a snapshot covers it.
+    pub(crate) async fn purge(
+        &self,
+        raft: &Raft<TypeConfig, Replica>,
+        index: u64,
+    ) -> Result<(), Failure> {
+        self.retention.let_go_of(index);
+        raft.trigger().purge_log(index).await.map_err(Failure::from)
     }
 
     /// Takes snapshots whenever one is due. Does not return.

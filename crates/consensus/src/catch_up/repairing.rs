@@ -129,7 +129,7 @@ impl Consensus {
         if let Some(covered) = self.snapshots.newest().and_then(|meta| meta.last_log_id) {
             while self.journal.purged_id().map(|id| id.index) < Some(covered.index) {
                 // The engine refuses it until it has heard of the snapshot.
-                let purged = self.raft.trigger().purge_log(covered.index).await;
+                let purged = self.snapshots.purge(&self.raft, covered.index).await;
                 purged.map_err(|_| FetchError::Stopped)?;
                 sleep(LOOKED_AT_EVERY).await;
             }

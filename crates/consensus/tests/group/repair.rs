@@ -249,6 +249,30 @@ fn a_node_without_the_others_says_that_it_is_damaged_and_is_repaired_once_they_a
     });
 }
 
+/// The leader goes on sending from where this member's log ends, which is before the damage.
+#[test]
+fn a_member_that_lacks_entries_which_are_damaged_at_its_leader_is_sent_a_snapshot() {
+    for seed in 0..8 {
+        simulate(|| async {
+            let mut random = Random(seed);
+            let cluster = founded(seed).await;
+            let next = write(&cluster, 0, 30).await;
+            cluster.all_have(&(next - 1).to_string().into()).await;
+            let (leader, _) = cluster.leader().await;
+            let away = leader % 3 + 1;
+            cluster.network.cut_off(away, 1..=3);
+            let next = write(&cluster, next, 60).await;
+            flip(&cluster, leader, &files(&cluster, leader, ".seg"), &mut random);
+            flip(&cluster, leader, &files(&cluster, leader, ".seg"), &mut random);
+            cluster.network.heal();
+            let next = write(&cluster, next, 5).await;
+            is_repaired(&cluster, leader).await;
+            let next = write(&cluster, next, 5).await;
+            all_serve(&cluster, next - 1).await;
+        });
+    }
+}
+
 /// Entries that are in the log and not known to be committed cannot be read by the member that leads next.
 #[test]
 fn a_leader_that_cannot_read_what_is_not_applied_lets_another_one_lead() {
