@@ -271,8 +271,8 @@ impl Node {
         self.resting.borrow().contains(&node)
     }
 
-    /// Resolves once a majority of the other nodes has refused this one for a while as none of theirs: it was removed,
-    /// and is not let in again.
+    /// Resolves once another node has for a while refused this one as removed, or a majority as none of theirs: it is
+    /// not let in again.
     pub async fn removed(&self) {
         let mut since = None;
         loop {
@@ -291,17 +291,25 @@ impl Node {
     fn is_refused(&self) -> bool {
         let here = self.identity().at.node;
         let nodes = self.roster.records();
-        let others = || nodes.keys().filter(|node| **node != here);
-        let refuses = |node: &&NodeId| {
-            let status = self.links.peer(**node).map(|peer| peer.status(Lane::Control));
-            status.is_some_and(|status| match status.phase {
-                Phase::Waiting { error: ConnectError::Refused(refusal), .. } => {
-                    matches!(refusal, Refusal::UnknownNode { node } if node == here)
-                }
-                _ => false,
-            })
-        };
-        others().filter(refuses).count() > others().count() / 2
+        let others = nodes.keys().filter(|node| **node != here);
+        let (mut count, mut strangers) = (0, 0);
+        for other in others {
+            count += 1;
+            let status = self.links.peer(*other).map(|peer| peer.status(Lane::Control));
+            let Some(Phase::Waiting { error: ConnectError::Refused(refusal), .. }) =
+                status.map(|status| status.phase)
+            else {
+                continue;
+            };
+            match refusal {
+                // Of the catalog, which does not take it back.
+                Refusal::Removed { node } if node == here => return true,
+                // It may not have heard of this one yet.
+                Refusal::UnknownNode { node } if node == here => strangers += 1,
+                _ => {}
+            }
+        }
+        strangers > count / 2
     }
 
     /// Whether a node is this one or connected to it, and for how long.

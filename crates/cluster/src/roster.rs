@@ -122,7 +122,7 @@ impl Admission for Roster {
                 .unwrap_or(Refusal::OldBoot { node, seen: here.boot, presented: boot }));
         }
         let mut state = self.state.lock();
-        let State { stage, nodes, guests, .. } = &mut *state;
+        let State { stage, nodes, guests, former } = &mut *state;
         match (nodes.get_mut(&node), stage) {
             (Some(record), _) => {
                 known_as(node, *record.directory.get_or_insert(presented), presented)?;
@@ -132,6 +132,7 @@ impl Admission for Roster {
                 record.boot = boot;
                 Ok(())
             }
+            (None, _) if former.contains_key(&presented) => Err(Refusal::Removed { node }),
             // It may have joined since this one last knew, and what the catalog says may have to come from it.
             (None, Stage::Founded) => {
                 guests.insert(node);

@@ -77,6 +77,10 @@ pub enum Refusal {
     JoinPending { node: NodeId },
     #[error("the cluster does not take this node: {reason}")]
     NotJoined { reason: String },
+    #[error(
+        "{node} was removed from the cluster; start it with an empty data directory and `--join`"
+    )]
+    Removed { node: NodeId },
 }
 
 /// The longest text that is taken from a peer.

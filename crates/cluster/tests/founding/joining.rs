@@ -159,3 +159,13 @@ async fn a_node_that_a_majority_refuses_as_none_of_theirs_hears_that_it_was_remo
     nodes[1].know(rest).await.expect("written");
     soon("it was removed", third.removed()).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_hears_that_it_was_removed_from_any_that_knows() {
+    let (_, mut nodes, all) = founded().await;
+    let third = nodes.remove(2);
+    let (rest, gone): (Vec<_>, Vec<_>) = all.into_iter().partition(|node| node.id != NodeId(3));
+    nodes[0].know_former([(gone[0].directory, NodeId(3))].into());
+    nodes[0].know(rest).await.expect("written");
+    soon("it was removed", third.removed()).await;
+}

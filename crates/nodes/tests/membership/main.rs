@@ -123,7 +123,7 @@ async fn a_node_is_drained_and_removed_and_its_process_hears_of_it_and_is_refuse
     let members: Vec<_> = cluster.members.values().map(|member| &member.node).collect();
     let place = place.asking(&members);
     match cluster.join_from(place).await {
-        Err(NodeStartError::Foreign { refusal: Refusal::UnknownNode { node }, .. }) => {
+        Err(NodeStartError::Foreign { refusal: Refusal::Removed { node }, .. }) => {
             assert_eq!(node.0, leader);
         }
         other => panic!("it is refused, and not {other:?}"),

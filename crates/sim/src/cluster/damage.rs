@@ -70,10 +70,26 @@ pub(super) async fn flip_bits(shared: Shared, mut random: Random) {
         if state.is_healed {
             return;
         }
+        state.is_founded |= all_are_founded(&state);
         if let Some(place) = victim(&state, &mut random) {
             strike(&mut state, place, &mut random);
         }
     }
+}
+
+/// Whether a majority has each shard's group. Before, one node may be the only one that has it, and its loss is
+/// the group's.
+fn all_are_founded(state: &State) -> bool {
+    let brokers = state.nodes.iter().filter_map(|place| place.broker.as_ref());
+    let groups: Vec<_> = brokers.map(|broker| broker.groups()).collect();
+    let shards = groups.iter().map(Vec::len).max().unwrap_or(0);
+    let has = |shard: usize| {
+        let of_each = groups.iter().filter_map(|groups| groups.get(shard));
+        let voters: Vec<usize> =
+            of_each.map(|group| group.voters.len()).filter(|voters| *voters > 0).collect();
+        voters.iter().max().is_some_and(|all| voters.len() > all / 2)
+    };
+    shards > 1 && (0..shards).all(has)
 }
 
 /// The member that is damaged already, or any if all disks are sound.
@@ -82,9 +98,9 @@ fn victim(state: &State, random: &mut Random) -> Option<usize> {
     (!victims.is_empty()).then(|| random.of(&victims))
 }
 
-fn victims(State { nodes, lost, .. }: &State) -> Vec<usize> {
+fn victims(State { nodes, lost, is_founded, .. }: &State) -> Vec<usize> {
     let is_in_hands = |it: &Place| it.asked.is_some() || it.trouble.is_refused;
-    if lost.is_some() || nodes.iter().any(is_in_hands) {
+    if lost.is_some() || nodes.iter().any(is_in_hands) || !*is_founded {
         return Vec::new();
     }
     let may_be = |place: &usize| nodes[*place].is_member() && nodes[*place].number.is_some();

@@ -145,7 +145,10 @@ async fn live(
     let started = Node::start(&world, Path::new(DIR), options, Connections::default(), failure);
     let node = match started.await {
         Ok(node) => Arc::new(node),
-        Err(NodeStartError::Foreign { refusal: Refusal::UnknownNode { .. }, .. }) => {
+        Err(NodeStartError::Foreign {
+            refusal: Refusal::UnknownNode { .. } | Refusal::Removed { .. },
+            ..
+        }) => {
             return End::Removed;
         }
         // Before the groups of all shards are founded it says so.

@@ -69,6 +69,8 @@ pub(crate) struct State {
     pub(crate) scrub_interval: Option<Duration>,
     /// Whether something may change at rest.
     pub(crate) bits_flip: bool,
+    /// Whether each shard's group was seen on a majority.
+    pub(crate) is_founded: bool,
     /// How often it did.
     pub(crate) flips: u32,
     /// With records.
@@ -175,6 +177,7 @@ pub(crate) fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, 
         lost: None,
         scrub_interval: shape.scrub_interval,
         bits_flip: shape.damage,
+        is_founded: false,
         flips: 0,
         shards,
         history: History::default(),
