@@ -2,6 +2,7 @@
 //!
 //! * [`ids`]: the names of things inside a node
 //! * [`headers`]: the record headers that the broker reads and writes
+//! * [`level`]: the cluster's feature level, and what needs which
 //! * [`limits`]: every bound of the product, in one file
 //! * [`ranges`]: sets of offsets
 //! * [`stripe`]: which partitions of a topic a shard has
@@ -13,6 +14,7 @@ pub mod checksum;
 pub mod collections;
 pub mod headers;
 pub mod ids;
+pub mod level;
 pub mod limits;
 pub mod ranges;
 pub mod shared;
@@ -20,6 +22,7 @@ pub mod stripe;
 
 pub use collections::{HashMap, HashSet};
 pub use ids::{LeaseGroupId, MAIN_LEASE_GROUP, Offset, PartitionId, ShardId, TopicId};
+pub use level::{ClusterLevel, Format, Level, Levelled, Levels};
 pub use ranges::OffsetRanges;
 pub use shared::{SharedMap, SharedRows};
 pub use stripe::Stripe;

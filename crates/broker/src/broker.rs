@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use base::ShardId;
+use base::{ClusterLevel, ShardId};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use machine::Role;
@@ -31,7 +31,9 @@ use crate::slow_disk::{self, DiskHealth};
 use crate::timeline::Timeline;
 use crate::turns::Turns;
 use crate::watch::{Watch, Watchers};
-use crate::{adoption, cluster_id, founding, housekeeping, layout, leading, scrub, watchdog};
+use crate::{
+    adoption, cluster_id, founding, housekeeping, layout, leading, level, scrub, watchdog,
+};
 
 pub use crate::options::BrokerOptions;
 
@@ -51,6 +53,7 @@ struct Inner {
     /// The catalog's, then those with rows in the order of their numbers.
     shards: Vec<Arc<LocalShard>>,
     peers: Arc<Peers>,
+    level: Arc<ClusterLevel>,
     /// To the leader of each shard with rows. Empty where the node is alone.
     lines: Vec<Arc<Line>>,
     barriers: Barriers,
@@ -73,6 +76,7 @@ struct Inner {
 #[derive(Debug)]
 struct Tasks {
     adopting: Vec<JoinHandle<()>>,
+    levelling: JoinHandle<()>,
     housekeeping: JoinHandle<()>,
     watchdog: JoinHandle<()>,
     scrubbing: JoinHandle<()>,
@@ -111,6 +115,10 @@ impl Broker {
         let failure = options.failure.clone().unwrap_or_default();
         let timeline = Arc::new(Timeline::new(Arc::clone(&world.clock)));
         let (cpu, watchers) = (CpuPool::new(world.workers.clone()), Arc::<Watchers>::default());
+        let level = match &options.cluster {
+            Some(node) => Arc::clone(node.level()),
+            None => Arc::new(cluster::level::open(&world, dir, options.levels)?),
+        };
         let remote = options.cluster.as_ref().map(Remote::new);
         let peers = Arc::new(Peers::new(remote));
         let health = Arc::<DiskHealth>::default();
@@ -127,6 +135,7 @@ impl Broker {
             cpu: &cpu,
             watchers: &watchers,
             peers: &peers,
+            level: &level,
         };
         layout::prepare(&common).await?;
         let cluster_id = cluster_id::open(&world, dir, options.cluster.as_deref())?;
@@ -136,6 +145,10 @@ impl Broker {
             Ok(count) => count,
             Err(error) => return Err(founding::give_up(&shards, &failure, error).await),
         };
+        // Before anything is asked of the shards: what they hold may be of a level that this program cannot.
+        if let Err(error) = level::reach(&shards[0], &world, dir, &level).await {
+            return Err(founding::give_up(&shards, &failure, error).await);
+        }
         let version = shards[0].read(|view| view.catalog.version());
         let mut behind_at_open = 0;
         led_here.set_catalog(&shards[0]);
@@ -177,6 +190,7 @@ impl Broker {
             dir: dir.to_path_buf(),
             shards,
             peers,
+            level: Arc::clone(&level),
             barriers: Barriers::default(),
             disk_health: Arc::clone(&health),
             watchers,
@@ -193,6 +207,16 @@ impl Broker {
         if options.cluster.is_none() {
             broker.adopted().await?;
         }
+        let catalog = &broker.0.shards[0];
+        let following = level::follow(
+            Arc::downgrade(catalog),
+            catalog.shard.document_watchers.watch(&[level::SPACE]),
+            broker.0.world.clone(),
+            dir.to_path_buf(),
+            level,
+            failure.clone(),
+        );
+        let levelling = tasks::vital(Task::FeatureLevel, following, &failure);
         let shards: Vec<_> = broker.0.shards.iter().map(Arc::downgrade).collect();
         let looking = watchdog::run(shards.clone());
         let watchdog = tasks::vital(Task::DiskWatchdog, looking, &failure);
@@ -209,7 +233,7 @@ impl Broker {
             tasks.map(|(task, run)| tasks::vital(task, run, &failure))
         });
         *broker.0.tasks.lock() =
-            Some(Tasks { adopting, housekeeping, watchdog, scrubbing, leading });
+            Some(Tasks { adopting, levelling, housekeeping, watchdog, scrubbing, leading });
         Ok(broker)
     }
 
@@ -222,6 +246,11 @@ impl Broker {
     /// For what the broker itself holds, and would otherwise hold it for ever.
     pub fn downgrade(&self) -> WeakBroker {
         WeakBroker(Arc::downgrade(&self.0))
+    }
+
+    /// At which feature level the cluster is as far as this node knows, and what its binary can.
+    pub fn level(&self) -> &Arc<ClusterLevel> {
+        &self.0.level
     }
 
     /// The catalog's, then those with rows.
@@ -383,6 +412,7 @@ impl Broker {
     pub async fn shutdown(&self) {
         self.0.failure.expect_ends();
         let Some(tasks) = self.0.tasks.lock().take() else { return };
+        tasks.levelling.abort();
         tasks.housekeeping.abort();
         tasks.watchdog.abort();
         tasks.scrubbing.abort();

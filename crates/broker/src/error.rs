@@ -1,7 +1,7 @@
 //! What can go wrong, per operation. Each error carries what a gateway needs to say it in its
 //! protocol's words.
 
-use base::{Offset, PartitionId, ShardId};
+use base::{Level, Offset, PartitionId, ShardId};
 use consensus::ProposeError;
 use machine::Refusal;
 use machine::config::Word;
@@ -25,6 +25,10 @@ pub enum Unavailable {
     )]
     Unanswered,
 }
+
+base::levels!(Unavailable {
+    Level::FIRST => NotLeader | Stopping | Failed | Unanswered;
+});
 
 impl From<&ProposeError> for Unavailable {
     fn from(error: &ProposeError) -> Self {
@@ -120,6 +124,10 @@ pub enum OpenError {
     ShardsOfCluster { there: u32, wanted: u32 },
     #[error("the shards of the node cannot be founded: {0}")]
     Shards(String),
+    #[error("{0}")]
+    Level(cluster::level::LevelMissing),
+    #[error("{0}")]
+    Directory(#[from] cluster::level::LevelError),
     #[error("{0}")]
     Unavailable(#[from] Unavailable),
     #[error("{doing}: {source}")]

@@ -7,15 +7,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::ShardId;
+use base::{Level, Levels, ShardId};
 use cluster::Node;
 use consensus::FoundError;
 use futures_util::future::join_all;
+use links::NodeId;
 use machine::{Command, Refusal, Role};
 use tasks::Failure;
 
 use crate::error::{ExecuteError, OpenError};
 use crate::leading;
+use crate::level;
 use crate::local_shard::{Common, LocalShard};
 use crate::options::BrokerOptions;
 use crate::shard::Shard;
@@ -45,6 +47,10 @@ async fn alone(catalog: &LocalShard, options: &BrokerOptions) -> Result<u32, Ope
     if count < there {
         return Err(OpenError::FewerShards { there, wanted: count });
     }
+    if there == 0 {
+        let begun = level::begin(catalog, catalog.shard.level.can().max).await;
+        begun.map_err(|error| OpenError::Shards(error.to_string()))?;
+    }
     match catalog.execute(Command::SetShards { count }).await {
         Ok(_) => Ok(count),
         Err(error) => Err(OpenError::Shards(error.to_string())),
@@ -70,7 +76,12 @@ async fn in_cluster(
             break there;
         }
         if catalog.is_led_here() {
-            match catalog.execute(Command::SetShards { count: wanted }).await {
+            let begun = level::begin(catalog, newest_of_all(node)).await;
+            let founded = match begun {
+                Ok(()) => catalog.execute(Command::SetShards { count: wanted }).await,
+                Err(error) => Err(error),
+            };
+            match founded {
                 Err(ExecuteError::Refused(refusal @ Refusal::InvalidShardCount { .. })) => {
                     return Err(OpenError::Shards(refusal.to_string()));
                 }
@@ -84,6 +95,14 @@ async fn in_cluster(
         Some(wanted) if wanted != there => Err(OpenError::ShardsOfCluster { there, wanted }),
         _ => Ok(there),
     }
+}
+
+/// The newest level that all nodes can which found the cluster. One that has not been connected to this node, which
+/// was started again meanwhile, counts as a node that tells no levels.
+fn newest_of_all(node: &Node) -> Level {
+    let members = node.members().voters;
+    let can = members.keys().map(|id| node.levels_of(NodeId(*id)).unwrap_or(Levels::UNTOLD).max);
+    can.min().unwrap_or(Level::FIRST)
 }
 
 /// Starts a shard with rows, and founds its group if that is this node's to do.

@@ -59,6 +59,7 @@ mod groups;
 mod housekeeping;
 mod layout;
 mod leading;
+pub mod level;
 mod local_shard;
 mod made;
 pub mod operations;

@@ -5,8 +5,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::ShardId;
 use base::limits::{CATALOG_SEGMENT_BYTES, SEGMENT_BYTES_DEFAULT};
+use base::{ClusterLevel, ShardId};
 use cluster::LinkedPeers;
 use consensus::{Consensus, ConsensusOptions, Group, GroupId, Members};
 use journal::{BatchCheck, Journal};
@@ -46,6 +46,7 @@ pub(crate) struct Common<'a> {
     pub(crate) cpu: &'a CpuPool,
     pub(crate) watchers: &'a Arc<Watchers>,
     pub(crate) peers: &'a Arc<Peers>,
+    pub(crate) level: &'a Arc<ClusterLevel>,
 }
 
 #[derive(Debug)]
@@ -360,7 +361,8 @@ pub(crate) async fn replica(
     let journal = opened.journal.clone();
     let failing = (*failure).clone();
     journal.on_fatal(move |failed| failing.report(failed.to_string()));
-    let shard = Shard::new(journal, role, catalog.cloned(), Arc::clone(common.watchers));
+    let (level, watchers) = (Arc::clone(common.level), Arc::clone(common.watchers));
+    let shard = Shard::new(journal, level, role, catalog.cloned(), watchers);
     if options.cluster.is_some() {
         shard.compacted.keep_in(&world.disk, dir);
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::Levels;
 use tasks::Failure;
 
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ pub struct BrokerOptions {
     pub housekeeping_interval: Duration,
     /// How often all that is stored is looked through. `None`: only when an operator asks for it.
     pub scrub_interval: Option<Duration>,
+    /// What this binary can replay and write; a member of a cluster has said it there.
+    pub levels: Levels,
     /// The cluster that this node is a member of. `None`: it is alone, and leads everything.
     pub cluster: Option<Arc<cluster::Node>>,
     /// Hears why the node must stop; parts of it that are older than the broker have it, too.
@@ -40,6 +43,7 @@ impl Default for BrokerOptions {
             request_bytes_in_flight_max: base::limits::PRODUCE_BYTES_IN_FLIGHT_MAX,
             housekeeping_interval: Duration::from_secs(1),
             scrub_interval: Some(base::limits::SCRUB_INTERVAL_DEFAULT),
+            levels: Levels::OURS,
             cluster: None,
             failure: None,
         }

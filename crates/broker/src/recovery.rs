@@ -44,6 +44,8 @@ const OFFSETS_PER_COMMAND: usize = 1_000;
 #[derive(Debug, thiserror::Error)]
 pub enum RecoverError {
     #[error(transparent)]
+    Level(#[from] cluster::level::LevelError),
+    #[error(transparent)]
     Open(#[from] OpenError),
     #[error("{shard}: {source}")]
     Shard { shard: ShardId, source: RecoveryError },
@@ -118,6 +120,7 @@ pub async fn recover<E>(
     let timeline = Arc::new(Timeline::new(Arc::clone(&world.clock)));
     let (cpu, peers) = (CpuPool::new(world.workers.clone()), Arc::new(Peers::new(None)));
     let watchers = Arc::default();
+    let level = Arc::new(cluster::level::open(world, dir, options.levels)?);
     let common = Common {
         world,
         dir,
@@ -127,6 +130,7 @@ pub async fn recover<E>(
         cpu: &cpu,
         watchers: &watchers,
         peers: &peers,
+        level: &level,
     };
     let catalog = Replica::alone(&common, ShardId::CATALOG, address, None).await?;
     let mut rows = BTreeMap::new();

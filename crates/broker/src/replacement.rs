@@ -16,7 +16,8 @@ use crate::shard::Shard;
 impl Shard {
     /// The state of a snapshot, if it is one of this shard.
     pub(crate) fn decode(&self, machine: &[u8]) -> Result<State, RestoreError> {
-        let state = State::decode(machine).map_err(|error| RestoreError(error.to_string()))?;
+        let state = State::decode_within(self.level.can(), machine)
+            .map_err(|error| RestoreError(error.to_string()))?;
         let role = self.role();
         // Where both may be found, both are taken: see [`crate::layout`].
         if state.role() != role && role != Role::Whole {
@@ -86,7 +87,7 @@ mod tests {
         let world = World::on(Arc::new(SimulatedDisk::new()));
         let options = Options { disk_reserve_bytes: 0, ..Options::default() };
         let opened = Journal::open(&world, Path::new("/shard"), options).expect("it opens");
-        Arc::new(Shard::new(opened.journal, role, None, Arc::clone(watchers)))
+        Arc::new(Shard::new(opened.journal, Arc::default(), role, None, Arc::clone(watchers)))
     }
 
     fn state(role: Role) -> Vec<u8> {

@@ -8,9 +8,9 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use base::{HashMap, PartitionId, ShardId};
+use base::{ClusterLevel, HashMap, PartitionId, ShardId};
 use bytes::Bytes;
-use consensus::{Committed, Encode, Replace, RestoreError, StateMachine};
+use consensus::{ApplyError, Committed, Encode, Replace, RestoreError, StateMachine};
 use journal::{Body, Journal};
 use machine::outcome::{AppendOutcome, Applied};
 use machine::{Append, Catalog, Command, Entry, Head, Role, Rows, State};
@@ -64,6 +64,8 @@ impl View<'_> {
 #[derive(Debug)]
 pub(crate) struct Shard {
     pub(crate) journal: Journal,
+    /// What may be written, and what can be applied.
+    pub(crate) level: Arc<ClusterLevel>,
     /// The node's copy of the catalog, for a shard with rows; its own is empty.
     catalog: Option<Arc<Shard>>,
     /// The catalog's version, for those who take over its changes.
@@ -121,6 +123,7 @@ impl Drop for Leaves<'_> {
 impl Shard {
     pub(crate) fn new(
         journal: Journal,
+        level: Arc<ClusterLevel>,
         role: Role,
         catalog: Option<Arc<Shard>>,
         watchers: Arc<Watchers>,
@@ -128,6 +131,7 @@ impl Shard {
         let rank = if catalog.is_some() { Rank::Rows } else { Rank::Catalog };
         Self {
             journal,
+            level,
             catalog,
             versions: watch::Sender::new(0),
             adopted: watch::Sender::new(0),
@@ -377,11 +381,12 @@ impl Shard {
 }
 
 impl StateMachine for Shard {
-    fn apply(&self, entry: Committed<'_>) -> u64 {
+    fn apply(&self, entry: Committed<'_>) -> Result<u64, ApplyError> {
         let mut scratch = self.scratch.lock();
         let Scratch { appends, applied, marked } = &mut *scratch;
-        let Head { now_ms, commands, units, epochs_are_terms } = machine::decode_head(entry.head)
-            .expect("a committed entry was encoded by this version or one that it can read");
+        let Head { now_ms, commands, units, epochs_are_terms } =
+            machine::decode_head_within(self.level.can(), entry.head)
+                .map_err(|error| ApplyError(error.to_string()))?;
         let leader_epoch = epochs_are_terms.then_some(entry.id.term as i32);
         Self::describe(entry.bodies, appends);
         {
@@ -424,7 +429,7 @@ impl StateMachine for Shard {
         marked.wake();
         self.wake(appends, applied);
         self.note_applied(entry.id.index);
-        changes(appends, &commands)
+        Ok(changes(appends, &commands))
     }
 
     fn written(&self, ticket: u64) {
@@ -442,8 +447,8 @@ impl StateMachine for Shard {
     }
 
     fn capture(&self) -> Encode {
-        let image = self.state.read().capture();
-        Box::new(move || Bytes::from(image.encode()))
+        let (image, level) = (self.state.read().capture(), self.level.now());
+        Box::new(move || Bytes::from(image.encode_at(level)))
     }
 
     fn restore(&self, machine: &[u8]) -> Result<(), RestoreError> {

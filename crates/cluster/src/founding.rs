@@ -14,6 +14,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use base::Levels;
 use base::limits::{LINK_CONNECTS_WITHIN, LINK_HANDSHAKE_WITHIN, LINK_RETRY_MAX, LINK_RETRY_MIN};
 use links::{
     ConnectError, DirectoryIdentity, End, Identity, Lane, NodeId, Peer, PeerListener, Phase,
@@ -131,11 +132,12 @@ pub(crate) async fn learn_cluster(
     listener: &PeerListener,
     content: &Content,
     seeds: &Seeds,
+    levels: Levels,
 ) -> Result<Uuid, NodeStartError> {
     let Content { node, directory, boot, .. } = *content;
     let cluster = seeds.provisional_cluster();
     let at = DirectoryIdentity { cluster, node, directory, boot };
-    let identity = Identity { at, run: world.entropy.uuid() };
+    let identity = Identity { at, run: world.entropy.uuid(), levels };
     let asking = ask_founder(world, listener, &identity, seeds.first());
     tokio::select! {
         biased;

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use base::Levels;
 use base::limits::{LINK_CONNECTS_WITHIN, LINK_HANDSHAKE_WITHIN};
 use links::{
     ConnectError, DirectoryIdentity, Identity, Joining, NodeId, PeerListener, Refusal, introduce,
@@ -135,9 +136,10 @@ pub(crate) async fn learn_number(
     content: &Content,
     address: &str,
     members: &[String],
+    levels: Levels,
 ) -> Result<Joined, NodeStartError> {
     let Content { directory, boot, .. } = *content;
-    let joining = Joining { directory, boot, address: address.to_owned() };
+    let joining = Joining { directory, boot, address: address.to_owned(), levels };
     let asking = ask_members(world, listener, &joining, members);
     tokio::select! {
         biased;
@@ -188,11 +190,12 @@ pub(crate) async fn check_directory(
     content: &Content,
     address: &str,
     members: &[String],
+    levels: Levels,
 ) -> Result<(), NodeStartError> {
     let Content { node, directory, boot, .. } = *content;
     let Some(cluster) = content.cluster else { return Ok(()) };
     let at = DirectoryIdentity { cluster, node, directory, boot };
-    let identity = Identity { at, run: world.entropy.uuid() };
+    let identity = Identity { at, run: world.entropy.uuid(), levels };
     let refusal =
         async |at: &str| match introduce(world, listener.security(), at, &identity, ASKED_WITHIN)
             .await
@@ -243,7 +246,8 @@ mod tests {
     use super::*;
 
     fn joining(directory: u128) -> Joining {
-        Joining { directory: Uuid::from_u128(directory), boot: 1, address: "a:1".to_owned() }
+        let (directory, address) = (Uuid::from_u128(directory), "a:1".to_owned());
+        Joining { directory, boot: 1, address, levels: Levels::OURS }
     }
 
     #[tokio::test(start_paused = true)]

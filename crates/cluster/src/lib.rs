@@ -17,6 +17,7 @@ mod directory;
 mod founding;
 mod groups;
 mod joining;
+pub mod level;
 mod node;
 mod peers;
 mod proxy;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::ShardId;
+use base::{ClusterLevel, Levels, ShardId};
 use bytes::Bytes;
 use consensus::Members;
 use futures_util::future::join_all;
@@ -30,6 +30,7 @@ use crate::directory::{Directory, DirectoryError, Record, claim};
 use crate::founding::{Completion, begin, learn_cluster};
 use crate::groups::Groups;
 use crate::joining::{ApplicantWatch, Joined, REFUSED_FOR, check_directory, learn_number};
+use crate::level::{self, LevelError};
 use crate::roster::Roster;
 use crate::seeds::{FOUNDER, SeedsError};
 use crate::wire::Asked;
@@ -50,6 +51,8 @@ pub struct NodeOptions {
     /// directory is of that cluster.
     pub join: Vec<String>,
     pub security: Security,
+    /// What this binary can replay and write.
+    pub levels: Levels,
 }
 
 /// A node of the cluster, as the catalog knows it.
@@ -73,6 +76,8 @@ pub enum NodeStartError {
     Directory(#[from] DirectoryError),
     #[error(transparent)]
     Seeds(#[from] SeedsError),
+    #[error(transparent)]
+    Level(#[from] LevelError),
     /// It is there, and does not let this node into the cluster that it founds.
     #[error("the first seed {seed} cannot be asked for the cluster: {error}")]
     FirstSeed { seed: String, error: ConnectError },
@@ -98,6 +103,7 @@ pub struct Node {
     roster: Arc<Roster>,
     directory: Arc<Directory>,
     address: String,
+    level: Arc<ClusterLevel>,
     members: Members,
     joined: bool,
     /// Nodes that are to lead nothing.
@@ -126,23 +132,25 @@ impl Node {
         connections: Connections,
         failure: &Failure,
     ) -> Result<Self, NodeStartError> {
-        let NodeOptions { listen, address, seeds, join, security } = options;
+        let NodeOptions { listen, address, seeds, join, security, levels } = options;
         let listener = PeerListener::bind(world, listen, security).await?;
         let (claimed, found) = claim(world, data_dir).await?;
+        let level = Arc::new(level::open(world, data_dir, levels)?);
         let (mut content, seeds) = begin(world, found, &address, &seeds, &join)?;
         let directory = claimed.write(content.clone()).await?;
         if content.is_founded {
-            check_directory(world, &listener, &content, &address, &join).await?;
+            check_directory(world, &listener, &content, &address, &join, levels).await?;
         }
         let cluster = match (content.cluster, &seeds) {
             (Some(cluster), _) => cluster,
             (None, Some(seeds)) => {
-                let cluster = learn_cluster(world, &listener, &content, seeds).await?;
+                let cluster = learn_cluster(world, &listener, &content, seeds, levels).await?;
                 directory.change(|content| content.cluster = Some(cluster)).await?;
                 cluster
             }
             (None, None) if content.joined => {
-                let joined = learn_number(world, &listener, &content, &address, &join).await?;
+                let joined =
+                    learn_number(world, &listener, &content, &address, &join, levels).await?;
                 let Joined { node, cluster, by, known } = joined;
                 (content.node, content.cluster) = (node, Some(cluster));
                 content.is_founded = true;
@@ -170,7 +178,7 @@ impl Node {
             })
             .or_insert(here);
         let is_founding = seeds.is_some();
-        let roster = Arc::new(Roster::new(at, content.nodes.clone(), seeds));
+        let roster = Arc::new(Roster::new(at, Arc::clone(&level), content.nodes.clone(), seeds));
         let groups = Groups::default();
         let admission: Arc<dyn Admission> = roster.clone();
         let service: Arc<dyn Service> = Arc::new(groups.clone());
@@ -200,6 +208,7 @@ impl Node {
             roster,
             directory,
             address,
+            level,
             members,
             joined,
             resting,
@@ -210,6 +219,16 @@ impl Node {
 
     pub fn links(&self) -> &Arc<Links> {
         &self.links
+    }
+
+    /// At which level the cluster is as far as this node knows, and what its binary can.
+    pub fn level(&self) -> &Arc<ClusterLevel> {
+        &self.level
+    }
+
+    /// What a node's binary can, as it said when it was last connected; `None`: it was not since this one was started.
+    pub fn levels_of(&self, node: NodeId) -> Option<Levels> {
+        self.roster.levels_of(node)
     }
 
     /// The groups that its links serve: each shard's replica joins them.
@@ -283,6 +302,29 @@ impl Node {
                 }
             } else {
                 since = None;
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Resolves once another node has refused this one because its binary cannot the cluster's level: with why.
+    pub async fn outdated(&self) -> String {
+        let here = self.identity().at.node;
+        loop {
+            let nodes = self.roster.records();
+            let refusals = nodes.keys().filter(|node| **node != here).filter_map(|node| match self
+                .links
+                .peer(*node)?
+                .status(Lane::Control)
+                .phase
+            {
+                Phase::Waiting { error: ConnectError::Refused(refusal), .. } => Some(refusal),
+                _ => None,
+            });
+            let mut outdated =
+                refusals.filter(|refusal| matches!(refusal, Refusal::LevelMissing { .. }));
+            if let Some(refusal) = outdated.next() {
+                return refusal.to_string();
             }
             sleep(LOOK_EVERY).await;
         }

@@ -5,7 +5,9 @@
 //! whose disk was wiped in between would otherwise be taken for the one that has voted.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use base::{ClusterLevel, Levels};
 use links::{Admission, DirectoryIdentity, Identity, Joining, NodeId, Refusal};
 use parking_lot::Mutex;
 use uuid::Uuid;
@@ -21,6 +23,7 @@ const LISTED_BYTES_MAX: usize = 400;
 #[derive(Debug)]
 pub(crate) struct Roster {
     here: DirectoryIdentity,
+    level: Arc<ClusterLevel>,
     state: Mutex<State>,
     pub(crate) applicants: Applicants,
 }
@@ -34,6 +37,8 @@ struct State {
     guests: BTreeSet<NodeId>,
     /// Directories of nodes that were removed.
     former: BTreeMap<Uuid, NodeId>,
+    /// What each node's binary can, of those that were let in since this one was started.
+    levels: BTreeMap<NodeId, Levels>,
 }
 
 #[derive(Debug)]
@@ -48,15 +53,34 @@ enum Stage {
 
 impl Roster {
     /// `founding`: the seeds, unless an earlier run has seen all of them.
-    pub(crate) fn new(here: DirectoryIdentity, nodes: Records, founding: Option<Seeds>) -> Self {
+    pub(crate) fn new(
+        here: DirectoryIdentity,
+        level: Arc<ClusterLevel>,
+        nodes: Records,
+        founding: Option<Seeds>,
+    ) -> Self {
         let stage = founding.map_or(Stage::Founded, Stage::Founding);
         let (guests, former) = (BTreeSet::new(), BTreeMap::new());
-        let state = Mutex::new(State { stage, nodes, guests, former });
-        Self { here, state, applicants: Applicants::default() }
+        let levels = BTreeMap::from([(here.node, level.can())]);
+        let state = Mutex::new(State { stage, nodes, guests, former, levels });
+        Self { here, level, state, applicants: Applicants::default() }
     }
 
     pub(crate) fn records(&self) -> Records {
         self.state.lock().nodes.clone()
+    }
+
+    /// What a node's binary can: as it said when it was last let in.
+    pub(crate) fn levels_of(&self, node: NodeId) -> Option<Levels> {
+        self.state.lock().levels.get(&node).copied()
+    }
+
+    fn can_level(&self, node: NodeId, can: Levels) -> Result<(), Refusal> {
+        let level = self.level.now();
+        match can.has(level) {
+            true => Ok(()),
+            false => Err(Refusal::LevelMissing { node, level, can }),
+        }
     }
 
     /// All seeds were seen.
@@ -122,8 +146,8 @@ impl Admission for Roster {
                 .unwrap_or(Refusal::OldBoot { node, seen: here.boot, presented: boot }));
         }
         let mut state = self.state.lock();
-        let State { stage, nodes, guests, former } = &mut *state;
-        match (nodes.get_mut(&node), stage) {
+        let State { stage, nodes, guests, former, levels, .. } = &mut *state;
+        let admitted = match (nodes.get_mut(&node), stage) {
             (Some(record), _) => {
                 known_as(node, *record.directory.get_or_insert(presented), presented)?;
                 if boot < record.boot {
@@ -139,7 +163,15 @@ impl Admission for Roster {
                 Ok(())
             }
             (None, Stage::Founding(_) | Stage::Known) => Err(Refusal::UnknownNode { node }),
-        }
+        };
+        // Who is not of the cluster hears that first: an upgrade would not help it.
+        admitted.and_then(|()| self.can_level(node, peer.levels))?;
+        levels.insert(node, peer.levels);
+        Ok(())
+    }
+
+    fn levels(&self) -> Levels {
+        self.level.can()
     }
 
     fn admit_newcomer(&self, ours: &Identity, peer: &Identity) -> Result<(), Refusal> {
@@ -162,6 +194,13 @@ impl Admission for Roster {
         };
         if let Err(error) = in_one_notation(&joining.address) {
             return declined(error.to_string());
+        }
+        let (level, can) = (self.level.now(), joining.levels);
+        if !can.has(level) {
+            return declined(format!(
+                "it is at feature level {level}, and the program of this node can {can}: start it with the program \
+                 that the other nodes run"
+            ));
         }
         let state = self.state.lock();
         let Stage::Known = state.stage else { return pending };

@@ -15,6 +15,7 @@
 //!
 //! A link checks the head; entries and pieces bring checksums of their own.
 
+use base::Level;
 use bytes::Bytes;
 use consensus::LogEnd;
 use links::{Message, NodeId, Received};
@@ -44,6 +45,10 @@ pub(crate) enum Asked {
     /// A sign of life.
     AreYouThere,
 }
+
+base::levels!(Asked {
+    Level::FIRST => Request | AppendAlone | LooksGone | AreYouThere;
+});
 
 impl From<Asked> for Message {
     fn from(asked: Asked) -> Self {

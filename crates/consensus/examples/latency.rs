@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consensus::{
-    Committed, Consensus, ConsensusOptions, Encode, Leadership, Payload, Replace, RestoreError,
-    StateMachine,
+    ApplyError, Committed, Consensus, ConsensusOptions, Encode, Leadership, Payload, Replace,
+    RestoreError, StateMachine,
 };
 use journal::{Body, Entry, EntryId, EntryKind, Journal, Opened, Options};
 use tokio::sync::oneshot;
@@ -24,8 +24,8 @@ const IN_FLIGHT: usize = 8;
 struct Nothing;
 
 impl StateMachine for Nothing {
-    fn apply(&self, _entry: Committed<'_>) -> u64 {
-        0
+    fn apply(&self, _entry: Committed<'_>) -> Result<u64, ApplyError> {
+        Ok(0)
     }
 
     fn capture(&self) -> Encode {

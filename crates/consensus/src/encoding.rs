@@ -3,6 +3,7 @@
 //! Each begins with a byte that names its version, then postcard. The structs here are the format:
 //! openraft's own types change from alpha to alpha and are not stored.
 
+use base::{Format, Levels};
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
@@ -13,6 +14,7 @@ use thiserror::Error;
 use crate::types::{LogId, Membership, SnapshotMeta, StoredMembership, Vote, log_id};
 
 const VERSION: u8 = 1;
+const _: () = assert!(VERSION as u32 == Format::Consensus.newest(Levels::OURS.max));
 
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub(crate) enum DecodeError {

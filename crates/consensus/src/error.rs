@@ -55,6 +55,11 @@ pub enum StartError {
     Failed(#[from] Failure),
 }
 
+/// The machine does not understand an entry.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("{0}")]
+pub struct ApplyError(pub String);
+
 /// The machine does not understand its own snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{0}")]

@@ -229,7 +229,7 @@ mod tests {
 
     use super::*;
     use crate::catch_up::CatchUpPace;
-    use crate::error::RestoreError;
+    use crate::error::{ApplyError, RestoreError};
     use crate::group::Group;
     use crate::machine::{Committed, Encode, Replace, StateMachine};
     use crate::message::{GroupId, Route};
@@ -241,8 +241,8 @@ mod tests {
     struct NoMachine;
 
     impl StateMachine for NoMachine {
-        fn apply(&self, _: Committed<'_>) -> u64 {
-            0
+        fn apply(&self, _: Committed<'_>) -> Result<u64, ApplyError> {
+            Ok(0)
         }
 
         fn capture(&self) -> Encode {

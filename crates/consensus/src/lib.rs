@@ -60,8 +60,8 @@ mod window;
 pub use catch_up::{CatchUpPace, Fetched};
 pub use consensus::{Consensus, ConsensusOptions};
 pub use error::{
-    ChangeError, Failure, FoundError, ProposeError, RestoreError, SnapshotError, StartError,
-    TransferError,
+    ApplyError, ChangeError, Failure, FoundError, ProposeError, RestoreError, SnapshotError,
+    StartError, TransferError,
 };
 pub use group::{Group, Members};
 pub use leadership::{Leadership, Proposed};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use journal::{Body, EntryId};
 
-use crate::error::RestoreError;
+use crate::error::{ApplyError, RestoreError};
 
 /// What is proposed: one entry of the log. Every replica applies it once it is committed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,8 +47,9 @@ pub trait StateMachine: Send + Sync + 'static {
     /// wait nor compute for long. A panic stops the node.
     ///
     /// Answers how much a restart would have to do again, in changes of about a microsecond each:
-    /// snapshots bound it.
-    fn apply(&self, entry: Committed<'_>) -> u64;
+    /// snapshots bound it. An entry that it does not understand must change nothing: this member's consensus
+    /// stops there, as it does when a disk fails, and the entry is neither skipped nor half applied.
+    fn apply(&self, entry: Committed<'_>) -> Result<u64, ApplyError>;
 
     /// The proposal is in this node's page cache, which survives the process but not a power loss. Called
     /// in groups of one only, in log order, from the journal's thread, before the sync: it must be quick.

@@ -134,8 +134,10 @@ impl Replica {
         let _entered = tasks::enter(Task::Apply);
         // Half an applied entry is a state that no other replica has: nothing may follow it. In a
         // server the process ends before the stack is unwound, so that nobody reads it either.
+        let index = id.index;
         catch_unwind(AssertUnwindSafe(|| self.machine.apply(committed)))
-            .map_err(|_| io::Error::other(format!("the machine panicked at entry {}", id.index)))
+            .map_err(|_| io::Error::other(format!("the machine panicked at entry {index}")))?
+            .map_err(|error| io::Error::other(format!("entry {index} cannot be applied: {error}")))
     }
 
     /// Fixes the present state; `None` where another snapshot would say the same and let go of no more of the log,
@@ -265,13 +267,13 @@ mod tests {
     use world::SimulatedDisk;
 
     use super::*;
-    use crate::RestoreError;
     use crate::catch_up::Sending;
     use crate::consensus::ConsensusOptions;
     use crate::entry::Entry;
     use crate::machine::{Encode, Replace};
     use crate::retention::Retention;
     use crate::types::log_id;
+    use crate::{ApplyError, RestoreError};
 
     /// Asks the journal for the place of what it applies, as the broker's machine does.
     struct Machine {
@@ -280,10 +282,10 @@ mod tests {
     }
 
     impl StateMachine for Machine {
-        fn apply(&self, entry: Committed<'_>) -> u64 {
+        fn apply(&self, entry: Committed<'_>) -> Result<u64, ApplyError> {
             self.journal.accept(entry.id.index, 0);
             self.applied.store(entry.id.index, Ordering::SeqCst);
-            1
+            Ok(1)
         }
 
         fn capture(&self) -> Encode {

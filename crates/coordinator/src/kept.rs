@@ -8,6 +8,7 @@
 //! Groups of the classic protocol and of KIP-848 are stored. Members of share groups get a new assignment with their next
 //! heartbeat, and those of streams groups join again.
 
+use base::{Format, Levels};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,7 @@ use crate::consumer::kept::ConsumerV1;
 use crate::{Group, Text, text};
 
 const VERSION: u8 = 1;
+const _: () = assert!(VERSION as u32 == Format::GroupMembers.newest(Levels::OURS.max));
 
 #[derive(Serialize, Deserialize)]
 enum KeptV1<'a> {

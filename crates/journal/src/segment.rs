@@ -13,6 +13,7 @@
 //! The salt differs from segment to segment, so that bytes of a client that lie where a frame could
 //! begin are never taken for a frame.
 
+use base::{Format, Levels};
 use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use world::{DiskFile, World};
 
 const MAGIC: [u8; 4] = *b"PRsg";
 const VERSION: u8 = 2;
+const _: () = assert!(VERSION as u32 == Format::Segment.newest(Levels::OURS.max));
 const CHECKSUM_AT: usize = 24;
 
 /// Where a segment's first frame begins.

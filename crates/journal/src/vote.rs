@@ -17,6 +17,7 @@
 //! read: magic, version and checksum, then the vote up to the end of the file, which was replaced as
 //! a whole. The first vote saved makes a file of version 2 of it.
 
+use base::{Format, Levels};
 use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use world::disk::{self, Disk, DiskFile};
 pub(crate) const NAME: &str = "vote";
 const MAGIC: [u8; 4] = *b"PRvt";
 const VERSION: u8 = 2;
+const _: () = assert!(VERSION as u32 == Format::Vote.newest(Levels::OURS.max));
 const CHECKSUM_AT: usize = 8;
 const NUMBER_AT: usize = 12;
 const VOTE_AT: usize = 20;

@@ -4,12 +4,14 @@
 //! ```text
 //! Hello    magic "PRln"  versions min u16 max u16  identity  node that it wants u64  lane u8
 //!          of a node that joins: length of its address u16  address
+//!          levels min u16 max u16
 //! Welcome  magic "PRln"  version u16  identity
-//!          to a node that joins: its number u64
+//!          the number of a node that joins, to others 0, u64
+//!          levels min u16 max u16
 //! identity cluster 16 bytes  node u64  directory 16 bytes  boot u64  run 16 bytes
 //! ```
 //!
-//! What a later version adds stands behind this.
+//! What a later version adds stands behind this. Who says no levels is of a version that had none, and can the first.
 //!
 //! A node of no cluster yet presents a provisional one, and looks for no node by number. Who accepts it says who
 //! it is and closes the connection: so the newcomer learns which cluster it will be part of, and, if it joins one that
@@ -18,6 +20,7 @@
 use std::future::poll_fn;
 
 use base::limits::LINK_HANDSHAKE_BYTES_MAX;
+use base::{Level, Levels};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use gateway::Unsent;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -216,7 +219,8 @@ fn judge(hello: &Hello, side: Side<'_>) -> Result<(u16, Verdict), Refusal> {
     let DirectoryIdentity { cluster, node: found, .. } = side.ours.at;
     if let (JOINING, Some(address)) = (hello.peer.at.cluster, &hello.joins_at) {
         let DirectoryIdentity { directory, boot, .. } = hello.peer.at;
-        let joining = Joining { directory, boot, address: address.clone() };
+        let levels = hello.peer.levels;
+        let joining = Joining { directory, boot, address: address.clone(), levels };
         let node = side.admission.admit_joining(side.ours, &joining)?;
         return Ok((version, Verdict::Joined(node)));
     }
@@ -288,6 +292,7 @@ impl Hello {
             out.put_u16_le(address.len() as u16);
             out.put_slice(address.as_bytes());
         }
+        put_levels(&mut out, self.peer.levels);
         out.freeze()
     }
 
@@ -296,20 +301,35 @@ impl Hello {
             return None;
         }
         let versions = Versions { min: bytes.get_u16_le(), max: bytes.get_u16_le() };
-        let peer = identity(&mut bytes);
+        let mut peer = identity(&mut bytes);
         let (wanted, lane) = (NodeId(bytes.get_u64_le()), bytes.get_u8());
-        // Behind other hellos a later version may say other things.
-        let joins_at = if peer.at.cluster == JOINING { Some(address(bytes)?) } else { None };
+        let joins = peer.at.cluster == JOINING;
+        let joins_at = if joins { Some(address(&mut bytes)?) } else { None };
+        peer.levels = levels(&mut bytes);
         Some(Self { versions, peer, wanted, lane, joins_at })
     }
 }
 
-fn address(mut bytes: Bytes) -> Option<String> {
+fn address(bytes: &mut Bytes) -> Option<String> {
     let length = usize::from(bytes.try_get_u16_le().ok()?);
     if length > ADDRESS_BYTES_MAX {
         return None;
     }
-    Some(std::str::from_utf8(bytes.get(..length)?).ok()?.to_owned())
+    let address = std::str::from_utf8(bytes.get(..length)?).ok()?.to_owned();
+    bytes.advance(length);
+    Some(address)
+}
+
+fn put_levels(out: &mut BytesMut, levels: Levels) {
+    out.put_u16_le(levels.min.0);
+    out.put_u16_le(levels.max.0);
+}
+
+fn levels(bytes: &mut Bytes) -> Levels {
+    match (bytes.try_get_u16_le(), bytes.try_get_u16_le()) {
+        (Ok(min), Ok(max)) => Levels { min: Level(min), max: Level(max) },
+        _ => Levels::UNTOLD,
+    }
 }
 
 impl Welcome {
@@ -318,9 +338,8 @@ impl Welcome {
         out.put_slice(MAGIC);
         out.put_u16_le(self.version);
         put_identity(&mut out, &self.peer);
-        if let Some(node) = self.joined_as {
-            out.put_u64_le(node.0);
-        }
+        out.put_u64_le(self.joined_as.map_or(0, |node| node.0));
+        put_levels(&mut out, self.peer.levels);
         out.freeze()
     }
 
@@ -328,14 +347,15 @@ impl Welcome {
         if bytes.len() < 4 + 2 + IDENTITY_BYTES || bytes.split_to(4) != MAGIC[..] {
             return None;
         }
-        let (version, peer) = (bytes.get_u16_le(), identity(&mut bytes));
-        let joined_as = bytes.try_get_u64_le().ok().map(NodeId);
+        let (version, mut peer) = (bytes.get_u16_le(), identity(&mut bytes));
+        let joined_as = bytes.try_get_u64_le().ok().filter(|node| *node != 0).map(NodeId);
+        peer.levels = levels(&mut bytes);
         Some(Self { version, peer, joined_as })
     }
 }
 
 fn put_identity(out: &mut BytesMut, identity: &Identity) {
-    let Identity { at, run } = identity;
+    let Identity { at, run, levels: _ } = identity;
     out.put_slice(at.cluster.as_bytes());
     out.put_u64_le(at.node.0);
     out.put_slice(at.directory.as_bytes());
@@ -350,7 +370,8 @@ fn identity(bytes: &mut Bytes) -> Identity {
     let node = NodeId(bytes.get_u64_le());
     let directory = uuid(bytes);
     let boot = bytes.get_u64_le();
-    Identity { at: DirectoryIdentity { cluster, node, directory, boot }, run: uuid(bytes) }
+    let (at, run) = (DirectoryIdentity { cluster, node, directory, boot }, uuid(bytes));
+    Identity { at, run, levels: Levels::UNTOLD }
 }
 
 #[cfg(test)]
@@ -366,7 +387,8 @@ mod tests {
             directory: Uuid::from_u128(3),
             boot: 4,
         };
-        Identity { at, run: Uuid::from_u128(5) }
+        let levels = Levels { min: Level(2), max: Level(300) };
+        Identity { at, run: Uuid::from_u128(5), levels }
     }
 
     #[test]
@@ -378,6 +400,21 @@ mod tests {
         assert_eq!(Hello::decode(bytes.freeze()), Some(hello));
         let welcome = Welcome { version: 6, peer: a_node(), joined_as: None };
         assert_eq!(Welcome::decode(welcome.encode()), Some(welcome));
+        let mut bytes = BytesMut::from(&welcome.encode()[..]);
+        bytes.put_slice(b"later");
+        assert_eq!(Welcome::decode(bytes.freeze()), Some(welcome));
+    }
+
+    #[test]
+    fn who_says_no_levels_can_the_first() {
+        let untold = Identity { levels: Levels::UNTOLD, ..a_node() };
+        let hello = Hello::of(&a_node(), NodeId(9), Lane::Bulk);
+        let bytes = hello.encode();
+        let earlier = bytes.slice(..bytes.len() - 4);
+        assert_eq!(Hello::decode(earlier), Some(Hello { peer: untold, ..hello }));
+        let welcome = Welcome { version: 1, peer: a_node(), joined_as: None };
+        let earlier = welcome.encode().slice(..4 + 2 + IDENTITY_BYTES);
+        assert_eq!(Welcome::decode(earlier), Some(Welcome { peer: untold, ..welcome }));
     }
 
     #[test]

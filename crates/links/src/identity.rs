@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use base::Levels;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -35,16 +36,23 @@ pub struct Identity {
     pub at: DirectoryIdentity,
     /// Drawn by the process: two that were started on copies of one directory count the same boots.
     pub run: Uuid,
+    /// What its binary can replay and write.
+    pub levels: Levels,
 }
 
 /// Decides whether a peer is one of the cluster's nodes. Links compare cluster, versions and lane
 /// themselves, and refuse a run that is older than one they have seen.
 pub trait Admission: Send + Sync + 'static {
     /// Refuses a node that is not known ([`Refusal::UnknownNode`]), whose directory is not the one that is
-    /// known ([`Refusal::AnotherDirectory`]), or whose boot count was seen before its boot
-    /// ([`Refusal::OldBoot`]). Is asked at each handshake, by the side that connects and by the one that
+    /// known ([`Refusal::AnotherDirectory`]), whose boot count was seen before its boot
+    /// ([`Refusal::OldBoot`]), or whose binary cannot the cluster's level ([`Refusal::LevelMissing`]). Is asked at each handshake, by the side that connects and by the one that
     /// accepts, and must not wait.
     fn admit(&self, peer: &Identity) -> Result<(), Refusal>;
+
+    /// What this node's binary can replay and write: it is told at each handshake.
+    fn levels(&self) -> Levels {
+        Levels::OURS
+    }
 
     /// Whether a node that presents another cluster than `ours` may hear who this one is: it belongs to none yet,
     /// and asks by [`crate::introduce`] which it will be part of. Must not wait. Without a founding in progress
@@ -69,6 +77,8 @@ pub struct Joining {
     pub boot: u64,
     /// `HOST:PORT` by which the others are to reach it, as it says.
     pub address: String,
+    /// What its binary can replay and write.
+    pub levels: Levels,
 }
 
 /// What a node presents in place of a cluster while it asks to join one.

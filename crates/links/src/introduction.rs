@@ -43,9 +43,9 @@ pub async fn join(
     run: Uuid,
     within: Duration,
 ) -> Result<(Identity, NodeId), ConnectError> {
-    let Joining { directory, boot, .. } = *joining;
+    let Joining { directory, boot, levels, .. } = *joining;
     let at = DirectoryIdentity { cluster: JOINING, node: NodeId(0), directory, boot };
-    let identity = Identity { at, run };
+    let identity = Identity { at, run, levels };
     let asking = async {
         let stream = dial(world.net, address).await?;
         let mut wire = security.connect(stream, address).await?;

@@ -3,6 +3,7 @@
 //! One TCP stream is first in, first out. A vote that waits behind 8 MiB of bodies is an election, so what
 //! must not wait has a connection of its own.
 
+use base::Level;
 use base::limits::{
     LINK_BULK_REQUESTS_MAX, LINK_CONTROL_BYTES_MAX, LINK_CONTROL_REQUESTS_MAX,
     LINK_MESSAGE_BYTES_MAX, LINK_REQUESTS_BYTES_MAX, LINK_REQUESTS_MAX,
@@ -22,6 +23,10 @@ pub enum Lane {
     /// Requests for shards that are led elsewhere.
     Proxy = 3,
 }
+
+base::levels!(Lane {
+    Level::FIRST => Control | Replication | Bulk | Proxy;
+});
 
 impl Lane {
     pub const ALL: [Self; 4] = [Self::Control, Self::Replication, Self::Bulk, Self::Proxy];

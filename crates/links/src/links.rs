@@ -115,7 +115,7 @@ impl Links {
         failure: &Failure,
     ) -> Self {
         let PeerListener { world, listener, address, security } = listener;
-        let ours = Identity { at, run: world.entropy.uuid() };
+        let ours = Identity { at, run: world.entropy.uuid(), levels: admission.levels() };
         let (closing, is_closing) = watch::channel(false);
         let seen = Arc::new(Seen::default());
         let answerer = Arc::new(Answerer {

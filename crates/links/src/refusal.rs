@@ -1,5 +1,6 @@
 //! Why a handshake is refused, and what the operator of the refused node should do.
 
+use base::{Level, Levels};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -81,7 +82,19 @@ pub enum Refusal {
         "{node} was removed from the cluster; start it with an empty data directory and `--join`"
     )]
     Removed { node: NodeId },
+    /// The cluster's level is none that the refused node's binary can replay and write.
+    #[error(
+        "the cluster is at feature level {level}, and the program of {node} can {can}: start {node} with a program \
+         that can level {level}, as the other nodes run"
+    )]
+    LevelMissing { node: NodeId, level: Level, can: Levels },
 }
+
+base::levels!(Refusal {
+    Level::FIRST => AnotherCluster | UnknownNode | AnotherDirectory | OldBoot | NoCommonVersion
+        | AnotherNode | UnknownLane | Other | SeedsDiffer | Founded | JoinPending | NotJoined | Removed
+        | LevelMissing;
+});
 
 /// The longest text that is taken from a peer.
 const TEXT_BYTES_MAX: usize = 1 << 10;

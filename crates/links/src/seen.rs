@@ -34,7 +34,7 @@ impl Seen {
         }
         admission.admit(peer)?;
         let mut seen = self.0.lock();
-        let Identity { at, run } = *peer;
+        let Identity { at, run, .. } = *peer;
         let last = seen.entry(at.node).or_insert(Run { boot: at.boot, run });
         if at.boot < last.boot || (at.boot == last.boot && run != last.run) {
             return Err(Refusal::OldBoot { node: at.node, seen: last.boot, presented: at.boot });

@@ -55,7 +55,7 @@ async fn founder(security: Security) -> (Links, Founder) {
 
 fn newcomer(cluster: Uuid, boot: u64) -> Identity {
     let at = DirectoryIdentity { cluster, boot, ..directory(2) };
-    Identity { at, run: Uuid::from_u128(9) }
+    Identity { at, run: Uuid::from_u128(9), levels: base::Levels::OURS }
 }
 
 async fn ask_at(address: &str, identity: &Identity) -> Result<Identity, ConnectError> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use base::{LeaseGroupId, Offset, PartitionId, ShardId, TopicId};
+use base::{LeaseGroupId, Level, Offset, PartitionId, ShardId, TopicId};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -164,6 +164,17 @@ pub enum Command {
         groups: Vec<(String, Vec<u8>)>,
     },
 }
+
+base::levels!(Command {
+    Level::FIRST => CreateTopics | DeleteTopic | CreatePartitions | SetTopicConfig
+        | SetNodeConfig | SetGroupConfig | AdvanceStart | Compacted | AllocateProducerId
+        | CommitOffsets | DeleteOffsets | DeleteGroup | ExpireOffsets | ExpireProducers
+        | CreateLeaseGroup | SetLeaseGroupConfig | DeleteLeaseGroup | PauseLeaseGroup
+        | SeekLeaseGroup | Settle | PutDocument | DeleteDocument | SetShards | Adopt
+        | AllocateProducerIds | Send | Acknowledged | SkipNumbers
+        | ResumeChannels | ChangeTopic | KeepMembers;
+    @ Self::ChangeDocuments(change) => change.level();
+});
 
 /// What of a topic can be changed.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]

@@ -7,7 +7,7 @@
 //! alone, unless a [`Unit`] binds some of them: those take effect together or not at all, on every
 //! replica alike. A refused append of one client therefore never voids what another one sent.
 
-use base::{Offset, PartitionId, ShardId};
+use base::{Format, Level, Levelled, Levels, Offset, PartitionId, ShardId};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -105,7 +105,12 @@ pub struct Head {
 
 /// First byte of every head. Version 1 has no units, and is still read.
 const VERSION: u8 = 2;
+const _: () = assert!(VERSION as u32 == Format::EntryHead.newest(Levels::OURS.max));
 const VERSION_WITHOUT_UNITS: u8 = 1;
+/// The level at which it was written, u16 little-endian, then a head of version 2. At the first level nothing is
+/// said, so that it stays what binaries without levels read. Whoever cannot replay the level learns which one it
+/// would need before anything of the head is looked at.
+const VERSION_WITH_LEVEL: u8 = 3;
 
 /// What a head that holds only appends needs: version, varint of a time, two zeros.
 const BYTES_TYPICAL: usize = 16;
@@ -148,11 +153,27 @@ pub enum DecodeError {
     Inconsistent { what: &'static str, name: String },
     #[error("a later version wrote this entry: it came from another node")]
     FromElsewhere,
+    #[error(
+        "it was written at feature level {needed}, and this program can {can}: start a later one, as the other \
+         nodes of the cluster run"
+    )]
+    Level { needed: Level, can: Levels },
 }
 
-/// Encodes a head of the current version. `commands` has those of the units first.
+/// Encodes a head at the first level: see [`encode_head_at`].
 pub fn encode_head(now_ms: i64, commands: &[Command], units: &[Unit]) -> Bytes {
+    encode_head_at(Level::FIRST, now_ms, commands, units)
+}
+
+/// Encodes a head at the cluster's level. `commands` has those of the units first. It says a later level if a command
+/// needs that: whoever made the command knows that the cluster is there, which this node may not have heard.
+pub fn encode_head_at(level: Level, now_ms: i64, commands: &[Command], units: &[Unit]) -> Bytes {
+    let level = commands.iter().map(Levelled::level).fold(level, Ord::max);
     let mut head = Vec::with_capacity(BYTES_TYPICAL);
+    if level > Level::FIRST {
+        head.push(VERSION_WITH_LEVEL);
+        head.extend_from_slice(&level.0.to_le_bytes());
+    }
     head.push(VERSION);
     let mut end = 0;
     let units: Vec<UnitV2> = units
@@ -169,7 +190,24 @@ pub fn encode_head(now_ms: i64, commands: &[Command], units: &[Unit]) -> Bytes {
     Bytes::from(head)
 }
 
+/// Decodes a head of any level that this source knows: see [`decode_head_within`].
 pub fn decode_head(head: &[u8]) -> Result<Head, DecodeError> {
+    decode_head_within(Levels::OURS, head)
+}
+
+/// Decodes a head if it was written at one of these levels.
+pub fn decode_head_within(can: Levels, head: &[u8]) -> Result<Head, DecodeError> {
+    let Some(([VERSION_WITH_LEVEL, level @ ..], rest)) = head.split_first_chunk::<3>() else {
+        return decode_content(head);
+    };
+    let needed = Level(u16::from_le_bytes(*level));
+    match can.has(needed) {
+        true => decode_content(rest),
+        false => Err(DecodeError::Level { needed, can }),
+    }
+}
+
+fn decode_content(head: &[u8]) -> Result<Head, DecodeError> {
     let (&version, rest) = head.split_first().ok_or(DecodeError::Empty)?;
     let (head, rest) = match version {
         VERSION_WITHOUT_UNITS => {
@@ -257,6 +295,21 @@ mod tests {
         let head = decode_head(&[1, 10, 1, 8]).unwrap();
         assert_eq!(head.commands, [Command::AllocateProducerId]);
         assert_eq!((head.now_ms, head.units.len(), head.epochs_are_terms), (5, 0, false));
+    }
+
+    #[test]
+    fn a_head_says_its_level_unless_it_is_the_first() {
+        let commands = [Command::AllocateProducerId];
+        let first = encode_head(7, &commands, &[]);
+        let head = encode_head_at(Level(300), 7, &commands, &[]);
+        assert_eq!(head[..], [&[3, 44, 1], &first[..]].concat());
+        let levels = |max| Levels { min: Level(2), max: Level(max) };
+        assert_eq!(decode_head_within(levels(300), &head), decode_head(&first));
+        let (needed, can) = (Level(300), levels(299));
+        assert_eq!(decode_head_within(can, &head), Err(DecodeError::Level { needed, can }));
+        // Without a level it is of the first one, which a binary may have ceased to write, but reads.
+        assert_eq!(decode_head_within(levels(300), &first), decode_head(&first));
+        assert!(decode_head_within(levels(300), &head[..3]).is_err(), "nothing follows");
     }
 
     #[test]

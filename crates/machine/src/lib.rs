@@ -36,7 +36,10 @@ pub use command::{
 pub use config::{
     ConfigError, Durability, GroupConfig, GroupValues, LeaseGroupConfig, NodeConfig, TopicConfig,
 };
-pub use entry::{Append, DecodeError, Entry, Head, Origin, Unit, decode_head, encode_head};
+pub use entry::{
+    Append, DecodeError, Entry, Head, Origin, Unit, decode_head, decode_head_within, encode_head,
+    encode_head_at,
+};
 pub use outcome::{ALL_PARTITIONS, AppendOutcome, Applied, Outcome, Refusal};
 pub use rows::Rows;
 pub use rows::channels::{Channels, Outbox};

@@ -8,7 +8,7 @@ use broker::{Broker, WeakBroker};
 use cluster::{Joining, Node};
 use tokio::time::timeout;
 
-use crate::registry::{DecideError, Decided, Registration, Registry, Standing, decide};
+use crate::registry::{Can, DecideError, Decided, Registration, Registry, Standing, decide};
 
 /// Who could not be given a number is tried again.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
@@ -47,7 +47,7 @@ async fn register(broker: &Broker, joining: &Joining) -> Result<(), DecideError>
 
 /// The document of a node that joins; none where it has one.
 fn admit(registry: &Registry, joining: &Joining, is_founded: bool) -> Result<Decided, DecideError> {
-    let Joining { directory, boot, address } = joining.clone();
+    let Joining { directory, boot, address, levels } = joining.clone();
     let refused = |reason: String| Err(DecideError::Refused(reason));
     if let Some((id, known)) =
         registry.nodes.iter().find(|(_, known)| known.node.directory == directory)
@@ -58,6 +58,14 @@ fn admit(registry: &Registry, joining: &Joining, is_founded: bool) -> Result<Dec
             )),
             _ => Ok(Decided::new()),
         };
+    }
+    // It was not raised when the node asked, or a member is behind.
+    let (level, _) = registry.level;
+    if !levels.has(level) {
+        return refused(format!(
+            "it is at feature level {level}, and the program of this node can {levels}: start it with the program \
+             that the other nodes run"
+        ));
     }
     if !is_founded {
         return refused(
@@ -73,19 +81,23 @@ fn admit(registry: &Registry, joining: &Joining, is_founded: bool) -> Result<Dec
         ));
     }
     // It says itself in which rack it is, once it is one.
-    let node = Registration { directory, boot, address, standing: Standing::Active, rack: None };
+    let can = Can { levels, ..Can::default() };
+    let standing = Standing::Active;
+    let node = Registration { directory, boot, address, standing, can, rack: None };
     Ok(Decided::from([(registry.next_number(), node)]))
 }
 
 #[cfg(test)]
 mod tests {
+    use base::{Level, Levels};
     use uuid::Uuid;
 
     use super::*;
     use crate::registry::Registered;
 
     fn joining(directory: u128) -> Joining {
-        Joining { directory: Uuid::from_u128(directory), boot: 1, address: "new:1".to_owned() }
+        let (directory, address) = (Uuid::from_u128(directory), "new:1".to_owned());
+        Joining { directory, boot: 1, address, levels: Levels::UNTOLD }
     }
 
     fn registry(standings: &[Standing]) -> Registry {
@@ -93,7 +105,14 @@ mod tests {
         for (id, standing) in (1_u32..).zip(standings) {
             let (directory, address) = (Uuid::from_u128(id.into()), format!("n{id}:1"));
             let standing = *standing;
-            let node = Registration { directory, boot: 1, address, standing, rack: None };
+            let node = Registration {
+                directory,
+                boot: 1,
+                address,
+                standing,
+                can: Can::default(),
+                rack: None,
+            };
             registry.nodes.insert(id.into(), Registered { version: 1, node });
         }
         registry
@@ -126,6 +145,18 @@ mod tests {
         assert!(error.contains("postroad node remove"), "{error}");
         five[2] = LEAVING;
         assert_eq!(number(&five, 9), Ok(vec![6]));
+    }
+
+    #[test]
+    fn who_joins_can_the_level_of_the_cluster() {
+        let mut registry = registry(&[Standing::Active; 3]);
+        registry.level = (Level(2), 7);
+        let error = admit(&registry, &joining(9), true).expect_err("it cannot");
+        assert!(error.to_string().contains("feature level 2"), "{error}");
+        let levels = Levels { min: Level(1), max: Level(2) };
+        let joining = Joining { levels, ..joining(9) };
+        let admitted = admit(&registry, &joining, true).expect("it can");
+        assert_eq!(admitted[&4].can.levels, levels);
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! * `admission`: nodes that ask to join
 //! * `plan`: which nodes are to have which shards, and what comes next; `reconcile`: makes the steps
 //! * [`recovery`]: a node that goes on when the majority is lost for good; [`restore`]: one that is made of a backup
-//! * `operations`, `status`: what operators ask
+//! * `operations`, `status`: what operators ask; `upgrade`: the cluster's feature level
 
 mod admission;
 mod backups;
@@ -24,6 +24,7 @@ mod registry;
 pub mod restore;
 mod status;
 mod telling;
+mod upgrade;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

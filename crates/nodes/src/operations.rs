@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use crate::reconcile::view_of;
 use crate::registry::{DecideError, Decided, Registration, Registry, Standing, decide};
 use crate::status;
-use crate::{backups, plan};
+use crate::{backups, plan, upgrade};
 
 /// The node that replaces another one has to be connected within this time.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
@@ -34,9 +34,14 @@ pub struct Administration {
 impl OperationFamily for Administration {
     fn is_a_look(&self, operation: &[u8]) -> bool {
         match serde_json::from_slice(operation) {
-            Ok(Operation::Status {} | Operation::Scrub { begin: false }) => true,
+            Ok(
+                Operation::Status {}
+                | Operation::Scrub { begin: false }
+                | Operation::Upgrade { finalize: false },
+            ) => true,
             Ok(
                 Operation::Scrub { begin: true }
+                | Operation::Upgrade { finalize: true }
                 | Operation::DrainNode { .. }
                 | Operation::ResumeNode { .. }
                 | Operation::RemoveNode { .. }
@@ -80,10 +85,20 @@ impl Administration {
         written(&status::stored(node, self.broker.stored()))
     }
 
+    async fn upgrade(&self, finalize: bool) -> Result<Vec<u8>, OperationError> {
+        let (broker, cluster) = (&self.broker, self.cluster.as_deref());
+        if finalize {
+            return written(&upgrade::finalize(broker, cluster).await.map_err(refused)?);
+        }
+        let registry = Registry::read(broker).map_err(|error| refused(error.into()))?;
+        written(&upgrade::look(broker, cluster, &registry))
+    }
+
     async fn answer(&self, operation: Operation) -> Result<Vec<u8>, OperationError> {
         let (node, words) = match operation {
             Operation::Scrub { begin } => return self.stored(begin),
             Operation::Backup(step) => return backups::answer(&self.broker, step).await,
+            Operation::Upgrade { finalize } => return self.upgrade(finalize).await,
             Operation::Status {} => {
                 let status = status::status(&self.broker, self.cluster()?).await;
                 return written(&status.map_err(refused)?);
@@ -137,7 +152,10 @@ impl Administration {
     ) -> Result<Decided, DecideError> {
         let view = view_of(cluster, registry, &self.broker.groups());
         let (node, standing) = match *operation {
-            Operation::Status {} | Operation::Scrub { .. } | Operation::Backup(_) => {
+            Operation::Status {}
+            | Operation::Scrub { .. }
+            | Operation::Upgrade { .. }
+            | Operation::Backup(_) => {
                 return Ok(Decided::new());
             }
             Operation::DrainNode { node } => (node, Standing::Drained),
@@ -227,7 +245,14 @@ mod tests {
         for (id, standing) in (1_u32..).zip(standings) {
             let (directory, address) = (Uuid::from_u128(id.into()), format!("n{id}:1"));
             let standing = *standing;
-            let node = Registration { directory, boot: 1, address, standing, rack: None };
+            let node = Registration {
+                directory,
+                boot: 1,
+                address,
+                standing,
+                can: Default::default(),
+                rack: None,
+            };
             registry.nodes.insert(id.into(), Registered { version: 1, node });
         }
         registry

@@ -2,7 +2,7 @@
 //!
 //! The nodes that found the cluster write all that they have seen before anybody else is let in: whichever of them comes
 //! first, since one may be lost before it did. After that each node writes its own boot, address and rack whenever it is started,
-//! and its rack again where a node of a version that does not know racks has left it out. A document with another
+//! and its rack, and what its program can, again where a node of a version that does not know them has left it out. A document with another
 //! directory, or a later boot, than this node's says that something is wrong with the directory: then it is left alone,
 //! and the others refuse this node.
 
@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::Weak;
 use std::time::Duration;
 
+use base::Levels;
 use broker::{Broker, WeakBroker};
 use cluster::{KnownNode, Node};
 use documents::{Expect, MalformedDocument, StoreError};
@@ -17,7 +18,7 @@ use futures_util::FutureExt;
 use links::NodeId;
 use tokio::time::timeout;
 
-use crate::registry::{Registration, Registry, SPACE, Standing};
+use crate::registry::{Can, Registration, Registry, SPACE, Standing};
 
 /// Before the next try, while this node is not registered or not all that founded the cluster are.
 const AGAIN_AFTER: Duration = Duration::from_millis(250);
@@ -83,8 +84,14 @@ async fn look(
             let KnownNode { id, directory, boot, address } = node;
             // Of the others it does not know in which rack they are: they say that themselves.
             let rack = rack.clone().filter(|_| id == cluster.identity().at.node);
-            let standing = Standing::Active;
-            put(broker, id, &Registration { directory, boot, address, standing, rack }, 0).await?;
+            let (standing, levels) = (Standing::Active, cluster.levels_of(id));
+            // Of the others it does not know which programs they are: they say that themselves.
+            let can = match id == cluster.identity().at.node {
+                true => own_can(broker),
+                false => Can { levels: levels.unwrap_or(Levels::UNTOLD), ..Can::default() },
+            };
+            let node = Registration { directory, boot, address, standing, can, rack };
+            put(broker, id, &node, 0).await?;
         }
         return Ok(false);
     }
@@ -100,16 +107,16 @@ async fn look(
         cluster.know(in_catalog.clone()).await?;
         *known = in_catalog;
     }
-    let at = cluster.identity().at;
+    let (at, can) = (cluster.identity().at, own_can(broker));
     let own = registry.nodes.get(&at.node.0).filter(|own| own.node.directory == at.directory);
     match own {
-        Some(own) if own.node.boot < at.boot || is_elsewhere(&own.node, at.boot, rack) => {
+        Some(own) if own.node.boot < at.boot || differs(&own.node, at.boot, &can, rack) => {
             if let (Some(was), true) = (&own.node.rack, own.node.rack != *rack) {
                 let now = rack.as_deref().unwrap_or("none");
                 tracing::info!(was, now, "this node is in another rack than before");
             }
             let (address, rack) = (cluster.address().to_owned(), rack.clone());
-            let now = Registration { boot: at.boot, address, rack, ..own.node.clone() };
+            let now = Registration { boot: at.boot, address, can, rack, ..own.node.clone() };
             put(broker, at.node, &now, own.version).await?;
             // The next look finds it, unless somebody else wrote at the same time.
             Ok(false)
@@ -119,9 +126,13 @@ async fn look(
     }
 }
 
-/// Whether the document of this boot has another rack than the node is in.
-fn is_elsewhere(own: &Registration, boot: u64, rack: &Option<String>) -> bool {
-    own.boot == boot && own.rack != *rack
+fn own_can(broker: &Broker) -> Can {
+    Can::these(broker.level().can())
+}
+
+/// Whether the document of this boot has another rack than the node is in, or another program than it runs.
+fn differs(own: &Registration, boot: u64, can: &Can, rack: &Option<String>) -> bool {
+    own.boot == boot && (own.rack != *rack || own.can != *can)
 }
 
 async fn put(

@@ -7,6 +7,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use base::level::PROGRAM;
+use base::{Level, Levels};
+use broker::level::{self, LevelDocument};
 use broker::{Broker, Unavailable};
 use cluster::KnownNode;
 use documents::{Change, Expect, Found, MalformedDocument, StoreError};
@@ -21,8 +24,8 @@ pub(crate) const SPACE: &str = "nodes";
 pub(crate) const DECISIONS: &str = "membership";
 pub(crate) const LAST_DECISION: &str = "last";
 /// Who was overtaken by another decision decides anew so often.
-const TRIES: u32 = 20;
-const AGAIN_AFTER: Duration = Duration::from_millis(20);
+pub(crate) const TRIES: u32 = 20;
+pub(crate) const AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// A node as the catalog has it, by its number.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -33,9 +36,38 @@ pub(crate) struct Registration {
     pub(crate) address: String,
     #[serde(default)]
     pub(crate) standing: Standing,
+    /// What its program can, as it said at its last start.
+    #[serde(default, skip_serializing_if = "Can::is_untold")]
+    pub(crate) can: Can,
     /// Where the node is, as it was told when it was started; `None`: it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) rack: Option<String>,
+}
+
+/// What a node's program can replay and write.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Can {
+    pub(crate) levels: Levels,
+    /// With its version.
+    pub(crate) program: String,
+}
+
+impl Can {
+    /// This program can these.
+    pub(crate) fn these(levels: Levels) -> Self {
+        Self { levels, program: PROGRAM.to_owned() }
+    }
+
+    fn is_untold(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Default for Can {
+    /// A program that tells none.
+    fn default() -> Self {
+        Self { levels: Levels::UNTOLD, program: String::new() }
+    }
 }
 
 /// What is wanted of a node.
@@ -63,6 +95,8 @@ pub(crate) struct Registry {
     pub(crate) nodes: BTreeMap<u64, Registered>,
     /// Of the document that each decision changes; 0: none was made yet.
     decided: u64,
+    /// At which level the cluster is, and the version of the document that says so; 0: none does.
+    pub(crate) level: (Level, u64),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -80,7 +114,16 @@ impl Registry {
         });
         let nodes = nodes.collect();
         let decided = documents::store::version(broker, DECISIONS, LAST_DECISION).unwrap_or(0);
-        Ok(Self { nodes, decided })
+        let level = documents::store::read::<LevelDocument>(broker, level::SPACE, level::NAME)?;
+        let level =
+            level.map_or((Level::FIRST, 0), |found| (found.body.level, found.stored.version));
+        Ok(Self { nodes, decided, level })
+    }
+
+    /// What a decision changes beside what it is about: of two that are made at a time one is made anew.
+    pub(crate) fn note(&self, change: &mut Change, words: &str) -> Result<(), StoreError> {
+        let (last, expected) = (LAST_DECISION.to_owned(), Expect::Version(self.decided));
+        change.put(DECISIONS, last, &Decision { was: words }, expected)
     }
 
     /// Those that were not removed.
@@ -161,8 +204,7 @@ pub(crate) async fn decide(
             let version = registry.nodes.get(id).map_or(0, |there| there.version);
             change.put(SPACE, id.to_string(), node, Expect::Version(version))?;
         }
-        let (last, expected) = (LAST_DECISION.to_owned(), Expect::Version(registry.decided));
-        change.put(DECISIONS, last, &Decision { was: words }, expected)?;
+        registry.note(&mut change, words)?;
         match change.make(broker).await {
             Err(error) if error.is_conflict() => sleep(AGAIN_AFTER).await,
             made => return Ok(made?),
@@ -181,6 +223,7 @@ mod tests {
             r#"{"directory":"00000000-0000-0000-0000-000000000001","boot":2,"address":"a:1"}"#;
         let node: Registration = serde_json::from_str(earlier).expect("a document");
         assert_eq!((node.standing, &node.rack), (Standing::Active, &None));
+        assert_eq!(node.can.levels, Levels::UNTOLD);
         let leaving = Registration { standing: Standing::Leaving { replaced_by: Some(4) }, ..node };
         let written = serde_json::to_string(&leaving).expect("written");
         assert!(written.ends_with(r#""standing":{"leaving":{"replaced_by":4}}}"#), "{written}");
@@ -188,6 +231,13 @@ mod tests {
         let in_rack = Registration { rack: Some("r1".to_owned()), ..leaving };
         let written = serde_json::to_string(&in_rack).expect("written");
         assert_eq!(serde_json::from_str::<Registration>(&written).expect("read"), in_rack);
+        let levels = Levels { min: Level(2), max: Level(3) };
+        let can = Can { levels, program: "postroad 3".to_owned() };
+        let told = Registration { can, ..in_rack };
+        let written = serde_json::to_string(&told).expect("written");
+        let expected = r#""can":{"levels":{"min":2,"max":3},"program":"postroad 3"}"#;
+        assert!(written.contains(expected), "{written}");
+        assert_eq!(serde_json::from_str::<Registration>(&written).expect("read"), told);
     }
 
     #[test]
@@ -197,6 +247,7 @@ mod tests {
             boot: 1,
             address: "a:1".to_owned(),
             standing: Standing::Removed,
+            can: Can::default(),
             rack: None,
         };
         let mut registry = Registry::default();

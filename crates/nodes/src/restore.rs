@@ -17,7 +17,7 @@ use uuid::Uuid;
 use world::World;
 
 use crate::recovery::{of_node, others_removed};
-use crate::registry::{Registration, SPACE, Standing};
+use crate::registry::{Can, Registration, SPACE, Standing};
 
 /// What a backup has, and what became of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -79,7 +79,8 @@ pub async fn restore(
         boot = last_boot(catalog, node);
         let mut change = others_removed(catalog, node)?;
         let (address, standing) = (address.to_owned(), Standing::Active);
-        let here = Registration { directory, boot, address, standing, rack: None };
+        let here =
+            Registration { directory, boot, address, standing, can: Can::default(), rack: None };
         change.put(SPACE, node.to_string(), &here, Expect::Anything)?;
         Ok::<_, StoreError>(Change::into_inner(change))
     };

@@ -12,8 +12,8 @@ use futures_util::future::join_all;
 use links::{ConnectError, Lane, NodeId, Phase, Refusal};
 
 use crate::plan::{self, Step, View};
-use crate::reconcile;
 use crate::registry::{DecideError, Registration, Registry, Standing};
+use crate::{reconcile, upgrade};
 
 /// A node that does not say how it is within this is not waited for.
 const SAID_WITHIN: Duration = Duration::from_secs(1);
@@ -55,11 +55,12 @@ pub(crate) async fn status(
     stored.sort_by_key(|stored| stored.node);
     let groups = newest(&said);
     let view = reconcile::view_of(cluster, &registry, &groups);
+    let upgrade = upgrade::look(broker, Some(cluster), &registry);
     let cluster = broker.cluster_id().to_string();
     let mut status = report(cluster, here, &registry, &connections, &groups, &view);
     status.under_way.extend(stored.iter().filter_map(scrubbed));
     status.at_risk.extend(stored.iter().flat_map(damaged));
-    Ok(document::Status { stored, ..status })
+    Ok(document::Status { stored, upgrade, ..status })
 }
 
 pub(crate) fn stored(node: u64, status: StoredStatus) -> document::Stored {
@@ -156,6 +157,7 @@ fn report(
         at_risk,
         verdict: verdict(groups, view),
         stored: Vec::new(),
+        upgrade: document::Upgrade::default(),
     }
 }
 

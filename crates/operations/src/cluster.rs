@@ -24,6 +24,9 @@ pub enum Operation {
     /// What the node that is asked knows of what it has stored; with `begin` it looks through all of it now. Also for
     /// a node that is alone. Answers [`Stored`].
     Scrub { begin: bool },
+    /// At which feature level the cluster is, and which ones its nodes can; with `finalize` it is raised to the newest
+    /// that all of them can. Also for a node that is alone. Answers [`Upgrade`].
+    Upgrade { finalize: bool },
     /// A step of a backup of the cluster, or of a node that is alone, from the node that is asked.
     Backup(Step),
 }
@@ -53,6 +56,35 @@ pub struct Status {
     /// Of the nodes that have said it.
     #[serde(default)]
     pub stored: Vec<Stored>,
+    #[serde(default)]
+    pub upgrade: Upgrade,
+}
+
+/// At which feature level a cluster is, and what it could be raised to.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Upgrade {
+    pub level: u16,
+    /// The newest that all nodes can.
+    pub possible: u16,
+    pub nodes: Vec<Program>,
+    /// Of each level that some node can and the cluster is not at, in words.
+    pub brings: Vec<String>,
+    /// Why the cluster cannot be raised to the newest of them, and what to do.
+    pub in_the_way: Vec<String>,
+    /// It was raised by this operation.
+    pub raised: bool,
+}
+
+/// What a node runs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Program {
+    pub node: u64,
+    /// With its version; null: it has not said.
+    pub name: Option<String>,
+    pub level_min: u16,
+    pub level_max: u16,
+    /// Whether it is connected to the node that answers, or is that one.
+    pub live: bool,
 }
 
 /// What a node knows of what it has stored.

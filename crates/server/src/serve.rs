@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::{Audit, Quotas, Users};
+use base::{Level, Levels};
 use broker::{Broker, BrokerOptions};
 use gateway::Connections;
 use gateway_amqp::operations::Administration;
@@ -79,6 +80,8 @@ pub(crate) enum ServeError {
          again, start a new node with an empty data directory and `--join`"
     )]
     Removed { node: u32 },
+    #[error("{0}")]
+    Outdated(String),
 }
 
 impl From<broker::OpenError> for ServeError {
@@ -159,16 +162,17 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
                 }
                 None => None,
             };
-            let options = broker_options(&settings, cluster.clone(), &failure);
+            let mut options = broker_options(&settings, cluster.clone(), &failure);
+            options.levels = levels()?;
             let node = options.node;
             let opening = Broker::open(world.clone(), &settings.data, options);
             // Who was removed waits for a catalog that nobody gives it.
             let broker = tokio::select! {
                 biased;
                 opened = opening => opened?,
-                () = removed(cluster.as_deref()) => {
+                why = let_go(cluster.as_deref(), node) => {
                     failure.expect_ends();
-                    return Err(ServeError::Removed { node });
+                    return Err(why);
                 }
             };
             Ok::<_, ServeError>((cluster, broker))
@@ -279,7 +283,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
         biased;
         () = signals.told_to_stop() => Ok(()),
         reason = broker.failed() => Err(ServeError::Failed(reason)),
-        () = removed(cluster.as_deref()) => Err(ServeError::Removed { node: broker.node() }),
+        why = let_go(cluster.as_deref(), broker.node()) => Err(why),
         failed = serving => failed,
     };
     broker.expect_ends();
@@ -361,17 +365,20 @@ async fn join(
         seeds: member.seeds.clone(),
         join: member.join.clone(),
         security: security(member)?,
+        levels: levels()?,
     };
     let started =
         cluster::Node::start(world, &settings.data, options, connections.clone(), failure).await?;
     Ok(Arc::new(started))
 }
 
-/// Resolves once the node's cluster has removed it.
-async fn removed(cluster: Option<&cluster::Node>) {
-    match cluster {
-        Some(cluster) => cluster.removed().await,
-        None => std::future::pending().await,
+/// Resolves once the node's cluster has removed it, or has gone on to a level that this program cannot.
+async fn let_go(cluster: Option<&cluster::Node>, node: u32) -> ServeError {
+    let Some(cluster) = cluster else { return std::future::pending().await };
+    tokio::select! {
+        biased;
+        () = cluster.removed() => ServeError::Removed { node },
+        refusal = cluster.outdated() => ServeError::Outdated(refusal),
     }
 }
 
@@ -418,6 +425,24 @@ fn broker_options(
         ..BrokerOptions::default()
     }
 }
+
+/// What this program can replay and write. A debug build, as tests run it, can be told to act as the version after it:
+/// two nodes of one build are then of two versions.
+fn levels() -> Result<Levels, ServeError> {
+    let mut levels = Levels::OURS;
+    if cfg!(debug_assertions)
+        && let Some(said) = std::env::var_os(NEWEST_LEVEL)
+    {
+        let newest = said.to_str().and_then(|said| said.parse().ok()).map(Level);
+        let newest = newest.filter(|newest| *newest >= levels.min);
+        let refused = || ServeError::Injection(format!("{NEWEST_LEVEL}: not a feature level"));
+        levels.max = newest.ok_or_else(refused)?;
+    }
+    Ok(levels)
+}
+
+/// See [`levels`].
+const NEWEST_LEVEL: &str = "POSTROAD_TEST_LEVEL";
 
 fn gateway_options(settings: &Settings, nodes: Nodes) -> GatewayOptions {
     GatewayOptions {

@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use base::{Level, Levels};
 use broker::{Broker, BrokerOptions, OpenError};
 use cluster::{MEMBER_FILE, Node as Member, NodeOptions, NodeStartError};
-use futures_util::future::join_all;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all};
 use gateway::Connections;
 pub use journal::Options as JournalOptions;
 use links::Security;
@@ -36,6 +38,7 @@ pub struct Place {
     seeds: Vec<String>,
     join: Vec<String>,
     journal: JournalOptions,
+    levels: Levels,
 }
 
 impl Place {
@@ -44,7 +47,7 @@ impl Place {
         let join = members.iter().map(|node| node.place.address.clone()).collect();
         let (disk, address) = (Arc::new(SimulatedDisk::new()), peer_address());
         let journal = members.first().map_or_else(options, |node| node.place.journal.clone());
-        Self { disk, address, seeds: Vec::new(), join, journal }
+        Self { disk, address, seeds: Vec::new(), join, journal, levels: Levels::OURS }
     }
 
     /// A new disk at a new address, for a node of another cluster.
@@ -55,7 +58,8 @@ impl Place {
     /// The same with a disk that has something.
     pub fn of_disk(disk: SimulatedDisk) -> Self {
         let (disk, address) = (Arc::new(disk), peer_address());
-        Self { disk, address, seeds: Vec::new(), join: Vec::new(), journal: options() }
+        let (seeds, join, journal) = (Vec::new(), Vec::new(), options());
+        Self { disk, address, seeds, join, journal, levels: Levels::OURS }
     }
 
     /// The same place with the disk as it is found after this one has lost its power.
@@ -79,6 +83,11 @@ impl Place {
         disk.create_dir(dir).expect("made");
         replace(&*disk, dir, MEMBER_FILE, &mut [IoSlice::new(&bytes)]).expect("written");
         Self { disk, address: peer_address(), ..self.clone() }
+    }
+
+    /// The same place, of a program that can the feature levels up to this one.
+    pub fn that_can(&self, max: u16) -> Self {
+        Self { levels: up_to(max), ..self.clone() }
     }
 
     /// The same place, of a node that asks one of these to be let in.
@@ -137,11 +146,28 @@ fn options() -> JournalOptions {
 ///
 /// When one of them does not start.
 pub async fn start_three_with(journal: JournalOptions) -> Vec<TestNode> {
+    start_three_of(journal, [1; 3]).await
+}
+
+/// The same, where each node's program can the feature levels up to one of these.
+///
+/// # Panics
+///
+/// When one of them does not start.
+pub async fn start_three_that_can(levels: [u16; 3]) -> Vec<TestNode> {
+    start_three_of(options(), levels).await
+}
+
+fn up_to(max: u16) -> Levels {
+    Levels { min: Level::FIRST, max: Level(max) }
+}
+
+async fn start_three_of(journal: JournalOptions, levels: [u16; 3]) -> Vec<TestNode> {
     let seeds: Vec<String> = (0..3).map(|_| peer_address()).collect();
-    let starting = seeds.iter().map(|address| {
+    let starting = seeds.iter().zip(levels).map(|(address, max)| {
         let (disk, address) = (Arc::new(SimulatedDisk::new()), address.clone());
-        let journal = journal.clone();
-        start(Place { disk, address, seeds: seeds.clone(), join: Vec::new(), journal })
+        let (journal, levels) = (journal.clone(), up_to(max));
+        start(Place { disk, address, seeds: seeds.clone(), join: Vec::new(), journal, levels })
     });
     let mut nodes = join_all(starting).await;
     nodes.sort_by_key(|node| node.broker.node());
@@ -179,7 +205,14 @@ pub async fn refusal(place: &Place) -> OpenError {
     refused
 }
 
-async fn open(place: &Place) -> Result<(Arc<Member>, Result<Broker, OpenError>), NodeStartError> {
+/// The same, of a node that may be refused before its broker is open: what opens it.
+///
+/// # Panics
+///
+/// When the place's address is none.
+pub async fn begin(
+    place: &Place,
+) -> Result<(Arc<Member>, BoxFuture<'static, Result<Broker, OpenError>>), NodeStartError> {
     let (world, dir) = (World::on(Arc::clone(&place.disk) as _), Path::new(DIR));
     let (connections, failure) = (Connections::default(), Failure::new());
     let options = NodeOptions {
@@ -188,6 +221,7 @@ async fn open(place: &Place) -> Result<(Arc<Member>, Result<Broker, OpenError>),
         seeds: place.seeds.clone(),
         join: place.join.clone(),
         security: Security::Plain { beyond_loopback: false },
+        levels: place.levels,
     };
     let member = Arc::new(Member::start(&world, dir, options, connections, &failure).await?);
     let options = BrokerOptions {
@@ -198,8 +232,13 @@ async fn open(place: &Place) -> Result<(Arc<Member>, Result<Broker, OpenError>),
         failure: Some(failure),
         ..BrokerOptions::default()
     };
-    let opened = Broker::open(world, dir, options).await;
-    Ok((member, opened))
+    let opening = async move { Broker::open(world, Path::new(DIR), options).await };
+    Ok((member, opening.boxed()))
+}
+
+async fn open(place: &Place) -> Result<(Arc<Member>, Result<Broker, OpenError>), NodeStartError> {
+    let (member, opening) = begin(place).await?;
+    Ok((member, opening.await))
 }
 
 impl TestNode {

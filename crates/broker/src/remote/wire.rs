@@ -1,7 +1,7 @@
 //! How requests and answers lie in a message: what they say is its head, batches are its body, one after the
 //! other.
 
-use base::{Offset, PartitionId, ShardId};
+use base::{Level, Offset, PartitionId, ShardId};
 use bytes::{Bytes, BytesMut};
 use links::{Message, Received};
 use machine::{Command, Origin, Outcome};
@@ -50,6 +50,12 @@ enum Asked {
     },
 }
 
+base::levels!(Asked {
+    Level::FIRST => Append | Receive | Relay | CatalogVersions | WouldLead | ReadIndex
+        | Groups | Stored | HandOver;
+    @ Self::Execute { command } => command.level();
+});
+
 /// A batch, apart from its bytes.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Batch {
@@ -77,6 +83,11 @@ enum Answer {
     /// Or why it still leads.
     HandOver(Result<(), String>),
 }
+
+base::levels!(Answer {
+    Level::FIRST => Append | Receive | Execute | CatalogVersions | WouldLead | ReadIndex | Groups
+        | Stored | HandOver;
+});
 
 /// Who waits for an answer of another node.
 pub(crate) enum Awaiting {

@@ -6,9 +6,10 @@
 
 use std::collections::VecDeque;
 use std::pin::pin;
+use std::sync::Arc;
 
 use base::limits::{PROPOSAL_BYTES_MAX, PROPOSALS_IN_FLIGHT_MAX};
-use base::{PartitionId, TopicId};
+use base::{ClusterLevel, PartitionId, TopicId};
 use consensus::{Leadership, Payload, ProposeError, Proposed};
 use futures_util::FutureExt;
 use futures_util::stream::StreamExt;
@@ -24,6 +25,7 @@ use crate::request::Request;
 /// What holds for one term only.
 struct Term {
     leadership: Leadership,
+    level: Arc<ClusterLevel>,
     ahead: Ahead,
     under_way: VecDeque<UnderWay>,
 }
@@ -47,7 +49,7 @@ impl Term {
 
     async fn propose(&mut self, now_ms: i64, ticket: u64, sequenced: Sequenced, touched: Touched) {
         let Sequenced { bodies, units, commands } = &sequenced;
-        let head = machine::encode_head(now_ms, commands, units);
+        let head = machine::encode_head_at(self.level.now(), now_ms, commands, units);
         let payload = Payload { head, bodies: bodies.clone(), ticket };
         let proposed = self.leadership.propose(payload).await;
         self.under_way.push_back(UnderWay { ticket, proposed, touched, sequenced });
@@ -78,7 +80,9 @@ impl Sequencer {
         let holding = leadership.clone();
         let mut lost = pin!(holding.lost());
         tracing::debug!(term = leadership.term(), again = refused.len(), "sequencing begins");
-        let mut term = Term { leadership, ahead: Ahead::default(), under_way: VecDeque::new() };
+        let level = Arc::clone(&self.shard.level);
+        let (ahead, under_way) = (Ahead::default(), VecDeque::new());
+        let mut term = Term { leadership, level, ahead, under_way };
         self.propose_again(&mut term, refused).await;
         while self.open || !term.under_way.is_empty() || !self.aside.is_empty() {
             let has_room = term.under_way.len() < PROPOSALS_IN_FLIGHT_MAX;

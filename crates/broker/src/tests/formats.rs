@@ -42,6 +42,7 @@ async fn channels_on(disk: &SimulatedDisk, shard: u32) -> Channels {
         cpu: &cpu,
         watchers: &watchers,
         peers: &peers,
+        level: &Arc::default(),
     };
     let shard = ShardId(shard);
     let dir = LocalShard::dir(dir, shard);

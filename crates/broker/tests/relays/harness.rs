@@ -165,7 +165,14 @@ async fn start(address: &str, seeds: &[String]) -> Node {
         let (world, dir) = (World::on(own), Path::new("/data"));
         let failure = Failure::new();
         let security = Security::Plain { beyond_loopback: false };
-        let options = NodeOptions { listen, address, seeds, join: Vec::new(), security };
+        let options = NodeOptions {
+            listen,
+            address,
+            seeds,
+            join: Vec::new(),
+            security,
+            levels: base::Levels::OURS,
+        };
         let member = Member::start(&world, dir, options, Connections::default(), &failure).await;
         let member = Arc::new(member.expect("it starts"));
         let options = BrokerOptions {

@@ -13,6 +13,7 @@
 //!
 //! Numbers are little-endian.
 
+use base::{Format, Levels};
 use std::collections::BTreeMap;
 
 use base::checksum::crc32c;
@@ -23,6 +24,7 @@ use uuid::Uuid;
 
 const MAGIC: &[u8; 8] = b"PRnodeid";
 pub(super) const VERSION: u32 = 1;
+const _: () = assert!(VERSION == Format::NodeFile.newest(Levels::OURS.max));
 /// Magic, version, and all up to the nodes.
 const HEAD_BYTES: usize = 8 + 4 + 16 + 8 + 16 + 8 + 1 + 2;
 /// Of a node without its address.

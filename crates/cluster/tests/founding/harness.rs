@@ -76,6 +76,7 @@ impl Place {
             seeds: seeds.to_vec(),
             join: members.to_vec(),
             security: self.security.clone(),
+            levels: base::Levels::OURS,
         };
         let (connections, failure) = (Connections::default(), Failure::new());
         let world = self.world();

@@ -34,7 +34,7 @@ async fn applicant(node: &Node) -> Joining {
 
 /// The catalog has it under a number.
 async fn let_in(nodes: &[Node], all: &mut Vec<KnownNode>, joining: &Joining, number: u64) {
-    let Joining { directory, boot, address } = joining.clone();
+    let Joining { directory, boot, address, .. } = joining.clone();
     all.push(KnownNode { id: NodeId(number), directory, boot, address });
     for node in nodes {
         node.know(all.clone()).await.expect("written");

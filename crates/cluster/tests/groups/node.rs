@@ -9,8 +9,8 @@ use base::ShardId;
 use bytes::Bytes;
 use cluster::{Groups, LinkedPeers};
 use consensus::{
-    CatchUpPace, Committed, Consensus, ConsensusOptions, Encode, Group, GroupId, Leadership,
-    Members, Payload, ProposeError, Replace, RestoreError, Role, StateMachine,
+    ApplyError, CatchUpPace, Committed, Consensus, ConsensusOptions, Encode, Group, GroupId,
+    Leadership, Members, Payload, ProposeError, Replace, RestoreError, Role, StateMachine,
 };
 use gateway::Connections;
 use journal::{Body, Journal};
@@ -41,13 +41,13 @@ impl Ledger {
 }
 
 impl StateMachine for Ledger {
-    fn apply(&self, entry: Committed<'_>) -> u64 {
+    fn apply(&self, entry: Committed<'_>) -> Result<u64, ApplyError> {
         for body in 0..entry.bodies.len() {
             let journal = self.journal.lock();
             journal.as_ref().expect("it is there").accept(entry.id.index, body);
         }
         self.heads.lock().push(entry.head.clone());
-        1
+        Ok(1)
     }
 
     fn capture(&self) -> Encode {

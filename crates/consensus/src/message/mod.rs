@@ -20,6 +20,7 @@ mod tests;
 
 use base::checksum::crc32c;
 use base::limits::GROUP_MESSAGE_BYTES_MAX;
+use base::{Format, Level, Levels};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -33,6 +34,7 @@ use crate::encoding::{Position, VoteRecord};
 use crate::types::{LogId, Vote};
 
 const VERSION: u8 = 1;
+const _: () = assert!(VERSION as u32 == Format::GroupMessage.newest(Levels::OURS.max));
 const CONTENT_AT: usize = 5;
 /// No group comes near it in its life. What claims to would overflow what counts up from there.
 const NUMBER_MAX: u64 = 1 << 62;
@@ -93,6 +95,11 @@ pub(crate) enum Request {
     Covering(CoveringAsked),
 }
 
+base::levels!(Request {
+    Level::FIRST => Vote | PreVote | Transfer | Snapshot | Append | Manifest | Section | Segment
+        | Covering;
+});
+
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Candidacy {
     pub(crate) vote: VoteRecord,
@@ -135,6 +142,10 @@ pub(crate) enum Reply {
     Manifest(ManifestRecord),
     Piece(PieceRecord),
 }
+
+base::levels!(Reply {
+    Level::FIRST => Vote | Transfer | Append | Refused | Offered | Manifest | Piece;
+});
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Transferred {

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use consensus::{
-    Committed, Consensus, ConsensusOptions, Encode, Leadership, Payload, Proposed, Replace,
-    RestoreError, StateMachine,
+    ApplyError, Committed, Consensus, ConsensusOptions, Encode, Leadership, Payload, Proposed,
+    Replace, RestoreError, StateMachine,
 };
 use journal::{Journal, Options};
 use parking_lot::Mutex;
@@ -63,9 +63,15 @@ impl Ledger {
     }
 }
 
+/// The head of an entry that the machine does not understand.
+pub(crate) const UNKNOWN: &str = "of a later level";
+
 impl StateMachine for Ledger {
-    /// A head `changes N` counts as so many.
-    fn apply(&self, entry: Committed<'_>) -> u64 {
+    /// A head `changes N` counts as so many, and one that says so cannot be applied.
+    fn apply(&self, entry: Committed<'_>) -> Result<u64, ApplyError> {
+        if entry.head == UNKNOWN {
+            return Err(ApplyError("it needs a later program".to_owned()));
+        }
         assert!(!self.panics.load(Ordering::SeqCst), "the test asked for it");
         for body in 0..entry.bodies.len() {
             let journal = self.journal.lock();
@@ -75,7 +81,7 @@ impl StateMachine for Ledger {
         let Committed { id, ticket, replay, .. } = entry;
         self.seen.lock().push(Seen { index: id.index, ticket, replay });
         let said = std::str::from_utf8(entry.head).ok().and_then(|head| head.strip_prefix(CHANGES));
-        said.map_or(0, |changes| changes.parse().expect("a number"))
+        Ok(said.map_or(0, |changes| changes.parse().expect("a number")))
     }
 
     fn capture(&self) -> Encode {

@@ -27,8 +27,8 @@
 
 use std::io::{self, IoSlice};
 
-use base::HashMap;
 use base::checksum::crc32c;
+use base::{Format, HashMap, Levels};
 use bytes::Bytes;
 
 use super::addresses::Addresses;
@@ -41,6 +41,7 @@ const FILE_MAGIC: [u8; 4] = *b"PRRW";
 const BLOCK_MAGIC: [u8; 4] = *b"PRBK";
 const END_MAGIC: [u8; 4] = *b"PREN";
 const VERSION: u32 = 2;
+const _: () = assert!(VERSION == Format::RewrittenSegment.newest(Levels::OURS.max));
 const FILE_HEADER_BYTES: usize = 48;
 const FILE_HEADER_V1_BYTES: usize = 32;
 const INDEXES_AT: usize = 16;

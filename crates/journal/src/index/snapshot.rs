@@ -25,8 +25,8 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use base::OffsetRanges;
 use base::checksum::crc32c;
+use base::{Format, Levels, OffsetRanges};
 use thiserror::Error;
 
 use super::addresses::{AddressList, Addresses};
@@ -37,6 +37,7 @@ use crate::address::Address;
 
 const MAGIC: [u8; 4] = *b"PRIT";
 const VERSION: u32 = 3;
+const _: () = assert!(VERSION == Format::RunTable.newest(Levels::OURS.max));
 /// The first version with holes.
 const HOLES_SINCE: u32 = 2;
 /// The first version with shared bodies and the indexes of a segment.

@@ -12,6 +12,7 @@
 
 mod opened;
 
+use base::{Format, Levels};
 use std::io::{self, IoSlice};
 use std::path::Path;
 
@@ -26,6 +27,7 @@ pub(crate) use opened::{OpenSnapshot, Part};
 
 const MAGIC: [u8; 4] = *b"PRsn";
 const VERSION: u8 = 1;
+const _: () = assert!(VERSION as u32 == Format::SnapshotFile.newest(Levels::OURS.max));
 const HEADER_BYTES: usize = 80;
 const CHECKSUM_AT: usize = 72;
 const KEPT: usize = 2;

@@ -8,9 +8,11 @@
 
 use crate::entry::EntryId;
 use crate::index::fields::{Fields, put_varint};
+use base::{Format, Levels};
 
 const MAGIC: [u8; 4] = *b"PRsl";
 const VERSION: u32 = 1;
+const _: () = assert!(VERSION == Format::Transfer.newest(Levels::OURS.max));
 
 /// A snapshot that is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -25,7 +25,10 @@ use crate::lane::Lane;
 fn session(lane: Lane) -> Arc<Session> {
     let (cluster, directory) = (Uuid::from_u128(1), Uuid::from_u128(2));
     let at = DirectoryIdentity { cluster, node: NodeId(2), directory, boot: 1 };
-    Arc::new(Session::new(Identity { at, run: Uuid::from_u128(3) }, lane))
+    Arc::new(Session::new(
+        Identity { at, run: Uuid::from_u128(3), levels: base::Levels::OURS },
+        lane,
+    ))
 }
 
 fn serve<W>(session: &Arc<Session>, mut wire: W) -> JoinHandle<End>

@@ -1,5 +1,6 @@
 //! The header of a frame: 16 bytes.
 
+use base::Level;
 use base::checksum::crc32c;
 use base::limits::{LINK_GOSSIP_BYTES_MAX, LINK_HANDSHAKE_BYTES_MAX};
 use bytes::{BufMut, BytesMut};
@@ -38,6 +39,11 @@ pub(crate) enum Kind {
     /// A stream is over; its number is that of its first append. From either side.
     AppendsEnd = 11,
 }
+
+base::levels!(Kind {
+    Level::FIRST => Hello | Welcome | Refused | Ping | Close | Gossip | Request | Reply
+        | Declined | Append | AppendsEnd;
+});
 
 impl Kind {
     const ALL: [Self; 11] = [

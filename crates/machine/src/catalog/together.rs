@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use base::TopicId;
+use base::{Level, Levelled, TopicId};
 use serde::{Deserialize, Serialize};
 
 use super::Catalog;
@@ -34,6 +34,10 @@ pub enum Check {
     Under { space: String, prefix: String, count: u64 },
 }
 
+base::levels!(Check {
+    Level::FIRST => Document | Topic | Under;
+});
+
 /// A document that is made, replaced or, without a body, deleted; with `expect` as in
 /// [`crate::Command::PutDocument`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -55,12 +59,23 @@ pub enum TopicChange {
     Delete(TopicId),
 }
 
+base::levels!(TopicChange {
+    Level::FIRST => None | Create | Delete;
+});
+
 /// A lease group of a topic that is made with it: it begins at the topic's start.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NewGroup {
     pub name: String,
     /// Its own values.
     pub config: BTreeMap<String, String>,
+}
+
+impl Levelled for DocumentsChange {
+    fn level(&self) -> Level {
+        let Self { checks, documents: _, topic } = self;
+        checks.iter().map(Levelled::level).fold(topic.level(), Ord::max)
+    }
 }
 
 impl DocumentsChange {

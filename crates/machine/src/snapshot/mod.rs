@@ -3,12 +3,14 @@
 //! whole must be consistent. The persisted form has its own types: the state's may change freely.
 //!
 //! ```text
-//! magic "PRMS" | version u16 | 0 u16 | CRC32C of the body u32   (little-endian)
+//! magic "PRMS" | version u16 | level u16 | CRC32C of the body u32   (little-endian)
+//! level: the cluster's when it was written; 0: the first
 //! body, in postcard's encoding: versions 1 to 3 as `whole` has it,
 //!       versions 4 to 6: RoleV4, then as `catalog` or `rows` has it
 //! ```
 
 use base::checksum::crc32c;
+use base::{Format, Level, Levels};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -33,6 +35,7 @@ const APART_SINCE: u16 = 4;
 const CHANNELS_SINCE: u16 = 5;
 /// The first version with the members of groups, and as well written only where there are some.
 const MEMBERSHIPS_SINCE: u16 = 6;
+const _: () = assert!(MEMBERSHIPS_SINCE as u32 == Format::MachineSnapshot.newest(Levels::OURS.max));
 const HEADER_BYTES: usize = 12;
 
 /// A state as it was, for another thread to encode. It shares everything with the state that it was
@@ -48,8 +51,13 @@ enum Kind {
 }
 
 impl Image {
-    /// The whole state. Two states with the same history have the same bytes.
+    /// The whole state, written at the first level. Two states with the same history have the same bytes.
     pub fn encode(&self) -> Vec<u8> {
+        self.encode_at(Level::FIRST)
+    }
+
+    /// The whole state, as the cluster's level permits it to be written.
+    pub fn encode_at(&self, level: Level) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(4096);
         bytes.extend_from_slice(&MAGIC);
         let version = match &self.0 {
@@ -58,7 +66,9 @@ impl Image {
             Kind::Catalog(_) => APART_SINCE,
         };
         bytes.extend_from_slice(&version.to_le_bytes());
-        bytes.extend_from_slice(&[0; 6]);
+        let level = if level > Level::FIRST { level.0 } else { 0 };
+        bytes.extend_from_slice(&level.to_le_bytes());
+        bytes.extend_from_slice(&[0; 4]);
         let mut bytes = match &self.0 {
             Kind::Whole(image) => image.encode(bytes),
             Kind::Catalog(image) => image.encode(put(bytes, &RoleV4::Catalog)),
@@ -86,8 +96,14 @@ impl State {
         self.capture().encode()
     }
 
+    /// A state of any level that this source knows: see [`Self::decode_within`].
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let (version, mut body) = open(bytes)?;
+        Self::decode_within(Levels::OURS, bytes)
+    }
+
+    /// A state that was written at one of these levels.
+    pub fn decode_within(can: Levels, bytes: &[u8]) -> Result<Self, DecodeError> {
+        let (version, mut body) = open(can, bytes)?;
         let state = match version {
             APART_SINCE.. => match take::<RoleV4>(&mut body, "the role")? {
                 RoleV4::Catalog if version == APART_SINCE => catalog::decode(&mut body)?,
@@ -101,16 +117,20 @@ impl State {
 }
 
 /// Version and body, once the header is right.
-fn open(bytes: &[u8]) -> Result<(u16, &[u8]), DecodeError> {
+fn open(can: Levels, bytes: &[u8]) -> Result<(u16, &[u8]), DecodeError> {
     let Some((header, body)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
         return Err(if bytes.is_empty() { DecodeError::Empty } else { DecodeError::NotASnapshot });
     };
-    let [m0, m1, m2, m3, v0, v1, r0, r1, c0, c1, c2, c3] = *header;
+    let [m0, m1, m2, m3, v0, v1, l0, l1, c0, c1, c2, c3] = *header;
     if [m0, m1, m2, m3] != MAGIC {
         return Err(DecodeError::NotASnapshot);
     }
+    let needed = Level(u16::from_le_bytes([l0, l1]));
+    if needed.0 != 0 && !can.has(needed) {
+        return Err(DecodeError::Level { needed, can });
+    }
     let version = u16::from_le_bytes([v0, v1]);
-    if !(1..=MEMBERSHIPS_SINCE).contains(&version) || [r0, r1] != [0, 0] {
+    if !(1..=MEMBERSHIPS_SINCE).contains(&version) {
         let (found, known) = (version.into(), MEMBERSHIPS_SINCE.into());
         return Err(DecodeError::UnknownVersion { found, known });
     }

@@ -80,7 +80,8 @@ fn what_is_said_of_nodes_tells_what_to_do() {
     ] {
         let (directory, address) = (Uuid::from_u128(id.into()), format!("n{id}:1"));
         let rack = (id != 5).then(|| format!("r{id}"));
-        let node = Registration { directory, boot: 1, address, standing, rack };
+        let node =
+            Registration { directory, boot: 1, address, standing, can: Default::default(), rack };
         registry.nodes.insert(id, Registered { version: 1, node });
     }
     let live = Connection { live: true, ..Connection::default() };

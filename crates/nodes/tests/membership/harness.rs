@@ -16,7 +16,9 @@ use operations::cluster::{Decided, Operation, Status};
 use parking_lot::Mutex;
 use record::{BatchBuilder, BatchHeader, BatchOptions};
 use serde::de::DeserializeOwned;
-use test_cluster::{JournalOptions, Place, TestNode, start_three, start_three_with, try_start};
+use test_cluster::{
+    JournalOptions, Place, TestNode, start_three, start_three_that_can, start_three_with, try_start,
+};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use world::{Entropy, OsEntropy};
@@ -53,6 +55,11 @@ impl Cluster {
     /// The same, where all shards have such journals.
     pub(crate) async fn start_with(journal: JournalOptions) -> Self {
         Self::of(timeout(SOON, start_three_with(journal)).await.expect("they start")).await
+    }
+
+    /// The same, where each node's program can the feature levels up to one of these.
+    pub(crate) async fn start_that_can(levels: [u16; 3]) -> Self {
+        Self::of(timeout(SOON, start_three_that_can(levels)).await.expect("they start")).await
     }
 
     async fn of(started: Vec<TestNode>) -> Self {

@@ -4,6 +4,7 @@ mod backup;
 mod damage;
 mod harness;
 mod recovery;
+mod upgrade;
 
 use base::ShardId;
 use cluster::NodeStartError;

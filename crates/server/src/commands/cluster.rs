@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use client::{Client, ClientError};
-use operations::cluster::{FAMILY, Node, Operation, Shard, Standing, Status};
+use operations::cluster::{FAMILY, Node, Operation, Shard, Standing, Status, Upgrade};
 use serde::de::DeserializeOwned;
 
 use super::{ClientOptions, CommandError};
@@ -30,6 +30,14 @@ enum ClusterCommand {
         #[arg(long)]
         watch: bool,
     },
+    /// Say at which feature level the cluster is, and which ones its nodes can
+    ///
+    /// Nodes of two versions write what the older one can read, until the level is raised.
+    Upgrade {
+        /// Raise it to the newest level that all nodes can; the versions before cannot be started again then
+        #[arg(long)]
+        finalize: bool,
+    },
 }
 
 /// Between two times that it is said.
@@ -48,6 +56,57 @@ pub(crate) async fn run(arguments: ClusterArguments) -> Result<(), CommandError>
             status(&client, output).await?;
             tokio::time::sleep(AGAIN_AFTER).await;
         },
+        ClusterCommand::Upgrade { finalize } => {
+            let upgrade: Upgrade = operate(&client, &Operation::Upgrade { finalize }).await?;
+            output.show(&upgrade, upgrade_in_words)?;
+            Ok(())
+        }
+    }
+}
+
+fn upgrade_in_words(upgrade: &Upgrade) -> String {
+    let mut table = Table::new(&[">NODE", "PROGRAM", "IS", "CAN"]);
+    for it in &upgrade.nodes {
+        let can = match (it.level_min, it.level_max) {
+            (min, max) if min == max => format!("level {max}"),
+            (min, max) => format!("levels {min} to {max}"),
+        };
+        table.row([
+            it.node.to_string(),
+            it.name.clone().unwrap_or_else(|| "-".to_owned()),
+            if it.live { "live" } else { "gone" }.to_owned(),
+            can,
+        ]);
+    }
+    let mut text = table.render();
+    text.push('\n');
+    for brought in &upgrade.brings {
+        text.push_str(&format!("{brought}\n"));
+    }
+    for way in &upgrade.in_the_way {
+        text.push_str(&format!("in the way: {way}\n"));
+    }
+    if !upgrade.brings.is_empty() {
+        text.push('\n');
+    }
+    text.push_str(&level_in_words(upgrade));
+    text.push('\n');
+    text
+}
+
+/// The level, and what comes next.
+fn level_in_words(upgrade: &Upgrade) -> String {
+    let Upgrade { level, possible, in_the_way, brings, raised, .. } = upgrade;
+    match (raised, in_the_way.is_empty()) {
+        (true, _) => format!("The cluster is raised to feature level {level}."),
+        (_, true) if possible > level => format!(
+            "The cluster is at feature level {level}, and every node can {possible}: type `postroad cluster upgrade \
+             --finalize` once no node is to go back."
+        ),
+        (_, true) if brings.is_empty() => format!("The cluster is at feature level {level}."),
+        _ => format!(
+            "The cluster is at feature level {level}, and an upgrade is under way; each node may still go back."
+        ),
     }
 }
 
@@ -78,6 +137,11 @@ fn in_words(status: &Status) -> String {
         }
     }
     text.push('\n');
+    // A node of a version without levels says none.
+    if status.upgrade.level > 0 {
+        text.push_str(&level_in_words(&status.upgrade));
+        text.push('\n');
+    }
     text.push_str(&status.verdict.text);
     text.push('\n');
     text
@@ -147,7 +211,7 @@ fn listed(nodes: &[u64]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use operations::cluster::{Lag, Verdict};
+    use operations::cluster::{Lag, Program, Verdict};
 
     use super::*;
 
@@ -187,6 +251,7 @@ mod tests {
             at_risk: vec!["node 3 is not connected".into()],
             verdict: Verdict { can_lose_a_node: false, text: "It cannot.".into() },
             stored: vec![],
+            upgrade: Upgrade { level: 1, possible: 1, ..Upgrade::default() },
         };
         let expected = "\
 NODE  ADDRESS  IS    STATE          SINCE  LEADS  HOLDS
@@ -201,6 +266,7 @@ under way: node 4 joins
 
 at risk: node 3 is not connected
 
+The cluster is at feature level 1.
 It cannot.
 ";
         assert_eq!(in_words(&status), expected);
@@ -212,5 +278,41 @@ NODE  ADDRESS  RACK  IS    STATE          SINCE  LEADS  HOLDS
    3  n3:7700  -     gone  leaving for 4  -          1      2
 ";
         assert_eq!(nodes(&in_racks), expected);
+    }
+
+    #[test]
+    fn an_upgrade_says_what_is_to_be_typed_next() {
+        let program = |node, level_max| Program {
+            node,
+            name: (node == 1).then(|| "postroad 2".to_owned()),
+            level_min: 1,
+            level_max,
+            live: true,
+        };
+        let mixed = Upgrade {
+            level: 1,
+            possible: 1,
+            nodes: vec![program(1, 2), program(2, 1)],
+            brings: vec!["level 2: more".into()],
+            in_the_way: vec!["node 2 can level 1: start it anew".into()],
+            raised: false,
+        };
+        let expected = "\
+NODE  PROGRAM     IS    CAN
+   1  postroad 2  live  levels 1 to 2
+   2  -           live  level 1
+
+level 2: more
+in the way: node 2 can level 1: start it anew
+
+The cluster is at feature level 1, and an upgrade is under way; each node may still go back.
+";
+        assert_eq!(upgrade_in_words(&mixed), expected);
+        let able = Upgrade { possible: 2, in_the_way: vec![], ..mixed };
+        assert!(level_in_words(&able).contains("`postroad cluster upgrade --finalize`"));
+        let raised = Upgrade { level: 2, raised: true, brings: vec![], ..able };
+        assert_eq!(level_in_words(&raised), "The cluster is raised to feature level 2.");
+        let settled = Upgrade { raised: false, ..raised };
+        assert_eq!(level_in_words(&settled), "The cluster is at feature level 2.");
     }
 }

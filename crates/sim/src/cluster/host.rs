@@ -141,6 +141,7 @@ async fn live(
         seeds: if joins { Vec::new() } else { (0..seeds).map(address).collect() },
         join: if joins { others.into_iter().map(address).collect() } else { Vec::new() },
         security: Security::Plain { beyond_loopback: true },
+        levels: base::Levels::OURS,
     };
     let started = Node::start(&world, Path::new(DIR), options, Connections::default(), failure);
     let node = match started.await {

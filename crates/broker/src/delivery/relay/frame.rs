@@ -9,6 +9,7 @@
 //! Answers are a [`Reply`]; behind [`Reply::Heard`] come so many [`Heard`], whose records are the body. A link checks
 //! the head; the records are under a checksum that is in it, and batches have their own.
 
+use base::Level;
 use base::checksum::{crc32c, crc32c_append};
 use base::limits::{RELAY_BATCH_ITEMS_MAX, RELAY_HEAD_BYTES_MAX};
 use bytes::Bytes;
@@ -48,6 +49,10 @@ pub(super) enum Request {
     },
 }
 
+base::levels!(Request {
+    Level::FIRST => Begin | Say | Hear;
+});
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Begin {
     /// Of the node that begins.
@@ -75,6 +80,10 @@ pub(super) enum Reply {
     /// There is no such relay, or not any more, or there can be none.
     Over,
 }
+
+base::levels!(Reply {
+    Level::FIRST => Begun | Taken | Heard | Over;
+});
 
 /// What another node sent is not what this one knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

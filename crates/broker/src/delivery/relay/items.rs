@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use base::limits::{FETCH_WAIT_MAX, OPERATION_RECORDS_MAX, RELAY_TAKE_BYTES_MAX};
-use base::{LeaseGroupId, Offset};
+use base::{LeaseGroupId, Level, Offset};
 use dispatch::{Claim, ConsumerId, LeaseView, Peeked, Selection, SessionId};
 use serde::{Deserialize, Serialize};
 
@@ -109,6 +109,11 @@ pub(super) enum Said {
     Presented,
 }
 
+base::levels!(Said {
+    Level::FIRST => Open | Close | Limit | Consume | Lend | Grant | SetCredit | Share | Cancel
+        | Take | GiveUp | Settle | Transfer | Read | Ask | Present | Presented;
+});
+
 /// What operators ask ([`super::super::handle::Question`]).
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Asked {
@@ -149,6 +154,10 @@ pub(super) enum Heard {
         answer: Answer,
     },
 }
+
+base::levels!(Heard {
+    Level::FIRST => Deliveries | Active | Gone | Notice | Answer;
+});
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Answer {

@@ -1,0 +1,237 @@
+//! The cluster's feature level: what may be written, so that every node can read it.
+//!
+//! Nodes are upgraded one after the other, so binaries of two versions replay one log and speak with each other. A
+//! binary says which levels it can replay and write ([`Levels`]); the catalog says which one the cluster is at, and
+//! it is raised once every node can. Whatever is stored or sent needs a level:
+//!
+//! * a file's format, a head of an entry, a snapshot: [`Format`], whose table is the one place for their versions
+//! * a command, or a message between nodes: [`Levelled`], whose matches name every variant
+//!
+//! A new version or variant without a level does not compile: the constants of each format are held to the table, and
+//! the matches have no arm for what is not named.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+/// The program and its version, as operators are told.
+pub const PROGRAM: &str = concat!("postroad ", env!("CARGO_PKG_VERSION"));
+
+/// A feature level. It only ever rises.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Level(pub u16);
+
+impl Level {
+    /// What there was before levels were told: who says nothing can this one, and a cluster that says nothing is at
+    /// it.
+    pub const FIRST: Self = Self(1);
+
+    /// What a cluster gains by being raised to this level, in words. `None`: this binary does not know it.
+    pub const fn brings(self) -> Option<&'static str> {
+        match self.0 {
+            1 => Some("everything up to the version that has levels"),
+            // Of a test's binary that acts as the next version.
+            next if next == Levels::OURS.max.0 + 1 => Some(
+                "entries and snapshots that say their level, and nothing else: it is for tests",
+            ),
+            _ => None,
+        }
+    }
+}
+
+impl Default for Level {
+    fn default() -> Self {
+        Self::FIRST
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// The levels that a binary can replay and write, both included.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Levels {
+    pub min: Level,
+    pub max: Level,
+}
+
+impl Levels {
+    /// Of this source.
+    pub const OURS: Self = Self { min: Level::FIRST, max: Level(1) };
+    /// Of a binary that tells none.
+    pub const UNTOLD: Self = Self { min: Level::FIRST, max: Level::FIRST };
+
+    pub const fn has(self, level: Level) -> bool {
+        self.min.0 <= level.0 && level.0 <= self.max.0
+    }
+}
+
+impl Default for Levels {
+    fn default() -> Self {
+        Self::OURS
+    }
+}
+
+impl fmt::Display for Levels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.min == self.max {
+            true => write!(f, "level {}", self.min),
+            false => write!(f, "levels {} to {}", self.min, self.max),
+        }
+    }
+}
+
+/// Something of a set that grows, stored or sent to another node, and since which level it may be.
+///
+/// Implementations match every variant by name, so that none is added without a level.
+pub trait Levelled {
+    fn level(&self) -> Level;
+}
+
+/// Implements [`Levelled`] for an enum by a match that names every variant:
+/// `base::levels!(Asked { Level::FIRST => Append | Relay; @ Self::Execute { command } => command.level(); })`.
+#[macro_export]
+macro_rules! levels {
+    ($of:ty { $($level:expr => $($variant:ident)|+;)+ $(@ $inner:pat => $within:expr;)* }) => {
+        impl $crate::Levelled for $of {
+            fn level(&self) -> $crate::Level {
+                match self {
+                    $($(Self::$variant { .. })|+ => $level,)+
+                    $($inner => $within,)*
+                }
+            }
+        }
+    };
+}
+
+/// What has a version of its own in files, in entries or between nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// The head of an entry with the commands that it has: `machine::entry`.
+    EntryHead,
+    /// The machine's part of a snapshot.
+    MachineSnapshot,
+    /// What consensus stores of itself: votes, members, the head of a snapshot.
+    Consensus,
+    /// What the members of a group say to each other.
+    GroupMessage,
+    /// The handshake and the frames of a link.
+    Link,
+    /// The segment's header; it counts for all that is inside of a frame, too.
+    Segment,
+    RewrittenSegment,
+    SnapshotFile,
+    RunTable,
+    Vote,
+    /// The parts of a snapshot that a member is sent.
+    Transfer,
+    /// The stored members of a group of consumers.
+    GroupMembers,
+    /// Which node a data directory is of.
+    NodeFile,
+    /// At which level its cluster is. It must never change: programs of every level read it.
+    LevelFile,
+}
+
+impl Format {
+    /// The newest version that is written at a level. A version that stands here at a later level than the first is
+    /// written only where the level permits it; what is read is each format's own to say.
+    pub const fn newest(self, _level: Level) -> u32 {
+        match self {
+            // Version 3 is the same with the level in front: it is written at every level but the first.
+            Self::EntryHead => 2,
+            Self::MachineSnapshot => 6,
+            Self::Consensus => 1,
+            Self::GroupMessage => 1,
+            Self::Link => 1,
+            Self::Segment => 2,
+            Self::RewrittenSegment => 2,
+            Self::SnapshotFile => 1,
+            Self::RunTable => 3,
+            Self::Vote => 2,
+            Self::Transfer => 1,
+            Self::GroupMembers => 1,
+            Self::NodeFile => 1,
+            Self::LevelFile => 1,
+        }
+    }
+}
+
+/// What a node can, and at which level its cluster is as far as it knows. Shared by all parts of a node.
+#[derive(Debug)]
+pub struct ClusterLevel {
+    can: Levels,
+    now: AtomicU16,
+}
+
+impl ClusterLevel {
+    /// At the first level, until it is told another one.
+    pub fn new(can: Levels) -> Self {
+        Self { can, now: AtomicU16::new(Level::FIRST.0) }
+    }
+
+    pub fn can(&self) -> Levels {
+        self.can
+    }
+
+    pub fn now(&self) -> Level {
+        Level(self.now.load(Ordering::Acquire))
+    }
+
+    /// The cluster is at this level at least.
+    pub fn raise(&self, level: Level) {
+        self.now.fetch_max(level.0, Ordering::AcqRel);
+    }
+
+    /// Whether what needs this level may be written or sent.
+    pub fn permits(&self, needed: &impl Levelled) -> bool {
+        needed.level() <= self.now()
+    }
+}
+
+impl Default for ClusterLevel {
+    fn default() -> Self {
+        Self::new(Levels::OURS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Since(u16);
+
+    impl Levelled for Since {
+        fn level(&self) -> Level {
+            Level(self.0)
+        }
+    }
+
+    #[test]
+    fn a_binary_knows_what_each_of_its_levels_brings() {
+        let Levels { min, max } = Levels::OURS;
+        assert!((min.0..=max.0).all(|level| Level(level).brings().is_some()));
+        assert_eq!(Level(max.0 + 9).brings(), None);
+    }
+
+    #[test]
+    fn a_level_rises_and_permits_what_needs_it() {
+        let level = ClusterLevel::new(Levels { min: Level(1), max: Level(3) });
+        assert!(level.permits(&Since(1)) && !level.permits(&Since(2)));
+        level.raise(Level(3));
+        level.raise(Level(2));
+        assert_eq!(level.now(), Level(3));
+        assert!(level.permits(&Since(3)) && !level.permits(&Since(4)));
+    }
+
+    #[test]
+    fn levels_are_said_in_words() {
+        assert_eq!(Levels { min: Level(1), max: Level(1) }.to_string(), "level 1");
+        assert_eq!(Levels { min: Level(1), max: Level(3) }.to_string(), "levels 1 to 3");
+    }
+}

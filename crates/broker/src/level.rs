@@ -1,0 +1,120 @@
+//! At which feature level the cluster is: a document of the catalog says so, and this node follows it.
+//!
+//! A new cluster is founded at the newest level that all of its nodes can; one that does not say a level is at the
+//! first. Nothing is written at a level before the data directory remembers it: a program that cannot the level would
+//! otherwise find entries that it does not know, instead of an answer.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use base::level::PROGRAM;
+use base::{ClusterLevel, Level};
+use cluster::level::{Raised, keep};
+use machine::{Command, Refusal};
+use serde::{Deserialize, Serialize};
+use tasks::{Failure, Task};
+use world::World;
+
+use crate::document_watch::DocumentWatch;
+use crate::error::{ExecuteError, OpenError};
+use crate::local_shard::LocalShard;
+
+/// Where the document is.
+pub const SPACE: &str = "cluster";
+pub const NAME: &str = "level";
+
+/// What the document says.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LevelDocument {
+    pub level: Level,
+    /// The program that had raised the cluster to it.
+    pub program: String,
+}
+
+impl LevelDocument {
+    /// The cluster is raised by this program.
+    pub fn of(level: Level) -> Self {
+        Self { level, program: PROGRAM.to_owned() }
+    }
+}
+
+impl From<LevelDocument> for Raised {
+    fn from(LevelDocument { level, program }: LevelDocument) -> Self {
+        Self { level, program }
+    }
+}
+
+/// What the catalog says; `None`: nothing, which is the first level.
+fn said(catalog: &LocalShard) -> Result<Option<LevelDocument>, serde_json::Error> {
+    let body = catalog.read(|view| {
+        let document = view.catalog.document(SPACE, NAME);
+        document.map(|document| Arc::clone(&document.body))
+    });
+    body.map(|body| serde_json::from_slice(&body)).transpose()
+}
+
+/// A cluster that has no shards yet begins at this level. Answers whether it says so: a node that founds alone, or the
+/// leader of the catalog, asks before it says how many shards there are.
+pub(crate) async fn begin(catalog: &LocalShard, level: Level) -> Result<(), ExecuteError> {
+    if level == Level::FIRST || catalog.read(|view| view.catalog.document(SPACE, NAME).is_some()) {
+        return Ok(());
+    }
+    let body = serde_json::to_vec(&LevelDocument::of(level)).unwrap_or_default();
+    let (space, name) = (SPACE.to_owned(), NAME.to_owned());
+    let put = Command::PutDocument { space, name, body, expect: Some(0) };
+    match catalog.execute(put).await {
+        Err(ExecuteError::Refused(Refusal::DocumentConflict { .. })) | Ok(_) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Goes to the level that the catalog says, if that is a later one and this program can it.
+pub(crate) async fn reach(
+    catalog: &LocalShard,
+    world: &World,
+    dir: &Path,
+    level: &ClusterLevel,
+) -> Result<(), OpenError> {
+    let unreadable = |error| OpenError::Layout {
+        path: dir.to_path_buf(),
+        reason: format!("the catalog's document of the feature level makes no sense: {error}"),
+    };
+    let Some(said) = said(catalog).map_err(unreadable)? else { return Ok(()) };
+    if said.level <= level.now() {
+        return Ok(());
+    }
+    let raised = Raised::from(said);
+    let to = raised.clone().check(level.can()).map_err(OpenError::Level)?;
+    let (of_work, of_dir) = (world.clone(), dir.to_path_buf());
+    let keeping = move || keep(&of_work, &of_dir, &raised);
+    let kept = world.workers.blocking(Task::NodeDirectory, keeping).await;
+    let kept = kept.unwrap_or_else(|ended| Err(std::io::Error::other(ended)));
+    let doing = "writing the feature level".to_owned();
+    kept.map_err(|source| OpenError::Io { doing, source })?;
+    level.raise(to);
+    tracing::info!(level = to.0, "the cluster's feature level");
+    Ok(())
+}
+
+/// Follows the document for as long as the catalog is open. A node that cannot the level that the cluster is raised to
+/// ends, and says which program it needs.
+pub(crate) async fn follow(
+    catalog: Weak<LocalShard>,
+    watch: DocumentWatch,
+    world: World,
+    dir: PathBuf,
+    level: Arc<ClusterLevel>,
+    failure: Failure,
+) {
+    loop {
+        watch.take();
+        let Some(catalog) = catalog.upgrade() else { return };
+        if let Err(error) = reach(&catalog, &world, &dir, &level).await {
+            return failure.report(error.to_string());
+        }
+        drop(catalog);
+        if !watch.changed().await {
+            return;
+        }
+    }
+}
