@@ -166,6 +166,29 @@ fn every_select_polls_its_branches_in_a_fixed_order() {
 /// A file has one subject, which fits into so many lines.
 const LINES_MAX: usize = 500;
 
+/// What is stored or sent by its ordinal may be of a version that another node does not have.
+#[test]
+fn what_only_grows_at_its_end_says_at_which_level_it_may_be_written() {
+    let mut files = Vec::new();
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of all crates");
+    sources(crates, &mut files);
+    let mut without = Vec::new();
+    for file in files {
+        let text = std::fs::read_to_string(&file).expect("a source file");
+        let grows = "only ever added at the end";
+        for (place, _) in text.match_indices(grows) {
+            let after = text[place..].lines().find_map(|line| line.trim().split_once("enum "));
+            let Some((_, name)) = after else { continue };
+            let name = name.split([' ', '<']).next().unwrap_or_default();
+            let says = [format!("levels!({name} "), format!("Levelled for {name} ")];
+            if !says.iter().any(|said| text.contains(said)) {
+                without.push(format!("{}: {name}", file.display()));
+            }
+        }
+    }
+    assert_eq!(without, Vec::<String>::new(), "see `base::levels!`");
+}
+
 #[test]
 fn no_source_file_is_longer_than_500_lines() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

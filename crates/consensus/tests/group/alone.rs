@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::harness::{Ledger, Node, Seen, changes, head};
+use crate::harness::{Ledger, Node, Seen, UNKNOWN, changes, head, small};
 use bytes::Bytes;
 use consensus::{Consensus, ConsensusOptions, Failure, Payload, ProposeError};
 use journal::{Body, Journal};
@@ -363,6 +363,29 @@ async fn a_panic_of_the_machine_stops_the_node_and_is_told() {
     assert!(matches!(outcome, Err(ProposeError::Failed(_))), "{outcome:?}");
     let why = told(&node).await;
     assert!(why.contains("the machine panicked at entry"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_entry_that_cannot_be_applied_stops_the_node_and_is_neither_skipped_nor_lost() {
+    let disk = SimulatedDisk::new();
+    let node = Node::start(disk.clone(), Path::new(DIR)).await;
+    node.propose_all(0..3).await;
+    let payload = Payload { head: UNKNOWN.into(), bodies: vec![], ticket: 0 };
+    let outcome = node.leadership.propose(payload).await.expect("it is taken").await;
+    assert!(matches!(outcome, Err(ProposeError::Failed(_))), "{outcome:?}");
+    let why = told(&node).await;
+    assert!(why.contains("cannot be applied: it needs a later program"), "{why}");
+    assert_eq!(node.ledger.len(), 3, "nothing is applied behind it");
+    node.consensus.shutdown().await;
+
+    // As long as it is there the node does not come up.
+    let world = World::on(Arc::new(disk.power_loss(1)));
+    let opened = Journal::open(&world, Path::new(DIR), small()).expect("the log is whole");
+    let ledger = Arc::new(Ledger::default());
+    ledger.set_journal(&opened.journal);
+    let started = Consensus::start(&world, 1, opened, ledger, ConsensusOptions::default()).await;
+    let error = started.expect_err("it cannot be replayed").to_string();
+    assert!(error.contains("it needs a later program"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -87,7 +87,7 @@ pub(crate) async fn start(
     let request = Request::parse(api, &preamble, frame, Arc::clone(session), asker)?;
     match api {
         ApiKey::Produce => crate::produce::start(gateway, session, request).await,
-        ApiKey::ApiVersions => versions::answer(session, request).map(Started::Answered),
+        ApiKey::ApiVersions => versions::answer(gateway, session, request).map(Started::Answered),
         // Whoever logs in is somebody from the next request on.
         ApiKey::SaslHandshake => login::handshake(gateway, request).map(Started::Answered),
         ApiKey::SaslAuthenticate => {
@@ -132,7 +132,7 @@ async fn handle(
         ApiKey::InitProducerId => producers::init_producer_id(&gateway, &session, request).await,
         ApiKey::DescribeProducers => producers::describe_producers(&gateway, request).await,
         ApiKey::DescribeQuorum => quorum::describe(&gateway, request).await,
-        ApiKey::UpdateFeatures => quorum::update_features(request),
+        ApiKey::UpdateFeatures => quorum::update_features(&gateway, request),
         ApiKey::DescribeLogDirs => log_dirs::describe(&gateway, request).await,
         ApiKey::DescribeUserScramCredentials => scram_credentials::describe(&gateway, request),
         ApiKey::AlterUserScramCredentials => scram_credentials::alter(&gateway, request).await,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use base::ShardId;
+use base::{Level, ShardId};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::describe_quorum_response::{
     Listener, Node, PartitionData, ReplicaState, TopicData,
@@ -21,7 +21,7 @@ use crate::gateway::Gateway;
 use crate::leaders::{NO_NODE, Reached, broker_id, host_of, reached};
 use crate::request::{Request, RequestError};
 use crate::response::Response;
-use crate::versions::FEATURES;
+use crate::versions::{FEATURES, LEVEL};
 
 /// What Kafka calls the log of its controllers.
 const METADATA_TOPIC: &str = "__cluster_metadata";
@@ -123,7 +123,12 @@ fn node(node: &Reached) -> Node {
 }
 
 /// All or nothing, as Kafka does it: one update that is refused refuses the request.
-pub(crate) fn update_features(mut request: Request) -> Result<Response, RequestError> {
+pub(crate) fn update_features(
+    gateway: &Gateway,
+    mut request: Request,
+) -> Result<Response, RequestError> {
+    let level = gateway.broker.level().now();
+    let check = |update: &FeatureUpdateKey| check(level, update);
     let message: UpdateFeaturesRequest = request.decode()?;
     let version = request.head.version;
     let refused = request.asker.cluster().err();
@@ -145,13 +150,22 @@ pub(crate) fn update_features(mut request: Request) -> Result<Response, RequestE
     Response::encode(&request.head, &response)
 }
 
-/// A feature is at its level already, or it is refused: levels change with the broker's version.
-fn check(update: &FeatureUpdateKey) -> Result<(), Fault> {
+/// A feature is at its level already, or it is refused: Kafka's change with the broker's version, and the cluster's own
+/// level by an operator's command, which says what stands in the way.
+fn check(now: Level, update: &FeatureUpdateKey) -> Result<(), Fault> {
     let (name, level) = (update.feature.as_str(), update.max_version_level);
     let refuse = |reason: String| {
         let message = format!("Invalid update version {level} for feature {name}. {reason}");
         Err(Fault::new(ResponseError::InvalidUpdateVersion, message))
     };
+    if name == LEVEL {
+        return match u16::try_from(level) == Ok(now.0) {
+            true => Ok(()),
+            false => refuse(format!(
+                "The cluster is at {now}; type `postroad cluster upgrade`, which says what it can be raised to."
+            )),
+        };
+    }
     match FEATURES.iter().find(|feature| feature.name == name) {
         None => refuse("This broker does not know the feature.".to_owned()),
         Some(feature) if feature.max == level => Ok(()),

@@ -5,7 +5,9 @@
 //! is not advertised, and a client that asks anyway is cut off, as Kafka does it.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
+use base::{ClusterLevel, Level, Levels};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::api_versions_response::{
     ApiVersion, FinalizedFeatureKey, SupportedFeatureKey,
@@ -14,6 +16,7 @@ use kafka_protocol::messages::{ApiKey, ApiVersionsRequest, ApiVersionsResponse};
 use kafka_protocol::protocol::StrBytes;
 
 use crate::errors::Fault;
+use crate::gateway::Gateway;
 use crate::gateway::Session;
 use crate::groups::streams_requests;
 use crate::request::{Request, RequestError, RequestHead};
@@ -110,7 +113,19 @@ pub(crate) const FEATURES: &[Feature] = &[
     Feature { name: "streams.version", min: 0, max: 1 },
 ];
 
-pub(crate) fn answer(session: &Session, mut request: Request) -> Result<Response, RequestError> {
+/// The cluster's feature level, as a feature of Kafka's. It is raised by `postroad cluster upgrade --finalize`.
+pub(crate) const LEVEL: &str = "postroad.level";
+
+/// The largest that Kafka's numbers have room for stands for more.
+fn number(level: Level) -> i16 {
+    i16::try_from(level.0).unwrap_or(i16::MAX)
+}
+
+pub(crate) fn answer(
+    gateway: &Gateway,
+    session: &Session,
+    mut request: Request,
+) -> Result<Response, RequestError> {
     let message: ApiVersionsRequest = request.decode()?;
     let head = request.head;
     let mut knows_operate = false;
@@ -124,7 +139,7 @@ pub(crate) fn answer(session: &Session, mut request: Request) -> Result<Response
         knows_operate = *name == *operations::KNOWN_TO;
         session.connection.set_client(&format!("{name} {version}"));
     }
-    let mut supported = supported(head.version);
+    let mut supported = supported(head.version, Some(gateway.broker.level()));
     // To the command line it says that there is nothing for it before it logs in, too.
     if knows_operate && session.login.is_open() {
         let operate = ApiVersion::default()
@@ -149,10 +164,11 @@ fn is_software_word(word: &str) -> bool {
 pub(crate) fn answer_unsupported(correlation: i32) -> Result<Response, RequestError> {
     let head = RequestHead { api: ApiKey::ApiVersions, version: 0, correlation, client_id: None };
     let code = ResponseError::UnsupportedVersion.code();
-    Response::encode(&head, &supported(0).with_error_code(code))
+    Response::encode(&head, &supported(0, None).with_error_code(code))
 }
 
-fn supported(version: i16) -> ApiVersionsResponse {
+/// `level`: of the cluster; versions before 3 say no features.
+fn supported(version: i16, level: Option<&Arc<ClusterLevel>>) -> ApiVersionsResponse {
     let api_keys = HANDLED.iter().map(|(api, range)| {
         // librdkafka compresses only for brokers that know Produce version 0 (KAFKA-18659), so
         // Kafka 4 advertises it too, without taking it.
@@ -177,6 +193,19 @@ fn supported(version: i16) -> ApiVersionsResponse {
                 .with_min_version(feature.min)
                 .with_max_version(feature.max)
         });
+    let level_supported = level.map(|level| {
+        let Levels { min, max } = level.can();
+        SupportedFeatureKey::default()
+            .with_name(StrBytes::from_static_str(LEVEL))
+            .with_min_version(number(min))
+            .with_max_version(number(max))
+    });
+    let level_finalized = level.map(|level| {
+        FinalizedFeatureKey::default()
+            .with_name(StrBytes::from_static_str(LEVEL))
+            .with_min_version_level(number(level.now()))
+            .with_max_version_level(number(level.now()))
+    });
     let finalized_features = FEATURES.iter().map(|feature| {
         FinalizedFeatureKey::default()
             .with_name(StrBytes::from_static_str(feature.name))
@@ -184,9 +213,10 @@ fn supported(version: i16) -> ApiVersionsResponse {
             .with_max_version_level(feature.max)
     });
     response
-        .with_supported_features(supported_features.collect())
-        .with_finalized_features(finalized_features.collect())
-        .with_finalized_features_epoch(0)
+        .with_supported_features(supported_features.chain(level_supported).collect())
+        .with_finalized_features(finalized_features.chain(level_finalized).collect())
+        // It grows whenever one of them changes: the level is the only one that does.
+        .with_finalized_features_epoch(level.map_or(0, |level| i64::from(level.now().0) - 1))
 }
 
 #[cfg(test)]

@@ -25,3 +25,4 @@ mod security;
 mod shards;
 mod top;
 mod topics;
+mod upgrade;

@@ -1,0 +1,264 @@
+//! A rolling upgrade of three processes under load: the same binary acts as version N and, told so by the
+//! environment, as N+1.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::harness::{Broker, Said, eventually, log, postroad, run, seq, serve, serve_at, wait};
+
+/// What version N+1 can.
+const NEXT: u16 = 2;
+const LINES_AT_A_TIME: u32 = 20;
+
+/// Three places for nodes, and those that run there.
+struct Cluster {
+    folder: TempDir,
+    /// Of loopback, so that a node is at the same addresses after a restart.
+    hosts: Vec<String>,
+    nodes: Vec<Option<Broker>>,
+}
+
+impl Cluster {
+    fn found() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let process = std::process::id();
+        let host = |node| format!("127.{}.{}.{node}", 180 + process / 250 % 30, 1 + process % 250);
+        let hosts = (1..=3).map(host).collect();
+        let mut cluster = Self { folder, hosts, nodes: vec![None, None, None] };
+        let starting = (1..=3).map(|node| {
+            let (command, data) = (cluster.serve(node, 1), cluster.data(node));
+            thread::spawn(move || Broker::start_with(command, &data))
+        });
+        let starting: Vec<JoinHandle<Broker>> = starting.collect();
+        cluster.nodes =
+            starting.into_iter().map(|node| Some(node.join().expect("it starts"))).collect();
+        cluster
+    }
+
+    fn data(&self, node: usize) -> PathBuf {
+        self.folder.path().join(format!("node-{node}"))
+    }
+
+    /// `newest`: the feature level that the program can.
+    fn serve(&self, node: usize, newest: u16) -> Command {
+        let peer = |host: &String| format!("{host}:7701");
+        let host = &self.hosts[node - 1];
+        let seeds: Vec<String> = self.hosts.iter().map(peer).collect();
+        let mut command = serve_at(&self.data(node), &format!("{host}:9092"));
+        command.args(["--peer", &peer(host), "--seeds", &seeds.join(",")]);
+        if newest > 1 {
+            command.env("POSTROAD_TEST_LEVEL", newest.to_string());
+        }
+        command
+    }
+
+    fn bootstrap(&self) -> String {
+        let at: Vec<String> = self.hosts.iter().map(|host| format!("{host}:9092")).collect();
+        at.join(",")
+    }
+
+    fn start(&mut self, node: usize, newest: u16) {
+        let (command, data) = (self.serve(node, newest), self.data(node));
+        self.nodes[node - 1] = Some(Broker::start_with(command, &data));
+    }
+
+    fn take(&mut self, node: usize) -> Broker {
+        self.nodes[node - 1].take().expect("it runs")
+    }
+
+    /// Told to stop, and started with another program.
+    fn restart(&mut self, node: usize, newest: u16) {
+        let (status, log) = self.take(node).terminate();
+        assert!(status.success(), "{log}");
+        self.start(node, newest);
+        self.says(node, newest);
+    }
+
+    /// `kill -9`, and the same program again.
+    fn kill(&mut self, node: usize, newest: u16) {
+        self.take(node).kill();
+        self.start(node, newest);
+        self.says(node, newest);
+    }
+
+    /// Waits until each node has heard what a node can.
+    fn says(&self, node: usize, newest: u16) {
+        let says = |said: Value| {
+            let nodes = said["nodes"].as_array().cloned().unwrap_or_default();
+            nodes
+                .iter()
+                .any(|it| it["node"] == node && it["level_max"] == newest && it["live"] == true)
+        };
+        eventually("each node knows what this one can", || {
+            self.nodes.iter().flatten().all(|at| says(upgrade(at)))
+        });
+    }
+
+    fn run(&self, node: usize, arguments: &[&str]) -> Said {
+        self.nodes[node - 1].as_ref().expect("it runs").run(arguments)
+    }
+
+    /// A program that is too old is started, and ends.
+    fn refuses(&self, node: usize, newest: u16, words: &[&str]) {
+        let mut command = self.serve(node, newest);
+        let mut child = command.stdout(Stdio::null()).spawn().expect("the binary starts");
+        assert!(!wait(&mut child).success(), "it ends with an error");
+        let log = log(&self.data(node));
+        let last = log.lines().last().unwrap_or_default();
+        assert!(words.iter().all(|word| last.contains(word)), "{last}");
+    }
+}
+
+fn upgrade(at: &Broker) -> Value {
+    let said = at.run(&["cluster", "upgrade", "--output", "json"]);
+    serde_json::from_str(&said.out).unwrap_or_default()
+}
+
+/// Appends all the time. Keeps what was acknowledged.
+struct Load {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<BTreeSet<String>>,
+}
+
+impl Load {
+    fn on(cluster: &Cluster) -> Self {
+        let (stop, bootstrap) = (Arc::<AtomicBool>::default(), cluster.bootstrap());
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let mut acknowledged = BTreeSet::new();
+            for first in (1..).step_by(LINES_AT_A_TIME as usize) {
+                if stopped.load(Ordering::SeqCst) {
+                    break;
+                }
+                let lines = seq(first..=first + LINES_AT_A_TIME - 1);
+                let mut command = postroad();
+                command.args(["produce", "orders", "--bootstrap", &bootstrap]);
+                // What it says of a leader that is killed is its own: nobody was told that it is there.
+                if run(command, lines.as_bytes()).code == Some(0) {
+                    acknowledged.extend(lines.lines().map(str::to_owned));
+                }
+            }
+            acknowledged
+        });
+        Self { stop, thread }
+    }
+
+    fn stop(self) -> BTreeSet<String> {
+        self.stop.store(true, Ordering::SeqCst);
+        self.thread.join().expect("it does not panic")
+    }
+}
+
+fn all_lines(cluster: &Cluster, node: usize) -> BTreeSet<String> {
+    cluster.run(node, &["consume", "orders"]).ok().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn three_nodes_are_upgraded_one_by_one_under_load_and_none_goes_back_once_that_is_final() {
+    let mut cluster = Cluster::found();
+    cluster.run(1, &["topic", "create", "orders", "--partitions", "3"]).ok();
+    let load = Load::on(&cluster);
+    cluster.restart(1, NEXT);
+    cluster.kill(1, NEXT);
+    cluster.restart(2, NEXT);
+    let words = ["node 3 can level 1", "level 2, as node 1 runs"];
+    cluster.run(2, &["cluster", "upgrade", "--finalize"]).fails(1, &words);
+    // Back to the version before, in the middle and as the last one.
+    cluster.restart(1, 1);
+    cluster.kill(2, 1);
+    for node in [3, 1, 2] {
+        cluster.restart(node, NEXT);
+    }
+    let status = cluster.run(1, &["cluster", "status"]).ok();
+    assert!(
+        status.contains("every node can 2: type `postroad cluster upgrade --finalize`"),
+        "{status}"
+    );
+
+    cluster.kill(3, NEXT);
+    let said = cluster.run(3, &["cluster", "upgrade", "--finalize"]).ok();
+    assert!(said.ends_with("The cluster is raised to feature level 2.\n"), "{said}");
+    cluster.kill(3, NEXT);
+    for node in 1..=3 {
+        eventually("level 2", || {
+            upgrade(cluster.nodes[node - 1].as_ref().expect("it runs"))["level"] == NEXT
+        });
+    }
+    cluster.take(1).kill();
+    cluster.refuses(1, 1, &["the cluster is at feature level 2", "this program can level 1"]);
+    // The others say it where the directory does not.
+    std::fs::remove_file(cluster.data(1).join("level")).expect("it says the level");
+    cluster.refuses(1, 1, &["feature level 2", "can level 1"]);
+    cluster.start(1, NEXT);
+    cluster.says(1, NEXT);
+
+    let acknowledged = load.stop();
+    assert!(acknowledged.len() > 200, "{} were acknowledged", acknowledged.len());
+    for node in 1..=3_usize {
+        // It leads all, and has all of it itself.
+        let others = (1..=3).filter(|it| *it != node);
+        cluster.run(1, &["node", "resume", &node.to_string()]).ok();
+        for other in others {
+            cluster.run(1, &["node", "drain", &other.to_string()]).ok();
+        }
+        eventually("it leads everything", || {
+            let status = cluster.run(node, &["cluster", "status", "--output", "json"]).json();
+            let shards = status["shards"].as_array().cloned().unwrap_or_default();
+            shards.iter().all(|shard| shard["leader"] == node)
+        });
+        assert!(all_lines(&cluster, node).is_superset(&acknowledged), "at node {node}");
+    }
+}
+
+#[test]
+fn a_node_that_is_alone_has_a_level_too() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let data: &Path = &folder.path().join("data");
+    let next = || {
+        let mut command = serve(data);
+        command.env("POSTROAD_TEST_LEVEL", NEXT.to_string());
+        Broker::start_with(command, data)
+    };
+    let broker = Broker::start_on(data);
+    broker.run(&["topic", "create", "kept"]).ok();
+    broker.feed(&["produce", "kept"], "two\n").ok();
+    let said = broker.run(&["cluster", "upgrade", "--finalize"]).ok();
+    assert!(said.ends_with("The cluster is at feature level 1.\n"), "{said}");
+    broker.terminate();
+
+    let broker = next();
+    assert_eq!(upgrade(&broker)["possible"], NEXT);
+    broker.feed(&["produce", "kept"], "three\n").ok();
+    broker.kill();
+    // Nothing is final yet.
+    let broker = Broker::start_on(data);
+    broker.feed(&["produce", "kept"], "four\n").ok();
+    broker.kill();
+
+    let broker = next();
+    broker.run(&["cluster", "upgrade", "--finalize"]).ok();
+    broker.kill();
+    let mut child = serve(data).stdout(Stdio::null()).spawn().expect("the binary starts");
+    assert!(!wait(&mut child).success());
+    assert!(log(data).contains("this program can level 1: start postroad"), "{}", log(data));
+    let broker = next();
+    broker.feed(&["produce", "kept"], "five\n").ok();
+    let read = broker.run(&["consume", "kept"]).ok();
+    assert!(read.ends_with("two\nthree\nfour\nfive\n"), "{read}");
+    let found = next_founds(&folder.path().join("new"));
+    assert_eq!(found, u64::from(NEXT), "a new node is founded at the newest level");
+}
+
+fn next_founds(data: &Path) -> u64 {
+    let mut command = serve(data);
+    command.env("POSTROAD_TEST_LEVEL", NEXT.to_string());
+    let broker = Broker::start_with(command, data);
+    upgrade(&broker)["level"].as_u64().expect("a level")
+}
