@@ -30,12 +30,15 @@ pub enum Profile {
     Five,
     /// As [`Self::Cluster`], and nodes join, are drained, removed and replaced.
     Members,
+    /// As [`Self::Cluster`], and each life of a node is of one of two versions, until an operator makes the newer one
+    /// final.
+    Upgrade,
     /// As [`Self::Members`], and bits flip on one member's disk at a time.
     Damage,
 }
 
 impl Profile {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Power,
         Self::Kill,
         Self::Disk,
@@ -46,6 +49,7 @@ impl Profile {
         Self::Relays,
         Self::Five,
         Self::Members,
+        Self::Upgrade,
         Self::Damage,
     ];
 
@@ -61,6 +65,7 @@ impl Profile {
             Self::Relays => "relays",
             Self::Five => "five",
             Self::Members => "members",
+            Self::Upgrade => "upgrade",
             Self::Damage => "damage",
         }
     }
@@ -71,8 +76,8 @@ impl Profile {
 
     /// Whether it is about the nodes of a cluster.
     pub(crate) fn has_nodes(self) -> bool {
-        use Profile::{Cluster, Damage, Five, Members, Relays};
-        matches!(self, Cluster | Relays | Five | Members | Damage)
+        use Profile::{Cluster, Damage, Five, Members, Relays, Upgrade};
+        matches!(self, Cluster | Relays | Five | Members | Upgrade | Damage)
     }
 
     fn has(self, other: Self) -> bool {

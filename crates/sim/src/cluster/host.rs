@@ -11,8 +11,8 @@ use std::sync::Arc;
 use tasks::Failure;
 use world::{RuntimeClock, World};
 
-use super::Shared;
 use super::place::{Place, Standing, Trouble, disk_name, name};
+use super::{Shared, upgrade};
 use crate::checkers::Knowledge;
 use crate::node;
 use crate::profile::{Life, Limits};
@@ -133,7 +133,10 @@ async fn live(
     failure: &Failure,
 ) -> End {
     let address = |place: usize| format!("{}:{PEERS}", name(place));
-    let joins = shared.lock().nodes[place].joins;
+    let (joins, levels) = {
+        let mut state = shared.lock();
+        (state.nodes[place].joins, upgrade::program(&mut state, place))
+    };
     let others: Vec<usize> = shared.members().into_iter().filter(|it| *it != place).collect();
     let options = NodeOptions {
         listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, PEERS)),
@@ -141,7 +144,7 @@ async fn live(
         seeds: if joins { Vec::new() } else { (0..seeds).map(address).collect() },
         join: if joins { others.into_iter().map(address).collect() } else { Vec::new() },
         security: Security::Plain { beyond_loopback: true },
-        levels: base::Levels::OURS,
+        levels,
     };
     let started = Node::start(&world, Path::new(DIR), options, Connections::default(), failure);
     let node = match started.await {

@@ -9,6 +9,7 @@
 //! * `clocks`, `disks`: wall clocks that are set, disks that fail or are full
 //! * `damage`: bits that flip at rest, in profile `damage`
 //! * `operator`: has nodes join, drained, removed and replaced
+//! * `upgrade`: programs of two versions, in profile `upgrade`
 //! * `producers`: the clients
 //! * `consumers`: those that lease records, in profile `relays`; `leased`: what they know together
 //! * `readers`: those that read, in profile `damage`
@@ -26,6 +27,7 @@ mod operator;
 mod place;
 mod producers;
 mod readers;
+mod upgrade;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -46,6 +48,7 @@ use consumers::Consumer;
 use operator::Operator;
 use place::Place;
 use producers::Producer;
+use upgrade::Versions;
 
 const SHARDS_MAX: u64 = 3;
 const PRODUCERS: u32 = 4;
@@ -79,6 +82,8 @@ pub(crate) struct State {
     pub(crate) leased: leased::Leased,
     pub(crate) trace: Trace,
     pub(crate) verdict: Verdict,
+    /// Which versions the nodes are of.
+    pub(crate) versions: Versions,
     /// No fault begins any more.
     pub(crate) is_healed: bool,
     pub(crate) crashes: u32,
@@ -96,6 +101,8 @@ struct Shape {
     leases: bool,
     /// With bits that flip at rest.
     damage: bool,
+    /// With nodes of two versions.
+    upgrade: bool,
     scrub_interval: Option<Duration>,
 }
 
@@ -108,7 +115,8 @@ impl Shape {
         };
         let (leases, damage) = (profile == Profile::Relays, profile == Profile::Damage);
         let scrub_interval = if damage { SCRUB_INTERVAL } else { None };
-        Self { seeds, spares, leases, damage, scrub_interval }
+        let upgrade = profile == Profile::Upgrade;
+        Self { seeds, spares, leases, damage, upgrade, scrub_interval }
     }
 }
 
@@ -184,6 +192,7 @@ pub(crate) fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, 
         leased,
         trace: trace.clone(),
         verdict: verdict.clone(),
+        versions: if shape.upgrade { Versions::Before } else { Versions::Same },
         is_healed: false,
         crashes: 0,
         lives: 0,
@@ -258,6 +267,9 @@ async fn work(shared: Shared, mut random: Random, for_time: Duration, shape: Sha
         let operator = Operator::new(shared.clone(), random.fork());
         tokio::spawn(operator.run())
     });
+    if shape.upgrade {
+        clients.spawn(upgrade::finalize(shared.clone(), random.fork()));
+    }
     sleep(for_time).await;
     {
         let mut state = shared.lock();
@@ -281,6 +293,9 @@ async fn work(shared: Shared, mut random: Random, for_time: Duration, shape: Sha
         return judge::violated(&shared, invariant, why);
     }
     let for_consumers = shape.leases.then(|| random.fork());
+    if let Err(why) = upgrade::is_done(&shared).await {
+        return judge::violated(&shared, Invariant::Progress, why);
+    }
     judge::judge(&shared, random).await;
     if let Some(random) = for_consumers {
         consumers::judge(&shared, random).await;

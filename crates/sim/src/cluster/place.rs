@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use base::Levels;
 use broker::Broker;
 use nodes::Nodes;
 use world::{RuntimeClock, SimulatedDisk};
@@ -49,6 +50,8 @@ pub(crate) struct Place {
     pub(crate) clock: Option<Arc<RuntimeClock>>,
     /// By how much the machine's wall clock was set, all in all.
     pub(crate) clock_set_ms: i64,
+    /// What the program can that runs there, or ran last.
+    pub(crate) levels: Levels,
     /// While it runs and is open.
     pub(crate) broker: Option<Broker>,
     pub(crate) nodes: Option<Nodes>,
@@ -98,6 +101,7 @@ impl Place {
             disk: SimulatedDisk::new(),
             trouble: Trouble::default(),
             clock: None,
+            levels: Levels::OURS,
             clock_set_ms: 0,
             broker: None,
             nodes: None,

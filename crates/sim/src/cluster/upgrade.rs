@@ -1,0 +1,123 @@
+//! Programs of two versions: in profile `upgrade` each life of a node is of the version before or of the next one, until an
+//! operator raises the cluster's feature level, under faults. The next version says its level in every entry and snapshot
+//! that it writes above the first, so that one that is written too early ends the nodes of the version before.
+
+use std::time::Duration;
+
+use base::{Level, Levels};
+use broker::operations::OperationFamily;
+use nodes::Administration;
+use operations::cluster::{Operation, Upgrade};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{Shared, State};
+use crate::random::Random;
+
+const NEXT: Level = Level(2);
+const ANSWERED_WITHIN: Duration = Duration::from_secs(8);
+/// Simulated time in which every node of a healed cluster is at the level.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Which versions the nodes are of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Versions {
+    /// This source's.
+    Same,
+    /// The one before, until all have been open at a time: a cluster is founded at the newest level that all can.
+    Before,
+    Mixed,
+    /// The next one: the level may be raised at any moment.
+    Next,
+}
+
+/// What the program can that is started at a place.
+pub(super) fn program(state: &mut State, place: usize) -> Levels {
+    let max = match state.versions {
+        Versions::Same => return Levels::OURS,
+        Versions::Before => Level::FIRST,
+        Versions::Mixed if state.random.once_in(4) => Level::FIRST,
+        Versions::Mixed | Versions::Next => NEXT,
+    };
+    let levels = Levels { min: Level::FIRST, max };
+    state.nodes[place].levels = levels;
+    levels
+}
+
+/// Raises the level once every node can it, or until everything is healed.
+pub(super) async fn finalize(shared: Shared, mut random: Random) {
+    while !shared.lock().is_healed {
+        sleep(Duration::from_millis(random.between(50, 1_000))).await;
+        go_on(&shared);
+        if shared.lock().versions == Versions::Next && ask(&shared, &mut random).await {
+            return;
+        }
+    }
+}
+
+/// The next stage, if all nodes are open.
+fn go_on(shared: &Shared) {
+    let mut state = shared.lock();
+    if state.nodes.iter().any(|place| place.broker.is_none()) {
+        return;
+    }
+    let all_can = state.nodes.iter().all(|place| place.levels.max == NEXT);
+    let next = match state.versions {
+        Versions::Before => Versions::Mixed,
+        Versions::Mixed if all_can => Versions::Next,
+        as_it_is => as_it_is,
+    };
+    if std::mem::replace(&mut state.versions, next) != next {
+        state.trace.note(format_args!("versions: {next:?}"));
+    }
+}
+
+/// Whether it is raised: asks any node that is open.
+async fn ask(shared: &Shared, random: &mut Random) -> bool {
+    let administration: Option<Administration> = {
+        let state = shared.lock();
+        let first = random.below(state.nodes.len() as u64) as usize;
+        let (before, from) = state.nodes.split_at(first);
+        let mut places = from.iter().chain(before);
+        places.find_map(|place| Some(place.nodes.as_ref()?.administration(place.broker.as_ref()?)))
+    };
+    let Some(administration) = administration else { return false };
+    let asked = serde_json::to_vec(&Operation::Upgrade { finalize: true });
+    let asked = asked.expect("an operation is a document");
+    let answer = timeout(ANSWERED_WITHIN, administration.carry_out(asked)).await;
+    let trace = shared.lock().trace.clone();
+    let answer = answer.map(|answer| answer.map(|said| serde_json::from_slice::<Upgrade>(&said)));
+    let raised = matches!(&answer, Ok(Ok(Ok(upgrade))) if upgrade.level >= NEXT.0);
+    trace.note(format_args!("the level is to be raised: {raised}"));
+    raised
+}
+
+/// Whether every node is at one level: at the next one, if that was asked for.
+pub(super) async fn is_done(shared: &Shared) -> Result<(), String> {
+    let (wanted, mut random) = {
+        let mut state = shared.lock();
+        if state.versions == Versions::Same {
+            return Ok(());
+        }
+        let is_next = state.versions == Versions::Next;
+        (if is_next { NEXT } else { Level::FIRST }, state.random.fork())
+    };
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if wanted == NEXT {
+            ask(shared, &mut random).await;
+        }
+        let levels: Vec<Option<Level>> = {
+            let state = shared.lock();
+            let level = |broker: &broker::Broker| broker.level().now();
+            state.nodes.iter().map(|place| place.broker.as_ref().map(level)).collect()
+        };
+        if levels.iter().all(|level| *level == Some(wanted)) {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(format!("nodes are at levels {levels:?}, and not at {wanted}"));
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
