@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use base::checksum::crc32c;
-use base::{LeaseGroupId, Level, Levels, PartitionId, ShardId, TopicId};
+use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
 use machine::catalog::feed::{AdoptedGroup, AdoptedTopic};
 use machine::{
     Adoption, Append, Applied, Command, CommitOffset, DecodeError, Entry, GroupSettle, Head,
@@ -249,19 +249,6 @@ fn another_version_is_refused_by_its_number() {
     assert_eq!(decode_head(&head).unwrap_err(), unknown);
     assert_eq!(State::decode(b"").unwrap_err(), DecodeError::Empty);
     assert_eq!(State::decode(b"not a snapshot").unwrap_err(), DecodeError::NotASnapshot);
-}
-
-#[test]
-fn a_snapshot_says_its_level_unless_it_is_the_first() {
-    let state = state();
-    let (first, later) = (state.encode(), state.capture().encode_at(Level(2)));
-    assert_eq!(state.capture().encode_at(Level::FIRST), first);
-    assert_eq!((&later[..6], &later[6..8], &later[8..]), (&first[..6], &[2, 0][..], &first[8..]));
-    let levels = |max| Levels { min: Level(1), max: Level(max) };
-    assert_eq!(State::decode_within(levels(2), &later).as_ref(), Ok(&state));
-    let error = DecodeError::Level { needed: Level(2), can: levels(1) };
-    assert_eq!(State::decode_within(levels(1), &later).unwrap_err(), error);
-    assert!(error.to_string().contains("feature level 2"), "{error}");
 }
 
 /// As it was written before there were lease groups: it ended with the offset groups.

@@ -17,6 +17,7 @@ mod cluster_settings;
 mod commands;
 mod gate;
 mod http_settings;
+mod levels;
 mod listeners;
 mod logging;
 mod operator;

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::{Audit, Quotas, Users};
-use base::{Level, Levels};
 use broker::{Broker, BrokerOptions};
 use gateway::Connections;
 use gateway_amqp::operations::Administration;
@@ -26,6 +25,7 @@ use world::{Instant, World};
 
 use crate::cluster_settings::ClusterSettings;
 use crate::gate::Gate;
+use crate::levels;
 use crate::listeners::{Bound, Listeners};
 use crate::logging;
 use crate::operator::Operator;
@@ -163,7 +163,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
                 None => None,
             };
             let mut options = broker_options(&settings, cluster.clone(), &failure);
-            options.levels = levels()?;
+            options.levels = levels::of_program().map_err(ServeError::Injection)?;
             let node = options.node;
             let opening = Broker::open(world.clone(), &settings.data, options);
             // Who was removed waits for a catalog that nobody gives it.
@@ -365,7 +365,7 @@ async fn join(
         seeds: member.seeds.clone(),
         join: member.join.clone(),
         security: security(member)?,
-        levels: levels()?,
+        levels: levels::of_program().map_err(ServeError::Injection)?,
     };
     let started =
         cluster::Node::start(world, &settings.data, options, connections.clone(), failure).await?;
@@ -425,24 +425,6 @@ fn broker_options(
         ..BrokerOptions::default()
     }
 }
-
-/// What this program can replay and write. A debug build, as tests run it, can be told to act as the version after it:
-/// two nodes of one build are then of two versions.
-fn levels() -> Result<Levels, ServeError> {
-    let mut levels = Levels::OURS;
-    if cfg!(debug_assertions)
-        && let Some(said) = std::env::var_os(NEWEST_LEVEL)
-    {
-        let newest = said.to_str().and_then(|said| said.parse().ok()).map(Level);
-        let newest = newest.filter(|newest| *newest >= levels.min);
-        let refused = || ServeError::Injection(format!("{NEWEST_LEVEL}: not a feature level"));
-        levels.max = newest.ok_or_else(refused)?;
-    }
-    Ok(levels)
-}
-
-/// See [`levels`].
-const NEWEST_LEVEL: &str = "POSTROAD_TEST_LEVEL";
 
 fn gateway_options(settings: &Settings, nodes: Nodes) -> GatewayOptions {
     GatewayOptions {

@@ -177,8 +177,11 @@ fn what_only_grows_at_its_end_says_at_which_level_it_may_be_written() {
         let text = std::fs::read_to_string(&file).expect("a source file");
         let grows = "only ever added at the end";
         for (place, _) in text.match_indices(grows) {
-            let after = text[place..].lines().find_map(|line| line.trim().split_once("enum "));
-            let Some((_, name)) = after else { continue };
+            let is_one = |line: &&str| line.starts_with("enum ") || line.starts_with("pub");
+            let after = text[place..].lines().map(str::trim).filter(is_one);
+            let Some((_, name)) = after.filter_map(|line| line.split_once("enum ")).next() else {
+                continue;
+            };
             let name = name.split([' ', '<']).next().unwrap_or_default();
             let says = [format!("levels!({name} "), format!("Levelled for {name} ")];
             if !says.iter().any(|said| text.contains(said)) {

@@ -1,0 +1,20 @@
+//! The feature level of what is written: who cannot it is told which one it would need.
+
+use base::{Level, Levels};
+use machine::outcome::Applied;
+use machine::{Command, DecodeError, Entry, State};
+
+#[test]
+fn a_snapshot_says_its_level_unless_it_is_the_first() {
+    let (mut state, command) = (State::new(), Command::AllocateProducerIds { count: 7 });
+    let commands = &[command][..];
+    state.apply(&Entry { commands, ..Entry::default() }, &mut Applied::new());
+    let (first, later) = (state.encode(), state.capture().encode_at(Level(2)));
+    assert_eq!(state.capture().encode_at(Level::FIRST), first);
+    assert_eq!((&later[..6], &later[6..8], &later[8..]), (&first[..6], &[2, 0][..], &first[8..]));
+    let levels = |max| Levels { min: Level(1), max: Level(max) };
+    assert_eq!(State::decode_within(levels(2), &later).as_ref(), Ok(&state));
+    let error = DecodeError::Level { needed: Level(2), can: levels(1) };
+    assert_eq!(State::decode_within(levels(1), &later).unwrap_err(), error);
+    assert!(error.to_string().contains("feature level 2"), "{error}");
+}
