@@ -4,12 +4,12 @@
 //!
 //! ```text
 //! magic "PRMS" | version u16 | level u16 | CRC32C of the body u32   (little-endian)
-//! level: the cluster's when it was written; 0: the first
+//! level: the cluster's when it was written; 0: the first. Another one is covered by the checksum, in front of the body
 //! body, in postcard's encoding: versions 1 to 3 as `whole` has it,
 //!       versions 4 to 6: RoleV4, then as `catalog` or `rows` has it
 //! ```
 
-use base::checksum::crc32c;
+use base::checksum::{crc32c, crc32c_append};
 use base::{Format, Level, Levels};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -74,7 +74,7 @@ impl Image {
             Kind::Catalog(image) => image.encode(put(bytes, &RoleV4::Catalog)),
             Kind::Rows(image) => image.encode(put(bytes, &RoleV4::Rows { shard: image.shard() })),
         };
-        let checksum = crc32c(&bytes[HEADER_BYTES..]);
+        let checksum = checksum(level, &bytes[HEADER_BYTES..]);
         bytes[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
         bytes
     }
@@ -126,7 +126,7 @@ fn open(can: Levels, bytes: &[u8]) -> Result<(u16, &[u8]), DecodeError> {
         return Err(DecodeError::NotASnapshot);
     }
     let needed = Level(u16::from_le_bytes([l0, l1]));
-    if needed.0 != 0 && !can.has(needed) {
+    if needed > Level::FIRST && !can.has(needed) {
         return Err(DecodeError::Level { needed, can });
     }
     let version = u16::from_le_bytes([v0, v1]);
@@ -134,11 +134,18 @@ fn open(can: Levels, bytes: &[u8]) -> Result<(u16, &[u8]), DecodeError> {
         let (found, known) = (version.into(), MEMBERSHIPS_SINCE.into());
         return Err(DecodeError::UnknownVersion { found, known });
     }
-    let (expected, found) = (u32::from_le_bytes([c0, c1, c2, c3]), crc32c(body));
+    let (expected, found) = (u32::from_le_bytes([c0, c1, c2, c3]), checksum(needed.0, body));
     if expected != found {
         return Err(DecodeError::Checksum { expected, found });
     }
     Ok((version, body))
+}
+
+fn checksum(level: u16, body: &[u8]) -> u32 {
+    match level {
+        0 => crc32c(body),
+        level => crc32c_append(crc32c(&level.to_le_bytes()), body),
+    }
 }
 
 fn put<T: Serialize>(bytes: Vec<u8>, value: &T) -> Vec<u8> {
