@@ -146,7 +146,7 @@ impl Admission for Roster {
                 .unwrap_or(Refusal::OldBoot { node, seen: here.boot, presented: boot }));
         }
         let mut state = self.state.lock();
-        let State { stage, nodes, guests, former, levels, .. } = &mut *state;
+        let State { stage, nodes, guests, former, levels } = &mut *state;
         let admitted = match (nodes.get_mut(&node), stage) {
             (Some(record), _) => {
                 known_as(node, *record.directory.get_or_insert(presented), presented)?;
