@@ -73,23 +73,26 @@ impl Session {
 
     pub(crate) fn deliver(&mut self, number: u16, deliveries: Vec<Delivery>) {
         let before = self.output.bytes();
-        self.put_deliveries(number, deliveries);
+        let delivered = self.put_deliveries(number, deliveries);
+        self.connection.traffic().delivered(delivered as u64);
         self.charge_delivered(self.output.bytes().saturating_sub(before));
     }
 
-    fn put_deliveries(&mut self, number: u16, deliveries: Vec<Delivery>) {
+    /// How many bytes of records are on their way to the client, as they are encoded in their batches.
+    fn put_deliveries(&mut self, number: u16, deliveries: Vec<Delivery>) -> usize {
         let mut writer = Writer {
             channel: number,
             payload_bytes_max: self.negotiated.payload_bytes_max,
             table: &mut self.table,
             output: &mut self.output,
         };
-        let Some(channel) = self.channels.get_mut(&number) else { return };
+        let Some(channel) = self.channels.get_mut(&number) else { return 0 };
         if channel.is_closing {
-            return;
+            return 0;
         }
         let is_consuming =
             self.operation.as_ref().is_some_and(|under_way| under_way.is(number, BasicConsume::ID));
+        let mut delivered = 0;
         for delivery in deliveries {
             let Channel { tags, consumers, early, unacked, next_tag, settles, .. } = channel;
             let Some((tag, consumer)) =
@@ -114,12 +117,14 @@ impl Session {
                 &Outgoing::of_lease(queue, &delivery, delivery_tag),
                 Announced::Delivered { consumer_tag: tag },
             );
+            delivered += delivery.record.encoded_len();
             if !consumer.no_ack {
                 let Delivery { group, partition, token, .. } = delivery;
                 let due = due(consumer.timeout, &mut self.answers_due);
                 unacked.push(delivery_tag, Held::Lease { group, partition, token, due });
             }
         }
+        delivered
     }
 
     /// Something came for a channel from elsewhere.
@@ -137,7 +142,8 @@ impl Session {
             Posted::Reply { reply, .. } => self.deliver_reply(number, &reply),
             Posted::Stream { records, .. } => {
                 let before = self.output.bytes();
-                self.deliver_stream(number, &records);
+                let delivered = self.deliver_stream(number, &records);
+                self.connection.traffic().delivered(delivered as u64);
                 self.charge_delivered(self.output.bytes().saturating_sub(before));
             }
             Posted::Panicked { .. } => {
@@ -168,9 +174,11 @@ impl Session {
         self.output.content_encoded(number, properties, body, payload_bytes_max);
     }
 
-    fn deliver_stream(&mut self, number: u16, records: &StreamRecords) {
+    /// As [`Session::put_deliveries`].
+    fn deliver_stream(&mut self, number: u16, records: &StreamRecords) -> usize {
         if records.gone {
-            return self.consumer_gone(number, &records.tag);
+            self.consumer_gone(number, &records.tag);
+            return 0;
         }
         let mut writer = Writer {
             channel: number,
@@ -178,10 +186,11 @@ impl Session {
             table: &mut self.table,
             output: &mut self.output,
         };
-        let Some(channel) = self.channels.get_mut(&number) else { return };
+        let Some(channel) = self.channels.get_mut(&number) else { return 0 };
         let Channel { consumers, unacked, next_tag, .. } = channel;
-        let Some((tag, consumer)) = consumers.get_key_value(&records.tag) else { return };
-        let Some(queue) = &consumer.queue else { return };
+        let Some((tag, consumer)) = consumers.get_key_value(&records.tag) else { return 0 };
+        let Some(queue) = &consumer.queue else { return 0 };
+        let mut delivered = 0;
         for record in &records.records {
             let delivery_tag = *next_tag;
             *next_tag += 1;
@@ -189,12 +198,14 @@ impl Session {
                 &Outgoing::of_stream(queue, record, delivery_tag),
                 Announced::Delivered { consumer_tag: tag },
             );
+            delivered += record.encoded_len();
             if consumer.no_ack {
                 records.credit.give_back();
             } else {
                 unacked.push(delivery_tag, Held::Stream(records.credit.clone()));
             }
         }
+        delivered
     }
 }
 

@@ -73,6 +73,7 @@ impl Session {
             let due = due(answer_within(queue), &mut self.answers_due);
             channel.unacked.push(delivery_tag, Held::Lease { group, partition, token, due });
         }
+        self.connection.traffic().delivered(delivery.record.encoded_len() as u64);
         self.charge_got(self.output.bytes().saturating_sub(before));
     }
 }

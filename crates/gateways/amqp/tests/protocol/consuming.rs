@@ -5,6 +5,8 @@ use gateway_amqp::codec::methods::*;
 use gateway_amqp::codec::properties::Properties;
 use gateway_amqp::codec::table::FieldValue;
 
+use gateway::Connections;
+
 use crate::harness::{Client, Node, table};
 
 async fn with_queue(node: &Node, queue: &str, texts: &[&str]) -> Client {
@@ -31,6 +33,36 @@ async fn deliveries_are_numbered_and_come_in_order() {
     assert_eq!(client.look_at("q").await.messages, 0);
     client.publish(1, "", "q", b"d").await;
     assert_eq!(client.next(1).await.text(), "d");
+}
+
+#[tokio::test]
+async fn bytes_of_records_that_a_client_gets_are_counted() {
+    let connections = Connections::default();
+    let node = Node::with(|options| options.connections = connections.clone()).await;
+    let seen = || connections.traffic_seen()[0].1.bytes_delivered;
+    let text = "x".repeat(1000);
+    let mut client = with_queue(&node, "q", &[&text, &text]).await;
+    assert_eq!(seen(), 0);
+    // With what its record has beside the body, as it is stored.
+    let of_one = 1000..1100;
+    client.get(1, "q").await.expect("it is there");
+    let got = seen();
+    assert!(of_one.contains(&got), "{got}");
+    client.consume(1, "q", "tag").await;
+    client.next(1).await;
+    assert_eq!(seen(), 2 * got);
+    client.nack(1, 2, true).await;
+    client.next(1).await;
+    assert_eq!(seen(), 3 * got, "it came again");
+    // One that reads by offset leaves the record where it is.
+    client.declare_with("s", &[("x-queue-type", "stream".into())]).await;
+    client.fill("s", &[&text]).await;
+    let mut reader = node.client().await;
+    reader.prefetch(1, 10, false).await;
+    let consume = BasicConsume { queue: "s", consumer_tag: "tag", ..BasicConsume::default() };
+    reader.consume_with(1, consume, &[("x-stream-offset", "first".into())]).await;
+    reader.next(1).await;
+    assert!(of_one.contains(&(seen() - 3 * got)), "{}", seen());
 }
 
 #[tokio::test]

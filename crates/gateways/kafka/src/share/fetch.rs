@@ -387,6 +387,7 @@ impl Fetching<'_> {
             for (index, planned) in plan.partitions {
                 let partition = PartitionId::new(source.topic, index);
                 let batches = self.read(partition, &planned).await;
+                self.gateway.traffic.delivered(batches.iter().map(|it| it.len() as u64).sum());
                 let answer = answers.partition(source.uuid, index as i32);
                 answer.batches = batches;
                 answer.acquired = planned.acquired;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use gateway::Connections;
 use kafka_protocol::error::ResponseError::*;
 use kafka_protocol::messages::share_fetch_request::{AcknowledgementBatch, ForgottenTopic};
 use kafka_protocol::messages::*;
@@ -60,6 +61,23 @@ async fn compressed_batches_are_passed_on_as_they_are() {
     // Strictly so many records, in the whole batch that they lie in.
     assert_eq!(taken(&response), acquired(&[(0, 1, 1)], &["a", "b", "c"]));
     assert_eq!(member.take(topic, 0).await, acquired(&[(2, 3, 1)], &["a", "b", "c", "d"]));
+}
+
+#[tokio::test]
+async fn bytes_of_the_batches_that_a_member_gets_are_counted() {
+    let connections = Connections::default();
+    let node = Node::with(|options| options.connections = connections.clone()).await;
+    let (mut client, topic) = started(&node).await;
+    client.put("t", 0, &["a", "b"]).await;
+    let mut member = Member::join(&node, "m", &["t"]).await;
+    let traffic = || connections.traffic_seen()[0].1;
+    assert_eq!(traffic().bytes_delivered, 0);
+    member.take(topic, 0).await;
+    assert_eq!(traffic().bytes_delivered, traffic().bytes_received);
+    member.settle(topic, &[(0, 0, ACCEPT), (1, 1, RELEASE)]).await;
+    // The batch comes whole once more.
+    member.take(topic, 0).await;
+    assert_eq!(traffic().bytes_delivered, 2 * traffic().bytes_received);
 }
 
 #[tokio::test]
