@@ -51,7 +51,7 @@ export interface Overview {
 export interface Cluster {
   clustered: boolean; node: number;
   status: null | {
-    nodes: { node: number; address: string; standing: string; live: boolean; why: string | null; leads: number; holds: number }[];
+    nodes: { node: number; address: string; rack: string | null; standing: string; live: boolean; why: string | null; leads: number; holds: number }[];
     shards: { shard: number; leader: number | null; voters: number[]; learners: number[]; changing: boolean;
       lags: { node: number; entries: number }[] }[];
     under_way: string[]; at_risk: string[]; verdict: { can_lose_a_node: boolean; text: string };

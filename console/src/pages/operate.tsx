@@ -63,6 +63,7 @@ export function Nodes() {
           <Card title="Nodes"><Table label="Nodes" rows={status.nodes} id={(it) => String(it.node)} columns={[
             { key: "node", label: "Node", cell: (it) => <>{it.node}{it.node === doc.node && <small> answers</small>}</>, sort: (it) => it.node },
             { key: "address", label: "Address", cell: (it) => <code>{it.address}</code> },
+            { key: "rack", label: "Rack", cell: (it) => it.rack ?? "–", sort: (it) => it.rack },
             { key: "live", label: "Connected", cell: (it) => it.live ? <Tag tone="good">yes</Tag> : <><Tag tone="bad">no</Tag> <small>{it.why}</small></> },
             { key: "standing", label: "Standing", cell: (it) => <Tag tone={it.standing === "active" ? "good" : "warn"}>{it.standing}</Tag> },
             { key: "leads", label: "Leads", right: true, cell: (it) => it.leads, sort: (it) => it.leads },

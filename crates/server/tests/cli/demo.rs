@@ -1,7 +1,7 @@
 //! `postroad demo cluster`: three nodes from one command.
 
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::http::get;
 use crate::harness::{PATIENCE, Said, postroad, run, seq, wait};
 
 /// The first of three ports that are free.
@@ -26,6 +27,8 @@ fn three_ports() -> u16 {
 struct Demo {
     child: Child,
     bootstrap: String,
+    /// Of the first node.
+    http: SocketAddr,
     /// Of its nodes' processes.
     pids: Vec<i32>,
     complaints: mpsc::Receiver<String>,
@@ -35,6 +38,8 @@ impl Demo {
     fn start(folder: &std::path::Path) -> Self {
         let [kafka, amqp, http, peers] = [(); 4].map(|()| three_ports());
         let mut child = postroad()
+            // All of its nodes are told.
+            .env("POSTROAD_RACK", "here")
             .args(["demo", "cluster", "--restart-after", "1s", "--data"])
             .arg(folder)
             .args(["--kafka-port", &kafka.to_string(), "--amqp-port", &amqp.to_string()])
@@ -67,7 +72,8 @@ impl Demo {
                 let _ = sender.send(line);
             }
         });
-        Self { child, bootstrap: bootstrap.join(","), pids, complaints }
+        let http = SocketAddr::from(([127, 0, 0, 1], http));
+        Self { child, bootstrap: bootstrap.join(","), http, pids, complaints }
     }
 
     /// Waits until it says this.
@@ -77,6 +83,19 @@ impl Demo {
             if line.unwrap_or_else(|_| panic!("it does not say {words:?}")).contains(words) {
                 return;
             }
+        }
+    }
+
+    /// Over HTTP, once each node has said in which one it is.
+    fn shows_racks(&self) {
+        let begun = Instant::now();
+        loop {
+            let answer = get(self.http, "/v1/cluster", &[]).expect("an answer");
+            if answer.text.matches(r#""rack":"here""#).count() == 3 {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{}", answer.text);
+            thread::sleep(Duration::from_millis(50));
         }
     }
 
@@ -108,6 +127,7 @@ fn three_nodes_go_on_without_one_that_is_killed_and_it_comes_back() {
     assert_eq!(demo.pids.len(), 3);
     demo.run(&["topic", "create", "orders", "--partitions", "3"], "").ok();
     demo.run(&["produce", "orders"], &seq(1..=50)).ok();
+    demo.shows_racks();
     let killed = Pid::from_raw(demo.pids[0]).expect("a process");
     kill_process(killed, Signal::KILL).expect("it runs");
     demo.run(&["produce", "orders"], &seq(51..=100)).ok();
