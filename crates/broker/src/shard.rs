@@ -432,6 +432,10 @@ impl StateMachine for Shard {
         Ok(changes(appends, &commands))
     }
 
+    fn passed(&self, index: u64) {
+        self.note_applied(index);
+    }
+
     fn written(&self, ticket: u64) {
         if self.early.load(Ordering::Acquire) == 0 {
             return;

@@ -51,6 +51,10 @@ pub trait StateMachine: Send + Sync + 'static {
     /// stops there, as it does when a disk fails, and the entry is neither skipped nor half applied.
     fn apply(&self, entry: Committed<'_>) -> Result<u64, ApplyError>;
 
+    /// The log index `index` is committed, and has nothing for the machine: a term that begins, or other members. Called
+    /// as `apply` is. Who waits for a place in the log is not to wait for the next command.
+    fn passed(&self, _index: u64) {}
+
     /// The proposal is in this node's page cache, which survives the process but not a power loss. Called
     /// in groups of one only, in log order, from the journal's thread, before the sync: it must be quick.
     fn written(&self, _ticket: u64) {}

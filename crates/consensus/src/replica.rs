@@ -179,6 +179,7 @@ impl RaftStateMachine<TypeConfig> for Replica {
             match entry.payload {
                 EntryPayload::Blank => {
                     self.begins(entry.log_id);
+                    self.machine.passed(entry.log_id.index);
                 }
                 EntryPayload::Normal(payload) => {
                     // The disks of other nodes may have made the quorum while ours is still busy with
@@ -189,6 +190,7 @@ impl RaftStateMachine<TypeConfig> for Replica {
                 }
                 EntryPayload::Membership(members) => {
                     self.members = StoredMembership::new(Some(entry.log_id), members);
+                    self.machine.passed(entry.log_id.index);
                 }
             }
             self.applied = Some(entry.log_id);

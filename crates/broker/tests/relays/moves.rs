@@ -71,6 +71,22 @@ async fn a_consumer_goes_on_wherever_its_shards_leader_moves() {
     }
 }
 
+/// The first entry of a term has nothing for the machine, and may stay the last one.
+#[tokio::test]
+async fn what_is_known_at_a_node_is_current_after_an_election_though_nobody_writes() {
+    let cluster = Cluster::start(1, &[]).await;
+    cluster.append(0, &values(0..3)).await;
+    let leader = cluster.leader(0).await;
+    cluster.broker(leader).hand_over().await;
+    let moved = async || cluster.leader(0).await != leader;
+    wait_for(moved, || "the leader moves".into()).await;
+    for node in 1..=3 {
+        let partitions = [PartitionId::new(cluster.topic, 0)];
+        let current = timeout(SOON, cluster.broker(node).copies_are_current(&partitions)).await;
+        current.expect("in time").expect("it is current");
+    }
+}
+
 #[tokio::test]
 async fn a_shard_leaves_a_node_whose_disk_hangs_and_stays_away() {
     let cluster = Cluster::start(1, &[]).await;
