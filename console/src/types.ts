@@ -60,11 +60,17 @@ export interface Cluster {
 export interface User { name: string; of_settings: boolean; loopback_only: boolean; scram: string[];
   permissions: { virtual_host: string; configure: string; write: string; read: string }[] }
 export interface Rule { resource: string; pattern: string; name: string; principal: string; host: string; action: string; verdict: string }
-export interface Where {
-  record: "there" | "deleted" | "to-come"; start: number; end: number; content: Rec | null;
-  groups: { group: string; state: string; until_ms: number | null; attempts: number; session: number | null; paused: boolean }[];
+export interface SessionSeen { session: number; protocol: string | null; user: string | null; client: string | null; peer: string | null }
+export interface HistoryEvent { at_ms: number; node: number; what: string; reason: string | null; attempt: number | null; session: SessionSeen | null }
+export interface History {
+  topic: string; partition: number; offset: number; presence: "there" | "deleted" | "to-come"; start: number; end: number; record: Rec | null;
+  death: null | { reason: string | null; topic: string | null; partition: number | null; offset: number | null };
+  groups: { group: string; state: string; until_ms: number | null; attempts: number; behind: number | null; session: SessionSeen | null;
+    paused: boolean; dead_letter_topic: string | null; events: HistoryEvent[] }[];
   offset_groups: { group: string; offset: number; read: boolean }[]; truncated: boolean;
+  remembered_since_ms: number | null; silent_nodes: number[];
 }
+export interface Traced { records: History[]; looked_at: number; next: string | null }
 export interface Searched { records: Rec[]; looked_at: number; looked_at_bytes: number; left: number; next: string | null }
 export interface Membership { kind: string; state: string; assignor: string | null; epoch: number; members: number }
 export interface Assigned { topic: string; partitions: number[] }

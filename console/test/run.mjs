@@ -228,11 +228,19 @@ try {
   await check("a record is found by a header, and where it is to each group", async () => {
     await at("#/find", "form");
     await page.fill("[name=topic]", "orders");
-    await page.selectOption("[name=by]", "trace-id");
+    await page.selectOption("[name=by]", "header");
+    await page.fill("[name=header]", "trace-id");
     await page.fill("[name=what]", "t-77");
     await page.click("button:has-text('Find')");
     await page.waitForSelector("text=The record is stored");
     await page.waitForSelector("td:has-text('billing')");
+    // In all topics, where none is named.
+    await at("#/find", "form");
+    await page.selectOption("[name=by]", "header");
+    await page.fill("[name=header]", "trace-id");
+    await page.fill("[name=what]", "t-77");
+    await page.click("button:has-text('Find')");
+    await page.waitForSelector("text=The record is stored");
   });
   await check("the tail shows what comes, and pauses", async () => {
     await at("#/topics/orders/tail", "table.records");

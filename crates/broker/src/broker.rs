@@ -173,6 +173,7 @@ impl Broker {
             Arc::clone(&shards[0].shard),
             handles,
             options.cluster.as_ref().map_or(0, |_| options.node),
+            Arc::clone(peers.session_users()),
         ));
         let lines = options
             .cluster

@@ -12,6 +12,7 @@ use parking_lot::RwLock;
 use tokio::sync::{mpsc, watch};
 
 use crate::barrier::CatalogVersions;
+use crate::delivery::history::who::SessionUsers;
 use crate::delivery::relay::serving::{Led, Relays};
 use crate::error::Unavailable;
 use crate::remote::Remote;
@@ -26,6 +27,8 @@ pub(crate) struct Peers {
     remote: Option<Remote>,
     /// Of other nodes' lease sessions to shards that this one leads.
     relays: Relays,
+    /// Whose this node's lease sessions are.
+    session_users: Arc<SessionUsers>,
 }
 
 /// How a shard is reached.
@@ -39,12 +42,16 @@ pub(crate) struct Reach {
 
 impl Peers {
     pub(crate) fn new(remote: Option<Remote>) -> Self {
-        Self { shards: RwLock::default(), remote, relays: Relays::default() }
+        Self { remote, ..Self::default() }
     }
 
     /// The way to the other nodes, if there are any.
     pub(crate) fn remote(&self) -> Option<&Remote> {
         self.remote.as_ref()
+    }
+
+    pub(crate) fn session_users(&self) -> &Arc<SessionUsers> {
+        &self.session_users
     }
 
     pub(crate) fn add(

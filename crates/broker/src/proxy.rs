@@ -125,6 +125,19 @@ impl Proxy for LedHere {
                 }
                 .boxed();
             }
+            Some(Decoded::Look(look)) => {
+                let found = self.shard(shard);
+                return async move {
+                    let looked = found.ok_or(Declined::NotServed)?.look(look).await;
+                    Ok(Message::of_head(wire::answer_look(looked)))
+                }
+                .boxed();
+            }
+            Some(Decoded::SessionUsers(sessions)) => {
+                let users = sessions.into_iter().map(|it| peers.session_users().of(it)).collect();
+                let answer = Message::of_head(wire::answer_session_users(users));
+                return async { Ok(answer) }.boxed();
+            }
             Some(Decoded::Groups) => {
                 let answer = self.groups().map(wire::answer_groups).map(Message::of_head);
                 return async { answer.ok_or(Declined::NotServed) }.boxed();

@@ -11,6 +11,7 @@ use crate::partition::Head;
 use crate::policy::{HIGH_TO_NORMAL, Ordering};
 use crate::pools::Pools;
 use crate::record::Assignment;
+use crate::steps::{Step, What};
 use crate::{DeadReason, Token};
 
 /// The record that goes next.
@@ -156,6 +157,8 @@ impl Dispatch {
         found.handed_out = (found.handed_out + 1) % HIGH_TO_NORMAL;
         let token = self.new_token();
         let mut terms = None;
+        let what = if settle_on_send { What::HandedOut } else { What::Leased };
+        self.steps.add(Step { session, attempt, ..Step::of(what, partition, offset) });
         if settle_on_send {
             self.finish(partition, offset, meta.key);
         } else {

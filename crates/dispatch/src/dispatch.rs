@@ -16,6 +16,7 @@ use crate::partition::{Head, Partition};
 use crate::place::Place;
 use crate::policy::Policy;
 use crate::record::PartitionStart;
+use crate::steps::{Step, Steps, What};
 use crate::table::Table;
 use crate::wheel::{Entry, Wheel};
 use crate::{ConsumerId, JoinRefused, Joined, Leases, Pools, SessionId, Token};
@@ -57,6 +58,8 @@ pub struct Dispatch {
     /// Since the last drain.
     pub(crate) changed: Vec<u32>,
     pub(crate) dead_letters: Vec<DeadLetter>,
+    /// What happened since that was last taken.
+    pub(crate) steps: Steps,
     /// Leases that ended since the last call with the pools.
     pool_returns: Vec<(SessionId, u32)>,
     /// The time of the last call.
@@ -109,6 +112,7 @@ impl Dispatch {
             prompted: Vec::new(),
             changed: Vec::new(),
             dead_letters: Vec::new(),
+            steps: Steps::default(),
             pool_returns: Vec::new(),
             now_ms: 0,
             fired: Vec::new(),
@@ -315,7 +319,7 @@ impl Dispatch {
         let void: Vec<Slot> =
             all.filter(|(_, lease)| of_partition(lease)).map(|(slot, _)| slot).collect();
         for slot in void {
-            self.end_lease(slot);
+            self.end_lease(slot, What::Voided);
         }
     }
 
@@ -353,7 +357,7 @@ impl Dispatch {
         let all = self.leases.of_session(session);
         let of: Vec<Slot> = all.filter(|&it| self.leases.get(it).consumer == consumer).collect();
         for slot in of {
-            self.come_back(slot, Some(0), true, now_ms);
+            self.come_back(slot, Some(0), true, now_ms, What::Left);
         }
     }
 
@@ -364,13 +368,15 @@ impl Dispatch {
             self.consumers.leave(consumer);
         }
         while let Some(slot) = self.leases.first_of(session) {
-            self.come_back(slot, Some(0), true, now_ms);
+            self.come_back(slot, Some(0), true, now_ms, What::Left);
         }
     }
 
-    /// Removes a lease and gives back the credit that it used.
-    pub(crate) fn end_lease(&mut self, slot: Slot) -> Lease {
+    /// Removes a lease and gives back the credit that it used. `what` ended it.
+    pub(crate) fn end_lease(&mut self, slot: Slot, what: What) -> Lease {
         let lease = self.leases.remove(slot);
+        let Lease { partition, offset, session, attempt, .. } = lease;
+        self.steps.add(Step { session, attempt, ..Step::of(what, partition, offset) });
         self.partitions[lease.partition].leased -= 1;
         if lease.credit {
             self.consumers.give_back(lease.consumer, lease.meta.bytes);

@@ -7,6 +7,7 @@ use crate::dispatch::Dispatch;
 use crate::meta::Meta;
 use crate::partition::Ending;
 use crate::settlement::{Selection, SettleRefused};
+use crate::steps::{Step, What};
 use crate::{DeadReason, SessionId};
 
 /// A group with more partitions frees the memory of those without unsettled records. In a smaller one
@@ -61,6 +62,8 @@ impl Dispatch {
         attempts: u16,
         meta: Meta,
     ) {
+        let died = Step::of(What::Died(reason), partition, offset);
+        self.steps.add(Step { attempt: attempts, ..died });
         if !self.policy.dead_letters {
             self.finish(partition, offset, meta.key);
             return;
@@ -94,7 +97,7 @@ impl Dispatch {
         let slots = self.selected(session, selection)?;
         let mut held = Vec::with_capacity(slots.len());
         for &slot in slots.iter() {
-            let lease = self.end_lease(slot);
+            let lease = self.end_lease(slot, What::Withheld);
             let (partition, offset) = (lease.partition, lease.offset);
             self.set_aside(partition, offset, Ending { reason: None, meta: lease.meta });
             held.push((partition, offset));
@@ -106,6 +109,7 @@ impl Dispatch {
     /// took effect. This makes no delta.
     pub fn ended(&mut self, partition: u32, offset: Offset) {
         let Some(ending) = self.take_aside(partition, offset) else { return };
+        self.steps.add(Step::of(What::Ended, partition, offset));
         let found = &mut self.partitions[partition];
         self.depth -= found.settle_durably(offset);
         self.free(partition, offset, ending.meta.key);
@@ -115,6 +119,7 @@ impl Dispatch {
     /// leased.
     pub fn give_back(&mut self, partition: u32, offset: Offset) {
         let Some(ending) = self.take_aside(partition, offset) else { return };
+        self.steps.add(Step::of(What::GivenBack, partition, offset));
         self.dead_letters.retain(|it| (it.partition, it.offset) != (partition, offset));
         if self.comes_back_unread(partition, offset, i64::MIN) {
             return;
@@ -154,6 +159,15 @@ impl Dispatch {
         }
         out.dead.append(&mut self.dead_letters);
         out.active.append(&mut self.consumers.events);
+    }
+
+    /// Takes what happened to records since it was last taken, in its order.
+    pub fn take_steps(&mut self, with: impl FnMut(Step)) {
+        self.steps.take(with);
+    }
+
+    pub fn has_steps(&self) -> bool {
+        !self.steps.is_empty()
     }
 
     /// Whether a drain would bring anything.

@@ -10,6 +10,7 @@ use crate::policy::Ordering;
 use crate::pools::Pools;
 use crate::ready::Ready;
 use crate::record::{Delayed, LeaseView, Peeked, RecordState};
+use crate::steps::{Step, What};
 use crate::wheel::Entry;
 
 /// Where the records of a group are. `depth` is the sum of the other counts of records.
@@ -154,6 +155,17 @@ impl Dispatch {
         }
         self.tell_when_due(partition, found, &delayed, &mut peeked);
         peeked
+    }
+
+    /// Where a record is, and behind which one, without touching it. `None`: it is settled, or not there yet.
+    pub fn standing(&self, partition: u32, offset: Offset) -> Option<(Peeked, Option<Offset>)> {
+        let found = self.peek(partition, offset, 1).into_iter().next();
+        let found = found.filter(|found| found.offset == offset)?;
+        let behind = match found.state {
+            RecordState::Blocked => self.lanes.holder_before(partition, offset),
+            _ => None,
+        };
+        Some((found, behind))
     }
 
     fn whereabouts(
@@ -305,6 +317,7 @@ impl Dispatch {
                 self.partitions[partition].delayed -= 1;
             }
         }
+        self.steps.add(Step::of(What::Removed, partition, offset));
         self.settle_range(partition, offset, offset + 1);
         self.waits_less(partition, 1);
         self.free_range(partition, offset, offset + 1);
@@ -347,6 +360,10 @@ impl Dispatch {
         let mut purged = 0;
         let mut at = floor;
         for next in busy.iter().map(|&(_, offset)| offset).chain([end]) {
+            for (first, end) in self.partitions[partition].settled.gaps(at, next) {
+                let count = u32::try_from(end - first).unwrap_or(u32::MAX);
+                self.steps.add(Step { count, ..Step::of(What::Removed, partition, first) });
+            }
             purged += self.settle_range(partition, at, next);
             self.free_range(partition, at, next);
             at = next + 1;

@@ -104,6 +104,13 @@ impl Lanes {
         offsets
     }
 
+    /// The record that holds the lane in which this one waits.
+    pub(crate) fn holder_before(&self, partition: u32, offset: Offset) -> Option<Offset> {
+        let mut of_partition = self.by_key.iter().filter(|((p, _), _)| *p == partition);
+        let waits = |lane: &Lane| lane.blocked.binary_search_by_key(&offset, |it| it.0).is_ok();
+        of_partition.find(|(_, lane)| waits(lane)).map(|(_, lane)| lane.holder)
+    }
+
     /// Forgets a partition.
     pub(crate) fn clear(&mut self, partition: u32) {
         let blocked = &mut self.blocked;

@@ -72,6 +72,7 @@ mod scan;
 mod settle;
 mod settlement;
 mod shares;
+mod steps;
 mod table;
 mod tick;
 mod wheel;
@@ -89,6 +90,7 @@ pub use record::{
 };
 pub use settlement::{Selection, SettleRefused, Settlement};
 pub use shares::Lack;
+pub use steps::{Step, What};
 
 /// A consumer's number, given by the driver and never reused.
 pub type ConsumerId = u64;

@@ -7,6 +7,7 @@ use base::Offset;
 use crate::dispatch::Dispatch;
 use crate::lease::{Lease, Slot};
 use crate::settlement::{Selection, SettleRefused, Settlement};
+use crate::steps::What;
 use crate::{DeadReason, SessionId};
 
 /// Nearly always one slot, for which nothing is allocated.
@@ -155,17 +156,18 @@ impl Dispatch {
     fn end(&mut self, slot: Slot, settlement: Settlement, now_ms: i64) {
         match settlement {
             Settlement::Accept => {
-                let lease = self.end_lease(slot);
+                let lease = self.end_lease(slot, What::Accepted);
                 self.finish(lease.partition, lease.offset, lease.meta.key);
             }
             Settlement::Reject => {
-                let Lease { partition, offset, attempt, meta, .. } = self.end_lease(slot);
+                let lease = self.end_lease(slot, What::Rejected);
+                let Lease { partition, offset, attempt, meta, .. } = lease;
                 self.die(partition, offset, DeadReason::Rejected, attempt, meta);
             }
             Settlement::Release { delay_ms, count } => {
                 // An uncounted release is no failure: no back-off.
                 let delay_ms = if count { delay_ms } else { delay_ms.or(Some(0)) };
-                self.come_back(slot, delay_ms, count, now_ms);
+                self.come_back(slot, delay_ms, count, now_ms, What::Released);
             }
             Settlement::Renew { lease_ms } => {
                 self.leases.renew(slot, self.deadline(lease_ms, now_ms));
@@ -181,8 +183,9 @@ impl Dispatch {
         delay_ms: Option<i64>,
         count: bool,
         now_ms: i64,
+        what: What,
     ) {
-        let Lease { partition, offset, attempt, meta, .. } = self.end_lease(slot);
+        let Lease { partition, offset, attempt, meta, .. } = self.end_lease(slot, what);
         if count {
             self.partitions[partition].came_back(offset, attempt);
             self.note_change(partition);

@@ -3,6 +3,7 @@
 use crate::DeadReason;
 use crate::dispatch::Dispatch;
 use crate::place::{Kind, Place};
+use crate::steps::What;
 use crate::wheel::Entry;
 
 /// Fewer stale entries are not worth a sweep.
@@ -17,7 +18,7 @@ impl Dispatch {
         while work > 0
             && let Some(slot) = self.leases.overdue(now_ms)
         {
-            self.come_back(slot, None, true, now_ms);
+            self.come_back(slot, None, true, now_ms, What::LeaseEnded);
             work -= 1;
         }
         let mut fired = std::mem::take(&mut self.fired);

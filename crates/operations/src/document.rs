@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::history::{After, By};
 use crate::offset_groups::OffsetPlace;
 use crate::payload::Payload;
 
@@ -121,6 +122,16 @@ pub enum Operation {
     },
     /// Deletes a group without members, and what it has committed. Answers [`Done`].
     DeleteOffsetGroup { group: String, dry_run: bool },
+    /// Where a record is, and what became of it. Answers [`RecordHistory`](crate::history::RecordHistory).
+    DescribeRecord { topic: String, place: Place },
+    /// In all topics that may be read, unless one is named. Answers [`FoundRecords`](crate::history::FoundRecords).
+    FindRecords {
+        topic: Option<String>,
+        by: By,
+        from_ms: Option<i64>,
+        after: Option<After>,
+        records_max: u32,
+    },
     /// An operation of another gateway, and its answer, in documents of that gateway.
     Family { family: String, operation: serde_json::Value },
 }

@@ -15,6 +15,7 @@
 //!
 //! * [`document`]: what is asked and answered
 //! * [`offset_groups`]: the same of groups that commit offsets
+//! * [`history`]: where records are, and what became of them
 //! * [`cluster`]: what is asked of a cluster as a whole, and answered
 //! * [`overview`]: a node at a glance, again and again
 //! * [`backup`]: a backup, asked for piece by piece
@@ -24,6 +25,7 @@
 pub mod backup;
 pub mod cluster;
 pub mod document;
+pub mod history;
 pub mod offset_groups;
 pub mod overview;
 pub mod payload;

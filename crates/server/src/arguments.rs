@@ -25,6 +25,7 @@ use crate::commands::shard::ShardArguments;
 use crate::commands::tls::TlsArguments;
 use crate::commands::top::TopArguments;
 use crate::commands::topic::TopicArguments;
+use crate::commands::trace::TraceArguments;
 use crate::commands::user::UserArguments;
 use crate::commands::vhost::VhostArguments;
 use crate::settings::ServeFlags;
@@ -56,6 +57,8 @@ pub(crate) enum Command {
     DeadLetter(DeadLetterArguments),
     /// Records to be delivered later: list and cancel them
     Schedule(ScheduleArguments),
+    /// Where a record is, and what became of it: by its place, key, id, trace or header
+    Trace(TraceArguments),
     Top(TopArguments),
     /// Clients' connections: list and close them
     Connection(ConnectionArguments),

@@ -47,7 +47,7 @@ use crate::arguments::{Arguments, Command, Completion};
 use crate::commands::{
     CommandError, acl, backup, cluster, connection, consume, dead_letter, demo, doctor, group,
     journal, node, policy, produce, queue, quota, recover, restore, schedule, shard, tls, top,
-    topic, user, vhost,
+    topic, trace, user, vhost,
 };
 
 #[global_allocator]
@@ -67,6 +67,7 @@ fn main() -> ExitCode {
         Command::Queue(arguments) => commands::run(queue::run(arguments)),
         Command::DeadLetter(arguments) => commands::run(dead_letter::run(arguments)),
         Command::Schedule(arguments) => commands::run(schedule::run(arguments)),
+        Command::Trace(arguments) => commands::run(trace::run(arguments)),
         Command::Top(arguments) => commands::run(top::run(arguments)),
         Command::Connection(arguments) => commands::run(connection::run(arguments)),
         Command::Shard(arguments) => commands::run(shard::run(arguments)),

@@ -72,6 +72,8 @@ pub const HTTP_SEARCH_TEXT_BYTES_MAX: usize = 1 << 10;
 pub const HTTP_COUNTED_PARTITIONS_MAX: usize = 20_000;
 /// Groups with committed offsets that are asked where a record is to them.
 pub const HTTP_GROUPS_ASKED_MAX: usize = 1_000;
+/// Records that one request finds and tells what became of.
+pub const HTTP_TRACED_MAX: usize = 50;
 
 /// Series of single topics and groups that an answer has.
 pub const HTTP_METRICS_SERIES_DEFAULT: usize = 10_000;

@@ -15,8 +15,9 @@ use crate::timeline::Shifts;
 use super::dead_letter::DeadLetterRouter;
 use super::error::{BrowseError, RemoveError, SeekError, SettleError};
 use super::handle::{Handle, Question, Settled};
+use super::history::SessionUser;
 use super::inspect::{
-    Counters, DelayedRecord, LeaseInfo, PeekOptions, Peeked, RecordState, SeekTo,
+    Counters, DelayedRecord, LeaseInfo, PeekOptions, Peeked, SeekTo, ends, stands,
 };
 use super::record_reader::{RecordReader, read_shared};
 use super::session::LeaseSession;
@@ -24,7 +25,12 @@ use super::session::LeaseSession;
 impl Broker {
     /// A new session that consumes and takes by lease.
     pub fn lease_session(&self) -> LeaseSession {
-        LeaseSession::open(Arc::clone(self.drivers()))
+        self.lease_session_of(SessionUser::default())
+    }
+
+    /// The same, and whose it is, for who looks for a record.
+    pub fn lease_session_of(&self, user: SessionUser) -> LeaseSession {
+        LeaseSession::open(Arc::clone(self.drivers()), user)
     }
 
     /// Who finds the place of dead letters for groups whose `dead.letter.route` begins with this
@@ -308,27 +314,9 @@ impl Broker {
     }
 }
 
-/// By the wall clock.
-fn ends(expires_ms: i64, shifts: &Shifts) -> Option<i64> {
-    Some(expires_ms).filter(|at| *at != i64::MAX).map(|at| shifts.wall(at))
-}
-
 fn peeked_at(known: &Known, record: SharedRecord, shifts: &Shifts) -> Peeked {
-    let state = match known.state {
-        dispatch::RecordState::Ready => RecordState::Ready,
-        dispatch::RecordState::Blocked => RecordState::Blocked,
-        dispatch::RecordState::Delayed { due_ms } => {
-            RecordState::Delayed { due_ms: shifts.wall(due_ms) }
-        }
-        dispatch::RecordState::Leased { session, expires_ms, .. } => {
-            RecordState::Leased { session, expires_ms: ends(expires_ms, shifts) }
-        }
-        dispatch::RecordState::Dead { .. } | dispatch::RecordState::Settling => {
-            RecordState::DeadLettering
-        }
-    };
-    let Known { partition, offset, attempts, .. } = *known;
-    Peeked { partition, offset, state, attempts, record }
+    let Known { partition, offset, attempts, state } = *known;
+    Peeked { partition, offset, state: stands(state, shifts), attempts, record }
 }
 
 /// Waits until what was changed from outside is durable.

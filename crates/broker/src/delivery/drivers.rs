@@ -10,6 +10,7 @@ use machine::catalog::placement::Placement;
 use crate::shard::Shard;
 
 use super::handle::Handle;
+use super::history::who::SessionUsers;
 use super::view::find;
 
 /// Of the number of a session or a consumer, the bits that count those of one node since it started. Those above
@@ -46,6 +47,7 @@ pub(crate) struct Drivers {
     catalog: Arc<Shard>,
     /// Of the shards with rows, in the order of their numbers; never empty.
     handles: Vec<Handle>,
+    users: Arc<SessionUsers>,
     last_session: AtomicU64,
     last_consumer: AtomicU64,
 }
@@ -60,15 +62,25 @@ pub(super) struct Route {
 
 impl Drivers {
     /// `node`: 0 where it is alone.
-    pub(crate) fn new(catalog: Arc<Shard>, handles: Vec<Handle>, node: u32) -> Self {
+    pub(crate) fn new(
+        catalog: Arc<Shard>,
+        handles: Vec<Handle>,
+        node: u32,
+        users: Arc<SessionUsers>,
+    ) -> Self {
         // Session 0 is a driver's own, and consumer 0 is nobody.
         let first = || AtomicU64::new(u64::from(node) << IDS_OF_NODE_BITS);
         let (last_session, last_consumer) = (first(), first());
-        Self { catalog, handles, last_session, last_consumer }
+        Self { catalog, handles, users, last_session, last_consumer }
     }
 
     pub(super) fn next_session(&self) -> SessionId {
         self.last_session.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Whose its sessions are.
+    pub(super) fn users(&self) -> &SessionUsers {
+        &self.users
     }
 
     pub(super) fn next_consumer(&self) -> ConsumerId {

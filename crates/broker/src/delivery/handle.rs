@@ -9,6 +9,7 @@ use bytes::Bytes;
 use dispatch::{Claim, ConsumerId, LeaseView, SessionId};
 use machine::outcome::Applied;
 use machine::{ALL_PARTITIONS, Command, Outcome};
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::append::{AppendBatch, Appended, Appends};
@@ -20,6 +21,8 @@ use super::dead_letter::Routers;
 use super::divided_credit::{Change, CreditKind};
 use super::error::{ConsumeError, RemoveError, SettleError, TakeError, TransferError};
 use super::event::{Delivery, EventSender, Unread};
+use super::history::ring::Ring;
+use super::history::{Look, Standing};
 use super::inspect::Counters;
 use super::lent::Loan;
 use super::options::{ConsumeOptions, Credit, Settle, TakeOptions};
@@ -120,6 +123,11 @@ pub(crate) enum Message {
         reply: oneshot::Sender<Appends>,
     },
     Ask(Question),
+    /// Where a record stands in groups. Only the shard's leader answers.
+    Look {
+        look: Look,
+        reply: oneshot::Sender<Vec<Option<Standing>>>,
+    },
     /// Everything under way comes to its end, and then the driver does.
     Stop,
 }
@@ -146,6 +154,7 @@ impl Message {
             | Self::Moved { .. }
             | Self::Overflowed { .. }
             | Self::Ask(_)
+            | Self::Look { .. }
             | Self::Stop => None,
         }
     }
@@ -181,6 +190,7 @@ impl Message {
             | Self::Room { .. }
             | Self::Moved { .. }
             | Self::Ask(_)
+            | Self::Look { .. }
             | Self::Stop => {}
         }
     }
@@ -264,6 +274,7 @@ pub(crate) struct Handle {
     pub(crate) standings: Arc<Standings>,
     pub(crate) published: Arc<Published>,
     pub(crate) totals: Arc<Totals>,
+    pub(crate) history: Arc<Mutex<Ring>>,
     pub(super) timeline: Arc<Timeline>,
 }
 
@@ -271,8 +282,8 @@ impl Handle {
     pub(crate) fn new(timeline: Arc<Timeline>) -> (Self, Inbox) {
         let (inbox, messages) = mpsc::unbounded_channel();
         let (routers, standings, published) = (Arc::default(), Arc::default(), Arc::default());
-        let totals = Arc::default();
-        (Self { inbox, routers, standings, published, totals, timeline }, messages)
+        let (totals, history) = (Arc::default(), Arc::default());
+        (Self { inbox, routers, standings, published, totals, history, timeline }, messages)
     }
 
     pub(crate) fn tell(&self, message: Message) {

@@ -7,9 +7,10 @@ use record::SharedRecord;
 use serde::{Deserialize, Serialize};
 
 use super::rates::Rates;
+use crate::timeline::Shifts;
 
-/// Where a record of a group stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Where a record of a group stands. A variant is only ever added at the end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum RecordState {
     Ready,
     /// Ready but for an earlier record of its key that is not settled.
@@ -130,4 +131,26 @@ pub enum SeekTo {
     Time(i64),
     /// Of single partitions; the others stay.
     Offsets(Vec<(u32, Offset)>),
+}
+
+/// By the wall clock.
+pub(super) fn ends(expires_ms: i64, shifts: &Shifts) -> Option<i64> {
+    Some(expires_ms).filter(|at| *at != i64::MAX).map(|at| shifts.wall(at))
+}
+
+/// By the wall clock.
+pub(super) fn stands(state: dispatch::RecordState, shifts: &Shifts) -> RecordState {
+    match state {
+        dispatch::RecordState::Ready => RecordState::Ready,
+        dispatch::RecordState::Blocked => RecordState::Blocked,
+        dispatch::RecordState::Delayed { due_ms } => {
+            RecordState::Delayed { due_ms: shifts.wall(due_ms) }
+        }
+        dispatch::RecordState::Leased { session, expires_ms, .. } => {
+            RecordState::Leased { session, expires_ms: ends(expires_ms, shifts) }
+        }
+        dispatch::RecordState::Dead { .. } | dispatch::RecordState::Settling => {
+            RecordState::DeadLettering
+        }
+    }
 }

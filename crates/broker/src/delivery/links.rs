@@ -16,6 +16,7 @@ use super::divided_credit::Notice;
 use super::drivers::{Drivers, Route};
 use super::event::{Event, EventSender, Sent, Unread};
 use super::handle::{Handle, Message};
+use super::history::SessionUser;
 use super::options::Settle;
 
 #[derive(Debug)]
@@ -42,8 +43,10 @@ impl Links {
     /// With what the session hears, and how much of that it has not looked at.
     pub(super) fn open(
         drivers: Arc<Drivers>,
+        user: SessionUser,
     ) -> (Arc<Self>, mpsc::UnboundedReceiver<Sent>, Arc<Unread>) {
         let session = drivers.next_session();
+        drivers.users().begin(session, user);
         let (events, receiver) = mpsc::unbounded_channel();
         let unread = Arc::<Unread>::default();
         let several = match drivers.only() {
@@ -95,6 +98,7 @@ impl Links {
     pub(super) fn close(&self) {
         let session = self.session;
         self.tell_opened(|| Message::Close { session });
+        self.drivers.users().end(session);
         if let Some(several) = &self.several {
             let mut several = several.lock();
             several.events = None;

@@ -7,6 +7,7 @@
 //!
 //! * [`session`]: what a session may do; [`event`]: what it hears
 //! * [`admin`]: looking at groups and changing them from outside
+//! * [`history`]: what became of a record
 //! * [`dead_letter`]: where a record goes that is not delivered again; [`redrive`]: the way back
 //! * [`error`]: what can go wrong, per operation
 
@@ -28,9 +29,11 @@ mod group;
 mod groups;
 pub(crate) mod handle;
 mod handover;
+pub mod history;
 mod inspect;
 mod lent;
 mod links;
+mod looking;
 mod open_session;
 mod options;
 mod overflow;
@@ -56,14 +59,18 @@ pub(crate) mod view;
 mod waiter;
 
 pub use dead_letter::{DeadLetterRouter, DeadRecord, DeathReason};
-pub use dispatch::{ConsumerId, Selection as SettleWhat, SessionId, Settlement, Token};
+pub use dispatch::{
+    ConsumerId, DeadReason, Selection as SettleWhat, SessionId, Settlement, Token, What,
+};
 pub use error::{
     BrowseError, ConsumeError, RedriveError, RemoveError, SeekError, SettleError, TakeError,
     TransferError,
 };
 pub use event::{Delivery, Event, GoneReason};
 pub use events::Events;
+pub use history::{SessionUser, Standing};
 pub use inspect::{Counters, DelayedRecord, LeaseInfo, PeekOptions, Peeked, RecordState, SeekTo};
+pub use looking::{HistoryEvent, RecordHistory};
 pub use options::{ConsumeOptions, Credit, CreditReturns, Settle, TakeOptions};
 pub use rates::{LeaseTotals, RATE_WINDOW_SECONDS, Rates};
 pub use redrive::{RedriveTo, RedriveWhat, Redriven};

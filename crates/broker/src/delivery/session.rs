@@ -20,6 +20,7 @@ use super::error::{ConsumeError, TakeError, TransferError};
 use super::event::Delivery;
 use super::events::Events;
 use super::handle::{Joining, Message};
+use super::history::SessionUser;
 use super::links::Links;
 use super::options::{ConsumeOptions, Credit, Settle, TakeOptions};
 use super::settle_reply::Part;
@@ -36,8 +37,8 @@ pub struct LeaseSession {
 }
 
 impl LeaseSession {
-    pub(super) fn open(drivers: Arc<Drivers>) -> Self {
-        let (links, receiver, unread) = Links::open(drivers);
+    pub(super) fn open(drivers: Arc<Drivers>, user: SessionUser) -> Self {
+        let (links, receiver, unread) = Links::open(drivers, user);
         let events = Events::new(receiver, unread, Arc::clone(&links));
         Self { links, events: Mutex::new(Some(events)) }
     }

@@ -13,12 +13,14 @@ use std::time::Duration;
 use base::ShardId;
 use base::limits::{BARRIER_WITHIN, REMOTE_ANSWERED_WITHIN};
 use cluster::Node;
+use dispatch::SessionId;
 use links::{NodeId, RequestError};
 use tasks::Task;
 use tokio::time::timeout;
 use world::Instant;
 
 use crate::barrier::CatalogVersions;
+use crate::delivery::history::{Look, Looked, SessionUser};
 use crate::error::Unavailable;
 use crate::group_status::GroupStatus;
 use crate::request::Request;
@@ -117,6 +119,34 @@ impl Remote {
         let asking = self.node.ask(NodeId(node.into()), ShardId::CATALOG, message, deadline);
         let reply = asking.await.map_err(|error| unanswered(&error))?;
         wire::stored(&reply.head)
+    }
+
+    /// Asks a node what it knows of a record of a shard.
+    pub(crate) async fn look(
+        &self,
+        node: u32,
+        shard: ShardId,
+        look: &Look,
+        within: Duration,
+    ) -> Result<Looked, Unavailable> {
+        let (message, deadline) = (wire::ask_look(look.clone()), Instant::now() + within);
+        let asking = self.node.ask(NodeId(node.into()), shard, message, deadline);
+        let reply = asking.await.map_err(|error| unanswered(&error))?;
+        wire::looked(&reply.head)
+    }
+
+    /// Asks a node whose its lease sessions are.
+    pub(crate) async fn session_users(
+        &self,
+        node: u32,
+        shard: ShardId,
+        sessions: &[SessionId],
+        within: Duration,
+    ) -> Result<Vec<Option<SessionUser>>, Unavailable> {
+        let (message, deadline) = (wire::ask_session_users(sessions), Instant::now() + within);
+        let asking = self.node.ask(NodeId(node.into()), shard, message, deadline);
+        let reply = asking.await.map_err(|error| unanswered(&error))?;
+        wire::session_users(&reply.head)
     }
 
     /// Asks a node how the groups of its shards stand.

@@ -3,6 +3,7 @@
 
 use base::{Level, Offset, PartitionId, ShardId};
 use bytes::{Bytes, BytesMut};
+use dispatch::SessionId;
 use links::{Message, Received};
 use machine::{Command, Origin, Outcome};
 use record::verify_checksum;
@@ -11,6 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::append::{AppendBatch, Appends};
 use crate::barrier::CatalogVersions;
+use crate::delivery::history::{Look, Looked, SessionUser};
 use crate::error::{AppendError, ExecuteError, Unavailable};
 use crate::group_status::GroupStatus;
 use crate::outgoing::Receipt;
@@ -48,6 +50,10 @@ enum Asked {
     HandOver {
         to: u64,
     },
+    /// What the node knows of a record.
+    Look(Look),
+    /// Whose these sessions of the node are.
+    SessionUsers(Vec<SessionId>),
 }
 
 base::levels!(Asked {
@@ -82,6 +88,8 @@ enum Answer {
     Stored(StoredStatus),
     /// Or why it still leads.
     HandOver(Result<(), String>),
+    Looked(Looked),
+    SessionUsers(Vec<Option<SessionUser>>),
 }
 
 base::levels!(Answer {
@@ -123,6 +131,8 @@ pub(crate) enum Decoded {
     Stored,
     /// To this node.
     HandOver(u64),
+    Look(Look),
+    SessionUsers(Vec<SessionId>),
 }
 
 /// What the head of a relay's message begins with.
@@ -265,6 +275,38 @@ pub(crate) fn hand_over(answer: &[u8]) -> Option<Result<(), String>> {
     }
 }
 
+pub(crate) fn ask_look(look: Look) -> Message {
+    Message { head: bytes_of(&Asked::Look(look)), body: Vec::new() }
+}
+
+pub(crate) fn answer_look(looked: Looked) -> Bytes {
+    bytes_of(&Answer::Looked(looked))
+}
+
+/// What the node answered.
+pub(crate) fn looked(answer: &[u8]) -> Result<Looked, Unavailable> {
+    match postcard::from_bytes(answer) {
+        Ok(Answer::Looked(looked)) => Ok(looked),
+        _ => Err(Unavailable::Unanswered),
+    }
+}
+
+pub(crate) fn ask_session_users(sessions: &[SessionId]) -> Message {
+    Message { head: bytes_of(&Asked::SessionUsers(sessions.to_vec())), body: Vec::new() }
+}
+
+pub(crate) fn answer_session_users(users: Vec<Option<SessionUser>>) -> Bytes {
+    bytes_of(&Answer::SessionUsers(users))
+}
+
+/// What the node answered.
+pub(crate) fn session_users(answer: &[u8]) -> Result<Vec<Option<SessionUser>>, Unavailable> {
+    match postcard::from_bytes(answer) {
+        Ok(Answer::SessionUsers(users)) => Ok(users),
+        _ => Err(Unavailable::Unanswered),
+    }
+}
+
 /// What another node asks.
 /// `None`: it is not understood.
 pub(crate) fn decode(message: Received) -> Option<Decoded> {
@@ -293,6 +335,8 @@ pub(crate) fn decode(message: Received) -> Option<Decoded> {
         Asked::Groups => return Some(Decoded::Groups),
         Asked::Stored => return Some(Decoded::Stored),
         Asked::HandOver { to } => return Some(Decoded::HandOver(to)),
+        Asked::Look(look) => return Some(Decoded::Look(look)),
+        Asked::SessionUsers(sessions) => return Some(Decoded::SessionUsers(sessions)),
     };
     Some(Decoded::Request(request, asking))
 }

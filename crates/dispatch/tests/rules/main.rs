@@ -11,3 +11,4 @@ mod order;
 mod presented;
 mod settling;
 mod shares;
+mod steps;

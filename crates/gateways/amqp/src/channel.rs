@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use base::{HashMap, LeaseGroupId};
 use broker::delivery::{
-    ConsumerId, Delivery, Event, Events, LeaseSession, Settle, SettleWhat, Settlement, Token,
+    ConsumerId, Delivery, Event, Events, LeaseSession, SessionUser, Settle, SettleWhat, Settlement,
+    Token,
 };
 use futures_util::Stream;
 use tasks::Task;
@@ -209,7 +210,15 @@ impl Session {
         if let Some(leases) = &channel.leases {
             return Some(Arc::clone(leases));
         }
-        let leases = Arc::new(self.gateway.broker.lease_session());
+        let connection = &self.connection;
+        let user = SessionUser {
+            protocol: connection.protocol().into(),
+            user: connection.user().into(),
+            client: connection.client().into(),
+            peer: connection.peer().to_string().into(),
+            connection: connection.id(),
+        };
+        let leases = Arc::new(self.gateway.broker.lease_session_of(user));
         if channel.prefetch_together > 0 {
             leases.limit(Some(u32::from(channel.prefetch_together)));
         }

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use access::{Quotas, Rights, Users};
 use base::limits::{HTTP_ANSWER_BYTES_IN_FLIGHT_MAX, HTTP_ARRIVING_BYTES_MAX};
+use broker::delivery::SessionUser;
 use broker::operations::{OperationAnswer, OperationError};
 use broker::{Broker, Budget, LeaseSession, Permit, Unready};
 use gateway::Tls;
@@ -154,7 +155,9 @@ impl Front {
 
     /// The session of all leases that are taken by HTTP on this node.
     pub(crate) fn leases(&self, broker: &Broker) -> &LeaseSession {
-        self.0.leases.get_or_init(|| broker.lease_session())
+        // Of everybody who comes by HTTP.
+        let user = || SessionUser { protocol: "http".into(), ..SessionUser::default() };
+        self.0.leases.get_or_init(|| broker.lease_session_of(user()))
     }
 
     /// Room for more of a body, beside what it has.

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::http::get;
 use crate::harness::{PATIENCE, Said, postroad, run, seq, wait};
+use crate::http::get;
 
 /// The first of three ports that are free.
 fn three_ports() -> u16 {

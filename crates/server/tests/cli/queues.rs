@@ -45,6 +45,31 @@ fn scheduled(key: &str, id: &str, in_ms: u128) -> String {
 }
 
 #[test]
+fn a_record_is_found_and_told_what_became_of_it() {
+    let broker = with_queue(&[]);
+    let line = "{\"key\":\"k\",\"value\":\"v\",\"headers\":{\"colour\":\"red\"}}\n";
+    broker.feed(&["produce", "q", "--format", "json"], line).ok();
+    for by in [["--key", "k"], ["--header", "colour=red"]] {
+        let found = broker.run(&[&["trace", "q", "-o", "json"][..], &by].concat()).json();
+        let found = found.as_array().expect("records");
+        assert_eq!((found.len(), &found[0]["offset"]), (1, &Value::from(5)), "{by:?}");
+        assert_eq!(found[0]["groups"][0]["state"], "ready");
+    }
+    // In all topics, where none is named.
+    assert!(broker.run(&["trace", "--key", "k"]).ok().contains("record 0:5 of topic q"));
+    broker.run(&["queue", "purge", "q"]).ok();
+    // Nobody needs it any more: it goes, and what became of it is known.
+    let told = broker.run(&["trace", "q", "--at", "0:5"]).ok();
+    for words in ["record 0:5 of topic q", "group main: ", "settled by an operator"] {
+        assert!(told.contains(words), "{told}");
+    }
+    assert_eq!(broker.run(&["trace", "--key", "none"]).ok(), "no such record\n");
+    broker.run(&["trace", "--at", "0:5"]).fails(2, &["<TOPIC>"]);
+    broker.run(&["trace", "q"]).fails(2, &["--key"]);
+    broker.run(&["trace", "q", "--trace-id", "x"]).fails(1, &["no trace id"]);
+}
+
+#[test]
 fn a_queue_is_declared_with_its_topic_and_its_dead_letters() {
     let broker = Broker::start();
     let declare = [

@@ -13,11 +13,12 @@
 //! * `settling`: what was settled becomes durable, and is answered
 //! * `dead_letters`, `transfers`: what is appended with it
 //! * `moving`: groups that were changed by something other than a settle
-//! * `questions`: what operators want to know, and change
+//! * `questions`: what operators want to know, and change; `history`: what happened to a record
 //! * `terms`: from one term to the next
 
 mod credit;
 mod dead_letters;
+mod history;
 mod moving;
 mod questions;
 mod reading;
@@ -37,6 +38,7 @@ use base::limits::{
 };
 use consensus::{Consensus, Leadership};
 use dispatch::{Assignment, Changes};
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use world::{Clock, Workers};
@@ -55,6 +57,7 @@ use super::drivers::first_token;
 use super::groups::Groups;
 use super::handle::{Handle, Inbox, Message};
 use super::handover::{Handover, LeftTransfer};
+use super::history::ring::Ring;
 use super::overflow::Overflowed;
 use super::places::AppendPlaces;
 use super::rates::{Published, Totals};
@@ -131,6 +134,7 @@ struct Driver {
     timeline: Arc<Timeline>,
     published: Arc<Published>,
     totals: Arc<Totals>,
+    history: Arc<Mutex<Ring>>,
     watch: Arc<Watch>,
     inbox: Inbox,
     sleep_max: Duration,
@@ -187,6 +191,7 @@ impl Driver {
             timeline: Arc::clone(timeline),
             published: Arc::clone(&handle.published),
             totals: Arc::clone(&handle.totals),
+            history: Arc::clone(&handle.history),
             watch,
             inbox,
             sleep_max: *sleep_max,

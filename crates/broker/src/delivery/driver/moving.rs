@@ -43,6 +43,7 @@ impl Driver {
     }
 
     fn on_deleted(&mut self, id: LeaseGroupId) {
+        self.note_steps(id);
         let Some(mut group) = self.groups.delete(id) else { return };
         self.dead_letters.remove(id);
         let now_ms = self.timeline.now_ms();
@@ -67,6 +68,7 @@ impl Driver {
 
     /// Makes the engine anew from what is durable or will be: leases are void, consumers stay.
     pub(super) fn renew(&mut self, id: LeaseGroupId) {
+        self.note_steps(id);
         let now_ms = self.timeline.now_ms();
         let sessions = &mut self.sessions;
         let renewed = self.groups.renew(id, |old| {

@@ -84,6 +84,7 @@ impl Driver {
             drop_oldest(group, now_ms);
         }
         self.read_wanted(id, &mut { LEASE_READ_BYTES });
+        self.note_steps(id);
         self.groups.note_deadline(id, now_ms);
         self.groups.note_standing(id, &self.sessions.pools);
         if let Some(group) = self.groups.get_mut(id) {

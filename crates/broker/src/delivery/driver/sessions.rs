@@ -60,6 +60,7 @@ impl Driver {
                 self.dead_letter_refused(Overflowed::new(batches, answers, reply));
             }
             Message::Ask(question) => self.answer_question(question),
+            Message::Look { look, reply } => drop(reply.send(self.look(&look))),
             Message::Stop => {}
         }
     }

@@ -131,6 +131,8 @@ impl Driver {
         id: LeaseGroupId,
         settles: &mut Vec<GroupSettle>,
     ) -> Vec<PendingLetter> {
+        // Who hears that it is settled finds that it is.
+        self.note_steps(id);
         let Some(group) = self.groups.get_mut(id) else { return Vec::new() };
         let dead = group.take_changes(&mut self.changes, settles);
         for (consumer, active) in self.changes.active.drain(..) {

@@ -221,6 +221,7 @@ impl Driver {
 
     fn leave(mut self) -> (Inbox, Handover) {
         self.give_back_takes();
+        self.note_steps_of_all();
         let sessions = self.sessions.leave();
         let (groups, counts) = self.groups.leave();
         let mut left = Handover {

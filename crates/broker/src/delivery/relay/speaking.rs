@@ -106,6 +106,8 @@ impl Relay {
             }
             // Only another node's relay says it.
             Message::Present { .. } | Message::Stop => {}
+            // Who asks takes no answer for one.
+            Message::Look { .. } => {}
             message @ Message::Overflowed { .. } => message.refuse(&Unavailable::NotLeader),
             Message::Ask(question) => {
                 self.ask(Waiting::Question(question), now + REMOTE_ANSWERED_WITHIN);

@@ -98,6 +98,45 @@ async fn a_message_is_a_record_that_can_be_read() {
     }
 }
 
+/// The W3C's Trace Context: a record of Kafka's clients, and a message, each as it is at the other side.
+#[tokio::test]
+async fn a_trace_goes_on_over_protocols() {
+    const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    const STATE: &str = "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE";
+    let node = Node::start().await;
+    let topic = topic(&node, "orders", 1).await;
+    let partition = PartitionId::new(topic, 0);
+    let mut builder = BatchBuilder::new(BatchOptions::default());
+    let header = |key, value: &'static str| Header { key, value: Some(value.as_bytes()) };
+    let headers = [header(b"traceparent", PARENT), header(b"tracestate", STATE)];
+    builder.push(1_700_000_000_123, None, Some(b"of Kafka"), &headers).expect("fits");
+    let bytes = BytesMut::from(&builder.finish()[..]);
+    let batch = AppendBatch::new(partition, BatchHeader::parse(&bytes).expect("a batch"), bytes);
+    node.broker.append(vec![batch]).await.remove(0).expect("is appended");
+
+    let mut client = node.client().await;
+    client.select_confirms(1).await;
+    let headers = table(&[("traceparent", PARENT.into()), ("tracestate", STATE.into())]);
+    let properties = Properties { headers: Some(EncodedTable(&headers)), ..Properties::default() };
+    let publish = BasicPublish { routing_key: "orders", ..BasicPublish::default() };
+    client.publish_with(1, publish, &properties, b"of AMQP").await;
+    client.confirmed_up_to(1, 1).await;
+    client.consume(1, "orders", "tag").await;
+    for text in ["of Kafka", "of AMQP"] {
+        let message = client.next(1).await;
+        assert_eq!(message.text(), text);
+        for (name, value) in [("traceparent", PARENT), ("tracestate", STATE)] {
+            assert_eq!(message.header(name).as_ref().and_then(FieldValue::as_str), Some(value));
+        }
+    }
+    let read = node.broker.read_batches(partition, 1, 1 << 20).await.expect("reads");
+    let batch = Batch::decode(&read.records[0].bytes).expect("a batch");
+    let record = batch.records().next().expect("one").expect("sound");
+    for (name, value) in [("traceparent", PARENT), ("tracestate", STATE)] {
+        assert_eq!(record.headers.last(name.as_bytes()).flatten(), Some(value.as_bytes()));
+    }
+}
+
 #[tokio::test]
 async fn a_key_chooses_the_partition_where_there_are_several() {
     let node = Node::start().await;

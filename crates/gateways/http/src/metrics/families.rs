@@ -102,7 +102,8 @@ fn traffic(writer: &mut Writer<'_>, seen: &[OfProtocol]) -> Result {
     writer.counters("records_received", help, of(|it| it.records_received))?;
     let help = "Bytes of their batches";
     writer.counters("received_bytes", help, of(|it| it.bytes_received))?;
-    let help = "Bytes of records that are on their way to clients, of batches where whole ones are sent";
+    let help =
+        "Bytes of records that are on their way to clients, of batches where whole ones are sent";
     writer.counters("delivered_bytes", help, of(|it| it.bytes_delivered))
 }
 

@@ -10,7 +10,7 @@
 //! * `groups`: who settles records one by one; `leases`, `token`: one record at a time
 //! * `offset_groups`: groups that commit offsets; `offsets`: what they have committed
 //! * `lease_groups`: groups of all topics, and their records that wait; `dead_letters`: those that nobody could settle
-//! * `search`, `filter`: looking for records; `whereabouts`: what became of one
+//! * `search`, `filter`: looking for records; `whereabouts`: what became of one; `trace`: both
 //! * `configs`: what a topic is set to; `topic_changes`: changes of it
 //! * `overview`, `cluster`, `connections`: how the node, its cluster and its clients are
 //! * `users`, `rules`, `quotas`: who may do what, and how much; `session`: log-ins of browsers
@@ -44,6 +44,7 @@ mod stream;
 mod token;
 mod topic_changes;
 mod topics;
+mod trace;
 mod users;
 mod whereabouts;
 
@@ -79,6 +80,8 @@ pub(crate) fn documented() -> OpenApiRouter<Front> {
         .routes(routes!(configs::show, configs::change))
         .routes(routes!(search::search))
         .routes(routes!(whereabouts::find_out))
+        .routes(routes!(whereabouts::history))
+        .routes(routes!(trace::trace))
         .routes(routes!(lease_groups::list))
         .routes(routes!(lease_groups::peek))
         .routes(routes!(lease_groups::scheduled))

@@ -35,6 +35,8 @@ use crate::quotas::Spending;
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const TRACE: &str = "traceparent";
+/// What belongs to it, and to no other one.
+const TRACE_STATE: &str = "tracestate";
 const KEY: &str = "postroad-key";
 const HEADER_PREFIX: &str = "postroad-header-";
 const LINES: [&str; 2] = ["application/x-ndjson", "application/jsonl"];
@@ -199,10 +201,20 @@ fn add_ids(
 
 /// Whoever follows a request finds its records (W3C Trace Context).
 fn add_trace(headers: &HeaderMap, records: &mut [NewRecord]) {
-    let Some(trace) = headers.get(TRACE) else { return };
-    for record in records.iter_mut().filter(|record| !record.has_header(TRACE)) {
-        let value = Some(Payload::copied(trace.as_bytes()));
-        record.headers.push(NewHeader { name: TRACE.to_owned(), value });
+    if !headers.contains_key(TRACE) {
+        return;
+    }
+    let names = [TRACE, TRACE_STATE];
+    for record in records.iter_mut().filter(|record| !names.iter().any(|it| record.has_header(it)))
+    {
+        for name in names {
+            // A state may come in several parts, whose order counts.
+            let parts: Vec<&[u8]> = headers.get_all(name).iter().map(|it| it.as_bytes()).collect();
+            if !parts.is_empty() {
+                let value = Some(Payload::copied(&parts.join(&b","[..])));
+                record.headers.push(NewHeader { name: name.to_owned(), value });
+            }
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use base::headers::{DELIVER_AT, EXPIRES_AT, ID, PRIORITY, RESERVED_PREFIX};
 use bytes::Bytes;
+use operations::document::{StoredHeader, StoredRecord};
 use operations::payload::Payload;
 use record::{EncodedHeaders, RecordView};
 use serde::{Deserialize, Serialize};
@@ -125,6 +126,15 @@ pub(super) struct Header {
     pub(super) name: String,
     #[schema(value_type = Option<BytesSchema>)]
     pub(super) value: Option<Payload>,
+}
+
+impl From<StoredRecord> for Record {
+    fn from(record: StoredRecord) -> Self {
+        let StoredRecord { partition, offset, timestamp_ms, key, value, headers } = record;
+        let header = |StoredHeader { name, value }| Header { name, value };
+        let headers = headers.into_iter().map(header).collect();
+        Self { partition, offset, timestamp_ms, key, value, headers }
+    }
 }
 
 impl Record {

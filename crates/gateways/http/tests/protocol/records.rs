@@ -86,6 +86,8 @@ async fn lines_and_plain_values_are_bodies_too() {
         ("postroad-key", "k"),
         ("postroad-header-colour", "red"),
         ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+        ("tracestate", "rojo=1"),
+        ("tracestate", "congo=2"),
     ];
     let answer = ask(&mut client, request(Method::POST, path, &said, "as it is")).await;
     assert_eq!(answer.json()["items"][0]["offset"], 2, "{answer:?}");
@@ -95,6 +97,8 @@ async fn lines_and_plain_values_are_bodies_too() {
     let headers = record["headers"].as_array().expect("headers");
     assert!(headers.contains(&json!({"name": "colour", "value": "red"})), "{headers:?}");
     assert!(headers.iter().any(|header| header["name"] == "traceparent"), "{headers:?}");
+    let state = json!({"name": "tracestate", "value": "rojo=1,congo=2"});
+    assert!(headers.contains(&state), "{headers:?}");
 }
 
 #[tokio::test]

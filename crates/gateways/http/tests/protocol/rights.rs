@@ -36,6 +36,8 @@ const KNOWN: &[(&str, Takes)] = &[
     ("post /v1/topics/{topic}/search", Takes::Right),
     ("get /v1/topics/{topic}/partitions/{partition}/records", Takes::Right),
     ("get /v1/topics/{topic}/partitions/{partition}/records/{offset}/where", Takes::Right),
+    ("get /v1/topics/{topic}/partitions/{partition}/records/{offset}/history", Takes::Right),
+    ("get /v1/trace", Takes::LogIn),
     ("get /v1/topics/{topic}/stream", Takes::Right),
     ("get /v1/topics/{topic}/dead-letters", Takes::Right),
     ("get /v1/topics/{topic}/dead-letters/records", Takes::Right),
@@ -122,6 +124,7 @@ async fn every_path_is_known_and_takes_a_right() {
         let numbers = ["{partition}", "{offset}", "{node}", "{connection}"];
         let path = path.replace("{topic}", "t").replace("{group}", "g").replace("{user}", "u");
         let path = numbers.iter().fold(path, |path, name| path.replace(name, "0"));
+        let path = if path == "/v1/trace" { path + "?key=k" } else { path };
         let method: Method = method.to_uppercase().parse().expect("a method");
         let body = body(route).to_string();
         let json = ("content-type", "application/json");

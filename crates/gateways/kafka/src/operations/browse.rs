@@ -92,7 +92,7 @@ impl Source {
 }
 
 /// Records of a partition that no lease group keeps track of.
-async fn read_log(
+pub(super) async fn read_log(
     broker: &Broker,
     partition: PartitionId,
     from: Offset,
@@ -161,7 +161,11 @@ pub(super) struct Room {
 impl Room {
     /// Whether a record goes into the page; the first one always does.
     pub(super) fn takes(&mut self, record: &SharedRecord, records_max: usize) -> bool {
-        let bytes = record.encoded_len();
+        self.has(record.encoded_len(), records_max)
+    }
+
+    /// The same, by what it weighs.
+    pub(super) fn has(&mut self, bytes: usize, records_max: usize) -> bool {
         let fits = self.bytes + bytes <= OPERATION_PAGE_BYTES_MAX && self.records < records_max;
         if fits || self.records == 0 {
             self.records += 1;

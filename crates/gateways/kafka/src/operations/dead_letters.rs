@@ -27,7 +27,7 @@ use ::operations::document::{
 const MOVED_MAX: usize = 1_000;
 
 /// A dead letter's end, as the broker writes it, or as a share group's letter without a copy says it (KIP-1191).
-fn death(headers: &HeadersView<'_>) -> Death {
+pub(super) fn death(headers: &HeadersView<'_>) -> Death {
     let text = |name: &str| {
         let value = std::str::from_utf8(headers.last(name.as_bytes())??).ok()?;
         Some(value.to_owned())
@@ -51,7 +51,7 @@ fn death(headers: &HeadersView<'_>) -> Death {
     }
 }
 
-fn is_known(death: &Death) -> bool {
+pub(super) fn is_known(death: &Death) -> bool {
     death.reason.is_some() || death.topic.is_some()
 }
 

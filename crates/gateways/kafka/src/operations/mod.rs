@@ -18,13 +18,15 @@
 //! * `offset_groups`: groups that commit offsets
 //! * [`service`]: the same for other gateways
 //! * `families`: operations of other gateways, handed on as they came
-//! * `browse`: reading records for people
+//! * `browse`: reading records for people; `find`: finding them; `history`: what became of one
 
 pub mod access;
 mod browse;
 mod connections;
 mod dead_letters;
 mod families;
+mod find;
+mod history;
 mod offset_groups;
 mod queues;
 mod rights;
@@ -196,6 +198,13 @@ async fn carry_out(gateway: &Gateway, asker: &Rights, operation: Operation) -> A
         }
         Operation::DeleteOffsetGroup { group, dry_run } => {
             document(offset_groups::delete(gateway, &group, dry_run).await)
+        }
+        Operation::DescribeRecord { topic, place } => {
+            document(history::of(gateway, asker, &topic, place).await)
+        }
+        Operation::FindRecords { topic, by, from_ms, after, records_max } => {
+            let topic = topic.as_deref();
+            document(find::find(gateway, asker, topic, &by, from_ms, after, records_max).await)
         }
         Operation::Family { family, operation } => {
             families::carry_out(gateway, &family, &operation).await

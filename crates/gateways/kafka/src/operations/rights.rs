@@ -69,7 +69,8 @@ fn needs<'a>(
         // Those show only what may be seen.
         Operation::ListQueues { .. }
         | Operation::ListDeadLetterTopics {}
-        | Operation::ListOffsetGroups { .. } => Vec::new(),
+        | Operation::ListOffsetGroups { .. }
+        | Operation::FindRecords { topic: None, .. } => Vec::new(),
         // Besides the group.
         Operation::DescribeOffsetGroup { .. } | Operation::DeleteOffsetGroup { .. } => Vec::new(),
         Operation::SeekOffsetGroup { to, .. } => {
@@ -88,6 +89,10 @@ fn needs<'a>(
         Operation::SeekQueue { queue, .. } => vec![(Right::Seek, of(queue))],
         Operation::DeleteQueue { queue, .. } => {
             vec![(Right::Delete, of(queue)), (Right::DeleteGroup, of(queue))]
+        }
+        Operation::DescribeRecord { topic, .. }
+        | Operation::FindRecords { topic: Some(topic), .. } => {
+            vec![(Right::Browse, Target::Topic(topic))]
         }
         Operation::CountDeadLetters { topic, .. } => vec![(Right::Describe, Target::Topic(topic))],
         Operation::ShowDeadLetters { topic, .. } => vec![(Right::Browse, Target::Topic(topic))],

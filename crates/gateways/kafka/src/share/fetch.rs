@@ -33,7 +33,7 @@ use crate::share::answers::Answers;
 use crate::share::limits::Limits;
 use crate::share::request::{ShareFetchRequest, SharePartition};
 use crate::share::response::{ShareFetched, encode_fetched};
-use crate::share::sessions::{FINAL_EPOCH, INITIAL_EPOCH, ShareKey, ShareSession};
+use crate::share::sessions::{FINAL_EPOCH, INITIAL_EPOCH, ShareKey, ShareSession, session_user};
 use crate::share::{acknowledge, key_of, lease_groups};
 
 /// What a fetch may send when the node's budget for fetched bytes is used up: consumers that do not
@@ -121,7 +121,7 @@ async fn begin(
             ));
         }
         let sessions_max = gateway.broker.catalog().node_config().own.share.sessions_max;
-        let leases = || gateway.broker.lease_session();
+        let leases = || gateway.broker.lease_session_of(session_user(&session.connection));
         let begun = gateway.share_sessions.begin(
             key.clone(),
             session.connection.id(),

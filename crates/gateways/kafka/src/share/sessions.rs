@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base::{HashMap, HashSet};
 use broker::LeaseSession;
+use broker::delivery::SessionUser;
+use gateway::Connection;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::protocol::StrBytes;
 use parking_lot::Mutex;
@@ -54,6 +56,17 @@ pub(crate) struct ShareSession {
     partitions: usize,
     /// Of all sessions.
     all_partitions: Arc<AtomicUsize>,
+}
+
+/// Whose a session is that begins on this connection, for who looks for a record.
+pub(crate) fn session_user(connection: &Connection) -> SessionUser {
+    SessionUser {
+        protocol: connection.protocol().into(),
+        user: connection.user().into(),
+        client: connection.client().into(),
+        peer: connection.peer().to_string().into(),
+        connection: connection.id(),
+    }
 }
 
 impl ShareSession {

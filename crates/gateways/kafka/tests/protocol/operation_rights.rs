@@ -3,6 +3,7 @@
 use ::operations::document::{
     Cancel, DeadLetterFilter, DeadLetterTopics, Operation, Place, QueueName, QueuePage, Span, Start,
 };
+use ::operations::history::By;
 use ::operations::offset_groups::OffsetPlace;
 use access::acl::{Action, CLUSTER, Resource};
 use base::MAIN_LEASE_GROUP;
@@ -59,10 +60,13 @@ fn rights(operation: &Operation) -> (usize, Vec<(Resource, &'static str, Action)
             (23, [offset_group(Action::Read), topic(Action::Read)].concat())
         }
         Operation::DeleteOffsetGroup { .. } => (24, offset_group(Action::Delete)),
+        Operation::DescribeRecord { .. } => (25, topic(Action::Read)),
+        Operation::FindRecords { topic: Some(_), .. } => (26, topic(Action::Read)),
+        Operation::FindRecords { topic: None, .. } => (26, Vec::new()),
     }
 }
 
-const COUNT: usize = 25;
+const COUNT: usize = 27;
 
 /// At least one of each.
 fn samples() -> Vec<Operation> {
@@ -111,6 +115,14 @@ fn samples() -> Vec<Operation> {
             dry_run: false,
         },
         Operation::DeleteOffsetGroup { group: "g".into(), dry_run: false },
+        Operation::DescribeRecord { topic: topic(), place: Place { partition: 0, offset: 0 } },
+        Operation::FindRecords {
+            topic: Some(topic()),
+            by: By::Id("x".into()),
+            from_ms: None,
+            after: None,
+            records_max: 10,
+        },
     ]
 }
 

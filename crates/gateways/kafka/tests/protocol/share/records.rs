@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use ::operations::document::{Operation, Place};
+use ::operations::history::{Event, GroupHistory, GroupState, Happened, RecordHistory};
 use gateway::Connections;
 use kafka_protocol::error::ResponseError::*;
 use kafka_protocol::messages::share_fetch_request::{AcknowledgementBatch, ForgottenTopic};
@@ -61,6 +63,33 @@ async fn compressed_batches_are_passed_on_as_they_are() {
     // Strictly so many records, in the whole batch that they lie in.
     assert_eq!(taken(&response), acquired(&[(0, 1, 1)], &["a", "b", "c"]));
     assert_eq!(member.take(topic, 0).await, acquired(&[(2, 3, 1)], &["a", "b", "c", "d"]));
+}
+
+#[tokio::test]
+async fn what_members_did_with_a_record_is_remembered() {
+    let node = Node::start().await;
+    let (mut client, topic) = started(&node).await;
+    client.put("t", 0, &["a", "b", "c"]).await;
+    let mut member = Member::join(&node, "m", &["t"]).await;
+    member.take(topic, 0).await;
+    member.settle(topic, &[(0, 0, ACCEPT), (1, 1, RELEASE), (2, 2, REJECT)]).await;
+    member.take(topic, 0).await;
+    let mut of = async |offset| {
+        let place = Place { partition: 0, offset };
+        let asked = Operation::DescribeRecord { topic: "t".to_owned(), place };
+        let mut history = client.operate::<RecordHistory>(&asked).await;
+        let GroupHistory { state, session, events, .. } = history.groups.remove(0);
+        let protocol = session.and_then(|session| session.protocol);
+        let what = |event: Event| (event.what, event.attempt.unwrap_or(0));
+        (state, protocol, events.into_iter().map(what).collect::<Vec<_>>())
+    };
+    use Happened::*;
+    assert_eq!(of(0).await, (GroupState::Settled, None, vec![(Delivered, 1), (Accepted, 1)]));
+    let again = vec![(Delivered, 1), (Released, 1), (Delivered, 2)];
+    assert_eq!(of(1).await, (GroupState::Leased, Some("kafka".to_owned()), again));
+    // The group keeps no dead letters.
+    let died = vec![(Delivered, 1), (Rejected, 1), (Died, 1)];
+    assert_eq!(of(2).await, (GroupState::Settled, None, died));
 }
 
 #[tokio::test]

@@ -1,0 +1,43 @@
+//! What happened to records is noted for who looks for one, and where they stand is told.
+
+use base::LeaseGroupId;
+
+use super::super::history::{Look, Standing};
+use super::super::inspect::stands;
+use super::Driver;
+
+impl Driver {
+    /// Notes what happened in a group since this was last done.
+    pub(super) fn note_steps(&mut self, id: LeaseGroupId) {
+        let Some(group) = self.groups.get_mut(id).filter(|group| group.dispatch.has_steps()) else {
+            return;
+        };
+        let at_ms = self.clock.now_ms();
+        let mut ring = self.history.lock();
+        group.dispatch.take_steps(|step| ring.add(at_ms, id, step));
+    }
+
+    pub(super) fn note_steps_of_all(&mut self) {
+        let with_steps = self.groups.iter().filter(|group| group.dispatch.has_steps());
+        let groups: Vec<LeaseGroupId> = with_steps.map(|group| group.id).collect();
+        groups.into_iter().for_each(|id| self.note_steps(id));
+    }
+
+    /// Of each group, unless the record is settled there or the group is gone.
+    pub(super) fn look(&mut self, look: &Look) -> Vec<Option<Standing>> {
+        let Look { groups, partition, offset } = look;
+        for id in groups {
+            self.groups.load(*id);
+        }
+        self.groups.on_appended(None);
+        let shifts = self.timeline.shifts();
+        let standing = |id: &LeaseGroupId| {
+            // What it did a moment ago is found by who looks next.
+            self.note_steps(*id);
+            let (known, behind) = self.groups.get(*id)?.dispatch.standing(*partition, *offset)?;
+            let (state, attempts) = (stands(known.state, &shifts), known.attempts);
+            Some(Standing { state, attempts, behind })
+        };
+        groups.iter().map(standing).collect()
+    }
+}

@@ -1,0 +1,153 @@
+//! Asks all nodes that have a shard what they know of a record.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use base::{LeaseGroupId, Offset, PartitionId, ShardId};
+use dispatch::{SessionId, What};
+use futures_util::future::{join, join_all};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::broker::Broker;
+use crate::local_shard::LocalShard;
+
+use super::drivers::node_of;
+use super::handle::Message;
+use super::history::{Look, Looked, SessionUser, Standing};
+
+/// A node that does not say within this what it knows is not waited for.
+const SAID_WITHIN: Duration = Duration::from_secs(2);
+
+/// What is known of a record.
+#[derive(Clone, Debug, Default)]
+pub struct RecordHistory {
+    /// Of each group that was asked about, in their order, where the record stands if it is not settled. `None`:
+    /// nobody who leads has said it.
+    pub standings: Option<Vec<Option<Standing>>>,
+    /// By time.
+    pub events: Vec<HistoryEvent>,
+    /// What happened before is not remembered by every node that was asked.
+    pub since_ms: Option<i64>,
+    /// Nodes that did not say what they know.
+    pub silent: Vec<u32>,
+    /// Whose sessions they are that are named, as far as that is known.
+    pub users: BTreeMap<SessionId, SessionUser>,
+}
+
+/// Something that happened to a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HistoryEvent {
+    /// By the clock of the node.
+    pub at_ms: i64,
+    /// Which led the shard.
+    pub node: u32,
+    pub group: LeaseGroupId,
+    pub what: What,
+    /// 0: nobody's.
+    pub session: SessionId,
+    /// 1: the first delivery; 0: it is of no delivery.
+    pub attempt: u16,
+}
+
+impl LocalShard {
+    /// What this node knows.
+    pub(crate) async fn look(&self, look: Look) -> Looked {
+        let Some(delivery) = self.delivery() else { return Looked::default() };
+        let mut standings = None;
+        if self.is_led_here() {
+            let (reply, answer) = oneshot::channel();
+            delivery.tell(Message::Look { look: look.clone(), reply });
+            // Nobody answers where it leads no more.
+            standings = timeout(SAID_WITHIN, answer).await.ok().and_then(Result::ok);
+        }
+        let ring = delivery.history.lock();
+        Looked { standings, since_ms: ring.since_ms(), past: ring.of(&look) }
+    }
+}
+
+impl Broker {
+    /// Where a record stands in these groups of its topic, and what happened to it. Whichever node leads is asked.
+    pub async fn record_history(
+        &self,
+        partition: PartitionId,
+        offset: Offset,
+        groups: Vec<LeaseGroupId>,
+    ) -> RecordHistory {
+        let look = Look { groups, partition: partition.index, offset };
+        let local = self.shard_of(partition);
+        let (shard, leader) = (local.id(), local.leader());
+        let here = self.node();
+        let others = local.replicas().into_iter().filter(|node| *node != here);
+        let remote = self.peers().remote();
+        let asked = others.map(async |node| {
+            let said = match remote {
+                Some(remote) => remote.look(node, shard, &look, SAID_WITHIN).await.ok(),
+                None => None,
+            };
+            (node, said)
+        });
+        let (ours, others) = join(local.look(look.clone()), join_all(asked)).await;
+        let mut history = RecordHistory::default();
+        for (node, said) in [(here, Some(ours))].into_iter().chain(others) {
+            let Some(Looked { standings, since_ms, past }) = said else {
+                history.silent.push(node);
+                continue;
+            };
+            if standings.is_some() && (history.standings.is_none() || leader == Some(node)) {
+                history.standings = standings;
+            }
+            history.since_ms = history.since_ms.max(since_ms);
+            history.events.extend(past.into_iter().map(|past| HistoryEvent {
+                at_ms: past.at_ms,
+                node,
+                group: past.group,
+                what: past.what,
+                session: past.session,
+                attempt: past.attempt,
+            }));
+        }
+        // What one node says stays in its order.
+        history.events.sort_by_key(|event| event.at_ms);
+        history.users = self.users_of(shard, history.sessions()).await;
+        history
+    }
+
+    /// Each node knows whose its own sessions are.
+    async fn users_of(
+        &self,
+        shard: ShardId,
+        sessions: BTreeSet<SessionId>,
+    ) -> BTreeMap<SessionId, SessionUser> {
+        let (known, remote) = (self.peers().session_users(), self.peers().remote());
+        let mut of_nodes: BTreeMap<u32, Vec<SessionId>> = BTreeMap::new();
+        let mut users = BTreeMap::new();
+        for session in sessions {
+            match u32::try_from(node_of(session)) {
+                Ok(node) if remote.is_some() && node != self.node() => {
+                    of_nodes.entry(node).or_default().push(session);
+                }
+                _ => users.extend(known.of(session).map(|user| (session, user))),
+            }
+        }
+        let asked = of_nodes.into_iter().map(async |(node, sessions)| match remote {
+            Some(remote) => {
+                let said = remote.session_users(node, shard, &sessions, SAID_WITHIN).await;
+                let said = said.unwrap_or_default().into_iter();
+                sessions.into_iter().zip(said).collect()
+            }
+            None => Vec::new(),
+        });
+        let said = join_all(asked).await.into_iter().flatten();
+        users.extend(said.filter_map(|(session, user)| Some((session, user?))));
+        users
+    }
+}
+
+impl RecordHistory {
+    fn sessions(&self) -> BTreeSet<SessionId> {
+        let held = self.standings.iter().flatten().flatten().filter_map(Standing::session);
+        let all = self.events.iter().map(|event| event.session).chain(held);
+        all.filter(|session| *session != 0).collect()
+    }
+}

@@ -1,0 +1,138 @@
+//! What happened to records, for people who look for one: kept until the driver takes it, and lost where it does not.
+//!
+//! Records that follow one another and share all else are one step, so that a batch that goes to one consumer and is
+//! accepted at once is two steps. Nothing here decides anything.
+
+use base::Offset;
+use serde::{Deserialize, Serialize};
+
+use crate::{DeadReason, SessionId};
+
+/// More steps than this are not kept between two calls of [`crate::Dispatch::take_steps`]: whoever ends a million leases
+/// at once is not to need the memory for that.
+const STEPS_MAX: usize = 16_384;
+/// Steps of several partitions alternate: so many are looked through for the last one of a partition.
+const LOOKED_BACK: usize = 8;
+/// What is kept of the memory of a busy moment.
+const STEPS_KEPT: usize = 64;
+
+/// What happened to a record. A variant is only ever added at the end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum What {
+    /// It was leased to a session.
+    Leased,
+    /// It was handed to a session, and is settled with that.
+    HandedOut,
+    Accepted,
+    /// Its session gave it back.
+    Released,
+    Rejected,
+    /// Its session did not answer in time.
+    LeaseEnded,
+    /// Its session or consumer is gone.
+    Left,
+    /// It is accepted once the entry of the log with all of a transaction is there.
+    Withheld,
+    /// That entry took no effect, or its dead letter did not.
+    GivenBack,
+    /// The group was moved to another place, or the log begins behind it.
+    Voided,
+    /// It is not delivered any more, and goes to the dead letters if there are any.
+    Died(DeadReason),
+    /// Its dead letter, or the entry for which it was withheld, is in the log.
+    Ended,
+    /// An operator settled it.
+    Removed,
+}
+
+/// Something that happened to one record, or to several that follow one another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Step {
+    pub what: What,
+    pub partition: u32,
+    pub first: Offset,
+    pub count: u32,
+    /// 0: nobody's.
+    pub session: SessionId,
+    /// 1 = the first delivery; 0: it is of no delivery.
+    pub attempt: u16,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Steps(Vec<Step>);
+
+impl Steps {
+    pub(crate) fn add(&mut self, step: Step) {
+        let last = self.0.iter_mut().rev().take(LOOKED_BACK);
+        let same = last.into_iter().find(|last| last.partition == step.partition);
+        if let Some(last) = same
+            && last.is_followed_by(&step)
+            && let Some(count) = last.count.checked_add(step.count)
+        {
+            last.count = count;
+        } else if self.0.len() < STEPS_MAX {
+            self.0.push(step);
+        }
+    }
+
+    pub(crate) fn take(&mut self, mut with: impl FnMut(Step)) {
+        self.0.drain(..).for_each(&mut with);
+        self.0.shrink_to(STEPS_KEPT);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Step {
+    pub(crate) fn of(what: What, partition: u32, offset: Offset) -> Self {
+        Self { what, partition, first: offset, count: 1, session: 0, attempt: 0 }
+    }
+
+    fn is_followed_by(&self, next: &Self) -> bool {
+        let key = |step: &Self| (step.what, step.session, step.attempt);
+        key(self) == key(next) && self.first + u64::from(self.count) == next.first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(steps: &mut Steps) -> Vec<(u32, Offset, u32, What)> {
+        let mut all = Vec::new();
+        steps.take(|it| all.push((it.partition, it.first, it.count, it.what)));
+        all
+    }
+
+    #[test]
+    fn records_that_follow_one_another_are_one_step_of_their_partition() {
+        let mut steps = Steps::default();
+        for offset in 0..3 {
+            steps.add(Step::of(What::Leased, 0, offset));
+            steps.add(Step::of(What::Leased, 1, 10 + offset));
+        }
+        steps.add(Step::of(What::Accepted, 0, 0));
+        steps.add(Step::of(What::Accepted, 0, 2));
+        // The last that happened in its partition is another one.
+        steps.add(Step::of(What::Leased, 0, 3));
+        let expected = [
+            (0, 0, 3, What::Leased),
+            (1, 10, 3, What::Leased),
+            (0, 0, 1, What::Accepted),
+            (0, 2, 1, What::Accepted),
+            (0, 3, 1, What::Leased),
+        ];
+        assert_eq!(taken(&mut steps), expected);
+        assert!(steps.is_empty());
+    }
+
+    #[test]
+    fn no_more_than_so_many_wait_to_be_taken() {
+        let mut steps = Steps::default();
+        (0..100_000).for_each(|number| steps.add(Step::of(What::Left, 0, number * 2)));
+        assert_eq!(taken(&mut steps).len(), STEPS_MAX);
+        assert!(steps.0.capacity() <= STEPS_KEPT);
+    }
+}

@@ -1,0 +1,164 @@
+//! Records by what they say of themselves, and what became of each.
+
+use access::quotas::Quota;
+use axum::extract::State;
+use axum::http::Uri;
+use axum::{Extension, Json};
+use base::limits::HTTP_TRACED_MAX;
+use operations::document::{Operation, Place};
+use operations::history::{After, By, FoundRecords, RecordHistory};
+use operations::payload::Payload;
+use operations::position::Position;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::asked;
+use super::operate::ask_for;
+use super::pages::not_of_this_list;
+use super::read::position;
+use crate::front::Front;
+use crate::login::Asker;
+use crate::problem::{Kind, Problem};
+use crate::quotas::Spending;
+
+const TRACED_DEFAULT: usize = 10;
+
+/// One of `key`, `id`, `message_id`, `trace_id` and `header` says what is looked for.
+#[derive(Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Traced {
+    /// Only in this topic; else in all that may be read.
+    topic: Option<String>,
+    key: Option<String>,
+    /// The value of `postroad.id`.
+    id: Option<String>,
+    /// AMQP's property.
+    message_id: Option<String>,
+    /// Of `traceparent`: 32 hexadecimal digits, or the whole header.
+    trace_id: Option<String>,
+    /// The name of a header, whose value is in `value`.
+    header: Option<String>,
+    value: Option<String>,
+    /// Only records from this time on: `earliest`, `15m ago`, a time.
+    from: String,
+    /// At most so many records, up to 50.
+    limit: usize,
+    /// As the answer before said.
+    cursor: Option<String>,
+}
+
+impl Default for Traced {
+    fn default() -> Self {
+        Self {
+            topic: None,
+            key: None,
+            id: None,
+            message_id: None,
+            trace_id: None,
+            header: None,
+            value: None,
+            from: "earliest".to_owned(),
+            limit: TRACED_DEFAULT,
+            cursor: None,
+        }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct Trace {
+    /// Each as `history` says it.
+    #[schema(value_type = Vec<Object>)]
+    records: Vec<RecordHistory>,
+    /// How many records this request has compared, and how many bytes it has read for that.
+    looked_at: u64,
+    looked_at_bytes: u64,
+    /// For the next request; null: that was all.
+    next: Option<String>,
+}
+
+/// Look for records by key, id, trace or header, and say what became of each.
+#[utoipa::path(
+    get,
+    path = "/v1/trace",
+    tag = "records",
+    params(Traced),
+    responses((status = 200, body = Trace))
+)]
+pub(super) async fn trace(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    uri: Uri,
+) -> Result<Json<Trace>, Problem> {
+    let traced: Traced = asked::query(&uri)?;
+    let by = traced.by()?;
+    let Traced { topic, from, limit, cursor, .. } = traced;
+    if !(1..=HTTP_TRACED_MAX).contains(&limit) {
+        let detail = format!("limit: 1 to {HTTP_TRACED_MAX}, not {limit}");
+        return Err(Problem::new(Kind::BadRequest, detail));
+    }
+    let node = front.opened()?;
+    let from_ms = match position(&from, &node.broker)? {
+        Position::Earliest => None,
+        Position::Time(ms) => Some(ms),
+        _ => {
+            let detail = "from: a time or earliest, since topics begin at other offsets";
+            return Err(Problem::new(Kind::BadRequest, detail));
+        }
+    };
+    let after = cursor.as_deref().map(read_cursor).transpose()?;
+    let spending = Spending::begin(node, &asker, Quota::ConsumerByteRate)?;
+    let records_max = limit as u32;
+    let operation = Operation::FindRecords { topic, by, from_ms, after, records_max };
+    let found: FoundRecords = ask_for(&front, &asker, operation, Kind::NoSuchTopic).await?;
+    let FoundRecords { records: places, looked_at, looked_at_bytes, next } = found;
+    spending.charge(looked_at_bytes);
+    let mut records = Vec::with_capacity(places.len());
+    for found in places {
+        let place = Place { partition: found.record.partition, offset: found.record.offset };
+        let operation = Operation::DescribeRecord { topic: found.topic, place };
+        records.push(ask_for(&front, &asker, operation, Kind::NoSuchTopic).await?);
+    }
+    Ok(Json(Trace { records, looked_at, looked_at_bytes, next: next.map(cursor_of) }))
+}
+
+impl Traced {
+    fn by(&self) -> Result<By, Problem> {
+        let wrong = |detail: &str| Err(Problem::new(Kind::BadRequest, detail));
+        let bytes = |text: &String| Payload::copied(text.as_bytes());
+        let header = match (&self.header, &self.value) {
+            (Some(name), Some(value)) => {
+                Some(By::Header { name: name.clone(), value: bytes(value) })
+            }
+            (None, None) => None,
+            _ => return wrong("header and value go together: a name, and what it is to be"),
+        };
+        let all = [
+            self.key.as_ref().map(|key| By::Key(bytes(key))),
+            self.id.clone().map(By::Id),
+            self.message_id.clone().map(By::MessageId),
+            self.trace_id.clone().map(By::TraceId),
+            header,
+        ];
+        let mut said = all.into_iter().flatten();
+        match (said.next(), said.next()) {
+            (Some(by), None) => Ok(by),
+            _ => wrong("one of key, id, message_id, trace_id and header says what is looked for"),
+        }
+    }
+}
+
+/// A topic has no slash in its name.
+fn cursor_of(After { topic, partition, offset }: After) -> String {
+    format!("{topic}/{partition}.{offset}")
+}
+
+fn read_cursor(text: &str) -> Result<After, Problem> {
+    let read = || {
+        let (topic, place) = text.rsplit_once('/')?;
+        let (partition, offset) = place.split_once('.')?;
+        let (partition, offset) = (partition.parse().ok()?, offset.parse().ok()?);
+        Some(After { topic: topic.to_owned(), partition, offset })
+    };
+    read().ok_or_else(not_of_this_list)
+}

@@ -1,0 +1,168 @@
+//! Records found by what they say of themselves.
+
+use axum::http::Method;
+use serde_json::{Value, json};
+
+use crate::harness::{Answer, Server, ask, basic, connect, open_node, request, safe_node};
+use crate::history::{group, settle, take};
+use crate::records::{make, post};
+
+const TRACE_ID: &str = "0af7651916cd43dd8448eb211c80319c";
+const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+async fn trace(server: &Server, query: &str) -> Value {
+    let answer = server.get(&format!("/v1/trace?{query}")).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.json()
+}
+
+/// Topic and offset of each.
+fn places(trace: &Value) -> Vec<(&str, u64)> {
+    let records = trace["records"].as_array().expect("records");
+    let place = |it: &'_ Value| it["offset"].as_u64().expect("an offset");
+    records.iter().map(|it| (it["topic"].as_str().expect("a topic"), place(it))).collect()
+}
+
+async fn two_topics(server: &Server) {
+    for topic in ["a", "t"] {
+        make(server, topic, 1, json!({})).await;
+        let records = json!({"records": [
+            {"key": "other", "value": "x"},
+            {"key": "k", "value": "y", "id": format!("id-{topic}"), "headers": [
+                {"name": "colour", "value": "red"}, {"name": "traceparent", "value": PARENT},
+            ]},
+        ]});
+        let path = format!("/v1/topics/{topic}/records");
+        assert_eq!(post(server, &path, &records).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn records_are_found_by_key_id_header_and_trace_in_one_topic_or_in_all() {
+    let (server, _broker) = open_node().await;
+    two_topics(&server).await;
+    let both = vec![("a", 1), ("t", 1)];
+    let whole = format!("trace_id={PARENT}");
+    let upper = format!("trace_id={}", TRACE_ID.to_uppercase());
+    for query in ["key=k", "header=colour&value=red", &whole, &upper] {
+        let found = trace(&server, query).await;
+        assert_eq!(places(&found), both, "{query}");
+        assert_eq!((&found["looked_at"], &found["next"]), (&json!(4), &Value::Null));
+        assert_eq!(found["records"][0]["record"]["value"], "y");
+    }
+    assert_eq!(places(&trace(&server, "id=id-t").await), [("t", 1)]);
+    assert_eq!(places(&trace(&server, "key=k&topic=t").await), [("t", 1)]);
+    assert_eq!(places(&trace(&server, "key=k&from=1h%20ago").await), both);
+    assert!(places(&trace(&server, "key=none").await).is_empty());
+    // A page at a time, from where the one before ended.
+    let first = trace(&server, "key=k&limit=1").await;
+    assert_eq!(places(&first), [("a", 1)]);
+    let next = first["next"].as_str().expect("there is more");
+    let second = trace(&server, &format!("key=k&limit=1&cursor={next}")).await;
+    assert_eq!((places(&second), &second["next"]), (vec![("t", 1)], &Value::Null));
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_refused_by_name() {
+    let (server, _broker) = open_node().await;
+    for query in [
+        "",
+        "key=a&id=b",
+        "header=h",
+        "value=v",
+        "key=a&limit=0",
+        "key=a&limit=51",
+        "key=a&cursor=x",
+        "key=a&from=7",
+        "colour=red",
+    ] {
+        let answer = server.get(&format!("/v1/trace?{query}")).await;
+        answer.is_problem(400, "bad-request");
+    }
+    server.get("/v1/trace?trace_id=123").await.is_problem(422, "invalid");
+    server.get("/v1/trace?key=a&topic=none").await.is_problem(404, "no-such-topic");
+}
+
+#[tokio::test]
+async fn only_what_somebody_may_read_is_looked_through() {
+    let (server, _broker, users) = safe_node().await;
+    let root = basic("root", "toor");
+    let send = async |method: Method, path: &str, body: Value| -> Answer {
+        let headers = [("authorization", &*root), ("content-type", "application/json")];
+        let asked = request(method, path, &headers, body.to_string());
+        ask(&mut connect(server.address).await, asked).await
+    };
+    for topic in ["a", "t"] {
+        send(Method::POST, "/v1/topics", json!({"name": topic, "partitions": 1})).await;
+        let records = json!({"records": [{"key": "k", "value": "v"}]});
+        let path = format!("/v1/topics/{topic}/records");
+        assert_eq!(send(Method::POST, &path, records).await.status, 200);
+    }
+    users.add("ada", access::hash_password("secret").expect("a hash")).await.expect("is made");
+    let rule = json!({
+        "resource": "topic", "pattern": "literal", "name": "t", "principal": "User:ada", "host": "*",
+        "action": "read", "verdict": "allow",
+    });
+    let made = send(Method::POST, "/v1/acls", rule).await;
+    assert!(made.status.is_success(), "{made:?}");
+    let found = server.get_as("/v1/trace?key=k", "ada", "secret").await.json();
+    assert_eq!(places(&found), [("t", 0)]);
+    let refused = server.get_as("/v1/trace?key=k&topic=a", "ada", "secret").await;
+    refused.is_problem(403, "not-allowed");
+    let path = "/v1/topics/a/partitions/0/records/0/history";
+    server.get_as(path, "ada", "secret").await.is_problem(403, "not-allowed");
+}
+
+/// The record, its dead letter, and what was made of that when it was sent back.
+#[tokio::test]
+async fn a_trace_leads_to_dead_letters_and_back() {
+    let (server, _broker) = open_node().await;
+    for topic in ["t", "dead"] {
+        make(&server, topic, 1, json!({})).await;
+    }
+    group(&server, "main", json!({"dead.letter.topic": "dead"})).await;
+    let headers = json!([{"name": "traceparent", "value": PARENT}]);
+    let records = json!({"records": [{"value": "poison", "headers": headers}]});
+    post(&server, "/v1/topics/t/records", &records).await.json();
+    let lease = take(&server, 1).await.remove(0);
+    settle(&server, &lease, "reject").await;
+    let query = format!("trace_id={TRACE_ID}");
+    let found = trace(&server, &query).await;
+    assert_eq!(places(&found), [("dead", 0), ("t", 0)]);
+    let [letter, original] = [&found["records"][0], &found["records"][1]];
+    let death = &letter["death"];
+    assert_eq!((&death["topic"], &death["offset"]), (&json!("t"), &json!(0)), "{letter}");
+    let group = &original["groups"][0];
+    assert_eq!((&group["state"], &group["dead_letter_topic"]), (&json!("settled"), &json!("dead")));
+    let words: Vec<_> = group["events"].as_array().expect("events").iter().collect();
+    let words: Vec<_> = words.iter().map(|it| it["what"].as_str().expect("a word")).collect();
+    assert_eq!(words, ["delivered", "rejected", "died", "settled"]);
+    assert_eq!(group["events"][2]["reason"], "rejected");
+
+    let redriven = post(&server, "/v1/topics/dead/dead-letters/redrive", &json!({})).await;
+    assert_eq!(redriven.status, 200, "{redriven:?}");
+    let found = trace(&server, &query).await;
+    assert!(places(&found).contains(&("t", 1)), "{found}");
+    assert_eq!(
+        found["records"].as_array().and_then(|all| all.last()).map(|it| &it["death"]),
+        Some(&Value::Null)
+    );
+}
+
+#[tokio::test]
+async fn a_message_of_amqp_is_found_by_its_id_and_its_trace() {
+    let (server, _broker) = open_node().await;
+    let queue = request(Method::PUT, "/api/queues/%2F/q", &[], r#"{"durable": true}"#);
+    assert_eq!(ask(&mut connect(server.address).await, queue).await.status, 201);
+    let message = json!({
+        "routing_key": "q", "payload": "m", "payload_encoding": "string",
+        "properties": {"message_id": "m-7", "headers": {"traceparent": PARENT}},
+    });
+    let sent = post(&server, "/api/exchanges/%2F/amq.default/publish", &message).await;
+    assert_eq!(sent.json(), json!({"routed": true}));
+    for query in ["message_id=m-7", &format!("trace_id={TRACE_ID}")] {
+        let found = trace(&server, query).await;
+        assert_eq!(places(&found), [("q", 0)], "{query}");
+        assert_eq!(found["records"][0]["groups"][0]["state"], "ready");
+    }
+}

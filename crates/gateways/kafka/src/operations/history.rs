@@ -1,0 +1,235 @@
+//! Where a record is: what it is to each group, and what happened to it.
+
+use std::collections::BTreeMap;
+
+use access::acl::{Action, Resource};
+use access::{Operation, Rights, Target};
+use base::limits::{HTTP_GROUPS_ASKED_MAX, HTTP_PAGE_MAX};
+use base::{LeaseGroupId, PartitionId, TopicId};
+use broker::delivery::{
+    DeadReason, DeathReason, HistoryEvent, RecordHistory as Known, RecordState, SessionId,
+    SessionUser, Standing, What,
+};
+use kafka_protocol::error::ResponseError;
+
+use super::browse::{read_log, stored};
+use super::dead_letters::{death, is_known};
+use super::queues::no_topic;
+use crate::errors::Fault;
+use crate::gateway::Gateway;
+use crate::share::dead_letters::Route;
+
+use ::operations::document::Place;
+use ::operations::history::{
+    Event, GroupHistory, GroupState, Happened, OffsetGroupSeen, Presence, RecordHistory,
+    SessionSeen,
+};
+
+/// A group that settles one by one, as the catalog knows it.
+struct Asked {
+    id: LeaseGroupId,
+    name: String,
+    paused: bool,
+    dead_letter_topic: Option<String>,
+}
+
+pub(super) async fn of(
+    gateway: &Gateway,
+    asker: &Rights,
+    topic: &str,
+    place: Place,
+) -> Result<RecordHistory, Fault> {
+    let broker = &gateway.broker;
+    let (id, groups, mut truncated) = groups(gateway, asker, topic)?;
+    let Place { partition, offset } = place;
+    let partition = PartitionId::new(id, partition);
+    let unknown = || {
+        let problem = format!("topic {topic} has no partition {}", place.partition);
+        Fault::new(ResponseError::UnknownTopicOrPartition, problem)
+    };
+    broker.bounds(partition).ok_or_else(unknown)?;
+    broker.copies_are_current(&[partition]).await?;
+    let bounds = broker.bounds(partition).ok_or_else(unknown)?;
+    let mut found = None;
+    if (bounds.log_start..bounds.end).contains(&offset) {
+        found = read_log(broker, partition, offset, 1).await?.pop();
+    }
+    let found = found.filter(|found| found.offset == offset).map(|found| found.record);
+    let presence = match &found {
+        Some(_) => Presence::There,
+        None if offset >= bounds.end => Presence::ToCome,
+        None => Presence::Deleted,
+    };
+    let died = found.as_ref().map(|record| death(&record.view().headers));
+    let mut history = RecordHistory {
+        topic: topic.to_owned(),
+        partition: place.partition,
+        offset,
+        presence,
+        start: bounds.log_start,
+        end: bounds.end,
+        record: found.map(|record| stored(place.partition, &record.view())),
+        death: died.filter(is_known),
+        groups: Vec::new(),
+        offset_groups: Vec::new(),
+        truncated: false,
+        remembered_since_ms: None,
+        silent_nodes: Vec::new(),
+    };
+    if presence != Presence::ToCome {
+        let ids = groups.iter().map(|group| group.id).collect();
+        let known = broker.record_history(partition, offset, ids).await;
+        history.groups = in_groups(groups, &known, presence);
+        history.remembered_since_ms = known.since_ms;
+        history.silent_nodes = known.silent;
+    }
+    let (offset_groups, more) = in_offset_groups(gateway, asker, partition, offset).await?;
+    truncated |= more;
+    Ok(RecordHistory { offset_groups, truncated, ..history })
+}
+
+/// Those of the topic that may be seen; whether there are more.
+fn groups(
+    gateway: &Gateway,
+    asker: &Rights,
+    name: &str,
+) -> Result<(TopicId, Vec<Asked>, bool), Fault> {
+    let catalog = gateway.broker.catalog();
+    let topic = catalog.topic_named(name).ok_or_else(|| no_topic(name))?;
+    let of_topic = catalog.lease_groups_of(topic.id());
+    let mut seen = of_topic.filter(|group| {
+        let target = Target::Group { topic: name, group: group.name() };
+        asker.would(Operation::DescribeGroup, target)
+    });
+    let asked = seen.by_ref().take(HTTP_PAGE_MAX).map(|group| {
+        let config = group.config();
+        let routed = config.dead_letter_route.as_deref().and_then(Route::parse);
+        let by_route = routed.map(|route| route.topic.to_owned());
+        Asked {
+            id: group.id(),
+            name: group.name().to_string(),
+            paused: group.is_paused(),
+            dead_letter_topic: by_route.or(config.dead_letter_topic.as_deref().map(str::to_owned)),
+        }
+    });
+    let asked: Vec<Asked> = asked.collect();
+    Ok((topic.id(), asked, seen.next().is_some()))
+}
+
+fn in_groups(groups: Vec<Asked>, known: &Known, presence: Presence) -> Vec<GroupHistory> {
+    let mut histories = Vec::with_capacity(groups.len());
+    for (index, Asked { id, name, paused, dead_letter_topic }) in groups.into_iter().enumerate() {
+        let standing = known.standings.as_ref().map(|all| all.get(index).copied().flatten());
+        let (state, until_ms) = state(standing, presence);
+        let standing = standing.flatten().filter(|_| presence == Presence::There);
+        let holder = match standing.map(|standing| standing.state) {
+            Some(RecordState::Leased { session, .. }) => Some(seen(session, &known.users)),
+            _ => None,
+        };
+        let events = known.events.iter().filter(|event| event.group == id);
+        histories.push(GroupHistory {
+            group: name,
+            state,
+            until_ms,
+            attempts: standing.map_or(0, |standing| standing.attempts),
+            behind: standing.and_then(|standing| standing.behind),
+            session: holder,
+            paused,
+            dead_letter_topic,
+            events: events.map(|event| told(event, &known.users)).collect(),
+        });
+    }
+    histories
+}
+
+/// With the time until which it is so. `standing`: the first is that nobody has said it, the second that the record is
+/// settled.
+fn state(standing: Option<Option<Standing>>, presence: Presence) -> (GroupState, Option<i64>) {
+    if presence == Presence::Deleted {
+        return (GroupState::Gone, None);
+    }
+    match standing {
+        None => (GroupState::Unknown, None),
+        Some(None) => (GroupState::Settled, None),
+        Some(Some(standing)) => match standing.state {
+            RecordState::Ready => (GroupState::Ready, None),
+            RecordState::Blocked => (GroupState::Blocked, None),
+            RecordState::Leased { expires_ms, .. } => (GroupState::Leased, expires_ms),
+            RecordState::Delayed { due_ms } => (GroupState::Delayed, Some(due_ms)),
+            RecordState::DeadLettering => (GroupState::DeadLettering, None),
+        },
+    }
+}
+
+fn told(event: &HistoryEvent, users: &BTreeMap<SessionId, SessionUser>) -> Event {
+    let mut reason = None;
+    let what = match event.what {
+        What::Leased => Happened::Delivered,
+        What::HandedOut => Happened::DeliveredAndSettled,
+        What::Accepted => Happened::Accepted,
+        What::Released => Happened::Released,
+        What::Rejected => Happened::Rejected,
+        What::LeaseEnded => Happened::TimedOut,
+        What::Left => Happened::SessionEnded,
+        What::Withheld => Happened::AcceptedInTransaction,
+        What::GivenBack => Happened::GivenBack,
+        What::Voided => Happened::Voided,
+        What::Died(why) => {
+            let why = match why {
+                DeadReason::Rejected => DeathReason::Rejected,
+                DeadReason::Attempts => DeathReason::Attempts,
+                DeadReason::Expired => DeathReason::Expired,
+            };
+            reason = Some(why.name().to_owned());
+            Happened::Died
+        }
+        What::Ended => Happened::Settled,
+        What::Removed => Happened::Removed,
+    };
+    Event {
+        at_ms: event.at_ms,
+        node: event.node,
+        what,
+        reason,
+        attempt: Some(event.attempt).filter(|attempt| *attempt > 0),
+        session: (event.session != 0).then(|| seen(event.session, users)),
+    }
+}
+
+fn seen(session: SessionId, users: &BTreeMap<SessionId, SessionUser>) -> SessionSeen {
+    let user = users.get(&session);
+    let text = |of: fn(&SessionUser) -> &str| {
+        user.map(of).filter(|text| !text.is_empty()).map(str::to_owned)
+    };
+    SessionSeen {
+        session,
+        protocol: text(|user| &user.protocol),
+        user: text(|user| &user.user),
+        client: text(|user| &user.client),
+        peer: text(|user| &user.peer),
+        connection: user.map(|user| user.connection).filter(|connection| *connection > 0),
+    }
+}
+
+async fn in_offset_groups(
+    gateway: &Gateway,
+    asker: &Rights,
+    partition: PartitionId,
+    offset: u64,
+) -> Result<(Vec<OffsetGroupSeen>, bool), Fault> {
+    let shards = gateway.broker.shards();
+    let mut names = shards.offset_groups_after("", HTTP_GROUPS_ASKED_MAX + 1).await?;
+    let truncated = names.len() > HTTP_GROUPS_ASKED_MAX;
+    names.truncate(HTTP_GROUPS_ASKED_MAX);
+    names.retain(|name| asker.allows(Action::Describe, Resource::Group, name));
+    let mut seen = Vec::new();
+    for group in names {
+        let committed = shards.offsets(&group, &[partition]).await?;
+        if let Some(committed) = committed.into_iter().next().flatten() {
+            let committed = committed.offset;
+            seen.push(OffsetGroupSeen { group, offset: committed, read: offset < committed });
+        }
+    }
+    seen.sort_unstable_by(|a, b| a.group.cmp(&b.group));
+    Ok((seen, truncated))
+}
