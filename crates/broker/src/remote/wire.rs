@@ -58,7 +58,7 @@ enum Asked {
 
 base::levels!(Asked {
     Level::FIRST => Append | Receive | Relay | CatalogVersions | WouldLead | ReadIndex
-        | Groups | Stored | HandOver;
+        | Groups | Stored | HandOver | Look | SessionUsers;
     @ Self::Execute { command } => command.level();
 });
 
@@ -94,7 +94,7 @@ enum Answer {
 
 base::levels!(Answer {
     Level::FIRST => Append | Receive | Execute | CatalogVersions | WouldLead | ReadIndex | Groups
-        | Stored | HandOver;
+        | Stored | HandOver | Looked | SessionUsers;
 });
 
 /// Who waits for an answer of another node.
