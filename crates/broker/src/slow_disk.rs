@@ -25,6 +25,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const PAUSED_AFTER: Duration = Duration::from_millis(250);
 /// Before a shard that was not taken over is offered again.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// A leader says several times in this that it leads.
+const SILENT_AFTER: Duration = Duration::from_secs(1);
 /// A disk that hangs may hold the engine up, too.
 const HANDED_OVER_WITHIN: Duration = Duration::from_secs(2);
 
@@ -110,9 +112,14 @@ impl Stall {
         found.into_iter().map(|(_, node)| node).collect()
     }
 
-    /// Whether the node may stand for election in the shard.
-    fn may_stand(&mut self, is_well: bool, role: Role, now: Instant) -> bool {
-        let leaderless = matches!(role, Role::None);
+    /// Whether the node may stand for election in the shard. `hears`: another leader says lately that it leads.
+    fn may_stand(&mut self, is_well: bool, role: Role, hears: bool, now: Instant) -> bool {
+        let leaderless = match role {
+            Role::None => true,
+            Role::Leader { .. } => false,
+            // It may be gone: whoever does not stand has no other one.
+            Role::Follower { .. } | Role::Learner { .. } => !hears,
+        };
         let since = leaderless.then(|| self.leaderless_since.unwrap_or(now));
         self.leaderless_since = since;
         is_well || since.is_some_and(|since| now >= since + STANDS_ANYWAY_AFTER)
@@ -141,7 +148,9 @@ pub(crate) async fn run(node: Arc<Node>, health: Arc<DiskHealth>, shards: Vec<We
             }
             if let Some(role) = shard.role() {
                 let role = *role.borrow();
-                shard.consensus.set_may_stand(stall.may_stand(health.is_well(now), role, now));
+                let hears = shard.consensus.hears_a_leader(SILENT_AFTER);
+                let may_stand = stall.may_stand(health.is_well(now), role, hears, now);
+                shard.consensus.set_may_stand(may_stand);
             }
             // Looked at only where it matters: this comes round twenty times a second.
             let is_slow = busy_for >= Some(DISK_SLOW_AFTER);
@@ -243,12 +252,17 @@ mod tests {
     fn a_node_with_an_unwell_disk_stands_where_nobody_leads_for_long() {
         let (mut stall, mut now) = (Stall::default(), Instant::now());
         let follower = Role::Follower { leader: 2, term: 1 };
-        assert!(stall.may_stand(true, Role::None, now));
-        assert!(!stall.may_stand(false, follower, now));
-        assert!(!stall.may_stand(false, Role::None, now));
+        assert!(stall.may_stand(true, Role::None, false, now));
+        assert!(!stall.may_stand(false, follower, true, now));
+        assert!(!stall.may_stand(false, Role::None, false, now));
         now += STANDS_ANYWAY_AFTER;
-        assert!(stall.may_stand(false, Role::None, now));
-        assert!(!stall.may_stand(false, follower, now));
-        assert!(!stall.may_stand(false, Role::None, now));
+        assert!(stall.may_stand(false, Role::None, false, now));
+        assert!(!stall.may_stand(false, follower, true, now));
+        assert!(!stall.may_stand(false, Role::None, false, now));
+        // Nor is a leader one that is not heard of.
+        assert!(!stall.may_stand(false, follower, true, now));
+        assert!(!stall.may_stand(false, follower, false, now));
+        now += STANDS_ANYWAY_AFTER;
+        assert!(stall.may_stand(false, follower, false, now));
     }
 }

@@ -97,6 +97,8 @@ pub(crate) struct State {
     /// The engine is told to stop, and knows no appends any more.
     pub(crate) stopped: AtomicBool,
     pub(crate) standing: Mutex<Standing>,
+    /// When another leader of this term, or of a later one, was heard of last.
+    pub(crate) heard: Mutex<Option<Instant>>,
     failure: OnceLock<Failure>,
     tasks: OnceLock<Vec<AbortHandle>>,
 }
@@ -178,6 +180,7 @@ impl Consensus {
             stopping: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             standing: Mutex::new(Standing { is_allowed: true, can_read: true }),
+            heard: Mutex::default(),
             failure: OnceLock::new(),
             tasks: OnceLock::new(),
         });

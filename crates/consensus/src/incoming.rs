@@ -148,6 +148,7 @@ impl AppendStream {
         let last = entries.last().map(|entry| entry.log_id).or(previous);
         self.window.push(Unanswered { bytes, last });
         self.consensus.retention.set_with_all(with_all);
+        self.consensus.hear_of_leader(leader.term);
         Ok(AppendEntriesRequest {
             vote: message::vote_of(leader),
             prev_log_id: previous,

@@ -154,6 +154,19 @@ impl Consensus {
         }
     }
 
+    /// Whether another node's appends have come within this time, whatever became of them: a leader that does not
+    /// send any more stays this node's until another one is elected.
+    pub fn hears_a_leader(&self, within: Duration) -> bool {
+        self.state.heard.lock().is_some_and(|heard| heard.elapsed() < within)
+    }
+
+    pub(crate) fn hear_of_leader(&self, term: u64) {
+        // One that was deposed may go on for a while.
+        if term >= self.server.borrow_watched().vote.leader_id.term {
+            *self.state.heard.lock() = Some(Instant::now());
+        }
+    }
+
     /// Makes these the members; for the leader. Waits until those that are to vote and do not yet have the log. May be
     /// dropped or fail at any point, and asked for again.
     pub async fn change_members(&self, to: Members) -> Result<(), ChangeError> {

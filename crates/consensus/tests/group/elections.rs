@@ -149,3 +149,28 @@ fn a_node_alone_in_its_group_elects_itself_at_once() {
         cluster.all_have(&"one".into()).await;
     });
 }
+
+/// Members that do not stand, for their disks are unwell, have to find out by themselves that nobody leads.
+#[test]
+fn a_leader_that_is_gone_stays_the_followers_leader_and_they_do_not_hear_of_it() {
+    simulate(|| async {
+        let mut cluster = Cluster::founded(7, 3).await;
+        let (leader, _) = cluster.leader().await;
+        sleep(Duration::from_secs(2)).await;
+        let others: Vec<u64> = (1..=3).filter(|node| *node != leader).collect();
+        let second = Duration::from_secs(1);
+        for node in &others {
+            assert!(cluster.consensus(*node).hears_a_leader(second));
+            cluster.consensus(*node).set_may_stand(false);
+        }
+        cluster.kill(leader);
+        sleep(Duration::from_secs(10)).await;
+        for node in &others {
+            assert!(matches!(cluster.role(*node), Role::Follower { .. }));
+            assert!(!cluster.consensus(*node).hears_a_leader(second));
+            cluster.consensus(*node).set_may_stand(true);
+        }
+        let (next, _) = cluster.leader().await;
+        assert_ne!(next, leader);
+    });
+}
