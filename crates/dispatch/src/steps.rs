@@ -14,7 +14,7 @@ const STEPS_MAX: usize = 16_384;
 /// Steps of several partitions alternate: so many are looked through for the last one of a partition.
 const LOOKED_BACK: usize = 8;
 /// What is kept of the memory of a busy moment.
-const STEPS_KEPT: usize = 64;
+const STEPS_KEPT: usize = 256;
 
 /// What happened to a record. A variant is only ever added at the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
