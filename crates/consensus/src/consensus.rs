@@ -257,7 +257,10 @@ impl Consensus {
         }
         match self.leadership().await {
             Ok(_) => Ok(()),
-            Err(_) => Err(self.state.failure().into()),
+            Err(_) => {
+                self.ended().await;
+                Err(self.state.failure().into())
+            }
         }
     }
 
@@ -362,6 +365,7 @@ impl Consensus {
     pub async fn ended(&self) -> ProposeError {
         let mut server = self.raft.server_metrics();
         while server.changed().await.is_ok() {}
+        note_end(&self.raft, &self.state);
         self.state.refusal(None)
     }
 
@@ -472,18 +476,23 @@ pub(crate) async fn depose(
     raft.vote(candidate).await.map(|_| ()).map_err(|error| error.into_fatal())
 }
 
-/// Waits for the engine's end, and tells why it came unless that was asked for.
-async fn watch_end(raft: Raft<TypeConfig, Replica>, state: Arc<State>, node: tasks::Failure) {
-    let mut server = raft.server_metrics();
-    while server.changed().await.is_ok() {}
+/// The engine is gone: notes why, for whoever is told so, whichever task sees it first. `None`: it was asked to stop.
+fn note_end(raft: &Raft<TypeConfig, Replica>, state: &State) -> Option<Failure> {
     let ended = raft.metrics().borrow_watched().running_state.clone();
     let failure = match ended {
-        Err(Fatal::Stopped) if state.stopping.load(Ordering::Acquire) => return,
+        Err(Fatal::Stopped) if state.stopping.load(Ordering::Acquire) => return None,
         Err(fatal) => Failure::from(fatal),
         // It went without a word.
         Ok(()) => Failure::Panicked,
     };
-    let _ = state.failure.set(failure.clone());
+    Some(state.failure.get_or_init(|| failure).clone())
+}
+
+/// Waits for the engine's end, and tells why it came unless that was asked for.
+async fn watch_end(raft: Raft<TypeConfig, Replica>, state: Arc<State>, node: tasks::Failure) {
+    let mut server = raft.server_metrics();
+    while server.changed().await.is_ok() {}
+    let Some(failure) = note_end(&raft, &state) else { return };
     // Before the log, which may block: this may end the process.
     node.report(format!("consensus stopped: {failure}"));
     tracing::error!(%failure, "consensus stopped for good");
