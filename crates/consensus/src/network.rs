@@ -36,7 +36,7 @@ use crate::window::{Unanswered, Window};
 const OFFERED_EVERY: Duration = Duration::from_secs(1);
 const OFFER_ANSWERED_WITHIN: Duration = Duration::from_secs(2);
 
-const NOT_KEPT: &str = "the member lacks entries that the log lets go of";
+const PURGED: &str = "the member lacks entries that are being purged";
 
 /// Makes links.
 #[derive(Clone)]
@@ -188,24 +188,24 @@ impl NetStreamAppend<TypeConfig> for Link {
             let mut input = input;
             // Before the connection: the engine waits in here after a failure.
             let Some(first) = input.next().await else { return Ok(stream::empty().boxed()) };
-            let (lets_go, let_go) = oneshot::channel();
+            let (purged, ended_by_purge) = oneshot::channel();
             let state = Appends {
                 input: stream::iter([first]).chain(input),
                 links: links.clone(),
                 window: Arc::clone(&window),
                 is_first: true,
-                lets_go: Some(lets_go),
+                purged: Some(purged),
             };
             let node = target.node;
             let appends = stream::unfold(state, move |mut state| async move {
-                let Appends { input, links, window, is_first, lets_go } = &mut state;
+                let Appends { input, links, window, is_first, purged } = &mut state;
                 window.room().await;
                 let append = input.next().await?;
                 // A heartbeat is the first of a stream of its own.
                 let goes_on = std::mem::replace(is_first, false)
-                    || links.retention.keeps_what_follows(append.prev_log_id);
+                    || links.retention.keeps_entry_after(append.prev_log_id);
                 if !goes_on {
-                    let _ = lets_go.take().map(|lets_go| lets_go.send(()));
+                    let _ = purged.take().map(|purged| purged.send(()));
                     return None;
                 }
                 let last = append.entries.last().map(|entry| entry.log_id).or(append.prev_log_id);
@@ -215,9 +215,9 @@ impl NetStreamAppend<TypeConfig> for Link {
             });
             let answers = links.peers.append(target, appends.boxed()).await.map_err(failed)?;
             let results = answers.map(move |answer| links.appended(node, &window, answer));
-            // The engine purges nothing that it may be sending: it has to hear that the stream is over.
-            let results = results.chain(stream::once(let_go).filter_map(async |let_go| {
-                let_go.ok().map(|()| Err(NetworkError::from_string(NOT_KEPT).into()))
+            // The engine does not purge what a stream may send: only an error tells it that the stream has ended.
+            let results = results.chain(stream::once(ended_by_purge).filter_map(async |ended| {
+                ended.ok().map(|()| Err(NetworkError::from_string(PURGED).into()))
             }));
             // What comes after an error answers nothing that the engine still waits for.
             Ok(until_first_error(results).boxed())
@@ -231,8 +231,8 @@ struct Appends<S> {
     links: Links,
     window: Arc<Window>,
     is_first: bool,
-    /// Told where the stream ends because the log does not keep what is next.
-    lets_go: Option<oneshot::Sender<()>>,
+    /// Told if the stream ends because the next entry is being purged.
+    purged: Option<oneshot::Sender<()>>,
 }
 
 fn until_first_error(

@@ -17,8 +17,8 @@ pub(crate) struct Retention {
     kept_bytes_max: u64,
     /// One more than the last entry that all members have; 0: none, or not known.
     with_all: AtomicU64,
-    /// The log is to begin behind this entry; 0: it begins at the beginning.
-    lets_go_of: AtomicU64,
+    /// The last entry that is purged, or about to be; 0: none is.
+    purging: AtomicU64,
     snapshots: Mutex<VecDeque<Point>>,
     catching_up: Mutex<BTreeMap<u64, CatchUp>>,
 }
@@ -43,7 +43,7 @@ impl Retention {
         Self {
             kept_bytes_max,
             with_all: AtomicU64::new(0),
-            lets_go_of: AtomicU64::new(0),
+            purging: AtomicU64::new(0),
             snapshots: Mutex::default(),
             catching_up: Mutex::default(),
         }
@@ -96,14 +96,14 @@ impl Retention {
         Some(up_to)
     }
 
-    /// The log is about to be let go of up to here.
-    pub(crate) fn let_go_of(&self, index: u64) {
-        self.lets_go_of.fetch_max(index, Ordering::Relaxed);
+    /// The log is about to be purged up to this entry.
+    pub(crate) fn purge_begins(&self, index: u64) {
+        self.purging.fetch_max(index, Ordering::Relaxed);
     }
 
-    /// Whether the entry that follows this one is kept.
-    pub(crate) fn keeps_what_follows(&self, previous: Option<LogId>) -> bool {
-        previous.map_or(0, |id| id.index) >= self.lets_go_of.load(Ordering::Relaxed)
+    /// Whether the log keeps the entry after this one.
+    pub(crate) fn keeps_entry_after(&self, previous: Option<LogId>) -> bool {
+        previous.map_or(0, |id| id.index) >= self.purging.load(Ordering::Relaxed)
     }
 
     /// The member lacks what the log no longer has, and says how much of a snapshot it took.

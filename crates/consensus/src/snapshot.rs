@@ -235,13 +235,13 @@ impl Snapshots {
         }
     }
 
-    /// Lets go of the log up to here, once the engine knows that a snapshot covers it.
+    /// Purges the log up to this entry, unless the engine does not know yet that a snapshot covers it.
     pub(crate) async fn purge(
         &self,
         raft: &Raft<TypeConfig, Replica>,
         index: u64,
     ) -> Result<(), Failure> {
-        self.retention.let_go_of(index);
+        self.retention.purge_begins(index);
         raft.trigger().purge_log(index).await.map_err(Failure::from)
     }
 

@@ -17,7 +17,7 @@
 //! * [`sending`]: snapshots that are being sent
 //! * [`fetching`]: the member's way through one
 //! * [`repairing`]: damaged segments, written anew from another member's
-//! * [`standing_aside`]: a leader whose log is damaged lets another member lead
+//! * [`stepping_down`]: a leader whose log is damaged steps down
 //! * [`pace`]: how much a node takes in a second
 
 mod fetching;
@@ -25,7 +25,7 @@ mod offers;
 mod pace;
 mod repairing;
 mod sending;
-mod standing_aside;
+mod stepping_down;
 
 use bytes::Bytes;
 use journal::transfer::{Import, Received};

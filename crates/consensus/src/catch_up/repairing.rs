@@ -46,7 +46,7 @@ impl Consensus {
             tokio::select! {
                 biased;
                 next = self.repair_all(&damaged, pause) => pause = next,
-                () = self.stand_aside() => {}
+                () = self.step_down_if_unreadable() => {}
             }
         }
     }

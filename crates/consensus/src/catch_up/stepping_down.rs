@@ -1,4 +1,4 @@
-//! A leader that cannot read entries of its log which are not applied lets another member lead.
+//! A leader steps down if entries of its log are damaged that are not applied.
 //!
 //! It cannot send them to members that lack them, and cannot apply them, so its term never begins and no snapshot
 //! covers the damage: it would lead for ever, and nothing would be committed. Another member has these
@@ -17,8 +17,8 @@ const LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
 const READ_BYTES_MAX: usize = 1 << 20;
 
 impl Consensus {
-    /// While something is damaged. Does not return.
-    pub(super) async fn stand_aside(&self) {
+    /// Looks for such damage as long as it is polled, which is while anything is damaged. Does not return.
+    pub(super) async fn step_down_if_unreadable(&self) {
         loop {
             sleep(LOOKED_AT_EVERY).await;
             let leads = self.led_term();
@@ -29,7 +29,9 @@ impl Consensus {
             let is_readable = self.unapplied_is_readable().await;
             self.set_can_read(is_readable);
             match leads {
-                Some(term) if !is_readable && self.led_term() == leads => self.resign(term).await,
+                Some(term) if !is_readable && self.led_term() == leads => {
+                    self.step_down(term).await
+                }
                 _ => {}
             }
         }
@@ -37,7 +39,7 @@ impl Consensus {
 
     /// Ends the term. Members whose logs have as much as a majority's are elected next, or this one again once it may
     /// stand.
-    async fn resign(&self, term: u64) {
+    async fn step_down(&self, term: u64) {
         tracing::warn!(
             term,
             "entries that are not applied are damaged here: this node leads no more"

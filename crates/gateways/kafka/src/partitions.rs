@@ -65,11 +65,7 @@ pub(crate) async fn find_current_partitions(
     let elsewhere = ids.iter().zip(led).filter(|(_, led)| !led).map(|(id, _)| *id);
     let elsewhere: Vec<PartitionId> = elsewhere.collect();
     if !elsewhere.is_empty() && gateway.broker.copies_are_current(&elsewhere).await.is_err() {
-        for found in &mut found {
-            if found.as_ref().is_ok_and(|id| elsewhere.contains(id)) {
-                *found = Err(not_leader());
-            }
-        }
+        refuse_led_elsewhere(gateway, &mut found, |id| *id);
     }
     found
 }
