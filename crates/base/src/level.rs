@@ -2,7 +2,7 @@
 //!
 //! Nodes are upgraded one after the other, so binaries of two versions replay one log and speak with each other. A
 //! binary says which levels it can replay and write ([`Levels`]); the catalog says which one the cluster is at, and
-//! it is raised once every node can. Whatever is stored or sent needs a level:
+//! it is raised once every node supports it. Whatever is stored or sent needs a level:
 //!
 //! * a file's format, a head of an entry, a snapshot: [`Format`], whose table is the one place for their versions
 //! * a command, or a message between nodes: [`Levelled`], whose matches name every variant

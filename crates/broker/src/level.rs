@@ -1,7 +1,7 @@
 //! At which feature level the cluster is: a document of the catalog says so, and this node follows it.
 //!
-//! A new cluster is founded at the newest level that all of its nodes can; one that does not say a level is at the
-//! first. Nothing is written at a level before the data directory remembers it: a program that cannot the level would
+//! A new cluster is founded at the newest level that all of its nodes support; one that does not say a level is at the
+//! first. Nothing is written at a level before the data directory remembers it: a program that does not support the level would
 //! otherwise find entries that it does not know, instead of an answer.
 
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ pub(crate) async fn begin(catalog: &LocalShard, level: Level) -> Result<(), Exec
     }
 }
 
-/// Goes to the level that the catalog says, if that is a later one and this program can it.
+/// Goes to the level that the catalog says, if that is a later one and this program supports it.
 pub(crate) async fn reach(
     catalog: &LocalShard,
     world: &World,
@@ -96,7 +96,7 @@ pub(crate) async fn reach(
     Ok(())
 }
 
-/// Follows the document for as long as the catalog is open. A node that cannot the level that the cluster is raised to
+/// Follows the document for as long as the catalog is open. A node that does not support the level that the cluster is raised to
 /// ends, and says which program it needs.
 pub(crate) async fn follow(
     catalog: Weak<LocalShard>,

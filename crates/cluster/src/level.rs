@@ -51,13 +51,13 @@ impl fmt::Display for LevelMissing {
         if *level < can.min {
             return write!(
                 f,
-                "the cluster is at feature level {level}, and this program can {can}: start the version before it on \
+                "the cluster is at feature level {level}, and this program supports {can}: start the version before it on \
                  all nodes, and type `postroad cluster upgrade --finalize` there"
             );
         }
         write!(
             f,
-            "the cluster is at feature level {level}, and this program can {can}: start {program}, which had raised \
+            "the cluster is at feature level {level}, and this program supports {can}: start {program}, which had raised \
              it to that, or a later one"
         )
     }
@@ -79,7 +79,7 @@ pub enum LevelError {
 }
 
 impl Raised {
-    /// Whether a program that can these levels can go on here.
+    /// Whether a program that supports these levels may go on here.
     pub fn check(self, can: Levels) -> Result<Level, LevelMissing> {
         match can.has(self.level) {
             true => Ok(self.level),
@@ -115,7 +115,7 @@ impl Raised {
     }
 }
 
-/// At which level the directory's cluster is, for a program that can these. Refused if it is none of them.
+/// At which level the directory's cluster is, for a program that supports these. Refused if it is none of them.
 pub fn open(world: &World, dir: &Path, can: Levels) -> Result<ClusterLevel, LevelError> {
     let level = ClusterLevel::new(can);
     let io = |doing: &str, source| LevelError::Io { doing: doing.to_owned(), source };
@@ -134,7 +134,7 @@ pub fn open(world: &World, dir: &Path, can: Levels) -> Result<ClusterLevel, Leve
     Ok(level)
 }
 
-/// From now on no program that cannot this level opens the directory.
+/// From now on no program that does not support this level opens the directory.
 pub fn keep(world: &World, dir: &Path, raised: &Raised) -> io::Result<()> {
     let bytes = raised.encode();
     replace(&*world.disk, dir, FILE, &mut [IoSlice::new(&bytes)])

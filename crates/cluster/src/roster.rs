@@ -198,7 +198,7 @@ impl Admission for Roster {
         let (level, can) = (self.level.now(), joining.levels);
         if !can.has(level) {
             return declined(format!(
-                "it is at feature level {level}, and the program of this node can {can}: start it with the program \
+                "it is at feature level {level}, and the program of this node supports {can}: start it with the program \
                  that the other nodes run"
             ));
         }

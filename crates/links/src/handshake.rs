@@ -11,7 +11,7 @@
 //! identity cluster 16 bytes  node u64  directory 16 bytes  boot u64  run 16 bytes
 //! ```
 //!
-//! What a later version adds stands behind this. Who says no levels is of a version that had none, and can the first.
+//! What a later version adds stands behind this. Who says no levels is of a version that had none, and supports the first.
 //!
 //! A node of no cluster yet presents a provisional one, and looks for no node by number. Who accepts it says who
 //! it is and closes the connection: so the newcomer learns which cluster it will be part of, and, if it joins one that

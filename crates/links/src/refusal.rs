@@ -84,8 +84,8 @@ pub enum Refusal {
     Removed { node: NodeId },
     /// The cluster's level is none that the refused node's binary can replay and write.
     #[error(
-        "the cluster is at feature level {level}, and the program of {node} can {can}: start {node} with a program \
-         that can level {level}, as the other nodes run"
+        "the cluster is at feature level {level}, and the program of {node} supports {can}: start {node} with a program \
+         that supports level {level}, as the other nodes run"
     )]
     LevelMissing { node: NodeId, level: Level, can: Levels },
 }

@@ -154,7 +154,7 @@ pub enum DecodeError {
     #[error("a later version wrote this entry: it came from another node")]
     FromElsewhere,
     #[error(
-        "it was written at feature level {needed}, and this program can {can}: start a later one, as the other \
+        "it was written at feature level {needed}, and this program supports {can}: start a later one, as the other \
          nodes of the cluster run"
     )]
     Level { needed: Level, can: Levels },

@@ -1,4 +1,4 @@
-//! The feature level of what is written: who cannot it is told which one it would need.
+//! The feature level of what is written: whoever does not support it is told which one is needed.
 
 use base::{Level, Levels};
 use machine::outcome::Applied;

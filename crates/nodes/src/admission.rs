@@ -63,7 +63,7 @@ fn admit(registry: &Registry, joining: &Joining, is_founded: bool) -> Result<Dec
     let (level, _) = registry.level;
     if !levels.has(level) {
         return refused(format!(
-            "it is at feature level {level}, and the program of this node can {levels}: start it with the program \
+            "it is at feature level {level}, and the program of this node supports {levels}: start it with the program \
              that the other nodes run"
         ));
     }

@@ -2,7 +2,7 @@
 //!
 //! The nodes that found the cluster write all that they have seen before anybody else is let in: whichever of them comes
 //! first, since one may be lost before it did. After that each node writes its own boot, address and rack whenever it is started,
-//! and its rack, and what its program can, again where a node of a version that does not know them has left it out. A document with another
+//! and its rack, and which levels its program supports, again where a node of a version that does not know them has left it out. A document with another
 //! directory, or a later boot, than this node's says that something is wrong with the directory: then it is left alone,
 //! and the others refuse this node.
 

@@ -36,7 +36,7 @@ pub(crate) struct Registration {
     pub(crate) address: String,
     #[serde(default)]
     pub(crate) standing: Standing,
-    /// What its program can, as it said at its last start.
+    /// Which levels its program supports, as it said at its last start.
     #[serde(default, skip_serializing_if = "Can::is_untold")]
     pub(crate) can: Can,
     /// Where the node is, as it was told when it was started; `None`: it was not.
@@ -53,7 +53,7 @@ pub(crate) struct Can {
 }
 
 impl Can {
-    /// This program can these.
+    /// This program supports these.
     pub(crate) fn these(levels: Levels) -> Self {
         Self { levels, program: PROGRAM.to_owned() }
     }

@@ -1,4 +1,4 @@
-//! Raising the cluster's feature level: at which one it is, which ones its nodes can, and what stands in the way.
+//! Raising the cluster's feature level: at which one it is, which ones its nodes support, and what stands in the way.
 //!
 //! The level is raised by a decision like those about nodes, so that of two at a time one is made anew: a node that joins
 //! meanwhile is looked at, too. It is never lowered, since what is written at it cannot be read below it.
@@ -128,7 +128,7 @@ fn report(level: Level, programs: &[Program]) -> document::Upgrade {
             (true, false) => {
                 let like = model.map(|model| format!(", as node {} runs", model.node));
                 Some(format!(
-                    "node {node} can {levels}{}: stop it, and start it with a program that can level {newest}{}",
+                    "node {node} supports {levels}{}: stop it, and start it with a program that supports level {newest}{}",
                     named(program),
                     like.unwrap_or_default()
                 ))
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!((upgrade.level, upgrade.possible), (1, 1));
         assert_eq!(upgrade.brings.len(), 1);
         let [way] = &upgrade.in_the_way[..] else { panic!("{:?}", upgrade.in_the_way) };
-        let expected = "node 2 can level 1 (postroad 1): stop it, and start it with a program that can level 2, as \
+        let expected = "node 2 supports level 1 (postroad 1): stop it, and start it with a program that supports level 2, as \
                         node 1 runs";
         assert_eq!(way, expected);
 

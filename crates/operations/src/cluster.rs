@@ -24,7 +24,7 @@ pub enum Operation {
     /// What the node that is asked knows of what it has stored; with `begin` it looks through all of it now. Also for
     /// a node that is alone. Answers [`Stored`].
     Scrub { begin: bool },
-    /// At which feature level the cluster is, and which ones its nodes can; with `finalize` it is raised to the newest
+    /// At which feature level the cluster is, and which ones its nodes support; with `finalize` it is raised to the newest
     /// that all of them can. Also for a node that is alone. Answers [`Upgrade`].
     Upgrade { finalize: bool },
     /// A step of a backup of the cluster, or of a node that is alone, from the node that is asked.
@@ -64,7 +64,7 @@ pub struct Status {
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Upgrade {
     pub level: u16,
-    /// The newest that all nodes can.
+    /// The newest that all nodes support.
     pub possible: u16,
     pub nodes: Vec<Program>,
     /// Of each level that some node can and the cluster is not at, in words.

@@ -1,4 +1,4 @@
-//! Which feature levels this program can.
+//! Which feature levels this program supports.
 
 use base::{Level, Levels};
 

@@ -170,7 +170,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
             let broker = tokio::select! {
                 biased;
                 opened = opening => opened?,
-                why = let_go(cluster.as_deref(), node) => {
+                why = excluded(cluster.as_deref(), node) => {
                     failure.expect_ends();
                     return Err(why);
                 }
@@ -283,7 +283,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
         biased;
         () = signals.told_to_stop() => Ok(()),
         reason = broker.failed() => Err(ServeError::Failed(reason)),
-        why = let_go(cluster.as_deref(), broker.node()) => Err(why),
+        why = excluded(cluster.as_deref(), broker.node()) => Err(why),
         failed = serving => failed,
     };
     broker.expect_ends();
@@ -372,8 +372,8 @@ async fn join(
     Ok(Arc::new(started))
 }
 
-/// Resolves once the node's cluster has removed it, or has gone on to a level that this program cannot.
-async fn let_go(cluster: Option<&cluster::Node>, node: u32) -> ServeError {
+/// Resolves once the node's cluster has removed it, or is at a level that this program does not support.
+async fn excluded(cluster: Option<&cluster::Node>, node: u32) -> ServeError {
     let Some(cluster) = cluster else { return std::future::pending().await };
     tokio::select! {
         biased;

@@ -85,7 +85,7 @@ impl Place {
         Self { disk, address: peer_address(), ..self.clone() }
     }
 
-    /// The same place, of a program that can the feature levels up to this one.
+    /// The same place, of a program that supports the feature levels up to this one.
     pub fn that_can(&self, max: u16) -> Self {
         Self { levels: up_to(max), ..self.clone() }
     }
@@ -149,7 +149,7 @@ pub async fn start_three_with(journal: JournalOptions) -> Vec<TestNode> {
     start_three_of(journal, [1; 3]).await
 }
 
-/// The same, where each node's program can the feature levels up to one of these.
+/// The same, where each node's program supports the feature levels up to one of these.
 ///
 /// # Panics
 ///

@@ -57,7 +57,7 @@ impl Cluster {
         Self::of(timeout(SOON, start_three_with(journal)).await.expect("they start")).await
     }
 
-    /// The same, where each node's program can the feature levels up to one of these.
+    /// The same, where each node's program supports the feature levels up to one of these.
     pub(crate) async fn start_that_can(levels: [u16; 3]) -> Self {
         Self::of(timeout(SOON, start_three_that_can(levels)).await.expect("they start")).await
     }

@@ -16,7 +16,7 @@ async fn upgrade(cluster: &Cluster, node: u64, finalize: bool) -> Result<Upgrade
     operate(&cluster.administration(node), Operation::Upgrade { finalize }).await
 }
 
-/// Starts a node again with a program that can the levels up to this one.
+/// Starts a node again with a program that supports the levels up to this one.
 async fn becomes(cluster: &mut Cluster, load: &Load, node: u64, max: u16) {
     load.leave(node);
     let place = cluster.end(node).await;
@@ -48,7 +48,7 @@ async fn nodes_are_upgraded_one_by_one_and_back_and_then_for_good() {
         becomes(&mut cluster, &load, node, 2).await;
     }
     let refused = upgrade(&cluster, 1, true).await.expect_err("node 3 cannot");
-    let way = "node 3 can level 1";
+    let way = "node 3 supports level 1";
     assert!(refused.contains(way) && refused.contains("as node 1 runs"), "{refused}");
     // Two of three could lead and write more; nothing of that is there yet.
     becomes(&mut cluster, &load, 2, 1).await;
@@ -73,9 +73,9 @@ async fn nodes_are_upgraded_one_by_one_and_back_and_then_for_good() {
     let is_able = async || {
         upgrade(&cluster, 2, false).await.is_ok_and(|upgrade| upgrade.in_the_way.is_empty())
     };
-    wait_for(is_able, || "every node can level 2".to_owned()).await;
+    wait_for(is_able, || "every node supports level 2".to_owned()).await;
 
-    let raised = upgrade(&cluster, 2, true).await.expect("every node can");
+    let raised = upgrade(&cluster, 2, true).await.expect("every node supports it");
     assert_eq!((raised.level, raised.raised), (2, true), "{raised:?}");
     let reached =
         async || cluster.members.keys().all(|node| level(cluster.broker(*node)) == Level(2));
@@ -90,7 +90,7 @@ async fn nodes_are_upgraded_one_by_one_and_back_and_then_for_good() {
     let place = cluster.end(3).await;
     let old = cluster.join_from(place.that_can(1)).await.expect_err("it cannot");
     assert!(matches!(old, NodeStartError::Level(_)), "{old}");
-    assert!(old.to_string().contains("this program can level 1: start postroad"), "{old}");
+    assert!(old.to_string().contains("this program supports level 1: start postroad"), "{old}");
     let fourth = Place::joining(&cluster.nodes()).that_can(1);
     let refused = cluster.join_from(fourth).await.expect_err("it cannot");
     assert!(refused.to_string().contains("feature level 2"), "{refused}");
@@ -124,5 +124,8 @@ async fn a_cluster_is_founded_at_the_newest_level_that_all_of_its_seeds_can() {
         refusal = timeout(SOON, member.outdated()) => refusal.expect("the others refuse it"),
         opened = opened => opened.expect_err("it cannot apply what is in its log").to_string(),
     };
-    assert!(refusal.contains("feature level 2") && refusal.contains("can level 1"), "{refusal}");
+    assert!(
+        refusal.contains("feature level 2") && refusal.contains("supports level 1"),
+        "{refusal}"
+    );
 }

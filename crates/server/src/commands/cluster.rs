@@ -30,11 +30,11 @@ enum ClusterCommand {
         #[arg(long)]
         watch: bool,
     },
-    /// Say at which feature level the cluster is, and which ones its nodes can
+    /// Say at which feature level the cluster is, and which ones its nodes support
     ///
     /// Nodes of two versions write what the older one can read, until the level is raised.
     Upgrade {
-        /// Raise it to the newest level that all nodes can; the versions before cannot be started again then
+        /// Raise it to the newest level that all nodes support; the versions before cannot be started again then
         #[arg(long)]
         finalize: bool,
     },
@@ -65,7 +65,7 @@ pub(crate) async fn run(arguments: ClusterArguments) -> Result<(), CommandError>
 }
 
 fn upgrade_in_words(upgrade: &Upgrade) -> String {
-    let mut table = Table::new(&[">NODE", "PROGRAM", "IS", "CAN"]);
+    let mut table = Table::new(&[">NODE", "PROGRAM", "IS", "SUPPORTS"]);
     for it in &upgrade.nodes {
         let can = match (it.level_min, it.level_max) {
             (min, max) if min == max => format!("level {max}"),
@@ -100,7 +100,7 @@ fn level_in_words(upgrade: &Upgrade) -> String {
     match (raised, in_the_way.is_empty()) {
         (true, _) => format!("The cluster is raised to feature level {level}."),
         (_, true) if possible > level => format!(
-            "The cluster is at feature level {level}, and every node can {possible}: type `postroad cluster upgrade \
+            "The cluster is at feature level {level}, and every node supports level {possible}: type `postroad cluster upgrade \
              --finalize` once no node is to go back."
         ),
         (_, true) if brings.is_empty() => format!("The cluster is at feature level {level}."),
@@ -294,16 +294,16 @@ NODE  ADDRESS  RACK  IS    STATE          SINCE  LEADS  HOLDS
             possible: 1,
             nodes: vec![program(1, 2), program(2, 1)],
             brings: vec!["level 2: more".into()],
-            in_the_way: vec!["node 2 can level 1: start it anew".into()],
+            in_the_way: vec!["node 2 supports level 1: start it anew".into()],
             raised: false,
         };
         let expected = "\
-NODE  PROGRAM     IS    CAN
+NODE  PROGRAM     IS    SUPPORTS
    1  postroad 2  live  levels 1 to 2
    2  -           live  level 1
 
 level 2: more
-in the way: node 2 can level 1: start it anew
+in the way: node 2 supports level 1: start it anew
 
 The cluster is at feature level 1, and an upgrade is under way; each node may still go back.
 ";

@@ -46,7 +46,7 @@ impl Cluster {
         self.folder.path().join(format!("node-{node}"))
     }
 
-    /// `newest`: the feature level that the program can.
+    /// `newest`: the feature level that the program supports.
     fn serve(&self, node: usize, newest: u16) -> Command {
         let peer = |host: &String| format!("{host}:7701");
         let host = &self.hosts[node - 1];
@@ -168,7 +168,7 @@ fn three_nodes_are_upgraded_one_by_one_under_load_and_none_goes_back_once_that_i
     cluster.restart(1, NEXT);
     cluster.kill(1, NEXT);
     cluster.restart(2, NEXT);
-    let words = ["node 3 can level 1", "level 2, as node 1 runs"];
+    let words = ["node 3 supports level 1", "level 2, as node 1 runs"];
     cluster.run(2, &["cluster", "upgrade", "--finalize"]).fails(1, &words);
     // Back to the version before, in the middle and as the last one.
     cluster.restart(1, 1);
@@ -178,7 +178,7 @@ fn three_nodes_are_upgraded_one_by_one_under_load_and_none_goes_back_once_that_i
     }
     let status = cluster.run(1, &["cluster", "status"]).ok();
     assert!(
-        status.contains("every node can 2: type `postroad cluster upgrade --finalize`"),
+        status.contains("every node supports level 2: type `postroad cluster upgrade --finalize`"),
         "{status}"
     );
 
@@ -192,10 +192,10 @@ fn three_nodes_are_upgraded_one_by_one_under_load_and_none_goes_back_once_that_i
         });
     }
     cluster.take(1).kill();
-    cluster.refuses(1, 1, &["the cluster is at feature level 2", "this program can level 1"]);
+    cluster.refuses(1, 1, &["the cluster is at feature level 2", "this program supports level 1"]);
     // The others say it where the directory does not.
     std::fs::remove_file(cluster.data(1).join("level")).expect("it says the level");
-    cluster.refuses(1, 1, &["feature level 2", "can level 1"]);
+    cluster.refuses(1, 1, &["feature level 2", "supports level 1"]);
     cluster.start(1, NEXT);
     cluster.says(1, NEXT);
 
@@ -247,7 +247,7 @@ fn a_node_that_is_alone_has_a_level_too() {
     broker.kill();
     let mut child = serve(data).stdout(Stdio::null()).spawn().expect("the binary starts");
     assert!(!wait(&mut child).success());
-    assert!(log(data).contains("this program can level 1: start postroad"), "{}", log(data));
+    assert!(log(data).contains("this program supports level 1: start postroad"), "{}", log(data));
     let broker = next();
     broker.feed(&["produce", "kept"], "five\n").ok();
     let read = broker.run(&["consume", "kept"]).ok();

@@ -50,7 +50,7 @@ pub(crate) struct Place {
     pub(crate) clock: Option<Arc<RuntimeClock>>,
     /// By how much the machine's wall clock was set, all in all.
     pub(crate) clock_set_ms: i64,
-    /// What the program can that runs there, or ran last.
+    /// Which levels the program supports that runs there, or ran last.
     pub(crate) levels: Levels,
     /// While it runs and is open.
     pub(crate) broker: Option<Broker>,

@@ -31,7 +31,7 @@ pub(crate) enum Versions {
     Next,
 }
 
-/// What the program can that is started at a place.
+/// Which levels the program supports that is started at a place.
 pub(super) fn program(state: &mut State, place: usize) -> Levels {
     let max = match state.versions {
         Versions::Same => return Levels::OURS,
@@ -44,7 +44,7 @@ pub(super) fn program(state: &mut State, place: usize) -> Levels {
     levels
 }
 
-/// Raises the level once every node can it, or until everything is healed.
+/// Raises the level once every node supports it, or until everything is healed.
 pub(super) async fn finalize(shared: Shared, mut random: Random) {
     while !shared.lock().is_healed {
         sleep(Duration::from_millis(random.between(50, 1_000))).await;
