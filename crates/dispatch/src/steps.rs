@@ -3,7 +3,7 @@
 //! Records that follow one another and share all else are one step, so that a batch that goes to one consumer and is
 //! accepted at once is two steps. Nothing here decides anything.
 
-use base::Offset;
+use base::{Level, Offset};
 use serde::{Deserialize, Serialize};
 
 use crate::{DeadReason, SessionId};
@@ -44,6 +44,11 @@ pub enum What {
     /// An operator settled it.
     Removed,
 }
+
+base::levels!(What {
+    Level::FIRST => Leased | HandedOut | Accepted | Released | Rejected | LeaseEnded | Left | Withheld
+        | GivenBack | Voided | Died | Ended | Removed;
+});
 
 /// Something that happened to one record, or to several that follow one another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,6 +1,6 @@
 //! What operators see of lease groups.
 
-use base::Offset;
+use base::{Level, Offset};
 use bytes::Bytes;
 use dispatch::SessionId;
 use record::SharedRecord;
@@ -27,6 +27,10 @@ pub enum RecordState {
     /// On its way to the dead letters.
     DeadLettering,
 }
+
+base::levels!(RecordState {
+    Level::FIRST => Ready | Blocked | Leased | Delayed | DeadLettering;
+});
 
 /// A record that was looked at and not taken.
 #[derive(Clone, Debug)]
