@@ -289,7 +289,19 @@ async fn work(shared: Shared, mut random: Random, for_time: Duration, shape: Sha
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         }
     }
-    if let Err((invariant, why)) = damage::is_sound(&shared).await {
+    // A node may end when it comes across damage, and not start again: the operator replaces it.
+    let is_sound = loop {
+        tokio::select! {
+            biased;
+            is_sound = damage::is_sound(&shared) => break is_sound,
+            () = operator::is_needed(&shared), if shape.spares > 0 => {
+                if let Err(why) = Operator::new(shared.clone(), random.fork()).run().await {
+                    return judge::violated(&shared, Invariant::Progress, why);
+                }
+            }
+        }
+    };
+    if let Err((invariant, why)) = is_sound {
         return judge::violated(&shared, invariant, why);
     }
     let for_consumers = shape.leases.then(|| random.fork());

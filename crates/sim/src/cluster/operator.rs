@@ -35,6 +35,14 @@ pub(super) struct Operator {
     random: Random,
 }
 
+/// Resolves once a node does not start any more that nobody has given up for lost.
+pub(super) async fn is_needed(shared: &Shared) {
+    let waits = |place: &Place| place.trouble.is_refused && place.asked.is_none();
+    while !shared.lock().nodes.iter().any(waits) {
+        sleep(LOOK_EVERY).await;
+    }
+}
+
 impl Operator {
     pub(super) fn new(shared: Shared, random: Random) -> Self {
         Self { shared, random }
