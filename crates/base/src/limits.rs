@@ -76,7 +76,7 @@ pub const DISK_STUCK_AFTER: Duration = Duration::from_millis(500);
 /// A disk that was stuck is one to lead on again after it was not slow for so long.
 pub const DISK_WELL_AFTER: Duration = Duration::from_secs(60);
 /// A node with such a disk stands for election all the same where nobody has led for so long.
-pub const STANDS_ANYWAY_AFTER: Duration = Duration::from_secs(3);
+pub const STANDS_ANYWAY_AFTER: Duration = Duration::from_secs(1);
 
 // --------------------------------------------------------------------------------------- shard
 

@@ -1,8 +1,8 @@
 //! Leadership leaves a disk that is slow or hangs, while other members of the shard go on. Followers with such a disk
 //! hurt nobody: a majority acknowledges without them. A leader's hurts all who wait for it.
 //!
-//! A disk that was given up is *unwell* until it has been well for a while. Its node is handed no shard then, and stands
-//! for election only where nobody else leads for long.
+//! A disk that was stuck is *unwell* until it has been well for a while. Its node is handed no shard then, and stands
+//! for election after the others.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -142,6 +142,9 @@ pub(crate) async fn run(node: Arc<Node>, health: Arc<DiskHealth>, shards: Vec<We
             let Some(shard) = shard.upgrade() else { return };
             let busy_for = awake.seen(shard.journal().stats().busy_for);
             if busy_for >= Some(DISK_STUCK_AFTER) {
+                if health.is_well(now) {
+                    tracing::warn!(shard = %shard.id(), "the disk is stuck: other nodes are to lead where they can");
+                }
                 health.note_stuck(now);
             } else if busy_for >= Some(DISK_SLOW_AFTER) {
                 health.note_slow(now);
@@ -165,7 +168,7 @@ pub(crate) async fn run(node: Arc<Node>, health: Arc<DiskHealth>, shards: Vec<We
         }
         let handing = handing.into_iter().map(|(shard, to, busy_for)| async move {
             let ms = busy_for.unwrap_or_default().as_millis();
-            tracing::warn!(shard = %shard.id(), to, ms, "the disk is stuck: another node is to lead");
+            tracing::warn!(shard = %shard.id(), to, ms, "the disk is stuck: the shard is handed over");
             let _ = timeout(HANDED_OVER_WITHIN, hand_over(&shard, to)).await;
         });
         join_all(handing).await;

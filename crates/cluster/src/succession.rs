@@ -35,6 +35,9 @@ const LOOKS_EVERY: Duration = Duration::from_millis(25);
 /// Of the voters one stands after the other, so that they do not divide the votes: first the one whose log ends last.
 /// A voter whose log is shorter cannot win, and would use up the term in which the other one stands.
 const STANDS_AFTER: Duration = Duration::from_millis(60);
+/// A node that is to stand last gives the others so long to be elected. It has to stand all the same: its log may be the
+/// only one that is long enough.
+const STANDS_LAST_AFTER: Duration = Duration::from_millis(250);
 /// A node that was mistaken does not stand in a group more often.
 const STANDS_EVERY: Duration = Duration::from_secs(10);
 
@@ -82,13 +85,18 @@ impl Succession {
         let Some(process) = self.process_of(NodeId(leader)).await else {
             return std::future::pending().await;
         };
+        let mut has_told = false;
         loop {
             self.until_it_looks_gone(process).await;
             if let Some(turn) = self.turn(process).await {
-                sleep(STANDS_AFTER * turn).await;
+                let last = self.group.stands_last().then_some(STANDS_LAST_AFTER);
+                sleep(STANDS_AFTER * turn + last.unwrap_or_default()).await;
                 self.stood = Some((Instant::now(), process));
                 let stands = self.group.succeed(leader, term).await;
-                tracing::info!(shard = %self.shard, leader, term, stands, "the leader's process is gone");
+                if stands || !has_told {
+                    tracing::info!(shard = %self.shard, leader, term, stands, "the leader's process is gone");
+                }
+                has_told = true;
             }
             sleep(LOOKS_EVERY).await;
         }

@@ -137,9 +137,15 @@ impl Consensus {
         })
     }
 
-    /// Whether this node stands for election. It votes in any case.
+    /// Whether this node stands for election where a leader falls silent. It votes in any case, and whoever knows that
+    /// the leader's process is gone asks [`Self::stands_last`].
     pub fn set_may_stand(&self, may: bool) {
         self.set_standing(|standing| std::mem::replace(&mut standing.is_allowed, may) != may);
+    }
+
+    /// Whether another voter is to be preferred as a leader.
+    pub fn stands_last(&self) -> bool {
+        !self.state.standing.lock().is_allowed
     }
 
     /// Whether it can read what it would have to send as a leader: if not, it does not stand either.

@@ -34,7 +34,7 @@ impl Consensus {
     /// this node does not vote, or does not follow that leader in that term any more.
     pub async fn succeed(&self, leader: u64, term: u64) -> bool {
         let follows = *self.role().borrow() == (Role::Follower { leader, term });
-        if !self.state.standing.lock().stands()
+        if !self.state.standing.lock().can_read
             || !follows
             || !self.members().voters.contains_key(&self.state.node)
         {

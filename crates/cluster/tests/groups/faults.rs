@@ -37,6 +37,23 @@ async fn the_others_go_on_when_the_leader_dies_and_it_catches_up_when_it_returns
     assert!(fastest < Duration::from_secs(1), "{fastest:?}");
 }
 
+/// The log of one whose disk is unwell may be the only one that is long enough.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_to_stand_last_stands_all_the_same_when_the_leader_dies() {
+    let mut nodes = Nodes::founded(3).await;
+    let (leader, leadership) = nodes.leader().await;
+    let head = Bytes::from_static(b"before");
+    propose(&leadership, &head, 0, 10).await.expect("committed");
+    for (node, running) in &nodes.running {
+        // By time alone none of them stands any more.
+        running.consensus.set_may_stand(*node == leader);
+    }
+    nodes.kill(leader).await;
+    let (next, leadership) = timeout(Duration::from_secs(60), nodes.leader()).await.expect("led");
+    assert_ne!(next, leader);
+    propose(&leadership, &Bytes::from_static(b"after"), 1, 10).await.expect("committed");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_majority_nothing_is_committed_and_with_one_it_is() {
     let mut nodes = Nodes::founded(3).await;
