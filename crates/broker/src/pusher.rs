@@ -343,7 +343,7 @@ impl Channel {
             // Others on their way were refused, or this is what was sent in an earlier term.
             ReceiveError::OutOfOrder { .. } if self.broken => Duration::ZERO,
             ReceiveError::OutOfOrder { expected } => {
-                tracing::warn!(%to, number = origin.number, expected,
+                tracing::debug!(%to, number = origin.number, expected,
                     "a message came out of its turn; what was not taken is sent again");
                 AGAIN_AFTER
             }

@@ -1,7 +1,8 @@
 //! Sends requests for shards that another node leads to that node, and hands its answers on.
 //!
 //! A request that got no answer may have been carried out: whoever asked hears [`Unavailable::Unanswered`] and decides
-//! whether to ask again. Channels do, since their messages are numbered. Requests may overtake one another.
+//! whether to ask again. Channels do, since their messages are numbered. Requests arrive in the order in which they were
+//! made, unless one waits for a connection or for room.
 //!
 //! * `wire`: how requests and answers lie in a message; `crate::proxy` answers them
 
@@ -14,6 +15,7 @@ use base::ShardId;
 use base::limits::{BARRIER_WITHIN, REMOTE_ANSWERED_WITHIN};
 use cluster::Node;
 use dispatch::SessionId;
+use futures_util::FutureExt;
 use links::{NodeId, RequestError};
 use tasks::Task;
 use tokio::time::timeout;
@@ -57,13 +59,18 @@ impl Remote {
             Err(request) => return request.refuse(&Unavailable::NotLeader),
         };
         let node = Arc::clone(&self.node);
-        tasks::spawn(Task::RemoteRequest, async move {
+        let mut asking = async move {
             let deadline = Instant::now() + REMOTE_ANSWERED_WITHIN;
             match node.ask(NodeId(leader), shard, message, deadline).await {
                 Ok(reply) => answer(shard, &copy, awaiting, &reply.head).await,
                 Err(error) => awaiting.fail(&unanswered(&error)),
             }
-        });
+        }
+        .boxed();
+        // It is sent here, if there is room, and not whenever its task begins: messages of a channel keep their order.
+        if (&mut asking).now_or_never().is_none() {
+            tasks::spawn(Task::RemoteRequest, asking);
+        }
     }
 
     /// Asks a shard's leader up to where its log is applied.

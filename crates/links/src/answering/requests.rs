@@ -12,27 +12,31 @@ use crate::outbox::Outbox;
 use crate::service::{Declined, Request, Service};
 use crate::window::Counting;
 
-/// Has the service answer within the request's time.
-pub(super) async fn answer(
-    service: Arc<dyn Service>,
+/// Has the service answer within the request's time. The service is called at once, so that it sees requests in the
+/// order in which they came.
+pub(super) fn answer(
+    service: &dyn Service,
     request: Request,
     number: u32,
     outbox: Arc<Outbox>,
     counting: Counting,
-) {
+) -> impl Future<Output = ()> + Send + 'static {
     let (from, lane, within) = (request.from, request.lane, request.within);
-    let answered = timeout(within, service.answer(request)).await;
-    let frame = match answered.unwrap_or(Err(Declined::TooLate)) {
-        Ok(message) if message.bytes() > lane.message_bytes_max() => {
-            let bytes = message.bytes();
-            warn!(%from, lane = lane.name(), bytes, "an answer is too long for its lane");
-            declined(number, Declined::AnswerTooLong)
-        }
-        Ok(message) => Outgoing::new(Kind::Reply, number, message),
-        Err(reason) => declined(number, reason),
-    };
-    outbox.push_with_room(frame).await;
-    drop(counting);
+    let answering = service.answer(request);
+    async move {
+        let answered = timeout(within, answering).await;
+        let frame = match answered.unwrap_or(Err(Declined::TooLate)) {
+            Ok(message) if message.bytes() > lane.message_bytes_max() => {
+                let bytes = message.bytes();
+                warn!(%from, lane = lane.name(), bytes, "an answer is too long for its lane");
+                declined(number, Declined::AnswerTooLong)
+            }
+            Ok(message) => Outgoing::new(Kind::Reply, number, message),
+            Err(reason) => declined(number, reason),
+        };
+        outbox.push_with_room(frame).await;
+        drop(counting);
+    }
 }
 
 fn declined(number: u32, reason: Declined) -> Outgoing {

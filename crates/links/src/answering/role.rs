@@ -115,8 +115,8 @@ impl Answering {
             message,
             within: requests::within(within_ms),
         };
-        let (service, outbox) = (Arc::clone(&self.service), Arc::clone(&self.outbox));
-        let answering = requests::answer(service, request, header.number, outbox, counting);
+        let outbox = Arc::clone(&self.outbox);
+        let answering = requests::answer(&*self.service, request, header.number, outbox, counting);
         self.tasks.spawn(Task::PeerRequest, answering);
     }
 
