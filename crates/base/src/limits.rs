@@ -350,8 +350,9 @@ pub const WAITING_BYTES_MAX: usize = 256 << 20;
 pub const FETCH_WAIT_WITHOUT_ROOM: Duration = Duration::from_secs(2);
 /// Bytes that are kept of what a client says of itself, for logs and operators.
 pub const CONNECTION_TEXT_BYTES_MAX: usize = 256;
-/// What is remembered of what happened to records, for who looks for one; of sessions that ended, for whose they were.
-pub const HISTORY_BYTES_PER_SHARD: usize = 2 << 20;
+/// To remember what happened to records (`--history-bytes`), and whose sessions those were.
+pub const HISTORY_BYTES_PER_SHARD_DEFAULT: usize = 2 << 20;
+pub const HISTORY_BYTES_PER_SHARD_MAX: usize = 1 << 30;
 pub const HISTORY_SESSIONS_KEPT: usize = 1_024;
 /// Sessions on a node (`--max-connections`).
 pub const SESSIONS_MAX_DEFAULT: usize = 10_000;

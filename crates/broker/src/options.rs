@@ -24,6 +24,8 @@ pub struct BrokerOptions {
     pub housekeeping_interval: Duration,
     /// How often all that is stored is looked through. `None`: only when an operator asks for it.
     pub scrub_interval: Option<Duration>,
+    /// What each shard that this node leads remembers of what happened to records, in memory. 0: nothing.
+    pub history_bytes: usize,
     /// What this binary can replay and write; a member of a cluster has said it there.
     pub levels: Levels,
     /// The cluster that this node is a member of. `None`: it is alone, and leads everything.
@@ -43,6 +45,7 @@ impl Default for BrokerOptions {
             request_bytes_in_flight_max: base::limits::PRODUCE_BYTES_IN_FLIGHT_MAX,
             housekeeping_interval: Duration::from_secs(1),
             scrub_interval: Some(base::limits::SCRUB_INTERVAL_DEFAULT),
+            history_bytes: base::limits::HISTORY_BYTES_PER_SHARD_DEFAULT,
             levels: Levels::OURS,
             cluster: None,
             failure: None,

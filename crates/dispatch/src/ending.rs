@@ -166,6 +166,11 @@ impl Dispatch {
         self.steps.take(with);
     }
 
+    /// For an owner that wants to know of no steps: none are noted.
+    pub fn note_no_steps(&mut self) {
+        self.steps.turn_off();
+    }
+
     pub fn has_steps(&self) -> bool {
         !self.steps.is_empty()
     }

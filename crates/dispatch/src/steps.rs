@@ -64,29 +64,40 @@ pub struct Step {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Steps(Vec<Step>);
+pub(crate) struct Steps {
+    waiting: Vec<Step>,
+    is_off: bool,
+}
 
 impl Steps {
+    /// Nothing is noted from now on.
+    pub(crate) fn turn_off(&mut self) {
+        *self = Self { waiting: Vec::new(), is_off: true };
+    }
+
     pub(crate) fn add(&mut self, step: Step) {
-        let last = self.0.iter_mut().rev().take(LOOKED_BACK);
+        if self.is_off {
+            return;
+        }
+        let last = self.waiting.iter_mut().rev().take(LOOKED_BACK);
         let same = last.into_iter().find(|last| last.partition == step.partition);
         if let Some(last) = same
             && last.is_followed_by(&step)
             && let Some(count) = last.count.checked_add(step.count)
         {
             last.count = count;
-        } else if self.0.len() < STEPS_MAX {
-            self.0.push(step);
+        } else if self.waiting.len() < STEPS_MAX {
+            self.waiting.push(step);
         }
     }
 
     pub(crate) fn take(&mut self, mut with: impl FnMut(Step)) {
-        self.0.drain(..).for_each(&mut with);
-        self.0.shrink_to(STEPS_KEPT);
+        self.waiting.drain(..).for_each(&mut with);
+        self.waiting.shrink_to(STEPS_KEPT);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.waiting.is_empty()
     }
 }
 
@@ -134,10 +145,19 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_noted_once_it_is_turned_off() {
+        let mut steps = Steps::default();
+        steps.add(Step::of(What::Leased, 0, 1));
+        steps.turn_off();
+        steps.add(Step::of(What::Accepted, 0, 1));
+        assert!(steps.is_empty());
+    }
+
+    #[test]
     fn no_more_than_so_many_wait_to_be_taken() {
         let mut steps = Steps::default();
         (0..100_000).for_each(|number| steps.add(Step::of(What::Left, 0, number * 2)));
         assert_eq!(taken(&mut steps).len(), STEPS_MAX);
-        assert!(steps.0.capacity() <= STEPS_KEPT);
+        assert!(steps.waiting.capacity() <= STEPS_KEPT);
     }
 }

@@ -417,6 +417,7 @@ fn broker_options(
         shards: settings.shards,
         shards_new: shards_new(),
         scrub_interval: settings.scrub_interval,
+        history_bytes: settings.history_bytes,
         journal: journal::Options {
             segment_bytes: settings.segment_bytes,
             disk_reserve_bytes: settings.disk_reserve_bytes,

@@ -56,6 +56,8 @@ pub(crate) struct Settings {
     pub(crate) disk_reserve_bytes: u64,
     /// `None`: not by itself.
     pub(crate) scrub_interval: Option<Duration>,
+    /// Of each shard; 0: what happened to records is not remembered.
+    pub(crate) history_bytes: usize,
     pub(crate) connections_max: usize,
     pub(crate) auto_create_topics: bool,
     pub(crate) default_partitions: u32,
@@ -155,6 +157,7 @@ impl Settings {
                 limits::DISK_RESERVE_BYTES_DEFAULT,
             )?,
             scrub_interval: scrub_interval(said.scrub_interval)?,
+            history_bytes: history_bytes(said.history_bytes)?,
             connections_max: at_least_one("max-connections", said.max_connections)?
                 .unwrap_or(limits::SESSIONS_MAX_DEFAULT),
             auto_create_topics: said.auto_create_topics.unwrap_or(true),
@@ -198,6 +201,18 @@ fn scrub_interval(said: Option<String>) -> Result<Option<Duration>, SettingsErro
                 Err(invalid("scrub-interval", &said, problem.to_owned()))
             }
         },
+    }
+}
+
+fn history_bytes(said: Option<String>) -> Result<usize, SettingsError> {
+    let default = limits::HISTORY_BYTES_PER_SHARD_DEFAULT as u64;
+    let bytes = size::bytes("history-bytes", said, default)?;
+    match usize::try_from(bytes) {
+        Ok(bytes) if bytes <= limits::HISTORY_BYTES_PER_SHARD_MAX => Ok(bytes),
+        _ => {
+            let problem = format!("is more than {} bytes", limits::HISTORY_BYTES_PER_SHARD_MAX);
+            Err(invalid("history-bytes", &bytes.to_string(), problem))
+        }
     }
 }
 

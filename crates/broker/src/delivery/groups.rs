@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::shard::Shard;
 use crate::watch::Watch;
 
-use super::group::Group;
+use super::group::{Group, UnderWay};
 use super::policy::{is_attentive, refuses};
 use super::rates::Counts;
 use super::standings::Standings;
@@ -25,6 +25,8 @@ pub(super) struct Groups {
     shard: Arc<Shard>,
     watch: Arc<Watch>,
     standings: Arc<Standings>,
+    /// Whether what happens to records is remembered.
+    keeps_history: bool,
     by_id: HashMap<LeaseGroupId, Group>,
     by_topic: HashMap<TopicId, Vec<LeaseGroupId>>,
     /// What is kept of groups that are not in `by_id` now: counters, and the next token. Of some, since
@@ -59,6 +61,7 @@ impl Groups {
         shard: Arc<Shard>,
         watch: Arc<Watch>,
         standings: Arc<Standings>,
+        keeps_history: bool,
         first_token: Token,
         counts: HashMap<LeaseGroupId, Counts>,
     ) -> Self {
@@ -67,6 +70,7 @@ impl Groups {
             shard,
             watch,
             standings,
+            keeps_history,
             by_id: HashMap::default(),
             by_topic: HashMap::default(),
             retired,
@@ -138,6 +142,21 @@ impl Groups {
         }
     }
 
+    fn make(
+        &self,
+        found: &GroupView,
+        first_token: Token,
+        engine: u64,
+        counts: Counts,
+        under_way: Vec<UnderWay>,
+    ) -> Group {
+        let mut group = Group::new(found, first_token, engine, counts, under_way);
+        if !self.keeps_history {
+            group.dispatch.note_no_steps();
+        }
+        group
+    }
+
     /// Makes the group known here. False when there is none.
     pub(super) fn load(&mut self, id: LeaseGroupId) -> bool {
         if self.by_id.contains_key(&id) {
@@ -154,7 +173,7 @@ impl Groups {
             self.unwatch(topic);
             return false;
         };
-        let group = Group::new(&found, token, engine, counts, Vec::new());
+        let group = self.make(&found, token, engine, counts, Vec::new());
         self.by_topic.entry(topic).or_default().push(id);
         self.by_id.insert(id, group);
         true
@@ -223,7 +242,7 @@ impl Groups {
         let token = old.dispatch.next_token();
         let under_way = old.under_way.clone();
         let made = GroupView::of(&self.shard, id)
-            .map(|found| Group::new(&found, token, engine, old.counts, under_way));
+            .map(|found| self.make(&found, token, engine, old.counts, under_way));
         let joined = old.dispatch.joined();
         end_leases(&mut old);
         let Some(mut group) = made else {

@@ -279,10 +279,11 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    pub(crate) fn new(timeline: Arc<Timeline>) -> (Self, Inbox) {
+    /// `history_bytes`: to remember what happened to records; nothing is remembered with 0.
+    pub(crate) fn new(timeline: Arc<Timeline>, history_bytes: usize) -> (Self, Inbox) {
         let (inbox, messages) = mpsc::unbounded_channel();
         let (routers, standings, published) = (Arc::default(), Arc::default(), Arc::default());
-        let (totals, history) = (Arc::default(), Arc::default());
+        let (totals, history) = (Arc::default(), Arc::new(Mutex::new(Ring::new(history_bytes))));
         (Self { inbox, routers, standings, published, totals, history, timeline }, messages)
     }
 

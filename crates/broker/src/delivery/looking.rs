@@ -61,8 +61,9 @@ impl LocalShard {
             // Nobody answers where it leads no more.
             standings = timeout(SAID_WITHIN, answer).await.ok().and_then(Result::ok);
         }
+        let now_ms = delivery.timeline.shifts().wall(delivery.timeline.now_ms());
         let ring = delivery.history.lock();
-        Looked { standings, since_ms: ring.since_ms(), past: ring.of(&look) }
+        Looked { standings, since_ms: ring.since_ms(now_ms), past: ring.of(&look) }
     }
 }
 

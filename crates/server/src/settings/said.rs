@@ -173,6 +173,11 @@ pub(crate) struct Said {
     /// `postroad node scrub` [default: 7d]
     #[arg(long, value_name = "DURATION", env = "POSTROAD_SCRUB_INTERVAL")]
     pub(super) scrub_interval: Option<String>,
+    /// Memory of each shard for what happened to its records, such as 16MiB, or 0 for none (`postroad trace`) [default:
+    /// 2MiB]
+    #[arg(long, value_name = "SIZE", env = "POSTROAD_HISTORY_BYTES")]
+    #[serde(deserialize_with = "size::size")]
+    pub(super) history_bytes: Option<String>,
     /// Connections at a time [default: 10000]
     #[arg(long, value_name = "N", env = "POSTROAD_MAX_CONNECTIONS")]
     pub(super) max_connections: Option<usize>,
@@ -246,6 +251,7 @@ impl Said {
             segment_bytes: self.segment_bytes.or(other.segment_bytes),
             disk_reserve: self.disk_reserve.or(other.disk_reserve),
             scrub_interval: self.scrub_interval.or(other.scrub_interval),
+            history_bytes: self.history_bytes.or(other.history_bytes),
             max_connections: self.max_connections.or(other.max_connections),
             auto_create_topics: self.auto_create_topics.or(other.auto_create_topics),
             default_partitions: self.default_partitions.or(other.default_partitions),

@@ -104,6 +104,18 @@ fn how_often_what_is_stored_is_looked_through_is_a_duration_or_off() {
 }
 
 #[test]
+fn what_happened_to_records_is_remembered_in_so_many_bytes_or_not_at_all() {
+    let parsed = |text: &str| Settings::from_said(said(text)).map(|it| it.history_bytes);
+    assert_eq!(parsed("").expect("valid"), 2 << 20);
+    assert_eq!(parsed("history-bytes = \"16MiB\"").expect("valid"), 16 << 20);
+    assert_eq!(parsed("history-bytes = 0").expect("valid"), 0);
+    for wrong in ["2GiB", "much"] {
+        let error = parsed(&format!("history-bytes = {wrong:?}")).expect_err("refused");
+        assert!(error.to_string().starts_with("--history-bytes"), "{error}");
+    }
+}
+
+#[test]
 fn a_rack_is_a_name_or_none() {
     assert_eq!(Settings::from_said(Said::default()).expect("valid").rack, None);
     let settings = Settings::from_said(said("rack = \"eu-west-1a\"")).expect("valid");

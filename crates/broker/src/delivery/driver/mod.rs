@@ -179,6 +179,7 @@ impl Driver {
             Arc::clone(shard),
             Arc::clone(&watch),
             Arc::clone(&handle.standings),
+            handle.history.lock().remembers(),
             first_token(term),
             counts,
         );

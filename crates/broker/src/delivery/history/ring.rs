@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use base::limits::HISTORY_BYTES_PER_SHARD;
 use base::{LeaseGroupId, Offset};
 use dispatch::{SessionId, Step, What};
 
@@ -21,26 +20,38 @@ struct Kept {
     what: What,
 }
 
-const KEPT_MAX: usize = HISTORY_BYTES_PER_SHARD / size_of::<Kept>();
 /// The room of a shard of which little is known yet.
 const KEPT_MIN: usize = 64;
 
 const _: () = assert!(size_of::<Kept>() <= 48, "a ring remembers what fits into its bytes");
 
 /// The oldest is forgotten for what is new. It takes memory as it fills, up to its fixed size, and none before.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Ring {
+    kept_max: usize,
     kept: VecDeque<Kept>,
     /// When the last happened that was forgotten.
     forgotten_ms: Option<i64>,
 }
 
 impl Ring {
+    /// With room for so many bytes: nothing is remembered with 0.
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self { kept_max: bytes / size_of::<Kept>(), kept: VecDeque::new(), forgotten_ms: None }
+    }
+
+    pub(crate) fn remembers(&self) -> bool {
+        self.kept_max > 0
+    }
+
     pub(crate) fn add(&mut self, at_ms: i64, group: LeaseGroupId, step: Step) {
-        if self.kept.len() == KEPT_MAX {
+        if !self.remembers() {
+            return;
+        }
+        if self.kept.len() == self.kept_max {
             self.forgotten_ms = self.kept.pop_front().map(|oldest| oldest.at_ms);
         } else if self.kept.len() == self.kept.capacity() {
-            let more = self.kept.len().max(KEPT_MIN).min(KEPT_MAX - self.kept.len());
+            let more = self.kept.len().max(KEPT_MIN).min(self.kept_max - self.kept.len());
             self.kept.reserve_exact(more);
         }
         let Step { what, partition, first, count, session, attempt } = step;
@@ -48,9 +59,9 @@ impl Ring {
         self.kept.push_back(kept);
     }
 
-    /// What happened before this is not known any more.
-    pub(crate) fn since_ms(&self) -> Option<i64> {
-        self.forgotten_ms
+    /// What happened before this is not known any more, or never was.
+    pub(crate) fn since_ms(&self, now_ms: i64) -> Option<i64> {
+        if self.remembers() { self.forgotten_ms } else { Some(now_ms) }
     }
 
     pub(crate) fn of(&self, look: &Look) -> Vec<Past> {
@@ -72,6 +83,7 @@ mod tests {
     use super::*;
 
     const GROUP: LeaseGroupId = LeaseGroupId(7);
+    const BYTES: usize = 64 << 10;
 
     fn step(first: Offset, count: u32) -> Step {
         Step { what: What::Leased, partition: 1, first, count, session: 3, attempt: 1 }
@@ -83,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_record_is_found_in_the_range_that_it_was_a_part_of() {
-        let mut ring = Ring::default();
+        let mut ring = Ring::new(BYTES);
         ring.add(100, GROUP, step(10, 5));
         ring.add(101, LeaseGroupId(8), step(10, 5));
         ring.add(102, GROUP, Step { what: What::Accepted, ..step(14, 1) });
@@ -93,19 +105,28 @@ mod tests {
         assert_eq!(ring.of(&look(1, 10)).len(), 1);
         assert_eq!(ring.of(&look(1, 15)), []);
         assert_eq!(ring.of(&look(0, 14)), []);
-        assert_eq!(ring.since_ms(), None, "nothing is forgotten");
+        assert_eq!(ring.since_ms(1_000), None, "nothing is forgotten");
     }
 
     #[test]
     fn the_oldest_is_forgotten_and_the_room_is_fixed() {
-        let mut ring = Ring::default();
-        for number in 0..KEPT_MAX as u64 + 10 {
+        let mut ring = Ring::new(BYTES);
+        let kept_max = BYTES / size_of::<Kept>();
+        for number in 0..kept_max as u64 + 10 {
             ring.add(number as i64, GROUP, step(number, 1));
         }
-        assert_eq!(ring.kept.len(), KEPT_MAX);
-        assert!(ring.kept.capacity() * size_of::<Kept>() <= HISTORY_BYTES_PER_SHARD);
-        assert_eq!(ring.since_ms(), Some(9));
+        assert_eq!(ring.kept.len(), kept_max);
+        assert!(ring.kept.capacity() * size_of::<Kept>() <= BYTES);
+        assert_eq!(ring.since_ms(1_000), Some(9));
         assert_eq!(ring.of(&look(1, 9)), []);
         assert_eq!(ring.of(&look(1, 10)).len(), 1);
+    }
+    #[test]
+    fn without_room_nothing_is_remembered_and_it_says_so() {
+        let mut ring = Ring::new(0);
+        assert!(!ring.remembers());
+        ring.add(100, GROUP, step(10, 5));
+        assert_eq!(ring.of(&look(1, 10)), []);
+        assert_eq!(ring.since_ms(1_000), Some(1_000));
     }
 }
