@@ -9,13 +9,13 @@ import logging
 import os
 import ssl
 import subprocess
-import time
 
 import pika
-from confluent_kafka import KafkaError, Producer
 from kafka import KafkaProducer
 from kafka.errors import TopicAuthorizationFailedError
 from kafka.net.sasl.oauth import AbstractTokenProvider
+
+from librdkafka import librdkafka
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEPS = os.environ.get("DEPS", "")
@@ -25,43 +25,6 @@ KAFKA_MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "c
 AMQP_MECHANISMS = ["PLAIN", "token", "EXTERNAL"]
 BY_CERTIFICATE = ["certificate", "EXTERNAL"]
 BY_TOKEN = ["OAUTHBEARER", "token"]
-
-
-def librdkafka(case):
-    errors = []
-    config = {
-        "bootstrap.servers": case["address"], "ssl.ca.location": case["ca"], "message.timeout.ms": 8000,
-        "error_cb": errors.append, "log_level": 0, "ssl.endpoint.identification.algorithm": "none",
-    }
-    if case["mechanism"] == "certificate":
-        config["security.protocol"] = "SSL"
-        config["ssl.certificate.location"], config["ssl.key.location"] = case["cert"], case["key"]
-    else:
-        config["security.protocol"] = "SASL_SSL" if case["tls"] else "SASL_PLAINTEXT"
-        config["sasl.mechanism"] = case["mechanism"]
-    if case["mechanism"] == "OAUTHBEARER":
-        config["oauth_cb"] = lambda _: (case["token"], time.time() + 600)
-    elif case["mechanism"] != "certificate":
-        config["sasl.username"], config["sasl.password"] = case["user"], case["password"]
-    told = []
-    producer = Producer(config)
-    producer.produce(case["topic"], b"x", on_delivery=lambda error, _: told.append(error))
-    until = time.monotonic() + SOON_S
-    while not told and time.monotonic() < until:
-        producer.poll(0.1)
-        codes = {error.code() for error in errors}
-        if KafkaError._AUTHENTICATION in codes:
-            return "refused"
-        # It does not show a certificate of an authority that the node does not name, and is closed as nobody.
-        if case["mechanism"] == "certificate" and KafkaError._ALL_BROKERS_DOWN in codes:
-            return "refused"
-    # An error of this library cannot be compared with nothing.
-    code = told[0].code() if told and told[0] is not None else None
-    if told and code is None:
-        return "ok"
-    if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        return "denied"
-    raise AssertionError(f"{[error.str() for error in told + errors]}")
 
 
 class Token(AbstractTokenProvider):
@@ -161,9 +124,10 @@ def with_pika(case):
     return "ok"
 
 
-def program(*words):
+def program(*words, tell=lambda case: [json.dumps(case)]):
+    """A program that is told the case, and prints its outcome in the last line."""
     def probe(case):
-        ran = subprocess.run([*words, json.dumps(case)], capture_output=True, text=True, timeout=60)
+        ran = subprocess.run([*words, *tell(case)], capture_output=True, text=True, timeout=60)
         said = (ran.stdout.strip() or ran.stderr.strip()).splitlines()
         if ran.returncode or not said or said[-1] not in ("ok", "refused", "denied"):
             raise AssertionError(said[-1] if said else f"status {ran.returncode}")
@@ -175,11 +139,19 @@ def program(*words):
 def clients():
     """By name: what each speaks, and how it is asked."""
     node = program("node", f"{DEPS}/node/probe.js")
+    java = program(
+        "java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{DEPS}/java/classes:{DEPS}/java/libs/*",
+        "Probe", tell=lambda case: [f"{name}={str(value).lower() if value in (True, False) else value}"
+                                    for name, value in case.items()],
+    )
     return {
         "librdkafka": ("kafka", librdkafka),
+        "old librdkafka": ("kafka", program(f"{DEPS}/old/bin/python", f"{HERE}/librdkafka.py")),
+        "kafka-clients": ("kafka", lambda case: java({**case, "client": "kafka"})),
         "kafka-python": ("kafka", kafka_python),
         "kafkajs": ("kafka", lambda case: node({**case, "client": "kafkajs"})),
         "franz-go": ("kafka", program(f"{DEPS}/probe")),
+        "amqp-client": ("amqp", lambda case: java({**case, "client": "amqp"})),
         "pika": ("amqp", with_pika),
         "amqplib": ("amqp", lambda case: node({**case, "client": "amqplib"})),
     }

@@ -5,16 +5,17 @@ and mechanisms (`matrix.py`), which is printed as a table. Whoever is refused mu
 for that, and soon.
 """
 
+import itertools
 import os
 import shutil
-import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import uuid
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
 
 import pika
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -34,12 +35,9 @@ from confluent_kafka.admin import (
 )
 
 import matrix
-from identities import AUDIENCE, ISSUER, Authority, Issuer
+from server import SESSION_S, Server, pika_parameters
 
-POSTROAD = os.environ["POSTROAD"]
 SOON_S = 20
-SESSION_S = 3
-LOG = "info,openraft=error,access=debug,tokens=debug,gateway_amqp=debug,gateway_http=debug,gateway_kafka=debug"
 MECHANISMS = ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"]
 
 SCENARIOS = []
@@ -48,72 +46,6 @@ SCENARIOS = []
 def scenario(function):
     SCENARIOS.append((function.__name__.replace("_", "-"), function))
     return function
-
-
-class Server:
-    """With an admin `root`, and a user `app` whose passwords are their names backwards."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.run("tls", "self-signed", "--dir", folder)
-        with open(f"{folder}/password", "w") as file:
-            file.write("toor\n")
-        self.cert = f"{folder}/cert.pem"
-        self.clients, self.other_clients = Authority(folder, "clients"), Authority(folder, "others")
-        self.issuer, self.other_issuer = Issuer(), Issuer()
-        self.issuer.write_keys(f"{folder}/keys.json")
-        environment = dict(os.environ, POSTROAD_KAFKA_CONFIG="group.initial.rebalance.delay.ms=0", POSTROAD_LOG=LOG)
-        any_port = "127.0.0.1:0"
-        self.process = subprocess.Popen(
-            [POSTROAD, "serve", "--data", f"{folder}/data", "--kafka", any_port, "--amqp", any_port,
-             "--http", any_port, "--kafka-tls", any_port, "--amqp-tls", any_port, "--session-max", f"{SESSION_S}s",
-             "--tls-cert", self.cert, "--tls-key", f"{folder}/key.pem",
-             "--tls-client-ca", self.clients.path, "--tls-client-auth", "optional", "--tls-principal", "cn",
-             "--oidc-issuer", ISSUER, "--oidc-audience", AUDIENCE, "--oidc-jwks", f"{folder}/keys.json",
-             "--admin-user", "root", "--admin-password-file", f"{folder}/password"],
-            stdout=subprocess.PIPE, stderr=open(f"{folder}/log", "w"), env=environment, text=True,
-        )
-        line = self.process.stdout.readline()
-        self.kafka = line.split("kafka ")[1].split()[0]
-        self.kafka_tls = line.split("kafka-tls ")[1].split(",")[0]
-        self.amqp = line.split(", amqp ")[1].split(",")[0]
-        self.amqp_tls = line.split("amqp-tls ")[1].split(",")[0]
-        assert self.process.stdout.readline() == "ready\n"
-        # On this machine the token of the data directory is a log-in.
-        self.run("user", "add", "app", "ppa")
-        self.run("user", "allow", "app", ".*", ".*", ".*")
-        # Somebody who may open the vhost, and look at what the matrix sends to, and no more.
-        self.topic = "matrix"
-        with closing(pika.BlockingConnection(pika_parameters(self))) as connection:
-            connection.channel().queue_declare(self.topic, durable=True)
-        self.run("user", "add", "poor", "roop")
-        self.run("user", "allow", "poor", "^$", "^$", "^matrix$")
-
-    def run(self, *words):
-        environment = dict(os.environ, POSTROAD_DATA=f"{self.folder}/data")
-        if hasattr(self, "kafka"):
-            environment["POSTROAD_BOOTSTRAP"] = self.kafka
-        subprocess.run([POSTROAD, *words], check=True, env=environment, stdout=subprocess.DEVNULL)
-
-    def log(self):
-        with open(f"{self.folder}/log") as file:
-            return file.read()
-
-    def stop(self):
-        self.process.terminate()
-        assert self.process.wait(30) == 0
-
-    def client(self, mechanism="SCRAM-SHA-512", user="app", password="ppa", tls=True, **more):
-        return {
-            "bootstrap.servers": self.kafka_tls if tls else self.kafka,
-            "security.protocol": "SASL_SSL" if tls else "SASL_PLAINTEXT",
-            "ssl.ca.location": self.cert,
-            "sasl.mechanism": mechanism,
-            "sasl.username": user,
-            "sasl.password": password,
-            "log_level": 0,
-            **{name.replace("_", "."): value for name, value in more.items()},
-        }
 
 
 def create_topic(config, topic):
@@ -327,15 +259,6 @@ def without_a_right_nothing_is_done_and_with_it_all_is(server):
     assert [error.code() for error in told] == [KafkaError.TOPIC_AUTHORIZATION_FAILED], told
 
 
-def pika_parameters(server, user="app", password="ppa", tls=True):
-    host, port = (server.amqp_tls if tls else server.amqp).split(":")
-    options = None
-    if tls:
-        options = pika.SSLOptions(ssl.create_default_context(cafile=server.cert), host)
-    credentials = pika.PlainCredentials(user, password)
-    return pika.ConnectionParameters(host, int(port), "/", credentials, ssl_options=options)
-
-
 @scenario
 def pika_over_tls(server):
     connection = pika.BlockingConnection(pika_parameters(server))
@@ -459,42 +382,61 @@ def what_was_a_secret_is_in_no_log(server):
     assert "eyJ" not in log, "a token was logged"
 
 
+class Run:
+    """What passed and failed; scenarios of several threads."""
+
+    def __init__(self, server, parts):
+        self.server, self.parts = server, parts
+        self.lock = threading.Lock()
+        self.passed = self.failed = 0
+        self.rows = {}
+
+    def scenario(self, name, function):
+        """Whether it passed; `None` where it was not asked for."""
+        if self.parts and not any(part in name for part in self.parts):
+            return None
+        begun = time.monotonic()
+        try:
+            function(self.server)
+            line = f"ok {name} {time.monotonic() - begun:.1f}"
+        except Exception as error:  # whatever a client raises is the scenario's failure
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            reason = str(error).replace("\n", " ") or type(error).__name__
+            line = f"FAIL {name} {reason} ({os.path.basename(place.filename)}:{place.lineno})"
+        passed = line.startswith("ok ")
+        with self.lock:
+            print(line, flush=True)
+            self.passed, self.failed = self.passed + passed, self.failed + (not passed)
+        return passed
+
+    def client(self, rows):
+        """The rows of one client, one after the other: some say what they do to one log of their process."""
+        for row in rows:
+            client, mechanism, tls = row
+            name = f"matrix-{client}-{mechanism}-{'tls' if tls else 'plain'}".lower().replace(" ", "-")
+            passed = self.scenario(name, lambda server, row=row: matrix.run_row(server, row))
+            if passed is not None:
+                self.rows[row] = passed
+
+
 def main(parts):
-    passed = failed = 0
-    outcomes = []
-
-    def row_of(row):
-        def run(server):
-            outcomes.append([row, False])
-            matrix.run_row(server, row)
-            outcomes[-1][1] = True
-
-        client, mechanism, tls = row
-        return f"matrix-{client}-{mechanism.lower()}-{'tls' if tls else 'plain'}", run
-
-    scenarios = [row_of(row) for row in matrix.rows()] + SCENARIOS
+    rows = list(matrix.rows())
     with tempfile.TemporaryDirectory() as folder:
-        server = Server(folder)
-        for name, function in scenarios:
-            if parts and not any(part in name for part in parts):
-                continue
-            begun = time.monotonic()
-            try:
-                function(server)
-                print(f"ok {name} {time.monotonic() - begun:.1f}", flush=True)
-                passed += 1
-            except Exception as error:  # whatever a client raises is the scenario's failure
-                place = traceback.extract_tb(error.__traceback__)[-1]
-                reason = str(error).replace("\n", " ") or type(error).__name__
-                print(f"FAIL {name} {reason} ({os.path.basename(place.filename)}:{place.lineno})", flush=True)
-                failed += 1
-        server.stop()
-        if failed:
+        run = Run(Server(folder), parts)
+        # Clients spend most of their time waiting: for a time-out of their own, or for the answer to a wrong password.
+        with ThreadPoolExecutor(4) as threads:
+            clients = itertools.groupby(rows, lambda row: row[0])
+            for ended in [threads.submit(run.client, list(of)) for _, of in clients]:
+                ended.result()
+        for name, function in SCENARIOS:
+            run.scenario(name, function)
+        run.server.stop()
+        if run.failed:
             sys.stderr.write(open(f"{folder}/log").read()[-4000:])
-    for line in matrix.table(outcomes):
+    for line in matrix.table([(row, run.rows[row]) for row in rows if row in run.rows]):
         print(line)
-    print(f"{passed} passed, {failed} failed")
-    sys.exit(failed > 0)
+    print(f"{run.passed} passed, {run.failed} failed")
+    sys.exit(run.failed > 0)
 
 
 main(sys.argv[1:])
