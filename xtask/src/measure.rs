@@ -1,6 +1,7 @@
 //! `cargo xtask measure`: single figures of the real binary, each with its target beside it.
 
 mod catch_up;
+mod cost;
 mod delays;
 mod idle;
 mod keys;
@@ -51,6 +52,8 @@ pub(crate) enum Measure {
     CatchUp(catch_up::CatchUpOptions),
     /// Processor time and memory of a node that is left alone with much stored
     Idle(idle::IdleOptions),
+    /// What TLS, log-ins, rules, quotas, scrapes and the history of records cost, beside a server without
+    Cost(cost::CostOptions),
     /// What this machine can do at best: write + fdatasync by size, and a hop over loopback
     Machine(MachineOptions),
 }
@@ -116,6 +119,7 @@ pub(crate) fn run(measure: &Measure) -> Outcome {
         Measure::Waiting(options) => waiting::run(options),
         Measure::CatchUp(options) => catch_up::run(options),
         Measure::Idle(options) => idle::run(options),
+        Measure::Cost(options) => cost::run(options),
         Measure::Machine(options) => machine(options),
     }
 }

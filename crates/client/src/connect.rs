@@ -89,6 +89,10 @@ impl TlsTcp {
             .with_no_client_auth();
         Ok(Self { config: Arc::new(config) })
     }
+
+    pub(crate) fn config(&self) -> &Arc<ClientConfig> {
+        &self.config
+    }
 }
 
 impl Connect for TlsTcp {

@@ -7,7 +7,9 @@
 //!
 //! * [`Connection`]: requests, pipelined
 //! * [`ShareMember`]: a member of a share group
+//! * [`Access`]: encrypted, and logged in
 
+mod access;
 mod share;
 
 use std::io::{self, Read, Write};
@@ -20,7 +22,10 @@ use kafka_protocol::ResponseError;
 use kafka_protocol::messages::{ApiKey, MetadataResponse, ProduceRequest};
 use kafka_protocol::protocol::Request;
 
+pub use access::Access;
 pub use share::ShareMember;
+
+use access::Socket;
 
 use crate::CLIENT_ID;
 use crate::codec::{Codec, Sent};
@@ -40,18 +45,32 @@ const ALL: i16 = -1;
 /// One connection.
 #[derive(Debug)]
 pub struct Connection {
-    stream: TcpStream,
+    stream: Socket,
     codec: Codec,
 }
 
 impl Connection {
     /// Connects; `patience` bounds the connect and every later wait for the broker.
     pub fn open(address: SocketAddr, patience: Duration) -> Result<Connection, CallError> {
+        Self::open_with(address, patience, &Access::default())
+    }
+
+    /// The same, encrypted and logged in as `access` says.
+    pub fn open_with(
+        address: SocketAddr,
+        patience: Duration,
+        access: &Access,
+    ) -> Result<Connection, CallError> {
         let stream = TcpStream::connect_timeout(&address, patience)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
-        Ok(Connection { stream, codec: Codec::new(CLIENT_ID) })
+        let stream = Socket::over(stream, address, access)?;
+        let mut connection = Connection { stream, codec: Codec::new(CLIENT_ID) };
+        if let Some((name, password)) = &access.login {
+            connection.log_in(name, password)?;
+        }
+        Ok(connection)
     }
 
     /// Sends; returns once the socket has taken the request.
@@ -63,7 +82,7 @@ impl Connection {
 
     fn write(&mut self) -> Result<(), CallError> {
         let outgoing = self.codec.outgoing();
-        let written = self.stream.write_all(outgoing);
+        let written = self.stream.write_all(outgoing).and_then(|()| self.stream.flush());
         // After an error the connection is of no use: nothing is written twice.
         outgoing.clear();
         Ok(written?)
@@ -119,10 +138,10 @@ impl Connection {
         }
     }
 
-    /// The socket itself, for tests that misbehave. Bytes that this connection has read already are not
-    /// in it.
+    /// The socket itself, below any encryption, for tests that misbehave. Bytes that this connection has read already
+    /// are not in it.
     pub fn stream(&mut self) -> &mut TcpStream {
-        &mut self.stream
+        self.stream.tcp()
     }
 
     /// Postroad's own request: a document, and the document of its answer.
@@ -219,11 +238,15 @@ impl Connection {
 
     /// Also true once the connection was closed, which reading tells.
     fn is_readable_within(&mut self, wait: Duration) -> io::Result<bool> {
-        let patience = self.stream.read_timeout()?;
+        if self.stream.has_read_ahead() {
+            return Ok(true);
+        }
+        let socket = self.stream.tcp();
+        let patience = socket.read_timeout()?;
         // A timeout of zero would be none.
-        self.stream.set_read_timeout(Some(wait.max(Duration::from_millis(1))))?;
-        let found = self.stream.peek(&mut [0]);
-        self.stream.set_read_timeout(patience)?;
+        socket.set_read_timeout(Some(wait.max(Duration::from_millis(1))))?;
+        let found = socket.peek(&mut [0]);
+        socket.set_read_timeout(patience)?;
         match found {
             Ok(_) => Ok(true),
             Err(error)

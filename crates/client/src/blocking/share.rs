@@ -34,7 +34,16 @@ impl ShareMember {
         topics: &[String],
         member: Uuid,
     ) -> Result<ShareMember, CallError> {
-        let mut connection = Connection::open(address, patience)?;
+        Self::over(Connection::open(address, patience)?, group, topics, member)
+    }
+
+    /// The same on a connection that is there.
+    pub fn over(
+        mut connection: Connection,
+        group: &str,
+        topics: &[String],
+        member: Uuid,
+    ) -> Result<ShareMember, CallError> {
         let metadata = connection.metadata(topics)?;
         let (mut ids, mut partitions) = (Vec::with_capacity(topics.len()), BTreeSet::new());
         for topic in topics {
