@@ -1,4 +1,4 @@
-//! Three nodes on this machine, of which any may be stopped and started again.
+//! Nodes on this machine, three but where more are asked for, of which any may be stopped and started again.
 
 pub(crate) mod unrest;
 mod wires;
@@ -53,7 +53,7 @@ pub(crate) struct Cluster {
 pub(crate) type Leaders = Vec<Option<usize>>;
 
 impl Cluster {
-    /// Founds a new one; all its nodes are ready on return.
+    /// Founds a new one of three; all its nodes are ready on return.
     pub(crate) fn found(
         binary: &Path,
         folder: &Path,
@@ -62,15 +62,28 @@ impl Cluster {
         with_amqp: bool,
         within: Duration,
     ) -> Outcome<Cluster> {
+        Self::found_of(NODES, binary, folder, serve, how, with_amqp, within)
+    }
+
+    /// The same of so many nodes.
+    pub(crate) fn found_of(
+        count: usize,
+        binary: &Path,
+        folder: &Path,
+        serve: &[String],
+        how: Going,
+        with_amqp: bool,
+        within: Duration,
+    ) -> Outcome<Cluster> {
         let mut ports = Vec::new();
-        while ports.len() < 3 * NODES {
+        while ports.len() < 3 * count {
             let port = server::free_port()?;
             if !ports.contains(&port) {
                 ports.push(port);
             }
         }
-        let (kafka, ports) = ports.split_at(NODES);
-        let (amqp, peers) = ports.split_at(NODES);
+        let (kafka, ports) = ports.split_at(count);
+        let (amqp, peers) = ports.split_at(count);
         let wires = (how == Going::Cut).then(|| Wires::new(peers)).transpose()?;
         let local = |port: &u16| format!("127.0.0.1:{port}");
         let peers: Vec<String> = peers.iter().map(local).collect();
@@ -182,7 +195,7 @@ impl Cluster {
     }
 
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
-        (0..NODES).map(|place| self.address(place)).collect()
+        (0..self.nodes.len()).map(|place| self.address(place)).collect()
     }
 
     /// The processes of those that run.
@@ -238,7 +251,7 @@ pub(crate) fn leaders(
     let answer = connection.metadata(&[topic.to_owned()])?;
     let mut leaders = vec![None; partitions];
     for partition in answer.topics.iter().flat_map(|topic| &topic.partitions) {
-        let place = usize::try_from(partition.leader_id.0 - 1).ok().filter(|it| *it < NODES);
+        let place = usize::try_from(partition.leader_id.0 - 1).ok();
         if let Some(slot) = leaders.get_mut(partition.partition_index as usize) {
             *slot = place;
         }

@@ -8,6 +8,7 @@ mod keys;
 mod latency;
 pub(crate) mod load;
 mod produce;
+mod scale;
 mod space;
 mod waiting;
 
@@ -54,6 +55,8 @@ pub(crate) enum Measure {
     Idle(idle::IdleOptions),
     /// What TLS, log-ins, rules, quotas, scrapes and the history of records cost, beside a server without
     Cost(cost::CostOptions),
+    /// One, three and five nodes times one, two and four shards a node: idle, a record's cost and latency, another hop
+    Scale(scale::ScaleOptions),
     /// What this machine can do at best: write + fdatasync by size, and a hop over loopback
     Machine(MachineOptions),
 }
@@ -120,6 +123,7 @@ pub(crate) fn run(measure: &Measure) -> Outcome {
         Measure::CatchUp(options) => catch_up::run(options),
         Measure::Idle(options) => idle::run(options),
         Measure::Cost(options) => cost::run(options),
+        Measure::Scale(options) => scale::run(options),
         Measure::Machine(options) => machine(options),
     }
 }

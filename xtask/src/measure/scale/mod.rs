@@ -1,0 +1,131 @@
+//! `cargo xtask measure scale`: one, three and five nodes times one, two and four shards a node, on this machine: what a
+//! node costs of which nothing is asked, the processor time of a record on all nodes, its latency, and what a client pays
+//! whose node does not lead.
+//!
+//! Nodes on one machine share its processors and its disk: rates do not grow with them here, and have no target.
+//!
+//! * [`nodes`]: one node or a cluster; [`log`]: Kafka's records at the leaders; [`hop`]: AMQP's messages at the leader
+//!   and at another node
+
+mod hop;
+mod log;
+mod nodes;
+
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use super::TOPIC;
+use crate::failure::{Context, Failure, Outcome};
+use crate::figures::{Figures, Output};
+use crate::paths;
+use crate::server;
+use hop::Hop;
+use nodes::Nodes;
+
+#[derive(Debug, Args)]
+pub(crate) struct ScaleOptions {
+    /// Numbers of nodes
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 3, 5])]
+    nodes: Vec<usize>,
+    /// Numbers of shards for each node
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4])]
+    shards: Vec<usize>,
+    /// How long a load is measured, and nodes of which nothing is asked
+    #[arg(long, default_value_t = 8.0)]
+    seconds: f64,
+    /// What to print
+    #[arg(long, value_enum, default_value_t = Output::Table)]
+    output: Output,
+    /// The server's binary [default: a release build of this checkout]
+    #[arg(long)]
+    bin: Option<PathBuf>,
+    /// Further arguments of `postroad serve`, after `--`
+    #[arg(last = true)]
+    serve: Vec<String>,
+}
+
+const FOLDER: &str = "measure-scale";
+const PARTITIONS_A_SHARD: usize = 2;
+/// After the start: leaders are elected, and the founding is over.
+const RESTS: Duration = Duration::from_secs(5);
+/// A second hop, on the way to the leader, costs at most so much processor time beside a message at the leader.
+const HOP_PROCESSOR_MAX: f64 = 0.4;
+
+pub(super) fn run(options: &ScaleOptions) -> Outcome {
+    let time = Duration::try_from_secs_f64(options.seconds).context(|| "--seconds")?;
+    let binary = server::binary(options.bin.as_deref())?;
+    let mut figures = Figures::new("measure scale");
+    for &count in &options.nodes {
+        for &shards in &options.shards {
+            let size = format!("{count} nodes x {shards} shards");
+            eprintln!("  {size}");
+            let folder = paths::fresh(FOLDER)?;
+            measure(&mut figures, &size, &binary, &folder, (count, shards), &options.serve, time)
+                .map_err(|failure| {
+                Failure::new(format!("{size}: {failure}"))
+                    .remedy(format!("data and logs are kept in {}", folder.display()))
+            })?;
+        }
+    }
+    paths::fresh(FOLDER)?;
+    figures.publish(options.output)
+}
+
+fn measure(
+    figures: &mut Figures,
+    size: &str,
+    binary: &Path,
+    folder: &Path,
+    (count, shards): (usize, usize),
+    serve: &[String],
+    time: Duration,
+) -> Outcome {
+    let nodes = Nodes::start(binary, folder, count, count * shards, serve)?;
+    thread::sleep(RESTS);
+    let (used, begun) = (nodes.cpu_seconds()?, Instant::now());
+    thread::sleep(time);
+    let idle = (nodes.cpu_seconds()? - used) / begun.elapsed().as_secs_f64() / count as f64;
+    let memory = nodes.memory_bytes()? / count as f64;
+    figures.add(format!("{size}: idle, of one core, a node"), 100.0 * idle, "%");
+    figures.add(format!("{size}: idle, memory, a node"), memory / 1e6, "MB");
+
+    let partitions = count * shards * PARTITIONS_A_SHARD;
+    nodes.create_topic(TOPIC, partitions)?;
+    let leaders = nodes.leaders(TOPIC, partitions)?;
+    let produced = log::produce(&nodes, &leaders, time)?;
+    figures.add(format!("{size}: log, rate"), produced.rate, "records/s");
+    let processor = format!("{size}: log, processor of all nodes");
+    figures.add(processor, produced.processor, "s a million");
+    let latency = log::latency(&nodes, leaders[0])?;
+    figures.add(format!("{size}: log, acknowledged p50"), latency.p50_us, "us");
+    figures.add(format!("{size}: log, acknowledged p99"), latency.p99_us, "us");
+
+    let queue = hop::declare(&nodes)?;
+    let leader = nodes.leaders(&queue, 1)?[0];
+    let here = hop::measure(&nodes, &queue, leader, time)?;
+    tell_hop(figures, size, "at the leader", &here);
+    if count > 1 {
+        let there = hop::measure(&nodes, &queue, (leader + 1) % count, time)?;
+        tell_hop(figures, size, "at another node", &there);
+        let more = there.processor - here.processor;
+        figures.judge(
+            format!("{size}: queue, another node, processor more"),
+            more,
+            "s a million",
+            format!("at most {HOP_PROCESSOR_MAX}"),
+            more <= HOP_PROCESSOR_MAX,
+        );
+        let more = there.p50_us - here.p50_us;
+        figures.add(format!("{size}: queue, another node, p50 more"), more, "us");
+    }
+    nodes.stop()
+}
+
+fn tell_hop(figures: &mut Figures, size: &str, place: &str, hop: &Hop) {
+    figures.add(format!("{size}: queue, {place}, confirmed p50"), hop.p50_us, "us");
+    let processor = format!("{size}: queue, {place}, processor of all nodes");
+    figures.add(processor, hop.processor, "s a million");
+}
