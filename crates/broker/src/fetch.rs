@@ -69,8 +69,19 @@ fn bounds_here(shard: &LocalShard, partition: PartitionId) -> Result<Bounds, Fet
 }
 
 fn bounds_known(shard: &LocalShard, partition: PartitionId) -> Result<Bounds, FetchError> {
-    let rows = shard.shard.rows();
-    rows.partition(partition).map(Bounds::of).ok_or(FetchError::UnknownPartition(partition))
+    shard.read(|view| {
+        let here = view.rows.partition(partition).map(Bounds::of);
+        // It moved, and one of the two that know so has not said it here.
+        let moves = || {
+            let topic = view.catalog.topic(partition.topic);
+            let moved = |topic: &machine::Topic| topic.placement.epoch_base(partition.index) > 0;
+            view.rows.gone_to(partition).is_some() || topic.is_some_and(moved)
+        };
+        here.ok_or_else(|| match moves() {
+            true => Unavailable::NotLeader.into(),
+            false => FetchError::UnknownPartition(partition),
+        })
+    })
 }
 
 impl Broker {

@@ -1,5 +1,6 @@
 //! What commands change in the catalog. What follows of it in the rows of shards is not done here.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::limits::{GROUP_CONFIGS_MAX, SHARDS_MAX};
@@ -42,6 +43,7 @@ impl Catalog {
             overrides,
             partition_count: new.partitions,
             placement: placement.unwrap_or(Placement::ALL_IN_FIRST),
+            moving: BTreeMap::new(),
         });
         self.note(Changed::Topic(id));
         Ok(id)
@@ -61,6 +63,7 @@ impl Catalog {
     /// Deletes a topic and its lease groups.
     pub(crate) fn delete_topic(&mut self, topic: TopicId) -> Result<(), Refusal> {
         let removed = self.topics.remove(&topic).ok_or(Refusal::UnknownTopic { topic })?;
+        self.note_moves_ended(removed.moving.len());
         self.partition_count -= u64::from(removed.partition_count);
         self.by_name.remove(&removed.name);
         self.by_uuid.remove(&removed.uuid);
@@ -235,6 +238,7 @@ impl Catalog {
                 Err(Refusal::LeaseGroupExists { group: existing.id, name: name.to_owned() })
             };
         }
+        of_topic.may_be_leased()?;
         self.lease_groups.check_room(partitions)?;
         check()?;
         let (overrides, config) = self.lease_groups.configs.share(overrides, config);

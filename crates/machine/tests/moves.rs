@@ -1,0 +1,494 @@
+//! Partitions that move from shard to shard: each step twice, late and out of order, and that nothing of a partition
+//! is lost or in two places, whatever comes when.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::{PartitionId, ShardId, TopicId};
+use machine::outcome::Applied;
+use machine::rows::moves::Phase;
+use machine::{
+    Append, AppendOutcome, Command, Entry, MoveEnd, MoveStep, MovedRow, NewTopic, Outcome, Refusal,
+    Role, State, Step, Unit,
+};
+use uuid::Uuid;
+
+const SHARDS: u32 = 3;
+const P: PartitionId = PartitionId::new(TopicId(0), 0);
+
+/// A shard with the bytes that its journal would have: one for each offset.
+#[derive(Clone)]
+struct Shard {
+    state: State,
+    stored: BTreeMap<u64, u64>,
+    term: i32,
+}
+
+impl Shard {
+    fn new(id: u32) -> Self {
+        let state = State::of(Role::Rows(ShardId(id)));
+        Self { state, stored: BTreeMap::new(), term: 1 }
+    }
+
+    fn entry(&mut self, appends: &[(Append, u64)], commands: &[Command], unit: bool) -> Applied {
+        let units = [Unit {
+            first_append: 0,
+            appends: appends.len() as u32,
+            commands: commands.len() as u32,
+            origin: None,
+        }];
+        let batches: Vec<Append> = appends.iter().map(|(append, _)| *append).collect();
+        let mut applied = Applied::new();
+        let entry = Entry {
+            leader_epoch: Some(self.term),
+            appends: &batches,
+            commands,
+            units: if unit { &units } else { &[] },
+            ..Entry::default()
+        };
+        self.state.apply(&entry, &mut applied);
+        for ((append, value), outcome) in appends.iter().zip(&applied.appends) {
+            if let AppendOutcome::Taken { base_offset } = outcome {
+                assert_eq!(*base_offset, append.base_offset);
+                let before = self.stored.insert(*base_offset, *value);
+                assert_eq!(before, None, "a journal takes each offset once");
+            }
+        }
+        for (_, start) in &applied.trimmed {
+            self.stored.retain(|offset, _| offset >= start);
+        }
+        if !applied.left.is_empty() {
+            self.stored.clear();
+        }
+        applied
+    }
+
+    fn run(&mut self, command: Command) -> Result<Outcome, Refusal> {
+        self.entry(&[], &[command], false).commands.remove(0)
+    }
+
+    fn step(&mut self, id: u64, what: Step) -> Result<Outcome, Refusal> {
+        self.run(Command::Move(MoveStep { partition: P, id, what }))
+    }
+
+    fn append(&mut self, value: u64) -> AppendOutcome {
+        let rows = &self.state.rows;
+        let base_offset = rows.partition(P).map_or(0, |row| row.next_offset());
+        let leader_epoch = self.term + rows.epoch_base(P);
+        self.entry(&[(batch(base_offset, leader_epoch), value)], &[], false).appends[0]
+    }
+
+    /// What is here from an offset on.
+    fn import(&mut self, id: u64, from: u64, to: u64, of: &Shard) -> Result<Outcome, Refusal> {
+        let appends: Vec<_> = of.stored.range(from..to).map(|(at, it)| (batch(*at, 7), *it)).collect();
+        let what = Step::Import { from, to };
+        let command = Command::Move(MoveStep { partition: P, id, what });
+        self.entry(&appends, &[command], true).commands.remove(0)
+    }
+
+    fn end(&self) -> Option<u64> {
+        self.state.rows.partition(P).map(|row| row.next_offset())
+    }
+}
+
+fn batch(base_offset: u64, leader_epoch: i32) -> Append {
+    Append {
+        partition: P,
+        base_offset,
+        span: 1,
+        leader_epoch,
+        max_timestamp: 5,
+        producer_id: -1,
+        producer_epoch: -1,
+        base_sequence: -1,
+    }
+}
+
+fn catalog_with_topic(partitions: u32) -> Shard {
+    let mut catalog = Shard { state: State::of(Role::Catalog), stored: BTreeMap::new(), term: 1 };
+    catalog.run(Command::SetShards { count: SHARDS }).expect("there are none yet");
+    let (name, uuid, config) = ("t".to_owned(), Uuid::from_u128(1), BTreeMap::new());
+    let topics = vec![NewTopic { name, uuid, partitions, config }];
+    catalog.run(Command::CreateTopics { topics }).expect("it is new");
+    catalog
+}
+
+fn adopting(catalog: &Shard, id: u32) -> Shard {
+    let mut shard = Shard::new(id);
+    let adoption = catalog.state.catalog.adoption(ShardId(id), 0, 100).expect("there is something");
+    shard.run(Command::Adopt(adoption)).expect("it follows");
+    shard
+}
+
+fn wanted(topic: TopicId, to: u32) -> Command {
+    Command::MovePartitions { topic, partitions: vec![0], to: ShardId(to) }
+}
+
+/// A partition with three records in shard 1, wanted in shard 2 by move 1.
+fn moving() -> (Shard, Shard, Shard) {
+    let mut catalog = catalog_with_topic(1);
+    let (mut one, two) = (adopting(&catalog, 1), adopting(&catalog, 2));
+    (0..3).for_each(|value| assert!(matches!(one.append(value), AppendOutcome::Taken { .. })));
+    catalog.run(wanted(TopicId(0), 2)).expect("it may move");
+    (catalog, one, two)
+}
+
+const FREEZE: Step = Step::Freeze { to: ShardId(2) };
+
+#[test]
+fn a_partition_moves_by_its_steps_and_each_may_come_twice() {
+    let (mut catalog, mut one, mut two) = moving();
+    let out_of_turn = Err(Refusal::MoveOutOfTurn { partition: P });
+    for _ in 0..2 {
+        assert_eq!(two.import(1, 0, 2, &one), Ok(Outcome::Imported { next: 2 }));
+    }
+    assert_eq!(one.step(1, Step::HandOver { end: 3 }), out_of_turn, "it is not frozen");
+    for _ in 0..2 {
+        assert_eq!(one.step(1, FREEZE), Ok(Outcome::Done));
+        assert_eq!(one.append(9), AppendOutcome::Moving);
+    }
+    assert_eq!(one.step(1, Step::HandOver { end: 2 }), out_of_turn, "it ends elsewhere");
+    let row = one.state.rows.moved_row(P).expect("it is here");
+    let activate = Step::Activate { row, epoch_base: 500 };
+    assert_eq!(two.step(1, activate.clone()), out_of_turn, "one is missing");
+    assert_eq!(two.import(1, 2, 3, &one), Ok(Outcome::Imported { next: 3 }));
+    for _ in 0..2 {
+        assert_eq!(one.step(1, Step::HandOver { end: 3 }), Ok(Outcome::Done));
+        assert_eq!(one.step(1, Step::Thaw), Ok(Outcome::Done), "too late, and no harm");
+        assert_eq!(one.step(1, Step::Cancel), out_of_turn);
+        assert_eq!((one.end(), one.state.rows.gone_to(P)), (None, Some(ShardId(2))));
+    }
+    assert_eq!(two.end(), None);
+    for _ in 0..2 {
+        assert_eq!(two.step(1, activate.clone()), Ok(Outcome::Activated { epoch_base: 500 }));
+        let placed = MoveEnd::Placed { epoch_base: 500 };
+        catalog.run(Command::EndMove { partition: P, id: 1, end: placed }).expect("it is there");
+        assert_eq!(one.step(1, Step::Leave), Ok(Outcome::Done));
+    }
+    let topic = catalog.state.catalog.topic(TopicId(0)).expect("it is there");
+    assert_eq!((topic.placement.shard_of(0), topic.moving.len()), (ShardId(2), 0));
+    assert_eq!((two.end(), two.stored.len(), one.stored.len()), (Some(3), 3, 0));
+    assert_eq!(two.step(1, Step::Discard), Ok(Outcome::Done), "it is none that was given up");
+    assert!(matches!(two.append(3), AppendOutcome::Taken { base_offset: 3 }));
+    let epochs = two.state.rows.partition(P).expect("it is here").epochs().to_vec();
+    assert_eq!(epochs.iter().map(|it| it.epoch).collect::<Vec<_>>(), [1, 501]);
+    // Late messages of the same move.
+    assert_eq!(two.import(1, 0, 1, &one), out_of_turn);
+    assert_eq!(one.step(1, FREEZE), out_of_turn);
+}
+
+#[test]
+fn a_producers_sequence_moves_along() {
+    let (_, mut one, mut two) = moving();
+    let produced = |sequence, base_offset, leader_epoch| {
+        let (producer_id, producer_epoch, base_sequence) = (70, 0, sequence);
+        let of = batch(base_offset, leader_epoch);
+        (Append { producer_id, producer_epoch, base_sequence, ..of }, 50)
+    };
+    one.entry(&[produced(0, 3, 1)], &[], false);
+    one.step(1, FREEZE).expect("it is here");
+    two.import(1, 0, 4, &one).expect("it comes");
+    one.step(1, Step::HandOver { end: 4 }).expect("it is frozen");
+    let row = one.state.rows.moved_row(P).expect("its bytes are here");
+    two.step(1, Step::Activate { row, epoch_base: 9 }).expect("all is there");
+    let again = two.entry(&[produced(0, 4, 10)], &[], false).appends[0];
+    assert_eq!(again, AppendOutcome::Duplicate { base_offset: 3 });
+    let gap = two.entry(&[produced(2, 4, 10)], &[], false).appends[0];
+    assert!(matches!(gap, AppendOutcome::Producer(_)), "{gap:?}");
+    let next = two.entry(&[produced(1, 4, 10)], &[], false).appends[0];
+    assert_eq!(next, AppendOutcome::Taken { base_offset: 4 });
+}
+
+#[test]
+fn a_move_is_given_up_until_it_was_handed_over() {
+    let (mut catalog, mut one, mut two) = moving();
+    two.import(1, 0, 2, &one).expect("it comes");
+    one.step(1, FREEZE).expect("it is here");
+    catalog.run(Command::CancelMoves { topic: TopicId(0), partitions: vec![0] }).expect("it moves");
+    for _ in 0..2 {
+        assert_eq!(one.step(1, Step::Cancel), Ok(Outcome::Done));
+        assert!(matches!(one.append(3), AppendOutcome::Taken { .. }));
+    }
+    let out_of_turn = Err(Refusal::MoveOutOfTurn { partition: P });
+    assert_eq!(one.step(1, FREEZE), out_of_turn, "a leader of before may say so still");
+    assert_eq!(one.step(1, Step::HandOver { end: 5 }), out_of_turn);
+    let end = Command::EndMove { partition: P, id: 1, end: MoveEnd::Cancelled };
+    for _ in 0..2 {
+        assert_eq!(catalog.run(end.clone()), Ok(Outcome::Done));
+        assert_eq!(two.step(1, Step::Discard), Ok(Outcome::Done));
+        assert_eq!(one.step(1, Step::Forget), Ok(Outcome::Done));
+    }
+    assert_eq!((two.stored.len(), two.state.rows.topics().count()), (0, 0));
+    assert_eq!((one.end(), one.state.rows.moving_topics().count()), (Some(5), 0));
+}
+
+#[test]
+fn what_cannot_move_is_refused() {
+    let mut catalog = catalog_with_topic(2);
+    let topic = TopicId(0);
+    let shard = ShardId(4);
+    assert_eq!(catalog.run(wanted(topic, 4)), Err(Refusal::UnknownShard { shard }));
+    let partitions = vec![2];
+    let other = Command::MovePartitions { topic, partitions, to: ShardId(2) };
+    let partition = PartitionId::new(topic, 2);
+    assert_eq!(catalog.run(other), Err(Refusal::UnknownPartition { partition }));
+    assert_eq!(catalog.run(wanted(topic, 1)), Ok(Outcome::Done), "it is there");
+    assert_eq!(catalog.state.catalog.moving_count(), 0);
+    for _ in 0..2 {
+        assert_eq!(catalog.run(wanted(topic, 2)), Ok(Outcome::Done));
+        assert_eq!(catalog.state.catalog.moving_count(), 1);
+    }
+    let already = Refusal::MovesAlready { partition: P, to: ShardId(2) };
+    assert_eq!(catalog.run(wanted(topic, 3)), Err(already));
+    let group = || {
+        let (name, starts) = ("g".to_owned(), Vec::new());
+        Command::CreateLeaseGroup { topic, name, starts, config: BTreeMap::new() }
+    };
+    let moved = Refusal::PartitionMoved { partition: P, index: 0, at: ShardId(2), home: 1 };
+    assert_eq!(catalog.run(group()), Err(moved.clone()));
+    let placed = |id| {
+        let end = MoveEnd::Placed { epoch_base: 9 };
+        Command::EndMove { partition: P, id, end }
+    };
+    catalog.run(placed(1)).expect("it is there");
+    assert_eq!(catalog.run(group()), Err(moved));
+    catalog.run(wanted(topic, 1)).expect("it may go back");
+    let (partition, id) = catalog.state.catalog.all_moving().map(|it| (it.0, it.1.id)).next().unwrap();
+    assert_eq!(partition, P);
+    catalog.run(placed(id)).expect("it is there");
+    catalog.run(group()).expect("all is where it was made");
+    assert!(matches!(catalog.run(wanted(topic, 2)), Err(Refusal::HasLeaseGroups { .. })));
+    assert_eq!(State::decode(&catalog.state.encode()).as_ref(), Ok(&catalog.state));
+}
+
+#[test]
+fn a_topic_goes_with_what_came_of_it() {
+    let (mut catalog, one, mut two) = moving();
+    two.import(1, 0, 2, &one).expect("it comes");
+    catalog.run(Command::DeleteTopic { topic: TopicId(0) }).expect("it is there");
+    assert_eq!(catalog.state.catalog.moving_count(), 0);
+    let adoption = catalog.state.catalog.adoption(ShardId(2), 1, 100).expect("it is gone");
+    let applied = two.entry(&[], &[Command::Adopt(adoption)], false);
+    assert_eq!(applied.removed, [(TopicId(0), 1)]);
+    assert_eq!(two.state.rows.topics().count() + two.state.rows.moving_topics().count(), 0);
+}
+
+// --------------------------------------------------------------------------------- any order
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % end
+    }
+}
+
+/// Something that is on its way to a log.
+#[derive(Clone)]
+enum Late {
+    Catalog(Command),
+    Shard(usize, u64, Step),
+    Import { to: usize, id: u64, from: u64, upto: u64, source: Box<Shard> },
+}
+
+struct World {
+    random: Random,
+    catalog: Shard,
+    shards: Vec<Shard>,
+    late: Vec<Late>,
+    appended: u64,
+    last_epoch: i32,
+    moved: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let catalog = catalog_with_topic(1);
+        let shards = (1..=SHARDS).map(|id| adopting(&catalog, id)).collect();
+        let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        Self { random, catalog, shards, late: Vec::new(), appended: 0, last_epoch: 0, moved: 0 }
+    }
+
+    /// What a shard's leader would do next, by the states as they are now: it may be done much later.
+    fn intend(&mut self, at: usize) {
+        let rows = &self.shards[at].state.rows;
+        let catalog = &self.catalog.state.catalog;
+        let topic = catalog.topic(P.topic).expect("it stays");
+        let moving = topic.moving.get(&0).copied();
+        let own = ShardId(at as u32 + 1);
+        let step = |id, what| Late::Shard(at, id, what);
+        let mut next = Vec::new();
+        if let Some(leaving) = rows.topic(P.topic).and_then(|topic| topic.leaving(0)) {
+            let is_wanted = moving.is_some_and(|moving| moving.id == leaving.id);
+            match leaving.phase {
+                Phase::HandedOver => {
+                    let to = leaving.to.0 as usize - 1;
+                    let row = rows.moved_row(P).expect("its bytes are here");
+                    let epoch_base = rows.epoch_base(P) + self.shards[at].term + 1_000;
+                    next.push(Late::Shard(to, leaving.id, Step::Activate { row, epoch_base }));
+                    let there = self.shards[to].state.rows.topic(P.topic);
+                    let moves = there.and_then(|topic| topic.moves());
+                    let arrived = moves.and_then(|it| it.arrived(0));
+                    if let Some(arrived) = arrived.filter(|arrived| arrived.id == leaving.id) {
+                        let end = MoveEnd::Placed { epoch_base: arrived.epoch_base };
+                        let (partition, id) = (P, leaving.id);
+                        next.push(Late::Catalog(Command::EndMove { partition, id, end }));
+                        if !is_wanted {
+                            next.push(step(leaving.id, Step::Leave));
+                        }
+                    }
+                }
+                Phase::Cancelled if is_wanted => {
+                    let (partition, id, end) = (P, leaving.id, MoveEnd::Cancelled);
+                    next.push(Late::Catalog(Command::EndMove { partition, id, end }));
+                }
+                Phase::Cancelled => next.push(step(leaving.id, Step::Forget)),
+                Phase::Frozen if !is_wanted => next.push(step(leaving.id, Step::Cancel)),
+                Phase::Frozen | Phase::Away => {}
+            }
+        }
+        if let Some(import) = rows.import(P)
+            && moving.is_none_or(|moving| moving.id != import.id)
+            && catalog.moves() >= import.id
+        {
+            next.push(step(import.id, Step::Discard));
+        }
+        if let (Some(moving), Some(row)) = (moving, rows.partition(P))
+            && moving.to != own
+        {
+            let (id, to) = (moving.id, moving.to);
+            if moving.cancelled {
+                next.push(step(id, Step::Cancel));
+            }
+            let there = to.0 as usize - 1;
+            let import = self.shards[there].state.rows.import(P).filter(|it| it.id == id);
+            let end = row.next_offset();
+            match import {
+                None => {
+                    let what = Step::Import { from: row.log_start(), to: row.log_start() };
+                    next.push(Late::Shard(there, id, what));
+                }
+                Some(import) => {
+                    let source = Box::new(self.shards[at].clone());
+                    let (to, from, upto) = (there, import.next, end);
+                    next.push(Late::Import { to, id, from, upto, source });
+                    if rows.is_frozen(P) && import.next == end {
+                        next.push(step(id, Step::HandOver { end }));
+                    }
+                }
+            }
+            next.push(step(id, Step::Freeze { to }));
+            if self.random.below(3) == 0 {
+                next.push(step(id, Step::Thaw));
+            }
+        }
+        self.late.extend(next);
+    }
+
+    fn arrive(&mut self) {
+        if self.late.is_empty() {
+            return;
+        }
+        let at = self.random.below(self.late.len() as u64) as usize;
+        let late = match self.random.below(4) {
+            0 => self.late[at].clone(),
+            _ => self.late.swap_remove(at),
+        };
+        match late {
+            Late::Catalog(command) => drop(self.catalog.run(command)),
+            Late::Shard(at, id, what) => {
+                let outcome = self.shards[at].step(id, what);
+                self.moved += u64::from(matches!(outcome, Ok(Outcome::Activated { .. })));
+            }
+            Late::Import { to, id, from, upto, source } => {
+                // A sequencer asks the catalog first.
+                let topic = self.catalog.state.catalog.topic(P.topic).expect("it stays");
+                if topic.moving.get(&0).is_some_and(|moving| moving.id == id) {
+                    let _ = self.shards[to].import(id, from, upto, &source);
+                }
+            }
+        }
+        self.late.truncate(40);
+    }
+
+    fn check(&self) {
+        let served: Vec<usize> =
+            (0..self.shards.len()).filter(|at| self.shards[*at].end().is_some()).collect();
+        assert!(served.len() <= 1, "it is served in {served:?}");
+        let complete = |shard: &Shard| (0..self.appended).all(|at| shard.stored.get(&at) == Some(&at));
+        match served[..] {
+            [at] => {
+                assert_eq!(self.shards[at].end(), Some(self.appended));
+                assert!(complete(&self.shards[at]));
+            }
+            _ => assert!(self.shards.iter().any(complete), "nobody has all of it"),
+        }
+    }
+
+    fn run(&mut self, steps: usize) {
+        for _ in 0..steps {
+            match self.random.below(16) {
+                0 => {
+                    let to = self.random.below(SHARDS.into()) as u32 + 1;
+                    let _ = self.catalog.run(wanted(P.topic, to));
+                }
+                1 if self.random.below(3) == 0 => {
+                    let (topic, partitions) = (P.topic, vec![0]);
+                    self.catalog.run(Command::CancelMoves { topic, partitions }).expect("it stays");
+                }
+                2 => {
+                    let at = self.random.below(SHARDS.into()) as usize;
+                    self.shards[at].term += self.random.below(5) as i32;
+                }
+                3 => {
+                    let at = self.random.below(SHARDS.into()) as usize;
+                    let state = &self.shards[at].state;
+                    assert_eq!(State::decode(&state.encode()).as_ref(), Ok(state));
+                    let state = &self.catalog.state;
+                    assert_eq!(State::decode(&state.encode()).as_ref(), Ok(state));
+                }
+                4..=6 => {
+                    for shard in &mut self.shards {
+                        let Some(end) = shard.end() else { continue };
+                        if let AppendOutcome::Taken { base_offset } = shard.append(end) {
+                            let epoch = shard.term + shard.state.rows.epoch_base(P);
+                            assert!(epoch >= self.last_epoch, "epochs only rise");
+                            assert_eq!(base_offset, self.appended);
+                            (self.appended, self.last_epoch) = (end + 1, epoch);
+                        }
+                    }
+                }
+                7..=10 => {
+                    let at = self.random.below(SHARDS.into()) as usize;
+                    self.intend(at);
+                }
+                _ => self.arrive(),
+            }
+            self.check();
+        }
+    }
+}
+
+#[test]
+fn whatever_comes_when_a_partition_is_whole_and_in_one_place() {
+    let (mut moved, mut shards) = (0, BTreeSet::new());
+    for seed in 1..=60 {
+        let mut world = World::new(seed);
+        world.run(1_500);
+        moved += world.moved;
+        shards.extend((0..3).filter(|at| world.shards[*at].end().is_some()));
+    }
+    assert!(moved > 60 && shards.len() == 3, "{moved} moves that ended in {shards:?}");
+}
+
+#[test]
+fn a_row_that_travels_is_looked_at() {
+    let (_, one, mut two) = moving();
+    two.import(1, 0, 3, &one).expect("it comes");
+    let row = |bytes: &[u8]| postcard::from_bytes::<MovedRow>(bytes).expect("a row");
+    // It ends before it begins.
+    let step = Step::Activate { row: row(&[5, 3, 0]), epoch_base: 1 };
+    assert_eq!(two.step(1, step), Err(Refusal::MoveOutOfTurn { partition: P }));
+}
