@@ -18,6 +18,9 @@ use crate::config::{
 use crate::outcome::Refusal;
 use crate::rows::group::validate_group_name;
 
+/// More moves than may begin and end within what a log can lose.
+const MOVES_SKIPPED: u64 = 1 << 20;
+
 /// What `CreateLeaseGroup` found or made.
 pub(crate) enum NewLeaseGroup {
     /// It is there already, with an equal configuration: to ask again is no error.
@@ -211,6 +214,10 @@ impl Catalog {
         self.next_producer_id = self.next_producer_id.max(to.next_producer_id);
         self.lease_groups.next = self.lease_groups.next.max(to.next_lease_group);
         self.feed.skip(to.version);
+        if self.moves > 0 {
+            // Shards may know of moves that this log has lost: no other gets their numbers.
+            self.moves = self.moves.saturating_add(MOVES_SKIPPED);
+        }
     }
 }
 

@@ -156,7 +156,7 @@ async fn a_partition_moves_while_it_is_written_to_and_read() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_go_with_the_partition_and_a_restart_finds_them() {
     let disk = SimulatedDisk::new();
-    let broker = open(&disk).await;
+    let mut broker = open(&disk).await;
     let partition = topic_in(&broker, 1, "t", &[]).await;
     let mut expected = numbered("a ", 300);
     append(&broker, partition, &expected).await;
@@ -183,15 +183,44 @@ async fn bytes_go_with_the_partition_and_a_restart_finds_them() {
             }
         }
         let epoch = broker.leader_epoch(partition);
-        let broker = {
-            broker.shutdown().await;
-            open(&disk).await
-        };
+        broker.shutdown().await;
+        broker = open(&disk).await;
         assert!(broker.leader_epoch(partition) >= epoch);
         let read = values_from(&broker, partition, 120).await;
         assert_eq!(read, expected);
-        broker.shutdown().await;
     }
+    broker.shutdown().await;
+}
+
+/// From the hand-over on the partition is the other shard's, also while the catalog cannot be told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_partition_that_was_handed_over_is_served_once_the_catalog_knows() {
+    let disk = SimulatedDisk::new();
+    let broker = open(&disk).await;
+    let partition = topic_in(&broker, 1, "t", &[]).await;
+    append(&broker, partition, &numbered("a ", 5)).await;
+    let epoch = broker.leader_epoch(partition);
+    let _unreachable = broker.peers().cut_off(ShardId::CATALOG);
+    broker.move_partitions(partition.topic, vec![0], ShardId(2)).await.expect("it may move");
+    until("it is handed over", async || {
+        let state = broker.moves().first().map(|status| status.state);
+        (state == Some(MoveState::HandedOver)).then_some(())
+    })
+    .await;
+    let answer = broker.append(vec![batch(&[partition], &["b".to_owned()])]).await.remove(0);
+    assert_eq!(answer, Err(AppendError::Moving(partition)));
+    let read = broker.read_batches(partition, 0, 1 << 20).await.map(|read| read.high_watermark);
+    assert_eq!(read, Err(FetchError::Unavailable(Unavailable::NotLeader)));
+    // It cannot be taken back.
+    broker.cancel_moves(partition.topic, vec![0]).await.expect("it moves");
+    broker.shutdown().await;
+    let broker = open(&disk).await;
+    settled(&broker).await;
+    assert_eq!(broker.shard_of(partition).id(), ShardId(2));
+    assert!(broker.leader_epoch(partition) > epoch);
+    append(&broker, partition, &["b".to_owned()]).await;
+    assert_eq!(values(&broker, partition).await, ["a 0", "a 1", "a 2", "a 3", "a 4", "b"]);
+    broker.shutdown().await;
 }
 
 async fn values_from(broker: &Broker, partition: PartitionId, start: u64) -> Vec<String> {
