@@ -492,3 +492,26 @@ fn a_row_that_travels_is_looked_at() {
     let step = Step::Activate { row: row(&[5, 3, 0]), epoch_base: 1 };
     assert_eq!(two.step(1, step), Err(Refusal::MoveOutOfTurn { partition: P }));
 }
+
+/// What logs have of moves never changes.
+#[test]
+fn the_bytes_of_commands_are_these() {
+    let partition = PartitionId::new(TopicId(5), 3);
+    let step = |what| Command::Move(MoveStep { partition, id: 7, what });
+    let row = postcard::from_bytes(&[1, 2, 0]).expect("a row");
+    let (topic, partitions, to) = (TopicId(5), vec![3, 4], ShardId(2));
+    let placed = MoveEnd::Placed { epoch_base: 1 };
+    let all: [(Command, &[u8]); 8] = [
+        (Command::MovePartitions { topic, partitions: partitions.clone(), to }, &[32, 5, 2, 3, 4, 2]),
+        (Command::CancelMoves { topic, partitions }, &[33, 5, 2, 3, 4]),
+        (Command::EndMove { partition, id: 7, end: placed }, &[34, 5, 3, 7, 0, 2]),
+        (step(Step::Freeze { to }), &[35, 5, 3, 7, 0, 2]),
+        (step(Step::HandOver { end: 9 }), &[35, 5, 3, 7, 3, 9]),
+        (step(Step::Import { from: 1, to: 9 }), &[35, 5, 3, 7, 6, 1, 9]),
+        (step(Step::Activate { row, epoch_base: 1 }), &[35, 5, 3, 7, 7, 1, 2, 0, 2]),
+        (step(Step::Discard), &[35, 5, 3, 7, 8]),
+    ];
+    for (command, bytes) in all {
+        assert_eq!(postcard::to_stdvec(&command).expect("it can be written"), bytes, "{command:?}");
+    }
+}

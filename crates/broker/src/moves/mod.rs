@@ -6,7 +6,7 @@
 //! copies the rest; where that takes too long             Thaw, and later again
 //! gives the partition away                               HandOver: from here on there is no way back
 //! has it served there, and says where it is              Activate there, EndMove in the catalog
-//! drops its bytes                                        Leave
+//! drops its bytes, a moment later                        Leave
 //! ```
 //!
 //! The logs have all that matters. Whoever leads next looks at the rows and at what the catalog wants, and goes on.
@@ -44,6 +44,8 @@ use wanted::{Move, Wanted};
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Before another try, where a step was not possible.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// The bytes of a partition that is elsewhere are kept for so long: a node that has not heard of it yet reads them.
+const LEAVES_AFTER: Duration = Duration::from_millis(500);
 /// For so long a partition takes no appends; then it takes some again, and is moved later.
 const FROZEN_AT_MOST: Duration = Duration::from_millis(700);
 /// What is left is copied within this while the partition is served, or the freeze is not begun.
@@ -110,8 +112,12 @@ impl Mover {
                 sleep(LOOK_EVERY).await;
                 continue;
             };
-            if let Err(stopped) = self.carry_out(&shard, &wanted).await {
-                let partition = wanted.partition();
+            let partition = wanted.partition();
+            let done = self.carry_out(&shard, &wanted).await;
+            if done.is_ok() && matches!(wanted, Wanted::Move(_) | Wanted::Finish(_)) {
+                self.not_before.insert(partition, Instant::now() + LEAVES_AFTER);
+            }
+            if let Err(stopped) = done {
                 match stopped {
                     // Another node goes on.
                     Stopped::NotWanted
@@ -140,6 +146,7 @@ impl Mover {
             Wanted::Move(ref it) => self.move_on(shard, it).await,
             Wanted::Finish(ref it) => self.finish(shard, it).await,
             Wanted::Cancel(ref it) => self.cancel(shard, it).await,
+            Wanted::Leave { partition, id } => here(shard, partition, id, Step::Leave).await,
             Wanted::Forget { partition, id } => here(shard, partition, id, Step::Forget).await,
             Wanted::Discard { partition, id } => here(shard, partition, id, Step::Discard).await,
             Wanted::Drop { topic, adopted } => {
@@ -202,7 +209,6 @@ impl Mover {
             _ => return Err(Stopped::Unexpected),
         };
         self.end(partition, id, MoveEnd::Placed { epoch_base }).await?;
-        here(shard, partition, id, Step::Leave).await?;
         tracing::info!(%partition, from = %shard.id(), %to, "a partition was moved");
         Ok(())
     }

@@ -12,6 +12,8 @@ pub(super) enum Wanted {
     Move(Move),
     /// It was handed over.
     Finish(Move),
+    /// The catalog says where it is: its bytes are of no use here.
+    Leave { partition: PartitionId, id: u64 },
     /// It is not to be handed over.
     Cancel(Move),
     /// The catalog knows no more of a move that was cancelled.
@@ -35,7 +37,9 @@ impl Wanted {
     pub(super) fn partition(&self) -> PartitionId {
         match *self {
             Self::Move(it) | Self::Finish(it) | Self::Cancel(it) => it.partition,
-            Self::Forget { partition, .. } | Self::Discard { partition, .. } => partition,
+            Self::Leave { partition, .. }
+            | Self::Forget { partition, .. }
+            | Self::Discard { partition, .. } => partition,
             Self::Drop { topic, .. } => PartitionId::new(topic, 0),
         }
     }
@@ -59,7 +63,8 @@ pub(super) fn next(view: &View<'_>, rests: impl Fn(PartitionId) -> bool) -> Opti
         let it = Move { partition, id, to, frozen: phase == Phase::Frozen };
         let is_wanted = moving(partition).is_some_and(|moving| moving.id == id);
         match phase {
-            Phase::HandedOver => Some(Wanted::Finish(it)),
+            Phase::HandedOver if is_wanted || !knows(id) => Some(Wanted::Finish(it)),
+            Phase::HandedOver => Some(Wanted::Leave { partition, id }),
             Phase::Cancelled if is_wanted => Some(Wanted::Cancel(it)),
             Phase::Cancelled if knows(id) => Some(Wanted::Forget { partition, id }),
             Phase::Frozen if !is_wanted && knows(id) => Some(Wanted::Cancel(it)),

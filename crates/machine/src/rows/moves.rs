@@ -174,13 +174,16 @@ impl Rows {
         moves.imports.get(&partition.index).copied()
     }
 
-    /// The row of a partition that is served here, or that was handed over and has its bytes here still.
-    pub fn moved_row(&self, partition: PartitionId) -> Option<MovedRow> {
+    /// A partition that is served here, or that was handed over and has its bytes here still.
+    pub fn known(&self, partition: PartitionId) -> Option<&Partition> {
         let topic = self.topics.get(&partition.topic)?;
-        if topic.leaving(partition.index).is_some_and(|it| it.phase == Phase::Away) {
-            return None;
-        }
-        topic.row(partition.index).map(MovedRow::of)
+        let is_away = topic.leaving(partition.index).is_some_and(|it| it.phase == Phase::Away);
+        if is_away { None } else { topic.row(partition.index) }
+    }
+
+    /// The same, as it travels.
+    pub fn moved_row(&self, partition: PartitionId) -> Option<MovedRow> {
+        self.known(partition).map(MovedRow::of)
     }
 
     /// Partitions that leave this shard or did, with their moves, by topic and number.
