@@ -11,7 +11,7 @@ use std::sync::Arc;
 use base::checksum::crc32c;
 use base::limits::GROUP_SLOTS;
 use base::{PartitionId, ShardId, TopicId};
-use machine::catalog::placement::Placement;
+use machine::catalog::placement::{Placed, Placement};
 
 use crate::broker::Broker;
 use crate::local_shard::LocalShard;
@@ -207,10 +207,25 @@ impl Leaders {
         Self { of_shards: Arc::new([]), placement }
     }
 
+    /// The same, where a partition was moved to another shard.
+    #[must_use]
+    pub fn with_moved(mut self, partition: u32, shard: ShardId, epoch_base: i32) -> Self {
+        self.placement.place(partition, Placed { shard, epoch_base });
+        self
+    }
+
     pub fn of(&self, partition: u32) -> Leader {
         let Some(led) = self.led(partition) else { return Leader::UNKNOWN };
         let Leader { node, epoch } = led.leader;
-        Leader { node, epoch: epoch.saturating_add(self.placement.epoch_base(partition)) }
+        Leader { node, epoch: self.epoch_of(partition, epoch) }
+    }
+
+    /// The partition's leader epoch, where the shard that [`Self::place_of`] names is in this one.
+    pub fn epoch_of(&self, partition: u32, of_shard: i32) -> i32 {
+        match of_shard < 0 {
+            true => of_shard,
+            false => of_shard.saturating_add(self.placement.epoch_base(partition)),
+        }
     }
 
     /// The nodes that have the partition, the one that leads it when it can first.

@@ -76,7 +76,7 @@ impl Placement {
         self.moved().find(|(index, placed)| placed.shard != self.home_of(*index))
     }
 
-    pub(crate) fn place(&mut self, partition: u32, placed: Placed) {
+    pub fn place(&mut self, partition: u32, placed: Placed) {
         let moved = self.moved.get_or_insert_with(Arc::default);
         Arc::make_mut(moved).insert(partition, placed);
     }
