@@ -205,9 +205,8 @@ impl Broker {
     /// How often anything of moves has changed, if nothing moves now.
     async fn no_moves(&self) -> Result<u64, BackupError> {
         self.end_of(self.catalog_shard()).await?;
-        let (moving, moves) = self
-            .catalog_shard()
-            .read(|view| (view.catalog.moving_count(), view.catalog.moves()));
+        let (moving, moves) =
+            self.catalog_shard().read(|view| (view.catalog.moving_count(), view.catalog.moves()));
         if moving == 0 { Ok(moves) } else { Err(BackupError::Moving) }
     }
 

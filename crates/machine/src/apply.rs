@@ -218,7 +218,8 @@ impl State {
         let mut producers = BTreeSet::new();
         for (at, append) in appends.iter().enumerate() {
             let unknown = Fault::Append(at, AppendOutcome::UnknownPartition);
-            if self.rows.is_frozen(append.partition) || self.rows.gone_to(append.partition).is_some()
+            if self.rows.is_frozen(append.partition)
+                || self.rows.gone_to(append.partition).is_some()
             {
                 return Err(Fault::Append(at, AppendOutcome::Moving));
             }

@@ -68,9 +68,10 @@ impl MovedRow {
 
     /// About how many bytes it takes of an entry.
     pub(crate) fn weight(&self) -> usize {
-        self.0.active.as_ref().map_or(16, |active| {
-            64 + active.epochs.len() * 12 + active.producers.len() * 96
-        })
+        self.0
+            .active
+            .as_ref()
+            .map_or(16, |active| 64 + active.epochs.len() * 12 + active.producers.len() * 96)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Partitions that operators move to other shards. What follows is the shards' own ([`broker::moves`]).
+//! Partitions that operators move to other shards. What follows is the shards' own ([`broker::moving`]).
 
 use ::operations::cluster as document;
 use base::{PartitionId, ShardId, TopicId};
@@ -67,7 +67,9 @@ fn line(moving: &document::Moving) -> String {
         document::MoveState::HandedOver => "it is handed over".to_owned(),
         document::MoveState::Cancelled => "it is cancelled".to_owned(),
     };
-    format!("partition {partition} of topic {topic} moves from shard {from_shard} to {to_shard}: {how}")
+    format!(
+        "partition {partition} of topic {topic} moves from shard {from_shard} to {to_shard}: {how}"
+    )
 }
 
 /// `None`: the topic is gone by now.
@@ -82,7 +84,15 @@ fn moving(broker: &Broker, status: MoveStatus) -> Option<document::Moving> {
         MoveState::Cancelled => document::MoveState::Cancelled,
     };
     let (from_shard, to_shard) = (from.0, to.0);
-    Some(document::Moving { topic, partition: partition.index, from_shard, to_shard, state, copied, of })
+    Some(document::Moving {
+        topic,
+        partition: partition.index,
+        from_shard,
+        to_shard,
+        state,
+        copied,
+        of,
+    })
 }
 
 fn topic_named(broker: &Broker, topic: &str) -> Result<TopicId, OperationError> {

@@ -46,7 +46,8 @@ impl<'a> Copy<'a> {
         let first = copy.read(start).await?.batches.first().map(|it| it.header.base_offset);
         let start = first.map_or(start, |first| first.min(start));
         let (from, to) = (start, start);
-        let begun = MoveStep { partition: it.partition, id: it.id, what: Step::Import { from, to } };
+        let begun =
+            MoveStep { partition: it.partition, id: it.id, what: Step::Import { from, to } };
         copy.next = match mover.ask(it.to, Command::Move(begun)).await? {
             Outcome::Imported { next } => next,
             _ => return Err(Stopped::Unexpected),

@@ -11,14 +11,14 @@
 //!
 //! The logs have all that matters. Whoever leads next looks at the rows and at what the catalog wants, and goes on.
 //!
-//! * [`copying`]: the partition's bytes on their way
-//! * [`wanted`]: what is to be done next
-//! * `status`: what is told of moves
+//! * `copying`: the partition's bytes on their way
+//! * `wanted`: what is to be done next
+//!
+//! What operators ask is in `crate::moving`.
 //!
 //! [ADR 0025]: ../../../../docs/adr/0025-a-partition-moves-by-its-source.md
 
 mod copying;
-mod status;
 mod wanted;
 
 use std::collections::BTreeMap;
@@ -37,7 +37,6 @@ use crate::local_shard::LocalShard;
 use crate::peers::Peers;
 use crate::request::Request;
 
-pub use status::{MoveState, MoveStatus};
 use wanted::{Move, Wanted};
 
 /// Between two looks at what is wanted.
@@ -120,8 +119,7 @@ impl Mover {
             if let Err(stopped) = done {
                 match stopped {
                     // Another node goes on.
-                    Stopped::NotWanted
-                    | Stopped::Execute(ExecuteError::Unavailable(_)) => {
+                    Stopped::NotWanted | Stopped::Execute(ExecuteError::Unavailable(_)) => {
                         tracing::debug!(%partition, %stopped, "a move waits");
                     }
                     stopped => tracing::warn!(%partition, %stopped, "a move waits"),

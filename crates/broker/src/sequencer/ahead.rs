@@ -1,9 +1,9 @@
 //! What the machine will know once all that is under way is applied, where it differs.
 
 use base::{HashMap, Offset, PartitionId, ShardId, TopicId};
-use machine::{Command, MoveStep, Origin, Step};
 use machine::partition::Partition;
 use machine::producer::{BatchSequence, ProducerState, SequenceRefusal, SequenceVerdict};
+use machine::{Command, MoveStep, Origin, Step};
 
 /// Each value carries the ticket of the last proposal that changed it.
 #[derive(Default)]
@@ -96,12 +96,7 @@ impl Ahead {
     }
 
     /// Notes what a command will do that others are judged by.
-    pub(super) fn record_command(
-        &mut self,
-        command: &Command,
-        ticket: u64,
-        touched: &mut Touched,
-    ) {
+    pub(super) fn record_command(&mut self, command: &Command, ticket: u64, touched: &mut Touched) {
         match command {
             Command::Adopt(adoption) => {
                 for &topic in &adoption.topics_gone {

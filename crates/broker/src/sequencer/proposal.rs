@@ -182,9 +182,7 @@ impl Proposal {
             }
             Request::MayWait(_) | Request::Closing => {}
             // What is asked may be newer than what this node knows of the cluster.
-            Request::Execute { command, reply }
-                if !context.terms.shard.level.permits(&command) =>
-            {
+            Request::Execute { command, reply } if !context.terms.shard.level.permits(&command) => {
                 let _ = reply.send(Err(Unavailable::NotLeader.into()));
             }
             Request::Execute { mut command, reply } => {

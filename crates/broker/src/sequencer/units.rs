@@ -255,7 +255,9 @@ impl Proposal {
         let not_there = batches.iter().flat_map(AppendBatch::partitions).find(|partition| {
             let rows = context.state.rows;
             let is_here = rows.partition(*partition).is_some();
-            !is_here && rows.gone_to(*partition).is_none() && context.state.is_placed_here(*partition)
+            !is_here
+                && rows.gone_to(*partition).is_none()
+                && context.state.is_placed_here(*partition)
         });
         // It is about to be: what is for it must not be taken for something that comes too late.
         let unknown = not_there.map(AppendError::UnknownPartition);

@@ -434,11 +434,7 @@ impl<'a> Page<'a> {
         true
     }
 
-    fn partition(
-        &self,
-        index: u32,
-        leaders: &Leaders,
-    ) -> DescribeTopicPartitionsResponsePartition {
+    fn partition(&self, index: u32, leaders: &Leaders) -> DescribeTopicPartitionsResponsePartition {
         let state = &self.states[leaders.place_of(index).min(self.states.len() - 1)];
         DescribeTopicPartitionsResponsePartition::default()
             .with_partition_index(index as i32)

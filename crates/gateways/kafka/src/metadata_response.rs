@@ -204,7 +204,7 @@ mod tests {
                 around.cluster_id = Some(StrBytes::from_static_str("cluster"));
             }
             let mut writer =
-                MetadataWriter::new(&head, &around, 4, &states(), &Turns::new(1)).unwrap();
+                MetadataWriter::new(&head, &around, 5, &states(), &Turns::new(1)).unwrap();
             // More than a chunk has.
             let counts = [2, 0, 12_000];
             for (name, count) in ["one", "none", "many"].into_iter().zip(counts) {

@@ -131,7 +131,8 @@ mod tests {
         let homes: Vec<_> = (0..4).map(|partition| placement.shard_of(partition).0).collect();
         assert_eq!(homes, [1, 5, 1, 2]);
         assert_eq!((placement.epoch_base(1), placement.epoch_base(0)), (70_000, 0));
-        let shards = |partitions| placement.shards_of(partitions).map(|it| it.0).collect::<Vec<_>>();
+        let shards =
+            |partitions| placement.shards_of(partitions).map(|it| it.0).collect::<Vec<_>>();
         assert_eq!((shards(4), shards(1)), (vec![1, 2, 5], vec![1]));
         assert_eq!(placement.first_away().map(|(index, _)| index), Some(1));
         placement.place(1, Placed { shard: ShardId(2), epoch_base: 140_000 });

@@ -73,7 +73,8 @@ impl Rows {
             self.drop_lease_group(group, applied);
         }
         // Whoever made the adoption may not know of a move yet that was begun: those are looked at one by one.
-        let gone = self.topics.iter().filter(|(id, topic)| !topics.contains(id) && topic.moves.is_none());
+        let gone =
+            self.topics.iter().filter(|(id, topic)| !topics.contains(id) && topic.moves.is_none());
         for topic in gone.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.drop_topic(topic, applied);
         }

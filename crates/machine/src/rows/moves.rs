@@ -238,7 +238,9 @@ impl Rows {
             Step::HandOver { end } => self.hand_over(partition, id, *end, applied),
             Step::Leave => self.leave(partition, id, applied),
             Step::Forget => self.unless_gone(partition, id, Phase::Cancelled),
-            Step::Import { from, to } => self.import_part(partition, id, (*from, *to), &[], applied),
+            Step::Import { from, to } => {
+                self.import_part(partition, id, (*from, *to), &[], applied)
+            }
             Step::Activate { row, epoch_base } => {
                 self.activate(partition, id, row, *epoch_base, applied)
             }

@@ -281,8 +281,7 @@ pub(super) struct GroupHead<'a> {
     pub(super) created_ms: i64,
 }
 
-pub(super) type StoredGroupConfigs<'a> =
-    BTreeMap<Cow<'a, str>, Cow<'a, Overrides>>;
+pub(super) type StoredGroupConfigs<'a> = BTreeMap<Cow<'a, str>, Cow<'a, Overrides>>;
 
 pub(super) fn stored_group_configs(
     configs: &SharedMap<Arc<str>, Arc<GroupConfig>>,

@@ -46,12 +46,10 @@ pub(super) fn decode(rows: &mut Rows, topics: u64, body: &mut &[u8]) -> Result<(
             take(body, "partitions that moved")?;
         let wrong = || inconsistent("partitions that moved of topic", topic);
         let guests = guests.into_iter().map(|(index, guest)| (index, Partition::from(guest)));
-        let arrived = arrived.into_iter().map(|(index, id, epoch_base)| {
-            (index, Arrived { id, epoch_base })
-        });
-        let imports = imports.into_iter().map(|(index, id, start, next)| {
-            (index, Import { id, start, next })
-        });
+        let arrived =
+            arrived.into_iter().map(|(index, id, epoch_base)| (index, Arrived { id, epoch_base }));
+        let imports =
+            imports.into_iter().map(|(index, id, start, next)| (index, Import { id, start, next }));
         let leaving = leaving.into_iter().map(|(index, id, to, phase)| {
             Some((index, Leaving { id, to: ShardId(to), phase: Phase::restored(phase)? }))
         });
@@ -86,6 +84,8 @@ impl Phase {
     }
 
     fn restored(stored: u8) -> Option<Self> {
-        [Self::Frozen, Self::Cancelled, Self::HandedOver, Self::Away].get(usize::from(stored)).copied()
+        [Self::Frozen, Self::Cancelled, Self::HandedOver, Self::Away]
+            .get(usize::from(stored))
+            .copied()
     }
 }

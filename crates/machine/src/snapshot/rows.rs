@@ -20,8 +20,8 @@ use super::stored::{
     ProgressV2, RowsV4, TimeV3, TopicRowsV4,
 };
 use super::{
-    APART_SINCE, CHANNELS_SINCE, MEMBERSHIPS_SINCE, MOVES_SINCE, channels, inconsistent, moves, put, take,
-    with_room_for,
+    APART_SINCE, CHANNELS_SINCE, MEMBERSHIPS_SINCE, MOVES_SINCE, channels, inconsistent, moves,
+    put, take, with_room_for,
 };
 use crate::entry::DecodeError;
 use crate::rows::Rows;

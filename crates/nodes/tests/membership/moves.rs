@@ -38,7 +38,8 @@ async fn partitions_move_under_load_whichever_leader_ends_in_the_middle() {
         let to = ShardId(from.0 % PARTITIONS + 1);
         let (topic, partitions, to_shard) = ("work".to_owned(), vec![0], to.0);
         let asked = Operation::MovePartitions { topic, partitions, to_shard };
-        let begun: Moves = operate(&cluster.administration(cluster.any()), asked).await.expect("it may");
+        let begun: Moves =
+            operate(&cluster.administration(cluster.any()), asked).await.expect("it may");
         assert_eq!(begun.shards.len(), PARTITIONS as usize);
         sleep(Duration::from_millis(turn * 23)).await;
         let shard = [from, to, ShardId::CATALOG][turn as usize % 3];

@@ -71,7 +71,11 @@ struct PartitionAt {
 }
 
 impl Move {
-    pub(super) async fn run(&self, client: &Client, output: OutputFormat) -> Result<(), CommandError> {
+    pub(super) async fn run(
+        &self,
+        client: &Client,
+        output: OutputFormat,
+    ) -> Result<(), CommandError> {
         let Partitions(wanted) = &self.partitions;
         let (topic, partitions) = (self.topic.clone(), wanted.iter().copied().collect());
         let operation = match self.to_shard {

@@ -78,7 +78,7 @@ fn partitions_move_to_another_shard_and_keep_their_records() {
 
     let to = |shard| ["topic", "move", "orders", "--partitions", "0-9", "--to-shard", shard];
     broker.run(&to("3")).fails(1, &["no partition 6", "postroad topic describe orders"]);
-    broker.run(&to("4")).fails(1, &["no shard-4 with records", "postroad shard list"]);
+    broker.run(&to("4")).fails(1, &["no shard 4 with records", "postroad shard list"]);
     let unknown = ["topic", "move", "nope", "--partitions", "0", "--to-shard", "1"];
     broker.run(&unknown).fails(1, &["there is no topic nope"]);
     broker.run(&["topic", "move", "orders", "--partitions", "0"]).fails(2, &["--to-shard"]);

@@ -9,9 +9,9 @@ use machine::moves::MOVES_SINCE;
 use tokio::time::Instant;
 
 use super::*;
-use crate::error::{AppendError, ExecuteError, FetchError, Unavailable};
-use crate::moves::MoveState;
 use crate::Refusal;
+use crate::error::{AppendError, ExecuteError, FetchError, Unavailable};
+use crate::moving::MoveState;
 
 /// How long anything may take on a machine that does much else.
 const SOON: Duration = Duration::from_secs(60);
@@ -147,8 +147,7 @@ async fn a_partition_moves_while_it_is_written_to_and_read() {
     assert_eq!(all.len(), 500 + with as usize + plain);
     // What was sent again long after its time is known where the partition is now.
     let last = format!("with {}", with - 1);
-    let (_, duplicate) =
-        append_soon(&broker, || produced(partition, 7, with - 1, &last)).await;
+    let (_, duplicate) = append_soon(&broker, || produced(partition, 7, with - 1, &last)).await;
     assert!(duplicate);
     broker.shutdown().await;
 }
@@ -347,7 +346,9 @@ async fn a_topic_with_a_partition_elsewhere_grows_and_goes() {
     assert_eq!(homes, [2, 2, 3, 1, 2, 3]);
     for partition in &all {
         append(&broker, *partition, &[format!("in {}", partition.index)]).await;
-        assert!(values(&broker, *partition).await.len() == if partition.index == 0 { 11 } else { 1 });
+        assert!(
+            values(&broker, *partition).await.len() == if partition.index == 0 { 11 } else { 1 }
+        );
     }
     broker.move_partitions(topic, vec![1, 3], ShardId(3)).await.expect("they may move");
     broker.delete_topic(topic).await.expect("it is there");

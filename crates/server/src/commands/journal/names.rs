@@ -7,8 +7,8 @@ use ::journal::inspect::{self, EntryInfo, SnapshotFileInfo};
 use ::world::RealDisk;
 use base::{HashMap, PartitionId, TopicId};
 use machine::{
-    Applied, Command, DocumentsChange, Entry, Head, MoveEnd, MoveStep, Origin, Outcome, State, Step,
-    TopicChange,
+    Applied, Command, DocumentsChange, Entry, Head, MoveEnd, MoveStep, Origin, Outcome, State,
+    Step, TopicChange,
 };
 
 use super::unreadable;

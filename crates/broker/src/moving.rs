@@ -1,4 +1,5 @@
-//! What is told of moves: by this node's copies of the two shards.
+//! What operators ask of partitions that move ([`crate::moves`]), and how moves stand: by this node's copies of the two
+//! shards.
 
 use base::{Offset, PartitionId, ShardId, TopicId};
 use machine::rows::moves::Phase;
