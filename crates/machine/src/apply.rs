@@ -187,7 +187,7 @@ impl State {
             *end = append.end();
         }
         let mut unsent = Channels::appends_by_shard(appends);
-        let goes_on = |command: &Command| match command {
+        let mut goes_on = |command: &Command| match command {
             Command::Send { to, batches } => {
                 let targets = batches.iter().flat_map(|batch| &batch.targets);
                 let moved = |target: &PartitionId| self.rows.gone_to(*target) == Some(*to);
@@ -195,7 +195,7 @@ impl State {
             }
             _ => false,
         };
-        let goes_on = commands.iter().map(goes_on).all(|goes_on| goes_on) && unsent.is_empty();
+        let goes_on = commands.iter().all(&mut goes_on) && unsent.is_empty();
         (!goes_on).then_some(AppendOutcome::UnitRefused)
     }
 

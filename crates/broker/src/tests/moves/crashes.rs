@@ -17,9 +17,9 @@ async fn nothing_is_lost_or_doubled_wherever_the_node_ends() {
         let wanted = tokio::time::timeout(SOON, moving).await;
         let (mut acknowledged, mut sequence) = (5, 0);
         let deadline = Instant::now() + SOON;
-        while !disk.is_dead()
-            && !(broker.moves().is_empty() && broker.shard_of(partition).id() == ShardId(2))
-        {
+        let is_there =
+            || broker.moves().is_empty() && broker.shard_of(partition).id() == ShardId(2);
+        while !disk.is_dead() && !is_there() {
             let value = format!("b {sequence}");
             let appending = broker.append(vec![produced(partition, 3, sequence, &value)]);
             let waited = tokio::time::timeout(Duration::from_millis(200), appending).await;
