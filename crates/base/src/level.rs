@@ -32,6 +32,7 @@ impl Level {
     pub const fn brings(self) -> Option<&'static str> {
         match self.0 {
             1 => Some("everything up to the version that has levels"),
+            2 => Some("partitions can be moved to another shard: `postroad topic move`"),
             // Of a test's binary that acts as the next version.
             next if next == Levels::OURS.max.0 + 1 => Some(
                 "entries and snapshots that say their level, and nothing else: it is for tests",
@@ -62,7 +63,7 @@ pub struct Levels {
 
 impl Levels {
     /// Of this source.
-    pub const OURS: Self = Self { min: Level::FIRST, max: Level(1) };
+    pub const OURS: Self = Self { min: Level::FIRST, max: Level(2) };
     /// Of a binary that tells none.
     pub const UNTOLD: Self = Self { min: Level::FIRST, max: Level::FIRST };
 
@@ -141,11 +142,17 @@ pub enum Format {
 impl Format {
     /// The newest version that is written at a level. A version that stands here at a later level than the first is
     /// written only where the level permits it; what is read is each format's own to say.
-    pub const fn newest(self, _level: Level) -> u32 {
+    pub const fn newest(self, level: Level) -> u32 {
         match self {
             // Version 3 is the same with the level in front: it is written at every level but the first.
             Self::EntryHead => 2,
-            Self::MachineSnapshot => 6,
+            Self::MachineSnapshot => {
+                if level.0 < 2 {
+                    6
+                } else {
+                    7
+                }
+            }
             Self::Consensus => 1,
             Self::GroupMessage => 1,
             Self::Link => 1,

@@ -14,6 +14,8 @@ pub struct Stripe {
 impl Stripe {
     /// All partitions.
     pub const ALL: Self = Self { first: 0, step: 1 };
+    /// None, however many there are.
+    pub const NONE: Self = Self { first: u32::MAX - 1, step: u32::MAX };
 
     /// `None` if no partition could be in it.
     pub fn new(first: u32, step: u32) -> Option<Self> {

@@ -184,11 +184,30 @@ impl Broker {
     /// Up to where each shard's log goes, once all that was acknowledged before the call is applied here.
     pub async fn back_up_ends(&self, backup: u64) -> Result<Vec<u64>, BackupError> {
         let _under_way = self.backups().enter(backup)?;
-        let ends = self.local_shards().iter().map(|shard| self.end_of(shard));
-        match timeout(ENDS_WITHIN, try_join_all(ends)).await {
-            Ok(ends) => Ok(ends?),
-            Err(_) => Err(Unavailable::Unanswered.into()),
-        }
+        let ends = async {
+            // A partition that moves is in two logs, of which a cut might have the wrong parts.
+            let before = self.no_moves().await?;
+            let ends = self.local_shards().iter().map(|shard| self.end_of(shard));
+            let ends = try_join_all(ends).await?;
+            match self.no_moves().await? == before {
+                true => Ok((before, ends)),
+                false => Err(BackupError::Moving),
+            }
+        };
+        let ends = timeout(ENDS_WITHIN, ends).await;
+        let (moves, ends) = ends.unwrap_or(Err(Unavailable::Unanswered.into()))?;
+        self.backups().with(backup, |backup| match backup.moves.replace(moves) {
+            Some(before) if before != moves => Err(BackupError::Moving),
+            _ => Ok(ends),
+        })
+    }
+
+    /// How often anything of moves has changed, if nothing moves now.
+    async fn no_moves(&self) -> Result<u64, BackupError> {
+        self.end_of(self.catalog_shard()).await?;
+        let (moving, moves) =
+            self.catalog_shard().read(|view| (view.catalog.moving_count(), view.catalog.moves()));
+        if moving == 0 { Ok(moves) } else { Err(BackupError::Moving) }
     }
 
     async fn end_of(&self, shard: &LocalShard) -> Result<u64, Unavailable> {

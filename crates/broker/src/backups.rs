@@ -41,6 +41,11 @@ pub enum BackupError {
     Replaced(ShardId),
     #[error("{shard} cannot be read: {what}")]
     Unreadable { shard: ShardId, what: String },
+    #[error(
+        "partitions moved to other shards meanwhile: take the backup again once `postroad cluster status`, or `postroad \
+         topic move`, says that all are there"
+    )]
+    Moving,
     #[error("no node says how far the shards are: {0}")]
     Unavailable(#[from] Unavailable),
 }
@@ -62,6 +67,8 @@ pub(crate) struct Backup {
     pub(crate) shards: BTreeMap<ShardId, Arc<ShardBackup>>,
     /// Until then as much was sent as may be.
     free_at: Instant,
+    /// What the catalog counted of moves of partitions when it was asked last.
+    pub(crate) moves: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -81,7 +88,7 @@ impl Backups {
             return Err(BackupError::TooMany);
         }
         let (asked, shards, free_at) = (Instant::now(), BTreeMap::new(), Instant::now());
-        held.backups.insert(number, Backup { asked, under_way: 0, shards, free_at });
+        held.backups.insert(number, Backup { asked, under_way: 0, shards, free_at, moves: None });
         Ok(())
     }
 

@@ -32,7 +32,7 @@ use crate::timeline::Timeline;
 use crate::turns::Turns;
 use crate::watch::{Watch, Watchers};
 use crate::{
-    adoption, cluster_id, founding, housekeeping, layout, leading, level, scrub, watchdog,
+    adoption, cluster_id, founding, housekeeping, layout, leading, level, moves, scrub, watchdog,
 };
 
 pub use crate::options::BrokerOptions;
@@ -78,6 +78,7 @@ struct Tasks {
     adopting: Vec<JoinHandle<()>>,
     levelling: JoinHandle<()>,
     housekeeping: JoinHandle<()>,
+    moving: JoinHandle<()>,
     watchdog: JoinHandle<()>,
     scrubbing: JoinHandle<()>,
     /// Where there are other nodes that may lead.
@@ -209,6 +210,10 @@ impl Broker {
             broker.adopted().await?;
         }
         let catalog = &broker.0.shards[0];
+        let peers = Arc::clone(&broker.0.peers);
+        let with_rows = broker.0.shards[1..].iter().map(Arc::downgrade).collect();
+        let moving = moves::run(with_rows, peers, Arc::clone(&level));
+        let moving = tasks::vital(Task::Moves, moving, &failure);
         let following = level::follow(
             Arc::downgrade(catalog),
             catalog.shard.document_watchers.watch(&[level::SPACE]),
@@ -234,7 +239,7 @@ impl Broker {
             tasks.map(|(task, run)| tasks::vital(task, run, &failure))
         });
         *broker.0.tasks.lock() =
-            Some(Tasks { adopting, levelling, housekeeping, watchdog, scrubbing, leading });
+            Some(Tasks { adopting, levelling, housekeeping, moving, watchdog, scrubbing, leading });
         Ok(broker)
     }
 
@@ -415,6 +420,7 @@ impl Broker {
         let Some(tasks) = self.0.tasks.lock().take() else { return };
         tasks.levelling.abort();
         tasks.housekeeping.abort();
+        tasks.moving.abort();
         tasks.watchdog.abort();
         tasks.scrubbing.abort();
         tasks.leading.iter().flatten().for_each(JoinHandle::abort);

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use base::{HashMap, PartitionId, TopicId};
 use machine::outcome::{AppendOutcome, Applied};
-use machine::{Append, Command};
+use machine::{Append, Command, MoveStep, Step};
 use parking_lot::Mutex;
 
 #[derive(Debug)]
@@ -58,7 +58,11 @@ impl Changes {
                 Command::SetTopicConfig { topic, .. } | Command::ChangeTopic { topic, .. } => {
                     changed.topics.insert(*topic);
                 }
-                Command::Compacted { partition, .. } => changed.add(*partition, Change::ANEW),
+                Command::Compacted { partition, .. }
+                // What was appended of it before it was here was looked at in vain.
+                | Command::Move(MoveStep { partition, what: Step::Activate { .. }, .. }) => {
+                    changed.add(*partition, Change::ANEW);
+                }
                 _ => {}
             }
         }

@@ -98,6 +98,11 @@ impl Compacted {
         self.state.lock().offsets.extract_if(all, |_, _| true).for_each(drop);
     }
 
+    /// Its bytes are gone, and come again from another shard if at all.
+    pub(crate) fn forget_partition(&self, partition: PartitionId) {
+        self.state.lock().offsets.remove(&partition);
+    }
+
     /// Another member's state may take the place of this one's from now on. Durable on return. Blocking.
     pub(crate) fn will_be_replaced(&self) -> io::Result<()> {
         let mut state = self.state.lock();

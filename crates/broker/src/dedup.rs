@@ -131,6 +131,25 @@ impl Dedup {
         (!copies.is_empty() && copies.len() < header.record_count as usize).then_some(copies)
     }
 
+    /// Learns the ids in a batch that came with its partition from another shard.
+    pub(crate) fn import(&mut self, bytes: &[u8], going: Going) {
+        let Going { partition, base_offset, window_ms, now_ms, ticket } = going;
+        let from_ms = now_ms.saturating_sub(window_ms);
+        let Ok(batch) = Batch::decode_at(bytes, Some(base_offset)) else { return };
+        let window = self.topics.entry(partition.topic).or_default();
+        for record in batch.records().map_while(Result::ok) {
+            let at_ms = record.timestamp.min(now_ms);
+            if let Some(id) = Reserved::read(&record.headers).id
+                && at_ms >= from_ms
+            {
+                let offset = record.offset;
+                window.remember(hash(id), Seen { at_ms, partition, offset, ticket });
+            }
+        }
+        // They are older than some that came here: two rows that are sorted are soon one.
+        window.in_order.make_contiguous().sort();
+    }
+
     /// Proposals from this one on failed: what they would have brought is not there.
     pub(crate) fn forget_from(&mut self, ticket: u64) {
         for window in self.topics.values_mut() {

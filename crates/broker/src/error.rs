@@ -70,6 +70,9 @@ pub enum AppendError {
     UnitRefused,
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
+    /// It was not done, and can be in a moment.
+    #[error("partition {0} moves to another shard: try again")]
+    Moving(PartitionId),
 }
 
 #[derive(Clone, PartialEq, Debug, thiserror::Error, Serialize, Deserialize)]

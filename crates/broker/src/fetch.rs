@@ -2,6 +2,7 @@
 //! [`Watch`](crate::Watch): how much is enough, and of which partitions, is the protocol's to say.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base::limits::{BARRIER_WITHIN, FETCH_BYTES_MAX};
@@ -69,14 +70,68 @@ fn bounds_here(shard: &LocalShard, partition: PartitionId) -> Result<Bounds, Fet
 }
 
 fn bounds_known(shard: &LocalShard, partition: PartitionId) -> Result<Bounds, FetchError> {
-    let rows = shard.shard.rows();
-    rows.partition(partition).map(Bounds::of).ok_or(FetchError::UnknownPartition(partition))
+    shard.read(|view| {
+        let here = view.rows.partition(partition).map(Bounds::of);
+        // It moved, and one of the two that know so has not said it here.
+        let moves = || {
+            let topic = view.catalog.topic(partition.topic);
+            let moved = |topic: &machine::Topic| topic.placement.epoch_base(partition.index) > 0;
+            view.rows.gone_to(partition).is_some() || topic.is_some_and(moved)
+        };
+        here.ok_or_else(|| match moves() {
+            true => Unavailable::NotLeader.into(),
+            false => FetchError::UnknownPartition(partition),
+        })
+    })
+}
+
+async fn read_within(
+    shard: &LocalShard,
+    Bounds { log_start, end }: Bounds,
+    partition: PartitionId,
+    offset: Offset,
+    bytes_max: usize,
+) -> Result<Batches, FetchError> {
+    if offset < log_start || offset > end {
+        return Err(FetchError::OffsetOutOfRange { offset, log_start, end });
+    }
+    let records = if offset == end || bytes_max == 0 {
+        Vec::new()
+    } else {
+        let bytes_max = bytes_max.min(FETCH_BYTES_MAX);
+        let read = shard.journal().read(partition.stream(), offset, bytes_max).await;
+        read.map_err(|error| FetchError::Storage(error.to_string()))?
+    };
+    // It may have been dropped between the two, having moved: then nothing was found, and nothing is said.
+    if records.is_empty() && offset < end && shard.shard.rows().known(partition).is_none() {
+        return Err(Unavailable::NotLeader.into());
+    }
+    Ok(Batches { records, high_watermark: end, log_start })
 }
 
 impl Broker {
     /// Where a partition begins and ends, as far as this node knows.
     pub fn bounds(&self, partition: PartitionId) -> Option<Bounds> {
-        self.shard_of(partition).shard.rows().partition(partition).map(Bounds::of)
+        self.known(partition).ok().map(|(_, bounds)| bounds)
+    }
+
+    /// The shard that this node knows a partition in, and where it ends there. One that has moved is where it was for as
+    /// long as nothing else is known here.
+    fn known(&self, partition: PartitionId) -> Result<(&Arc<LocalShard>, Bounds), FetchError> {
+        let shard = self.shard_of(partition);
+        let (known, gone_to) = {
+            let rows = shard.shard.rows();
+            (rows.known(partition).map(Bounds::of), rows.gone_to(partition))
+        };
+        let next = gone_to.and_then(|to| {
+            let next = self.shards_with_rows().iter().find(|shard| shard.id() == to)?;
+            let bounds = next.shard.rows().partition(partition).map(Bounds::of);
+            Some((next, bounds?))
+        });
+        match next.or_else(|| Some((shard, known?))) {
+            Some(known) => Ok(known),
+            None => bounds_known(shard, partition).map(|bounds| (shard, bounds)),
+        }
     }
 
     /// Waits until everything that was acknowledged in this topic can be read. Where its durability is
@@ -142,8 +197,9 @@ impl Broker {
         offset: Offset,
         bytes_max: usize,
     ) -> Result<Batches, FetchError> {
-        let bounds = bounds_here(self.shard_of(partition), partition)?;
-        self.read_within(bounds, partition, offset, bytes_max).await
+        let shard = self.shard_of(partition);
+        let bounds = bounds_here(shard, partition)?;
+        read_within(shard, bounds, partition, offset, bytes_max).await
     }
 
     /// The same in what this node has of the partition, which may lack the newest records where another node leads.
@@ -153,32 +209,8 @@ impl Broker {
         offset: Offset,
         bytes_max: usize,
     ) -> Result<Batches, FetchError> {
-        let bounds = bounds_known(self.shard_of(partition), partition)?;
-        self.read_within(bounds, partition, offset, bytes_max).await
-    }
-
-    async fn read_within(
-        &self,
-        Bounds { log_start, end }: Bounds,
-        partition: PartitionId,
-        offset: Offset,
-        bytes_max: usize,
-    ) -> Result<Batches, FetchError> {
-        let shard = self.shard_of(partition);
-        if offset < log_start || offset > end {
-            return Err(FetchError::OffsetOutOfRange { offset, log_start, end });
-        }
-        let records = if offset == end || bytes_max == 0 {
-            Vec::new()
-        } else {
-            let bytes_max = bytes_max.min(FETCH_BYTES_MAX);
-            shard
-                .journal()
-                .read(partition.stream(), offset, bytes_max)
-                .await
-                .map_err(|error| FetchError::Storage(error.to_string()))?
-        };
-        Ok(Batches { records, high_watermark: end, log_start })
+        let (shard, bounds) = self.known(partition)?;
+        read_within(shard, bounds, partition, offset, bytes_max).await
     }
 
     /// The first record whose timestamp is at least `timestamp_ms`, in what this node has of the partition: where
@@ -188,8 +220,7 @@ impl Broker {
         partition: PartitionId,
         timestamp_ms: i64,
     ) -> Result<Option<TimedOffset>, FetchError> {
-        let shard = self.shard_of(partition);
-        let bounds = bounds_known(shard, partition)?;
+        let (shard, bounds) = self.known(partition)?;
         let journal = shard.journal();
         let found = journal.find_time(partition.stream(), timestamp_ms).await;
         let Some((_, batch)) = found.map_err(|error| FetchError::Storage(error.to_string()))?
@@ -216,8 +247,7 @@ impl Broker {
         &self,
         partition: PartitionId,
     ) -> Result<Option<TimedOffset>, FetchError> {
-        let shard = self.shard_of(partition);
-        bounds_known(shard, partition)?;
+        let (shard, _) = self.known(partition)?;
         let journal = shard.journal();
         let found = journal.find_max_time(partition.stream()).await;
         let Some((_, batch)) = found.map_err(|error| FetchError::Storage(error.to_string()))?

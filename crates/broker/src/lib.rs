@@ -11,7 +11,7 @@
 //! * `leading`: which node leads which shard; `electing`: somebody asks for that
 //! * `peers`: how shards reach one another; `outgoing`, `pusher`: what one sends to another
 //! * `forwarding`: appends that go to the node that leads, in order; `executing`: commands that do
-//! * `routing`: which shard has what; `adoption`: rows follow the catalog
+//! * `routing`: which shard has what; `adoption`: rows follow the catalog; `moves`: partitions go to other shards, and [`moving`]: how far they are
 //! * `shard`: applies what consensus committed, and answers whoever waits for it
 //! * [`fetch`]: reading by offset and by time
 //! * `copies`: which copies of what another node leads are served
@@ -62,6 +62,8 @@ mod leading;
 pub mod level;
 mod local_shard;
 mod made;
+mod moves;
+pub mod moving;
 pub mod operations;
 mod options;
 mod outgoing;
@@ -119,6 +121,7 @@ pub use machine::{
     validate_topic_name,
 };
 pub use made::{batch_options, refuses_when_full};
+pub use moving::{MoveState, MoveStatus};
 pub use options::BrokerOptions;
 pub use record_ids::RecordIds;
 pub use routing::{Coordination, HomeTerm, Leader, LeaderChanges, Leaders, ShardLeaders};

@@ -23,6 +23,8 @@ pub(crate) struct Pending {
     /// units.
     pub(crate) first_alone: usize,
     pub(crate) commands: Vec<CommandReply>,
+    /// Who imports a part of a partition, with the place of its command.
+    pub(crate) imports: Vec<(usize, CommandReply)>,
     /// Readers that want to see what was answered early. Dropped once the proposal is applied, or
     /// failed: that is all they wait for.
     pub(crate) readers: Vec<oneshot::Sender<()>>,
@@ -64,6 +66,8 @@ pub(crate) struct MessageRow {
     pub(crate) records: u32,
     /// The proposal's body; `None`: its topic was gone when it came.
     pub(crate) body: Option<usize>,
+    /// The partition is another shard's by now, and its records are on their way there.
+    pub(crate) went_on: bool,
 }
 
 /// Batches that were refused for want of room and become dead letters. Their producer is answered
@@ -138,11 +142,12 @@ impl PendingMessage {
         let expected = rows.channels().expected(self.origin.shard);
         let answer = match expected >= self.origin.next {
             true => {
-                let place = |MessageRow { partition, records, body }| {
+                let place = |MessageRow { partition, records, body, went_on }| {
                     let outcome = body.map(|body| applied.appends[body]);
                     let base_offset = match outcome {
                         Some(AppendOutcome::Taken { base_offset }) => base_offset,
                         Some(AppendOutcome::PassedOver) => return None,
+                        None if went_on => return None,
                         _ => {
                             unplaced.note(partition, self.origin.shard, records.into());
                             return None;
@@ -181,6 +186,7 @@ impl Pending {
     pub(crate) fn awaits_the_log(&self) -> bool {
         let refused = |slot: &Slot| matches!(slot, Slot::Refused(_));
         !self.commands.is_empty()
+            || !self.imports.is_empty()
             || !self.messages.is_empty()
             || self.units.iter().any(|unit| !unit.slots.iter().all(refused))
             || self.appends.iter().any(|append| !append.slots.iter().all(refused))
@@ -208,6 +214,10 @@ impl Pending {
         for message in self.messages {
             message.answer(rows, applied, unplaced);
         }
+        for (command, reply) in self.imports {
+            let outcome = applied.commands[command].clone();
+            let _ = reply.send(outcome.map_err(ExecuteError::Refused));
+        }
         let alone = applied.commands.drain(..).skip(self.first_alone);
         for (reply, outcome) in self.commands.into_iter().zip(alone) {
             let _ = reply.send(outcome.map_err(|refusal: Refusal| ExecuteError::Refused(refusal)));
@@ -227,7 +237,7 @@ impl Pending {
         for message in self.messages {
             let _ = message.reply.send(Err(ReceiveError::Refused(why.clone().into())));
         }
-        for reply in self.commands {
+        for reply in self.imports.into_iter().map(|(_, reply)| reply).chain(self.commands) {
             let _ = reply.send(Err(why.clone().into()));
         }
     }
@@ -273,6 +283,7 @@ impl Slot {
                 AppendOutcome::Producer(refusal) => Err(AppendError::Sequence(refusal)),
                 // Sequenced by a leader that was no longer one; the client tries again.
                 AppendOutcome::NotSequenced { .. } => Err(Unavailable::NotLeader.into()),
+                AppendOutcome::Moving => Err(AppendError::Moving(partition)),
                 AppendOutcome::UnitRefused | AppendOutcome::PassedOver => {
                     Err(AppendError::UnitRefused)
                 }

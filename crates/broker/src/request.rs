@@ -2,7 +2,7 @@
 
 use base::Offset;
 use base::limits::ENTRY_ROW_BYTES;
-use machine::{Command, Origin, Outcome};
+use machine::{Command, MoveStep, Origin, Outcome};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
@@ -34,6 +34,12 @@ pub(crate) enum Request {
     },
     Execute {
         command: Command,
+        reply: CommandReply,
+    },
+    /// A part of a partition that moves here: batches that keep their offsets and leader epochs.
+    Import {
+        step: MoveStep,
+        batches: Vec<AppendBatch>,
         reply: CommandReply,
     },
     /// A driver begins, or its term is over: whether its units may wait for room in an outbox. Where they may
@@ -92,6 +98,7 @@ impl Request {
                 of_batches(batches) + commands.iter().map(Command::weight).sum::<usize>()
             }
             Request::Receive { message, .. } => of_batches(&message.batches),
+            Request::Import { batches, .. } => of_batches(batches),
             Request::Execute { command, .. } => command.weight(),
             Request::MayWait(_) | Request::Closing => 0,
         }
@@ -111,7 +118,7 @@ impl Request {
                 let _ = reply.send(Err(ReceiveError::Refused(why.clone().into())));
             }
             Request::MayWait(_) | Request::Closing => {}
-            Request::Execute { reply, .. } => {
+            Request::Execute { reply, .. } | Request::Import { reply, .. } => {
                 let _ = reply.send(Err(why.clone().into()));
             }
         }

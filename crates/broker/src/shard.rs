@@ -46,6 +46,9 @@ impl View<'_> {
         if self.rows.partition(partition).is_some() {
             return None;
         }
+        if let Some(to) = self.rows.gone_to(partition) {
+            return Some(to);
+        }
         self.placed(partition).filter(|shard| *shard != self.shard)
     }
 
@@ -356,6 +359,11 @@ impl Shard {
             let first = PartitionId::new(*topic, 0).stream();
             self.journal.remove(first..first + u64::from(*partitions));
         }
+        for partition in &applied.left {
+            let stream = partition.stream();
+            self.journal.remove(stream..stream + 1);
+            self.compacted.forget_partition(*partition);
+        }
     }
 
     /// Whoever pushes a message must not be before those who wait for its receipt.
@@ -375,8 +383,9 @@ impl Shard {
             (0..partitions).map(move |index| PartitionId::new(topic, index))
         });
         let trimmed = applied.trimmed.iter().map(|(partition, _)| *partition);
-        self.watchers
-            .wake(appends.iter().map(|append| append.partition).chain(trimmed).chain(gone));
+        let appended = appends.iter().map(|append| append.partition);
+        let handed_over = applied.handed_over.iter().copied();
+        self.watchers.wake(appended.chain(trimmed).chain(gone).chain(handed_over));
     }
 }
 

@@ -59,7 +59,7 @@ impl Broker {
 
 fn status(local: &LocalShard) -> ShardStatus {
     let (topics, partitions) = local.read(|view| {
-        let rows = view.rows.topics().map(|topic| topic.row_count() as u64);
+        let rows = view.rows.topics().map(|topic| topic.partition_count() as u64);
         (view.rows.topics().count() as u64, rows.sum())
     });
     let journal = local.journal();

@@ -12,6 +12,7 @@ use base::{Offset, PartitionId};
 
 use crate::command::Command;
 use crate::entry::{Append, Entry, Origin};
+use crate::moves::{MoveStep, Step};
 use crate::outcome::{AppendOutcome, Applied, Outcome, Refusal};
 use crate::rows::channels::{Arrival, Channels};
 use crate::state::{Role, State};
@@ -37,6 +38,17 @@ impl State {
             let with = take(&mut commands, unit.commands as usize);
             let whole =
                 bound.len() == unit.appends as usize && with.len() == unit.commands as usize;
+            if let [Command::Move(step @ MoveStep { what: Step::Import { from, to }, .. })] = with
+                && whole
+                && unit.origin.is_none()
+            {
+                let outcome = self.check_home(&with[0]).and_then(|()| {
+                    let (rows, range) = (&mut self.rows, (*from, *to));
+                    rows.import_part(step.partition, step.id, range, bound, applied)
+                });
+                applied.commands.push(outcome);
+                continue;
+            }
             match unit.origin {
                 Some(origin) if whole => self.apply_message(origin, bound, with, entry, applied),
                 _ => self.apply_unit(bound, with, whole, entry, applied),
@@ -134,13 +146,25 @@ impl State {
                 applied.commands.extend(commands.iter().map(|_| Err(Refusal::UnitRefused)));
             }
             None => {
-                self.apply_lone(&appends, entry, applied);
+                self.forward(commands, applied);
+                self.apply_appends(&appends, entry, applied);
                 self.rows.channels.take(origin);
             }
         }
     }
 
-    /// Why a message cannot be done. Partitions that are gone do not stand in its way.
+    /// What of a message is for partitions that moved on goes on to where they are.
+    fn forward(&mut self, commands: &[Command], applied: &mut Applied) {
+        for command in commands {
+            if let Command::Send { to, batches } = command {
+                self.rows.channels.send(*to, batches);
+            }
+            applied.commands.push(Ok(Outcome::Done));
+        }
+    }
+
+    /// Why a message cannot be done. Topics that are gone do not stand in its way. What partitions are to have that
+    /// move, or did, is not left out: the leader sends it on, once it knows.
     fn judge_message(
         &self,
         appends: &[Append],
@@ -149,17 +173,35 @@ impl State {
     ) -> Option<AppendOutcome> {
         let mut ends: BTreeMap<PartitionId, Offset> = BTreeMap::new();
         for append in appends {
-            let known = self.rows.partition(append.partition);
-            let Some(partition) = known.filter(|_| append.partition.as_channel().is_none()) else {
-                continue;
-            };
+            if self.rows.is_frozen(append.partition)
+                || self.rows.gone_to(append.partition).is_some()
+            {
+                return Some(AppendOutcome::UnitRefused);
+            }
+            let Some(partition) = self.rows.partition(append.partition) else { continue };
+            let leader_epoch = self.leader_epoch_of(append.partition, leader_epoch);
             let end = ends.entry(append.partition).or_insert_with(|| partition.next_offset());
             if partition.judge(append, leader_epoch, *end).is_err() {
                 return Some(AppendOutcome::UnitRefused);
             }
             *end = append.end();
         }
-        (!commands.is_empty()).then_some(AppendOutcome::UnitRefused)
+        let mut unsent = Channels::appends_by_shard(appends);
+        let mut goes_on = |command: &Command| match command {
+            Command::Send { to, batches } => {
+                let targets = batches.iter().flat_map(|batch| &batch.targets);
+                let moved = |target: &PartitionId| self.rows.gone_to(*target) == Some(*to);
+                unsent.remove(to) == Some(batches.len()) && targets.into_iter().all(moved)
+            }
+            _ => false,
+        };
+        let goes_on = commands.iter().all(&mut goes_on) && unsent.is_empty();
+        (!goes_on).then_some(AppendOutcome::UnitRefused)
+    }
+
+    /// The epoch that batches of a partition bear in this term.
+    fn leader_epoch_of(&self, partition: PartitionId, term: Option<i32>) -> Option<i32> {
+        term.map(|term| term.saturating_add(self.rows.epoch_base(partition)))
     }
 
     /// Whether all of a unit would be done. Changes nothing.
@@ -176,6 +218,12 @@ impl State {
         let mut producers = BTreeSet::new();
         for (at, append) in appends.iter().enumerate() {
             let unknown = Fault::Append(at, AppendOutcome::UnknownPartition);
+            if self.rows.is_frozen(append.partition)
+                || self.rows.gone_to(append.partition).is_some()
+            {
+                return Err(Fault::Append(at, AppendOutcome::Moving));
+            }
+            let leader_epoch = self.leader_epoch_of(append.partition, leader_epoch);
             let append = &match append.partition.as_channel() {
                 Some(_) => append.without_producer(),
                 None => *append,

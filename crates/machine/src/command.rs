@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::catalog::feed::{AdoptedGroup, Adoption};
 use crate::catalog::together::DocumentsChange;
+use crate::moves::{MOVES_SINCE, MoveEnd, MoveStep, Step};
 
 /// A change of the state other than an append.
 ///
@@ -163,6 +164,25 @@ pub enum Command {
     KeepMembers {
         groups: Vec<(String, Vec<u8>)>,
     },
+    /// These partitions are wanted in another shard, all of them or none.
+    MovePartitions {
+        topic: TopicId,
+        partitions: Vec<u32>,
+        to: ShardId,
+    },
+    /// Of these those that move are wanted where they are, unless it is too late.
+    CancelMoves {
+        topic: TopicId,
+        partitions: Vec<u32>,
+    },
+    /// A move is over.
+    EndMove {
+        partition: PartitionId,
+        id: u64,
+        end: MoveEnd,
+    },
+    /// One step of a move.
+    Move(MoveStep),
 }
 
 base::levels!(Command {
@@ -173,6 +193,7 @@ base::levels!(Command {
         | SeekLeaseGroup | Settle | PutDocument | DeleteDocument | SetShards | Adopt
         | AllocateProducerIds | Send | Acknowledged | SkipNumbers
         | ResumeChannels | ChangeTopic | KeepMembers;
+    MOVES_SINCE => MovePartitions | CancelMoves | EndMove | Move;
     @ Self::ChangeDocuments(change) => change.level();
 });
 
@@ -223,6 +244,9 @@ impl Command {
             | Self::DeleteDocument { .. }
             | Self::ChangeDocuments(_)
             | Self::SkipNumbers(_)
+            | Self::MovePartitions { .. }
+            | Self::CancelMoves { .. }
+            | Self::EndMove { .. }
             | Self::SetShards { .. } => Home::Catalog,
             Self::AdvanceStart { .. }
             | Self::Compacted { .. }
@@ -237,6 +261,7 @@ impl Command {
             | Self::Adopt(_)
             | Self::Send { .. }
             | Self::ResumeChannels { .. }
+            | Self::Move(_)
             | Self::Acknowledged { .. } => Home::Rows,
         }
     }
@@ -289,7 +314,13 @@ impl Command {
                     batches.iter().map(|batch| 8 + batch.targets.len() * 8).sum()
                 }
                 Self::ResumeChannels { sent, taken } => (sent.len() + taken.len()) * 12,
+                Self::MovePartitions { partitions, .. } | Self::CancelMoves { partitions, .. } => {
+                    partitions.len() * 5
+                }
+                Self::Move(MoveStep { what: Step::Activate { row, .. }, .. }) => row.weight(),
                 Self::SetShards { .. }
+                | Self::EndMove { .. }
+                | Self::Move(_)
                 | Self::SkipNumbers(_)
                 | Self::Acknowledged { .. }
                 | Self::DeleteTopic { .. }

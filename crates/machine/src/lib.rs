@@ -11,6 +11,7 @@
 //! * [`state`]: the state itself: catalog and rows
 //! * [`catalog`]: what there is, and how it is configured ([`config`])
 //! * [`rows`]: partitions, producers, progress and offsets: what belongs to a shard
+//! * [`moves`]: what logs say of partitions that move from shard to shard
 //! * `snapshot`: the state as bytes
 
 mod apply;
@@ -19,6 +20,7 @@ pub mod command;
 pub mod config;
 pub mod entry;
 mod group_ids;
+pub mod moves;
 pub mod outcome;
 pub mod rows;
 mod snapshot;
@@ -40,6 +42,7 @@ pub use entry::{
     Append, DecodeError, Entry, Head, Origin, Unit, decode_head, decode_head_within, encode_head,
     encode_head_at,
 };
+pub use moves::{MoveEnd, MoveStep, MovedRow, Step};
 pub use outcome::{ALL_PARTITIONS, AppendOutcome, Applied, Outcome, Refusal};
 pub use rows::Rows;
 pub use rows::channels::{Channels, Outbox};

@@ -1,7 +1,7 @@
 //! What applying an entry says back: to whoever waits for it, and to the broker, which carries out
 //! what follows (addresses to index or to drop, fetches to wake).
 
-use base::{LeaseGroupId, Offset, PartitionId, ShardId, TopicId};
+use base::{LeaseGroupId, Level, Offset, PartitionId, ShardId, TopicId};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{ConfigError, Word};
@@ -31,6 +31,8 @@ pub enum AppendOutcome {
     UnitRefused,
     /// The message that it belongs to was taken before.
     PassedOver,
+    /// The partition moves to another shard, or has: it may be appended there.
+    Moving,
 }
 
 /// What a command that was carried out answers. Travels between nodes: a variant is only ever added at the
@@ -58,6 +60,14 @@ pub enum Outcome {
     /// The version that the document has now.
     Document {
         version: u64,
+    },
+    /// Everything of the partition below is in the shard that it moves to.
+    Imported {
+        next: Offset,
+    },
+    /// The partition is served in the shard that it moved to.
+    Activated {
+        epoch_base: i32,
     },
 }
 
@@ -138,6 +148,29 @@ pub enum Refusal {
     OutboxFull { to: ShardId, messages: usize, bytes: u64 },
     #[error("topic {topic} is not what it was any more")]
     TopicChanged { topic: TopicId },
+    #[error(
+        "this needs feature level {needed}, and the cluster is at {at}: once all nodes run a version that supports it, \
+         type `postroad cluster upgrade --finalize`"
+    )]
+    LevelTooLow { needed: Level, at: Level },
+    #[error("partition {partition} does not move, or is not at this step of it")]
+    MoveOutOfTurn { partition: PartitionId },
+    #[error(
+        "partition {partition} moves to {to} already: wait for it, or type `postroad topic move` with --cancel"
+    )]
+    MovesAlready { partition: PartitionId, to: ShardId },
+    #[error("there is no {shard} with records: `postroad shard list` says which there are")]
+    UnknownShard { shard: ShardId },
+    #[error(
+        "topic {topic} is a queue, or has share groups or other lease groups ({groups} in all): its partitions cannot move yet"
+    )]
+    HasLeaseGroups { topic: TopicId, groups: usize },
+    #[error(
+        "partition {partition} was moved to {at}, or moves: records of the topic can be leased where all of its          partitions are where they were made; type `postroad topic move TOPIC --partitions {index} --to-shard {home}`"
+    )]
+    PartitionMoved { partition: PartitionId, index: u32, at: ShardId, home: u32 },
+    #[error("{moving} partitions move already, and {at_most} may at a time: wait for some of them")]
+    TooManyMoves { moving: usize, at_most: usize },
 }
 
 /// Stands for every partition of a lease group in [`Applied::moved`].
@@ -161,6 +194,10 @@ pub struct Applied {
     /// Lease groups, and the partition of theirs or [`ALL_PARTITIONS`], that changed by anything
     /// but `Settle`, or are gone: who delivers for them looks again.
     pub moved: Vec<(LeaseGroupId, u32)>,
+    /// Partitions that another shard serves from now on: who waits for their records looks again.
+    pub handed_over: Vec<PartitionId>,
+    /// Partitions whose bytes are another shard's now, or were never needed: the journal drops their streams.
+    pub left: Vec<PartitionId>,
 }
 
 impl Applied {
@@ -175,5 +212,7 @@ impl Applied {
         self.trimmed.clear();
         self.punched.clear();
         self.moved.clear();
+        self.handed_over.clear();
+        self.left.clear();
     }
 }

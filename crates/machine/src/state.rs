@@ -252,6 +252,19 @@ impl State {
                 self.rows.channels.resume(sent, taken, applied)?;
                 Ok(Outcome::Done)
             }
+            Command::MovePartitions { topic, partitions, to } => {
+                self.catalog.move_partitions(*topic, partitions, *to)?;
+                Ok(Outcome::Done)
+            }
+            Command::CancelMoves { topic, partitions } => {
+                self.catalog.cancel_moves(*topic, partitions)?;
+                Ok(Outcome::Done)
+            }
+            Command::EndMove { partition, id, end } => {
+                self.catalog.end_move(*partition, *id, *end)?;
+                Ok(Outcome::Done)
+            }
+            Command::Move(step) => self.rows.move_step(step, applied),
         }
     }
 
@@ -266,6 +279,10 @@ impl State {
                 | Command::SkipNumbers(_)
                 | Command::ResumeChannels { .. }
                 | Command::KeepMembers { .. }
+                | Command::MovePartitions { .. }
+                | Command::CancelMoves { .. }
+                | Command::EndMove { .. }
+                | Command::Move(_)
         );
         match (self.role, command.home()) {
             (Role::Catalog, Home::Catalog) | (Role::Rows(_), Home::Rows) => Ok(()),

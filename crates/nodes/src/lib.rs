@@ -10,11 +10,12 @@
 //! * `admission`: nodes that ask to join
 //! * `plan`: which nodes are to have which shards, and what comes next; `reconcile`: makes the steps
 //! * [`recovery`]: a node that goes on when the majority is lost for good; [`restore`]: one that is made of a backup
-//! * `operations`, `status`: what operators ask; `upgrade`: the cluster's feature level
+//! * `operations`, `status`: what operators ask; `moves`: partitions that they move; `upgrade`: the cluster's feature level
 
 mod admission;
 mod backups;
 mod endpoint;
+mod moves;
 mod operations;
 mod plan;
 mod reconcile;

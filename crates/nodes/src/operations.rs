@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use crate::reconcile::view_of;
 use crate::registry::{DecideError, Decided, Registration, Registry, Standing, decide};
 use crate::status;
-use crate::{backups, plan, upgrade};
+use crate::{backups, moves, plan, upgrade};
 
 /// The node that replaces another one has to be connected within this time.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
@@ -37,11 +37,14 @@ impl OperationFamily for Administration {
             Ok(
                 Operation::Status {}
                 | Operation::Scrub { begin: false }
+                | Operation::Moves { .. }
                 | Operation::Upgrade { finalize: false },
             ) => true,
             Ok(
                 Operation::Scrub { begin: true }
                 | Operation::Upgrade { finalize: true }
+                | Operation::MovePartitions { .. }
+                | Operation::CancelMoves { .. }
                 | Operation::DrainNode { .. }
                 | Operation::ResumeNode { .. }
                 | Operation::RemoveNode { .. }
@@ -99,6 +102,16 @@ impl Administration {
             Operation::Scrub { begin } => return self.stored(begin),
             Operation::Backup(step) => return backups::answer(&self.broker, step).await,
             Operation::Upgrade { finalize } => return self.upgrade(finalize).await,
+            Operation::MovePartitions { topic, partitions, to_shard } => {
+                let moved = moves::begin(&self.broker, &topic, partitions, to_shard).await;
+                return written(&moved?);
+            }
+            Operation::CancelMoves { topic, partitions } => {
+                return written(&moves::cancel(&self.broker, &topic, partitions).await?);
+            }
+            Operation::Moves { topic } => {
+                return written(&moves::look(&self.broker, topic.as_deref())?);
+            }
             Operation::Status {} => {
                 let status = status::status(&self.broker, self.cluster()?).await;
                 return written(&status.map_err(refused)?);
@@ -155,6 +168,9 @@ impl Administration {
             Operation::Status {}
             | Operation::Scrub { .. }
             | Operation::Upgrade { .. }
+            | Operation::MovePartitions { .. }
+            | Operation::CancelMoves { .. }
+            | Operation::Moves { .. }
             | Operation::Backup(_) => {
                 return Ok(Decided::new());
             }

@@ -13,7 +13,7 @@ use links::{ConnectError, Lane, NodeId, Phase, Refusal};
 
 use crate::plan::{self, Step, View};
 use crate::registry::{DecideError, Registration, Registry, Standing};
-use crate::{reconcile, upgrade};
+use crate::{moves, reconcile, upgrade};
 
 /// A node that does not say how it is within this is not waited for.
 const SAID_WITHIN: Duration = Duration::from_secs(1);
@@ -58,6 +58,7 @@ pub(crate) async fn status(
     let upgrade = upgrade::look(broker, Some(cluster), &registry);
     let cluster = broker.cluster_id().to_string();
     let mut status = report(cluster, here, &registry, &connections, &groups, &view);
+    status.under_way.extend(moves::in_words(broker));
     status.under_way.extend(stored.iter().filter_map(scrubbed));
     status.at_risk.extend(stored.iter().flat_map(damaged));
     Ok(document::Status { stored, upgrade, ..status })

@@ -27,6 +27,13 @@ pub enum Operation {
     /// At which feature level the cluster is, and which ones its nodes support; with `finalize` it is raised to the newest
     /// that all of them can. Also for a node that is alone. Answers [`Upgrade`].
     Upgrade { finalize: bool },
+    /// Partitions of a topic are wanted in another shard; what follows goes on by itself. Also for a node that is alone
+    /// and has several shards. Answers [`Moves`].
+    MovePartitions { topic: String, partitions: Vec<u32>, to_shard: u32 },
+    /// Those of them that move are wanted where they are, unless it is too late. Answers [`Moves`].
+    CancelMoves { topic: String, partitions: Vec<u32> },
+    /// Which partitions move, and where those of a topic are. Answers [`Moves`].
+    Moves { topic: Option<String> },
     /// A step of a backup of the cluster, or of a node that is alone, from the node that is asked.
     Backup(Step),
 }
@@ -58,6 +65,40 @@ pub struct Status {
     pub stored: Vec<Stored>,
     #[serde(default)]
     pub upgrade: Upgrade,
+}
+
+/// Partitions that move from one shard to another.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Moves {
+    /// Of all topics.
+    pub moving: Vec<Moving>,
+    /// The shard of each partition of the topic that was asked about, from the first on.
+    pub shards: Vec<u32>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Moving {
+    pub topic: String,
+    pub partition: u32,
+    pub from_shard: u32,
+    pub to_shard: u32,
+    pub state: MoveState,
+    /// Of its records, deleted ones included, so many are in the other shard.
+    pub copied: u64,
+    pub of: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MoveState {
+    Waits,
+    Copies,
+    /// It takes no appends for a moment.
+    Frozen,
+    /// The other shard has it, and is about to serve it.
+    HandedOver,
+    /// It is being given up.
+    Cancelled,
 }
 
 /// At which feature level a cluster is, and what it could be raised to.

@@ -35,10 +35,12 @@ pub enum Profile {
     Upgrade,
     /// As [`Self::Members`], and bits flip on one member's disk at a time.
     Damage,
+    /// As [`Self::Cluster`], and partitions move from shard to shard.
+    Moves,
 }
 
 impl Profile {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Power,
         Self::Kill,
         Self::Disk,
@@ -51,6 +53,7 @@ impl Profile {
         Self::Members,
         Self::Upgrade,
         Self::Damage,
+        Self::Moves,
     ];
 
     pub fn name(self) -> &'static str {
@@ -67,6 +70,7 @@ impl Profile {
             Self::Members => "members",
             Self::Upgrade => "upgrade",
             Self::Damage => "damage",
+            Self::Moves => "moves",
         }
     }
 
@@ -76,8 +80,8 @@ impl Profile {
 
     /// Whether it is about the nodes of a cluster.
     pub(crate) fn has_nodes(self) -> bool {
-        use Profile::{Cluster, Damage, Five, Members, Relays, Upgrade};
-        matches!(self, Cluster | Relays | Five | Members | Upgrade | Damage)
+        use Profile::{Cluster, Damage, Five, Members, Moves, Relays, Upgrade};
+        matches!(self, Cluster | Relays | Five | Members | Upgrade | Damage | Moves)
     }
 
     fn has(self, other: Self) -> bool {

@@ -54,6 +54,7 @@ table! {
     Main: "main", Process;
     Sequencer: "sequencer", Process;
     Adoption: "adoption", Process;
+    Moves: "moves", Process;
     FeatureLevel: "feature-level", Process;
     Channels: "channels", Process;
     Delivery: "delivery", Process;

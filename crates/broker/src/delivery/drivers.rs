@@ -53,7 +53,7 @@ pub(crate) struct Drivers {
 }
 
 /// Where the partitions of a lease group are. That changes for no partition, but there may be more of them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Route {
     pub(super) topic: TopicId,
     pub(super) placement: Placement,
@@ -109,7 +109,7 @@ impl Drivers {
     pub(super) fn route(&self, group: LeaseGroupId) -> Option<Route> {
         self.catalog.read(|view| {
             let (_, topic) = find(view.catalog, group)?;
-            let (partitions, placement) = (topic.partition_count(), topic.placement);
+            let (partitions, placement) = (topic.partition_count(), topic.placement.clone());
             Some(Route { topic: topic.id, placement, partitions })
         })
     }

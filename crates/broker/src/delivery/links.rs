@@ -246,18 +246,18 @@ impl Several {
 
     fn shard_of(&mut self, drivers: &Drivers, settle: &Settle) -> ShardId {
         // Where a partition is never changes, and what is gone is held by nobody in any shard.
-        let known = self.routes.get(&settle.group).copied();
+        let known = self.routes.get(&settle.group).cloned();
         let route = known.or_else(|| self.route(drivers, settle.group));
         route.map_or(ShardId::FIRST, |route| route.shard_of(settle.what.partition()))
     }
 
     fn route(&mut self, drivers: &Drivers, group: LeaseGroupId) -> Option<Route> {
         if let Some(route) = self.routes.get(&group).filter(|route| !route.may_grow()) {
-            return Some(*route);
+            return Some(route.clone());
         }
         match drivers.route(group) {
             Some(route) => {
-                self.routes.insert(group, route);
+                self.routes.insert(group, route.clone());
                 Some(route)
             }
             None => {

@@ -5,7 +5,8 @@ use base::{Level, Offset, PartitionId, ShardId};
 use bytes::{Bytes, BytesMut};
 use dispatch::SessionId;
 use links::{Message, Received};
-use machine::{Command, Origin, Outcome};
+use machine::moves::MOVES_SINCE;
+use machine::{Command, MoveStep, Origin, Outcome};
 use record::verify_checksum;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -54,11 +55,17 @@ enum Asked {
     Look(Look),
     /// Whose these sessions of the node are.
     SessionUsers(Vec<SessionId>),
+    /// A part of a partition that moves to the shard.
+    Import {
+        step: MoveStep,
+        batches: Vec<Batch>,
+    },
 }
 
 base::levels!(Asked {
     Level::FIRST => Append | Receive | Relay | CatalogVersions | WouldLead | ReadIndex
         | Groups | Stored | HandOver | Look | SessionUsers;
+    MOVES_SINCE => Import;
     @ Self::Execute { command } => command.level();
 });
 
@@ -156,6 +163,10 @@ pub(crate) fn encode(request: Request) -> Result<(Message, Awaiting), Request> {
         }
         Request::Execute { command, reply } => {
             (Asked::Execute { command }, Vec::new(), Awaiting::Execute(reply))
+        }
+        Request::Import { step, batches, reply } => {
+            let (batches, body) = divide(batches);
+            (Asked::Import { step, batches }, body, Awaiting::Execute(reply))
         }
         Request::Unit { .. } | Request::MayWait(_) | Request::Closing => return Err(request),
     };
@@ -328,6 +339,11 @@ pub(crate) fn decode(message: Received) -> Option<Decoded> {
         Asked::Execute { command } => {
             let (reply, answer) = oneshot::channel();
             (Request::Execute { command, reply }, Asking::Execute(answer))
+        }
+        Asked::Import { step, batches } => {
+            let (reply, answer) = oneshot::channel();
+            let batches = join(batches, body)?;
+            (Request::Import { step, batches, reply }, Asking::Execute(answer))
         }
         Asked::CatalogVersions => return Some(Decoded::CatalogVersions),
         Asked::WouldLead => return Some(Decoded::WouldLead),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use base::checksum::crc32c;
 use base::limits::GROUP_SLOTS;
 use base::{PartitionId, ShardId, TopicId};
-use machine::catalog::placement::Placement;
+use machine::catalog::placement::{Placed, Placement};
 
 use crate::broker::Broker;
 use crate::local_shard::LocalShard;
@@ -87,7 +87,8 @@ impl Broker {
             return Leaders { of_shards, placement: Placement::ALL_IN_FIRST };
         }
         let placement = self.catalog_shard().read(|view| {
-            view.catalog.topic(topic).map_or(Placement::ALL_IN_FIRST, |topic| topic.placement)
+            let topic = view.catalog.topic(topic);
+            topic.map_or(Placement::ALL_IN_FIRST, |topic| topic.placement.clone())
         });
         Leaders { of_shards, placement }
     }
@@ -135,7 +136,11 @@ impl Broker {
 
     /// The leader epoch of a partition's batches.
     pub fn leader_epoch(&self, partition: PartitionId) -> i32 {
-        self.shard_of(partition).consensus.term() as i32
+        let base = self.catalog_shard().read(|view| {
+            let topic = view.catalog.topic(partition.topic);
+            topic.map_or(0, |topic| topic.placement.epoch_base(partition.index))
+        });
+        base.saturating_add(self.shard_of(partition).consensus.term() as i32)
     }
 
     /// The shard that has the group's committed offsets.
@@ -153,7 +158,7 @@ impl Broker {
 pub struct Leader {
     /// `None`: nobody, as far as this node knows.
     pub node: Option<u32>,
-    /// The term of its shard.
+    /// The term of its shard, and what was added when the partition was moved: it only rises.
     pub epoch: i32,
 }
 
@@ -202,8 +207,25 @@ impl Leaders {
         Self { of_shards: Arc::new([]), placement }
     }
 
+    /// The same, where a partition was moved to another shard.
+    #[must_use]
+    pub fn with_moved(mut self, partition: u32, shard: ShardId, epoch_base: i32) -> Self {
+        self.placement.place(partition, Placed { shard, epoch_base });
+        self
+    }
+
     pub fn of(&self, partition: u32) -> Leader {
-        self.led(partition).map_or(Leader::UNKNOWN, |led| led.leader)
+        let Some(led) = self.led(partition) else { return Leader::UNKNOWN };
+        let Leader { node, epoch } = led.leader;
+        Leader { node, epoch: self.epoch_of(partition, epoch) }
+    }
+
+    /// The partition's leader epoch, where the shard that [`Self::place_of`] names is in this one.
+    pub fn epoch_of(&self, partition: u32, of_shard: i32) -> i32 {
+        match of_shard < 0 {
+            true => of_shard,
+            false => of_shard.saturating_add(self.placement.epoch_base(partition)),
+        }
     }
 
     /// The nodes that have the partition, the one that leads it when it can first.

@@ -1,9 +1,9 @@
 //! What the machine will know once all that is under way is applied, where it differs.
 
 use base::{HashMap, Offset, PartitionId, ShardId, TopicId};
-use machine::Origin;
 use machine::partition::Partition;
 use machine::producer::{BatchSequence, ProducerState, SequenceRefusal, SequenceVerdict};
+use machine::{Command, MoveStep, Origin, Step};
 
 /// Each value carries the ticket of the last proposal that changed it.
 #[derive(Default)]
@@ -12,6 +12,8 @@ pub(super) struct Ahead {
     producers: HashMap<(PartitionId, i64), (ProducerState, u64)>,
     /// Topics that are being deleted.
     deleted: HashMap<TopicId, u64>,
+    /// Partitions that are about to take no appends, and where they move to.
+    frozen: HashMap<PartitionId, (ShardId, u64)>,
     /// Messages on their way into an outbox, and their bytes.
     sent: HashMap<ShardId, (usize, u64)>,
     /// The number of the next message from a shard.
@@ -24,6 +26,7 @@ pub(super) struct Touched {
     partitions: Vec<PartitionId>,
     producers: Vec<(PartitionId, i64)>,
     topics: Vec<TopicId>,
+    frozen: Vec<PartitionId>,
     /// With the bytes of each message.
     sent: Vec<(ShardId, u64)>,
     sources: Vec<ShardId>,
@@ -37,6 +40,14 @@ impl Ahead {
     /// Whether its deletion is under way: what is appended now would come after that.
     pub(super) fn is_deleted(&self, topic: TopicId) -> bool {
         !self.deleted.is_empty() && self.deleted.contains_key(&topic)
+    }
+
+    /// Where a partition moves to that is about to take no appends.
+    pub(super) fn freezes(&self, partition: PartitionId) -> Option<ShardId> {
+        if self.frozen.is_empty() {
+            return None;
+        }
+        self.frozen.get(&partition).map(|(to, _)| *to)
     }
 
     /// How many messages are on their way into an outbox, and their bytes.
@@ -84,9 +95,21 @@ impl Ahead {
         touched.partitions.push(partition);
     }
 
-    pub(super) fn record_deletion(&mut self, topic: TopicId, ticket: u64, touched: &mut Touched) {
-        self.deleted.insert(topic, ticket);
-        touched.topics.push(topic);
+    /// Notes what a command will do that others are judged by.
+    pub(super) fn record_command(&mut self, command: &Command, ticket: u64, touched: &mut Touched) {
+        match command {
+            Command::Adopt(adoption) => {
+                for &topic in &adoption.topics_gone {
+                    self.deleted.insert(topic, ticket);
+                    touched.topics.push(topic);
+                }
+            }
+            Command::Move(MoveStep { partition, what: Step::Freeze { to }, .. }) => {
+                self.frozen.insert(*partition, (*to, ticket));
+                touched.frozen.push(*partition);
+            }
+            _ => {}
+        }
     }
 
     pub(super) fn record_producer(
@@ -127,6 +150,11 @@ impl Ahead {
         for topic in &touched.topics {
             if self.deleted.get(topic).is_some_and(|last| *last == ticket) {
                 self.deleted.remove(topic);
+            }
+        }
+        for partition in &touched.frozen {
+            if self.frozen.get(partition).is_some_and(|(_, last)| *last == ticket) {
+                self.frozen.remove(partition);
             }
         }
         for (to, bytes) in &touched.sent {

@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use base::{HashMap, Offset, PartitionId, TopicId};
+use base::{HashMap, Offset, PartitionId};
 use bytes::{Bytes, BytesMut};
 use journal::{Body, Room};
 use machine::config::{Durability, LimitOverflow};
@@ -16,7 +16,7 @@ use super::ahead::{Ahead, Touched};
 use super::limits;
 use crate::append::{AppendBatch, Appends};
 use crate::dedup::{self, Copies, Dedup, Deduplicated, Going};
-use crate::error::AppendError;
+use crate::error::{AppendError, Unavailable};
 use crate::pending::{Overflow, Pending, PendingAppend, PendingMessage, PendingUnit, Slot};
 use crate::record_ids::RecordIds;
 use crate::request::{CommandReply, Request};
@@ -37,6 +37,9 @@ pub(super) struct Proposal {
     /// Commands that stand alone.
     alone: Vec<Command>,
     replies: Vec<CommandReply>,
+    /// Who imports a part of a partition, with the place of the command among those of units.
+    pub(super) imports: Vec<(usize, CommandReply)>,
+    pub(super) imported: Vec<PartitionId>,
 }
 
 /// A body that is made when nothing waits for the machine's lock.
@@ -77,14 +80,15 @@ struct Sequencing {
 /// A batch's bytes: its own until it has a place, then shared by the rows that it gets.
 pub(super) enum Written {
     Not(BytesMut),
-    At(Bytes),
+    /// With the leader epoch that is in them.
+    At(Bytes, i32),
 }
 
 impl Written {
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
             Self::Not(bytes) => bytes,
-            Self::At(bytes) => bytes,
+            Self::At(bytes, _) => bytes,
         }
     }
 
@@ -92,21 +96,34 @@ impl Written {
     fn copied(&self) -> Bytes {
         match self {
             Self::Not(bytes) => Bytes::copy_from_slice(bytes),
-            Self::At(bytes) => bytes.clone(),
+            Self::At(bytes, _) => bytes.clone(),
         }
     }
 
-    /// The bytes as they are written: those of the first row have its offset, others share them.
+    /// The bytes as they are written: those of the first row have its offset, others share them, unless they are of
+    /// another leader epoch.
     pub(super) fn place(&mut self, base_offset: Offset, leader_epoch: i32) -> Bytes {
         if let Self::Not(bytes) = self {
             let mut bytes = mem::take(bytes);
             record::assign(&mut bytes, base_offset, leader_epoch);
-            *self = Self::At(bytes.freeze());
+            *self = Self::At(bytes.freeze(), leader_epoch);
         }
         match self {
-            Self::At(bytes) => bytes.clone(),
+            Self::At(bytes, epoch) if *epoch == leader_epoch => bytes.clone(),
+            Self::At(bytes, _) => {
+                let mut bytes = BytesMut::from(&bytes[..]);
+                record::assign(&mut bytes, base_offset, leader_epoch);
+                bytes.freeze()
+            }
             Self::Not(_) => unreachable!("it was placed"),
         }
+    }
+}
+
+impl Terms<'_> {
+    /// What the batches of a partition bear as their leader epoch.
+    pub(super) fn epoch_of(&self, partition: PartitionId, state: &View<'_>) -> i32 {
+        self.leader_epoch.saturating_add(state.rows.epoch_base(partition))
     }
 }
 
@@ -124,13 +141,15 @@ impl Proposal {
             bound: Vec::new(),
             alone: Vec::new(),
             replies: Vec::new(),
+            imports: Vec::new(),
+            imported: Vec::new(),
         }
     }
 
     /// What goes into the entry's head, and who waits.
     pub(super) fn finish(self) -> Finished {
         let Self { ticket, mut bodies, units, touched, appends, parts, .. } = self;
-        let Self { pending_units, messages, bound, alone, replies, .. } = self;
+        let Self { pending_units, messages, bound, alone, replies, imports, imported, .. } = self;
         for Part { body, base_offset, leader_epoch, whole, copies } in parts {
             let rest = dedup::without(&whole, &copies).map_or(whole, Bytes::from);
             bodies[body].bytes =
@@ -145,9 +164,10 @@ impl Proposal {
             messages,
             first_alone,
             commands: replies,
+            imports,
             readers: Vec::new(),
         };
-        Finished { ticket, bodies, units, touched, commands, pending }
+        Finished { ticket, bodies, units, touched, commands, imported, pending }
     }
 
     pub(super) fn add(&mut self, request: Request, context: &mut Context<'_>) {
@@ -157,7 +177,14 @@ impl Proposal {
                 self.add_unit(batches, commands, reply, context);
             }
             Request::Receive { message, reply } => self.add_message(message, reply, context),
+            Request::Import { step, batches, reply } => {
+                self.add_import(step, batches, reply, context);
+            }
             Request::MayWait(_) | Request::Closing => {}
+            // What is asked may be newer than what this node knows of the cluster.
+            Request::Execute { command, reply } if !context.terms.shard.level.permits(&command) => {
+                let _ = reply.send(Err(Unavailable::NotLeader.into()));
+            }
             Request::Execute { mut command, reply } => {
                 if let Command::CommitOffsets { offsets, .. } = &mut command {
                     // A topic that is gone by now may be gone from the rows before this is applied, and
@@ -165,9 +192,7 @@ impl Proposal {
                     let catalog = context.state.catalog;
                     offsets.retain(|commit| catalog.topic(commit.partition.topic).is_some());
                 }
-                for &topic in deletions(&command) {
-                    context.ahead.record_deletion(topic, self.ticket, &mut self.touched);
-                }
+                context.ahead.record_command(&command, self.ticket, &mut self.touched);
                 self.alone.push(command);
                 self.replies.push(reply);
             }
@@ -233,6 +258,12 @@ impl Proposal {
         if ahead.is_deleted(partition.topic) {
             return unknown();
         }
+        if ahead.freezes(partition).is_some()
+            || state.rows.is_frozen(partition)
+            || state.rows.gone_to(partition).is_some()
+        {
+            return Slot::Refused(AppendError::Moving(partition));
+        }
         let Some(found) = state.rows.partition(partition) else { return unknown() };
         let base_offset = ahead.end(partition).unwrap_or_else(|| found.next_offset());
         let header = &batch.header;
@@ -272,7 +303,7 @@ impl Proposal {
                 Deduplicated::Part(some) => copies = Some(some),
             }
         }
-        let (body, leader_epoch) = (self.bodies.len(), terms.leader_epoch);
+        let (body, leader_epoch) = (self.bodies.len(), terms.epoch_of(partition, state));
         let bytes = match copies {
             Some(copies) => {
                 let whole = batch.bytes.copied();
@@ -316,6 +347,8 @@ pub(super) struct Finished {
     pub(super) units: Vec<Unit>,
     pub(super) touched: Touched,
     pub(super) commands: Vec<Command>,
+    /// Partitions of which it has parts that nobody produces now.
+    pub(super) imported: Vec<PartitionId>,
     pub(super) pending: Pending,
 }
 
@@ -354,6 +387,9 @@ pub(super) fn refused(batches: &[AppendBatch], context: &Context<'_>) -> Option<
             if ahead.is_deleted(partition.topic) {
                 return unknown;
             }
+            if ahead.freezes(partition).is_some() || state.rows.is_frozen(partition) {
+                return Some(AppendError::Moving(partition));
+            }
             let Some(found) = state.rows.partition(partition) else { return unknown };
             match judge_sequence(partition, header, found, ahead) {
                 Ok(_) => {}
@@ -375,14 +411,6 @@ pub(super) fn refused(batches: &[AppendBatch], context: &Context<'_>) -> Option<
         }
     }
     None
-}
-
-/// Topics of which a command deletes the rows.
-pub(super) fn deletions(command: &Command) -> &[TopicId] {
-    match command {
-        Command::Adopt(adoption) => &adoption.topics_gone,
-        _ => &[],
-    }
 }
 
 /// How many offsets the batch takes.

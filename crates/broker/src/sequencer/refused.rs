@@ -8,7 +8,7 @@ use machine::{Command, Unit};
 use record::BatchHeader;
 
 use super::ahead::{Ahead, Touched};
-use super::proposal::{deletions, sequence_of};
+use super::proposal::sequence_of;
 use crate::shard::View;
 
 /// The content of a proposal, in which every batch has its offset.
@@ -39,14 +39,19 @@ impl Sequenced {
         }
         let mut touched = Touched::default();
         // Rows of one batch share its bytes, and go on to.
-        let mut former: Option<(Bytes, Bytes)> = None;
+        let mut former: Option<(i32, Bytes, Bytes)> = None;
         for body in &mut self.bodies {
-            let bytes = match former.take() {
-                Some((before, after)) if is_same(&before, &body.bytes) => (before, after),
-                _ => (body.bytes.clone(), with_epoch(&body.bytes, leader_epoch)),
-            };
-            body.bytes = former.insert(bytes).1.clone();
             let partition = PartitionId::from_stream(body.stream);
+            if state.rows.import(partition).is_some() {
+                // It bears the epochs that it had in the shard that it comes from.
+                continue;
+            }
+            let epoch = leader_epoch.saturating_add(state.rows.epoch_base(partition));
+            let bytes = match former.take() {
+                Some(same) if is_same(&same.1, &body.bytes) && same.0 == epoch => same,
+                _ => (epoch, body.bytes.clone(), with_epoch(&body.bytes, epoch)),
+            };
+            body.bytes = former.insert(bytes).2.clone();
             let Some(found) = state.rows.partition(partition) else { continue };
             if let Ok(header) = BatchHeader::parse(&body.bytes)
                 && let Some(sequence) = sequence_of(&header)
@@ -59,9 +64,7 @@ impl Sequenced {
             ahead.record_end(partition, end, ticket, &mut touched);
         }
         for command in &self.commands {
-            for &topic in deletions(command) {
-                ahead.record_deletion(topic, ticket, &mut touched);
-            }
+            ahead.record_command(command, ticket, &mut touched);
             if let Command::Send { to, batches } = command {
                 ahead.record_sent(*to, bytes_of(batches), &mut touched);
             }

@@ -167,12 +167,15 @@ impl Sequencer {
         if !finished.pending.awaits_the_log() {
             return finished.pending.answer_refused();
         }
-        let Finished { ticket, pending, bodies, units, commands, touched } = finished;
+        let Finished { ticket, pending, bodies, units, commands, touched, imported } = finished;
         self.shard.expect(ticket, pending);
         if let Some(delivery) = self.shard.delivery.get().filter(|_| !bodies.is_empty()) {
             let taken =
-                bodies.iter().map(|body| (PartitionId::from_stream(body.stream).topic, body.span));
-            let taken = taken.filter(|(topic, _)| *topic != TopicId::CHANNELS);
+                bodies.iter().map(|body| (PartitionId::from_stream(body.stream), body.span));
+            let taken = taken.filter(|(partition, _)| {
+                partition.topic != TopicId::CHANNELS && !imported.contains(partition)
+            });
+            let taken = taken.map(|(partition, span)| (partition.topic, span));
             delivery.published.add(self.now_ms, taken);
         }
         let sequenced = Sequenced { bodies, units, commands };

@@ -3,11 +3,13 @@
 //! What of a unit is for partitions of other shards goes into outboxes: its batches are appended to a channel of
 //! this shard, and a command says which partitions there get them ([`machine::rows::channels`]). A message from
 //! another shard is a unit here: what is for topics that are gone by now is left out of it, and limits of length
-//! do not hold for it, for one full topic would hold up all that comes behind it.
+//! do not hold for it, for one full topic would hold up all that comes behind it. What is for a partition that moved on
+//! is sent on.
 
 use std::collections::BTreeMap;
 
 use base::{Offset, PartitionId, ShardId};
+use bytes::BytesMut;
 use machine::rows::channels::{self, Arrival, bytes_of};
 use machine::{Command, SentBatch, Unit};
 use tokio::sync::oneshot;
@@ -15,7 +17,7 @@ use tokio::sync::oneshot;
 use super::limits;
 use super::proposal::{Context, Proposal, Written, refused, refused_for_space, span};
 use crate::append::AppendBatch;
-use crate::error::AppendError;
+use crate::error::{AppendError, Unavailable};
 use crate::outgoing::Receipt;
 use crate::pending::{MessageRow, PendingMessage, PendingUnit, Slot};
 use crate::request::{Message, ReceiveError, UnitAnswer};
@@ -242,9 +244,20 @@ impl Proposal {
                 return;
             }
         }
+        let moves = |partition: PartitionId| {
+            context.ahead.freezes(partition).is_some() || context.state.rows.is_frozen(partition)
+        };
+        if batches.iter().flat_map(AppendBatch::partitions).any(moves) {
+            // In a moment it is there again, or goes on from here.
+            let _ = reply.send(Err(AppendError::from(Unavailable::NotLeader).into()));
+            return;
+        }
         let not_there = batches.iter().flat_map(AppendBatch::partitions).find(|partition| {
-            let rows = context.state.rows.partition(*partition);
-            rows.is_none() && context.state.is_placed_here(*partition)
+            let rows = context.state.rows;
+            let is_here = rows.partition(*partition).is_some();
+            !is_here
+                && rows.gone_to(*partition).is_none()
+                && context.state.is_placed_here(*partition)
         });
         // It is about to be: what is for it must not be taken for something that comes too late.
         let unknown = not_there.map(AppendError::UnknownPartition);
@@ -253,13 +266,22 @@ impl Proposal {
             return;
         }
         let (first_append, mut rows) = (self.bodies.len(), Vec::new());
+        let mut onward: BTreeMap<ShardId, Vec<AppendBatch>> = BTreeMap::new();
         for batch in batches {
             let AppendBatch { partition, also, header, bytes, .. } = batch;
             let mut bytes = Written::Not(bytes);
             for partition in std::iter::once(partition).chain(also) {
                 let deleted = context.ahead.is_deleted(partition.topic);
                 let found = context.state.rows.partition(partition).filter(|_| !deleted);
-                let row = MessageRow { partition, records: span(&header), body: None };
+                let row =
+                    MessageRow { partition, records: span(&header), body: None, went_on: false };
+                if let Some(to) = context.state.rows.gone_to(partition) {
+                    // Whoever sent it did not know yet.
+                    let copy = AppendBatch::new(partition, header, BytesMut::from(bytes.bytes()));
+                    onward.entry(to).or_default().push(copy);
+                    rows.push(MessageRow { went_on: true, ..row });
+                    continue;
+                }
                 let Some(found) = found else {
                     rows.push(row);
                     continue;
@@ -272,14 +294,20 @@ impl Proposal {
                     limits::note_waived(state, topic, shard, ahead, records, bytes.bytes());
                 }
                 rows.push(MessageRow { body: Some(self.bodies.len()), ..row });
-                let placed = bytes.place(end, context.terms.leader_epoch);
+                let epoch = context.terms.epoch_of(partition, context.state);
+                let placed = bytes.place(end, epoch);
                 self.push_body(partition, end, &header, placed, context);
             }
+        }
+        let commands = onward.len() as u32;
+        for (to, batches) in onward {
+            let (_, command, _) = self.send(to, batches, context);
+            self.bound.push(command);
         }
         self.units.push(Unit {
             first_append: first_append as u32,
             appends: (self.bodies.len() - first_append) as u32,
-            commands: 0,
+            commands,
             origin: Some(origin),
         });
         context.ahead.record_message(origin, self.ticket, &mut self.touched);

@@ -133,7 +133,7 @@ impl ShardClient<'_> {
         answer: impl Fn(&Partition, &Q) -> A,
     ) -> Vec<Option<A>> {
         let answer = |rows: &Rows, question: &Q| {
-            let partition = rows.partition(about(question))?;
+            let partition = rows.known(about(question))?;
             Some(answer(partition, question))
         };
         self.ask(questions, |question| Some(about(question)), answer)

@@ -5,6 +5,7 @@ mod dead_letters;
 mod elections;
 mod formats;
 mod full_outboxes;
+mod moves;
 mod rewrites;
 mod transfers;
 

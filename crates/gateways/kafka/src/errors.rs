@@ -103,6 +103,9 @@ impl From<AppendError> for Fault {
             | AppendError::UnitRefused => {
                 Self::new(ResponseError::InvalidRecord, error.to_string())
             }
+            AppendError::Moving(_) => {
+                Self::new(ResponseError::NotLeaderOrFollower, error.to_string())
+            }
             AppendError::Unavailable(unavailable) => unavailable.into(),
         }
     }
@@ -163,7 +166,13 @@ impl From<Refusal> for Fault {
             // Final, and every client shows it.
             Refusal::TooManyPartitions { .. }
             | Refusal::TooManyOffsets { .. }
-            | Refusal::TooManyGroupConfigs { .. } => ResponseError::PolicyViolation,
+            | Refusal::TooManyGroupConfigs { .. }
+            | Refusal::TooManyMoves { .. }
+            | Refusal::MovesAlready { .. }
+            | Refusal::HasLeaseGroups { .. }
+            | Refusal::PartitionMoved { .. }
+            | Refusal::LevelTooLow { .. } => ResponseError::PolicyViolation,
+            Refusal::UnknownShard { .. } => ResponseError::InvalidRequest,
             Refusal::InvalidConfig(_) => ResponseError::InvalidConfig,
             Refusal::UnknownGroup { .. } => ResponseError::GroupIdNotFound,
             Refusal::InvalidGroupName { .. } => ResponseError::InvalidGroupId,
@@ -188,6 +197,7 @@ impl From<Refusal> for Fault {
             | Refusal::UnitRefused
             | Refusal::NotInUnit
             | Refusal::NotAMessage
+            | Refusal::MoveOutOfTurn { .. }
             | Refusal::OutboxFull { .. } => ResponseError::UnknownServerError,
         };
         Self::new(error, refusal.to_string())

@@ -423,7 +423,7 @@ impl<'a> Page<'a> {
         }
         let end = topic.partitions.min(start.saturating_add(self.left));
         let leaders = self.known.of_topic(self.gateway, topic.id);
-        let partition = |index| self.partition(index, leaders.place_of(index));
+        let partition = |index| self.partition(index, &leaders);
         let partitions: Vec<_> = (start..end).map(partition).collect();
         self.left -= partitions.len() as u32;
         self.topics.push(described.with_topic_id(topic.uuid).with_partitions(partitions));
@@ -434,13 +434,13 @@ impl<'a> Page<'a> {
         true
     }
 
-    fn partition(&self, index: u32, place: usize) -> DescribeTopicPartitionsResponsePartition {
-        let state = &self.states[place.min(self.states.len() - 1)];
+    fn partition(&self, index: u32, leaders: &Leaders) -> DescribeTopicPartitionsResponsePartition {
+        let state = &self.states[leaders.place_of(index).min(self.states.len() - 1)];
         DescribeTopicPartitionsResponsePartition::default()
             .with_partition_index(index as i32)
             .with_error_code(state.error)
             .with_leader_id(state.leader)
-            .with_leader_epoch(state.epoch)
+            .with_leader_epoch(leaders.epoch_of(index, state.epoch))
             .with_replica_nodes(state.replicas.clone())
             .with_isr_nodes(state.in_sync.clone())
             .with_offline_replicas(state.offline.clone())

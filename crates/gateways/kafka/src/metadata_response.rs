@@ -24,6 +24,8 @@ const FLEXIBLE_SINCE: i16 = 9;
 const ROWS_AT_ONCE: u32 = 4_096;
 /// Where the index is in a row: after the error code.
 const INDEX_AT: usize = 2;
+/// Where its leader epoch is, of a version that has it: behind the index and the leader.
+const EPOCH_AT: usize = 10;
 /// From this version on a row has a leader epoch.
 const EPOCH_SINCE: i16 = 7;
 /// From this version on a row has the replicas that do not live.
@@ -90,11 +92,20 @@ impl MetadataWriter {
             .map_err(|error| RequestError::Encode { api, version, reason: error.to_string() })?;
         self.chunks.buffer.put_slice(&before);
         self.chunks.buffer.put_count(partitions as usize, version >= FLEXIBLE_SINCE);
-        let unknown = self.rows.len() - 1;
+        let (unknown, has_epochs) = (self.rows.len() - 1, version >= EPOCH_SINCE);
         for index in 0..partitions {
             let row = &mut self.rows[leaders.place_of(index).min(unknown)];
             row[INDEX_AT..INDEX_AT + 4].copy_from_slice(&index.to_be_bytes());
+            let of_shard = if has_epochs { epoch_in(row) } else { -1 };
+            // One that was moved has another one than its shard.
+            let epoch = leaders.epoch_of(index, of_shard);
+            if epoch != of_shard {
+                row[EPOCH_AT..EPOCH_AT + 4].copy_from_slice(&epoch.to_be_bytes());
+            }
             self.chunks.buffer.put_slice(row);
+            if epoch != of_shard {
+                row[EPOCH_AT..EPOCH_AT + 4].copy_from_slice(&of_shard.to_be_bytes());
+            }
             self.chunks.cut(row.len());
             self.pace.step(1).await;
         }
@@ -109,6 +120,12 @@ impl MetadataWriter {
         self.chunks.buffer.put_slice(&tail);
         self.chunks.finish()
     }
+}
+
+/// The leader epoch in a row of a version that has some.
+fn epoch_in(row: &[u8]) -> i32 {
+    let bytes = row.get(EPOCH_AT..).and_then(|rest| rest.first_chunk());
+    bytes.map_or(-1, |bytes| i32::from_be_bytes(*bytes))
 }
 
 /// As the message crate writes it; it refuses fields that a version does not have.
@@ -144,6 +161,7 @@ fn topic_tail(version: i16) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use base::ShardId;
     use broker::Leader;
     use kafka_protocol::messages::metadata_response::MetadataResponseBroker;
     use kafka_protocol::messages::{ApiKey, BrokerId, TopicName};
@@ -186,7 +204,7 @@ mod tests {
                 around.cluster_id = Some(StrBytes::from_static_str("cluster"));
             }
             let mut writer =
-                MetadataWriter::new(&head, &around, 4, &states(), &Turns::new(1)).unwrap();
+                MetadataWriter::new(&head, &around, 5, &states(), &Turns::new(1)).unwrap();
             // More than a chunk has.
             let counts = [2, 0, 12_000];
             for (name, count) in ["one", "none", "many"].into_iter().zip(counts) {
@@ -196,6 +214,8 @@ mod tests {
             // It goes round more shards than there are states of.
             let leaders = Leaders::unknown(1, 2);
             writer.push(&topic(version, "elsewhere", 77), 2, &leaders).await.unwrap();
+            let leaders = Leaders::unknown(0, 1).with_moved(1, ShardId::FIRST, 1_000);
+            writer.push(&topic(version, "moved", 77), 3, &leaders).await.unwrap();
             let response = writer.finish();
             let frame: Vec<u8> = response.chunks.concat();
             assert!(version < 9 || response.chunks.len() > 1);
@@ -219,6 +239,9 @@ mod tests {
                     assert!(version < 7 || partition.leader_epoch == 9);
                 }
             }
+            let moved = &read.topics[4].partitions;
+            let epochs: Vec<i32> = moved.iter().map(|partition| partition.leader_epoch).collect();
+            assert!(version < 7 || epochs == [9, 1_009, 9], "{epochs:?}");
             let [unknown, known] = &read.topics[3].partitions[..] else { panic!("two") };
             assert_eq!((unknown.error_code, unknown.leader_id), (5, BrokerId(-1)));
             assert_eq!((known.error_code, known.leader_id), (0, BrokerId(3)));

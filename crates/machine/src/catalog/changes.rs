@@ -1,5 +1,6 @@
 //! What commands change in the catalog. What follows of it in the rows of shards is not done here.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::limits::{GROUP_CONFIGS_MAX, SHARDS_MAX};
@@ -16,6 +17,9 @@ use crate::config::{
 };
 use crate::outcome::Refusal;
 use crate::rows::group::validate_group_name;
+
+/// More moves than may begin and end within what a log can lose.
+const MOVES_SKIPPED: u64 = 1 << 20;
 
 /// What `CreateLeaseGroup` found or made.
 pub(crate) enum NewLeaseGroup {
@@ -42,6 +46,7 @@ impl Catalog {
             overrides,
             partition_count: new.partitions,
             placement: placement.unwrap_or(Placement::ALL_IN_FIRST),
+            moving: BTreeMap::new(),
         });
         self.note(Changed::Topic(id));
         Ok(id)
@@ -61,6 +66,7 @@ impl Catalog {
     /// Deletes a topic and its lease groups.
     pub(crate) fn delete_topic(&mut self, topic: TopicId) -> Result<(), Refusal> {
         let removed = self.topics.remove(&topic).ok_or(Refusal::UnknownTopic { topic })?;
+        self.note_moves_ended(removed.moving.len());
         self.partition_count -= u64::from(removed.partition_count);
         self.by_name.remove(&removed.name);
         self.by_uuid.remove(&removed.uuid);
@@ -208,6 +214,10 @@ impl Catalog {
         self.next_producer_id = self.next_producer_id.max(to.next_producer_id);
         self.lease_groups.next = self.lease_groups.next.max(to.next_lease_group);
         self.feed.skip(to.version);
+        if self.moves > 0 {
+            // Shards may know of moves that this log has lost: no other gets their numbers.
+            self.moves = self.moves.saturating_add(MOVES_SKIPPED);
+        }
     }
 }
 
@@ -235,6 +245,7 @@ impl Catalog {
                 Err(Refusal::LeaseGroupExists { group: existing.id, name: name.to_owned() })
             };
         }
+        of_topic.may_be_leased()?;
         self.lease_groups.check_room(partitions)?;
         check()?;
         let (overrides, config) = self.lease_groups.configs.share(overrides, config);

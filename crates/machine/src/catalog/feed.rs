@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use base::limits::REMOVALS_REMEMBERED;
-use base::{HashMap, LeaseGroupId, Offset, ShardId, SharedMap, TopicId};
+use base::{HashMap, LeaseGroupId, Offset, ShardId, SharedMap, Stripe, TopicId};
 use serde::{Deserialize, Serialize};
 
 use super::Catalog;
@@ -209,9 +209,10 @@ impl Catalog {
     /// With its lease groups: the shard may not have had any of its partitions before.
     fn adopt_topic(&self, shard: ShardId, topic: &Topic, adoption: &mut Adoption) {
         let stripe = topic.placement.stripe_of(shard);
-        let Some(stripe) = stripe.filter(|it| it.rows_of(topic.partition_count) > 0) else {
-            return;
-        };
+        let stripe = stripe.filter(|it| it.rows_of(topic.partition_count) > 0);
+        // What came from elsewhere may be all that the shard has of it.
+        let comes = || topic.has_or_gets(shard).then_some(Stripe::NONE);
+        let Some(stripe) = stripe.or_else(comes) else { return };
         adoption.topics.push(AdoptedTopic {
             topic: topic.id,
             first: stripe.first(),

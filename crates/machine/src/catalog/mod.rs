@@ -7,6 +7,7 @@
 //! * [`together`]: documents that change together, and a topic with them
 //! * [`placement`]: in which shard a partition is
 //! * [`feed`]: what shards take over of it
+//! * `moves`: partitions that are wanted in another shard
 //! * `changes`: what commands do
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ pub(crate) mod changes;
 pub mod document;
 pub mod feed;
 pub mod lease_groups;
+mod moves;
 pub mod placement;
 pub mod together;
 pub mod topic;
@@ -61,6 +63,10 @@ pub struct Catalog {
     /// See [`Catalog::slot_shards`].
     pub(crate) slot_shards: u32,
     pub(crate) feed: Feed,
+    /// See [`Catalog::moves`].
+    pub(crate) moves: u64,
+    /// How many partitions move.
+    pub(crate) moving: usize,
 }
 
 // ---------------------------------------------------------------------------------------- topics
@@ -110,6 +116,11 @@ impl Catalog {
     /// The numbers that the next topic, lease group and producer get.
     pub fn next_numbers(&self) -> (u32, u32, i64) {
         (self.next_topic, self.lease_groups.next, self.next_producer_id)
+    }
+
+    /// The number that the next topic gets: those below were given out.
+    pub fn next_topic(&self) -> u32 {
+        self.next_topic
     }
 
     /// How many shards have records: 1 to this. 0 while the rows are in the catalog's own log.

@@ -1,54 +1,101 @@
 //! In which shard a partition is.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
 use base::{ShardId, Stripe};
 
 /// A topic's partitions go round the shards that there were when it was made, beginning with one of
-/// them. So few bytes say where a million partitions are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// them. So few bytes say where a million partitions are. Those that were moved are named one by one.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Placement {
     /// Where partition 0 is, counted from the first shard with records.
     start: u32,
     /// How many shards the topic goes round; never 0.
     shards: u32,
+    /// `None` where none was ever moved.
+    moved: Option<Arc<BTreeMap<u32, Placed>>>,
+}
+
+/// Where a partition is that was moved; it may be back where it was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Placed {
+    pub shard: ShardId,
+    /// What is added to the shard's term for the partition's leader epoch.
+    pub epoch_base: i32,
 }
 
 impl Placement {
     /// All of it in the first shard.
-    pub const ALL_IN_FIRST: Self = Self { start: 0, shards: 1 };
+    pub const ALL_IN_FIRST: Self = Self { start: 0, shards: 1, moved: None };
 
     /// For the `topic`th topic where there are so many shards: `None` where there is none.
     pub fn of_new_topic(topic: u32, shards: u32) -> Option<Self> {
-        Some(Self { start: topic.checked_rem(shards)?, shards })
+        Some(Self { start: topic.checked_rem(shards)?, shards, moved: None })
     }
 
     /// What a snapshot says; `None` if that can be no placement.
     pub(crate) fn new(start: u32, shards: u32) -> Option<Self> {
-        (start < shards).then_some(Self { start, shards })
+        (start < shards).then_some(Self { start, shards, moved: None })
     }
 
-    pub fn start(self) -> u32 {
+    pub fn start(&self) -> u32 {
         self.start
     }
 
-    pub fn shard_count(self) -> u32 {
+    pub fn shard_count(&self) -> u32 {
         self.shards
     }
 
-    pub fn shard_of(self, partition: u32) -> ShardId {
+    pub fn shard_of(&self, partition: u32) -> ShardId {
+        self.placed(partition).map_or_else(|| self.home_of(partition), |placed| placed.shard)
+    }
+
+    /// What is added to the term of the partition's shard for the leader epoch that clients see.
+    pub fn epoch_base(&self, partition: u32) -> i32 {
+        self.placed(partition).map_or(0, |placed| placed.epoch_base)
+    }
+
+    fn placed(&self, partition: u32) -> Option<&Placed> {
+        self.moved.as_ref()?.get(&partition)
+    }
+
+    /// Where the partition was made.
+    pub fn home_of(&self, partition: u32) -> ShardId {
         let around = (u64::from(self.start) + u64::from(partition)) % u64::from(self.shards);
         ShardId(ShardId::FIRST.0 + around as u32)
     }
 
-    /// Which of the topic's partitions a shard has; `None` if it can have none, however many they become.
-    pub fn stripe_of(self, shard: ShardId) -> Option<Stripe> {
+    /// Partitions that were moved, and where they are now.
+    pub fn moved(&self) -> impl Iterator<Item = (u32, Placed)> {
+        self.moved.iter().flat_map(|moved| moved.iter().map(|(index, placed)| (*index, *placed)))
+    }
+
+    /// The first partition that is not where it was made.
+    pub fn first_away(&self) -> Option<(u32, Placed)> {
+        self.moved().find(|(index, placed)| placed.shard != self.home_of(*index))
+    }
+
+    pub fn place(&mut self, partition: u32, placed: Placed) {
+        let moved = self.moved.get_or_insert_with(Arc::default);
+        Arc::make_mut(moved).insert(partition, placed);
+    }
+
+    /// Which of the topic's partitions were made in a shard; `None` if it can have none, however many they become.
+    pub fn stripe_of(&self, shard: ShardId) -> Option<Stripe> {
         let place = shard.0.checked_sub(ShardId::FIRST.0).filter(|place| *place < self.shards)?;
         let first = (place + self.shards - self.start) % self.shards;
         Stripe::new(first, self.shards)
     }
 
-    /// Those that have any of its first `partitions`, in the order of their first one.
-    pub fn shards_of(self, partitions: u32) -> impl Iterator<Item = ShardId> + use<> {
-        (0..partitions.min(self.shards)).map(move |partition| self.shard_of(partition))
+    /// Those that have, or had, any of its first `partitions`: where these were made in the order of their first one,
+    /// then those that others were moved to.
+    pub fn shards_of(&self, partitions: u32) -> impl Iterator<Item = ShardId> + use<> {
+        let homes = (0..partitions.min(self.shards)).map(|partition| self.home_of(partition));
+        let homes: Vec<ShardId> = homes.collect();
+        let others = self.moved().filter(|(index, _)| *index < partitions).map(|(_, it)| it.shard);
+        let others: BTreeSet<ShardId> = others.filter(|shard| !homes.contains(shard)).collect();
+        homes.into_iter().chain(others)
     }
 }
 
@@ -75,5 +122,20 @@ mod tests {
             }
         }
         assert_eq!(Placement::of_new_topic(3, 0), None);
+    }
+
+    #[test]
+    fn a_partition_that_was_moved_is_there_and_nowhere_else() {
+        let mut placement = Placement::of_new_topic(0, 2).expect("there are shards");
+        placement.place(1, Placed { shard: ShardId(5), epoch_base: 70_000 });
+        let homes: Vec<_> = (0..4).map(|partition| placement.shard_of(partition).0).collect();
+        assert_eq!(homes, [1, 5, 1, 2]);
+        assert_eq!((placement.epoch_base(1), placement.epoch_base(0)), (70_000, 0));
+        let shards =
+            |partitions| placement.shards_of(partitions).map(|it| it.0).collect::<Vec<_>>();
+        assert_eq!((shards(4), shards(1)), (vec![1, 2, 5], vec![1]));
+        assert_eq!(placement.first_away().map(|(index, _)| index), Some(1));
+        placement.place(1, Placed { shard: ShardId(2), epoch_base: 140_000 });
+        assert_eq!((placement.first_away(), placement.epoch_base(1)), (None, 140_000));
     }
 }

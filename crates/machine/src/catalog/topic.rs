@@ -1,10 +1,11 @@
 //! A topic as the catalog has it: a named set of partitions with one policy. The partitions themselves
 //! are rows of shards.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::limits::TOPIC_NAME_BYTES_MAX;
-use base::{PartitionId, TopicId};
+use base::{PartitionId, ShardId, TopicId};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -24,6 +25,18 @@ pub struct Topic {
     pub overrides: Arc<Overrides>,
     pub partition_count: u32,
     pub placement: Placement,
+    /// Partitions that move.
+    pub moving: BTreeMap<u32, Moving>,
+}
+
+/// A partition is wanted in another shard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Moving {
+    /// Later ones have higher numbers.
+    pub id: u64,
+    pub to: ShardId,
+    /// It is wanted no more, unless the partition was handed over by now.
+    pub cancelled: bool,
 }
 
 impl Topic {

@@ -72,8 +72,10 @@ impl Rows {
         for group in gone.copied().collect::<Vec<_>>() {
             self.drop_lease_group(group, applied);
         }
-        let gone = self.topics.keys().filter(|id| !topics.contains(id));
-        for topic in gone.copied().collect::<Vec<_>>() {
+        // Whoever made the adoption may not know of a move yet that was begun: those are looked at one by one.
+        let gone =
+            self.topics.iter().filter(|(id, topic)| !topics.contains(id) && topic.moves.is_none());
+        for topic in gone.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.drop_topic(topic, applied);
         }
     }
@@ -93,8 +95,15 @@ impl Rows {
         partitions: u32,
         deletes_settled: bool,
     ) {
-        if self.topics.contains_key(&id) {
-            return;
+        match self.topics.get_mut(&id) {
+            // Until now it had only what came from other shards.
+            Some(topic) if topic.stripe == Stripe::NONE && stripe != Stripe::NONE => {
+                let topic = Arc::make_mut(topic);
+                (topic.stripe, topic.deletes_settled) = (stripe, deletes_settled);
+                return;
+            }
+            Some(_) => return,
+            None => {}
         }
         let rows = vec![Partition::default(); stripe.rows_of(partitions)];
         self.insert_topic(id, stripe, rows.into(), deletes_settled);
@@ -108,7 +117,7 @@ impl Rows {
         deletes_settled: bool,
     ) {
         let groups = GroupIds::default();
-        let topic = TopicRows { id, stripe, partitions, groups, deletes_settled };
+        let topic = TopicRows { id, stripe, partitions, groups, deletes_settled, moves: None };
         self.topics.insert(id, Arc::new(topic));
     }
 
@@ -134,6 +143,7 @@ impl Rows {
     pub(crate) fn drop_topic(&mut self, id: TopicId, applied: &mut Applied) {
         self.offsets.forget_topic(id);
         let Some(removed) = self.topics.remove(&id) else { return };
+        self.moving.remove(&id);
         for &group in removed.groups() {
             self.lease_groups.remove(&group);
             applied.moved.push((group, ALL_PARTITIONS));
@@ -189,7 +199,7 @@ impl Rows {
         }
         let Some(found) = self.topic(topic) else { return };
         let progress: Vec<Progress> = found
-            .partitions()
+            .stripe_rows()
             .map(|(partition, row)| {
                 let (start, end) = (row.log_start(), row.next_offset());
                 let offset = starts.get(partition.index as usize).copied().unwrap_or(start);

@@ -7,9 +7,11 @@
 //! * [`group`], `offset_groups`: committed offsets; `memberships`: who is in which group
 //! * [`channels`]: what is sent to other shards, and what was taken from them
 //! * `adopt`: taking over what changed in the catalog
+//! * [`moves`]: partitions that come from another shard, or go to one
 //! * `settle`: settling and seeking
 //! * `retention`: deleting
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base::{LeaseGroupId, Offset, PartitionId, SharedMap, TopicId};
@@ -31,6 +33,7 @@ pub mod channels;
 pub mod group;
 pub mod lease_group;
 pub(crate) mod memberships;
+pub mod moves;
 mod offset_groups;
 pub mod partition;
 pub mod producer;
@@ -48,6 +51,8 @@ pub struct Rows {
     pub(crate) channels: Channels,
     /// See [`Rows::adopted`].
     pub(crate) adopted: u64,
+    /// Topics of which anything moves here, or did.
+    pub(crate) moving: BTreeSet<TopicId>,
 }
 
 // ------------------------------------------------------------------------------------- questions
@@ -143,7 +148,12 @@ impl Rows {
         if let Some(to) = append.partition.as_channel() {
             return self.channels.append(to, append, leader_epoch, now_ms);
         }
-        match self.partition_mut(append.partition) {
+        let id = append.partition;
+        if self.is_frozen(id) || self.gone_to(id).is_some() {
+            return AppendOutcome::Moving;
+        }
+        let leader_epoch = leader_epoch.map(|term| term.saturating_add(self.epoch_base(id)));
+        match self.partition_mut(id) {
             Ok(partition) => partition.append(append, leader_epoch, now_ms),
             Err(_) => AppendOutcome::UnknownPartition,
         }
@@ -174,10 +184,8 @@ impl Rows {
     fn partition_mut(&mut self, partition: PartitionId) -> Result<&mut Partition, Refusal> {
         self.topics
             .get_mut(&partition.topic)
-            .and_then(|topic| {
-                let row = topic.stripe.row(partition.index)?;
-                Arc::make_mut(topic).partitions.get_mut(row)
-            })
+            .filter(|topic| topic.partition(partition.index).is_some())
+            .and_then(|topic| Arc::make_mut(topic).row_mut(partition.index))
             .ok_or(Refusal::UnknownPartition { partition })
     }
 

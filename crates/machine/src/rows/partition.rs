@@ -203,6 +203,13 @@ impl Partition {
         }
     }
 
+    /// What was compacted elsewhere is to be looked at anew here.
+    pub(super) fn forget_compaction(&mut self) {
+        if let Some(active) = &mut self.active {
+            Arc::make_mut(active).compacted_to = 0;
+        }
+    }
+
     /// Whether there are producers whose last batch was applied before `before_ms`.
     pub(crate) fn has_producers_before(&self, before_ms: i64) -> bool {
         self.producers().iter().any(|(_, producer)| producer.last_ms() < before_ms)

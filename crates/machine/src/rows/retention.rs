@@ -56,7 +56,7 @@ impl Rows {
     /// Deletes what all groups of a topic have settled, wherever it is, if that is its policy.
     pub(crate) fn delete_settled_of_topic(&mut self, topic: TopicId, applied: &mut Applied) {
         let Some(found) = self.topic(topic).filter(|found| found.deletes_settled) else { return };
-        for partition in found.partition_ids() {
+        for partition in found.partition_ids().collect::<Vec<_>>() {
             self.delete_settled(partition, &[(0, Offset::MAX)], applied);
         }
     }

@@ -2,6 +2,9 @@
 
 use base::{LeaseGroupId, Offset, PartitionId, SharedRows, Stripe, TopicId};
 
+use std::sync::Arc;
+
+use super::moves::TopicMoves;
 use super::partition::Partition;
 use crate::group_ids::GroupIds;
 
@@ -14,6 +17,8 @@ pub struct TopicRows {
     pub(super) groups: GroupIds,
     /// What every lease group has settled is deleted (`retention.settled`).
     pub(super) deletes_settled: bool,
+    /// Of partitions that came, or go; nothing where none ever did.
+    pub(super) moves: Option<Arc<TopicMoves>>,
 }
 
 impl TopicRows {
@@ -31,20 +36,44 @@ impl TopicRows {
     }
 
     pub fn partition(&self, index: u32) -> Option<&Partition> {
+        if let Some(moves) = &self.moves {
+            if moves.is_gone(index) {
+                return None;
+            }
+            if let Some(guest) = moves.guests.get(&index) {
+                return Some(guest);
+            }
+        }
         self.partitions.get(self.stripe.row(index)?)
     }
 
-    /// Those of this shard, ascending.
+    /// Those that are served in this shard: of its stripe, ascending, and then those that came from elsewhere.
     pub fn partitions(&self) -> impl Iterator<Item = (PartitionId, &Partition)> {
-        self.partition_ids().zip(&self.partitions)
+        let moves = self.moves.as_deref();
+        let guests = moves.into_iter().flat_map(|moves| moves.guests.iter());
+        let guests = guests.map(|(index, row)| (PartitionId::new(self.id, *index), row));
+        let is_here = move |id: &PartitionId| moves.is_none_or(|moves| !moves.is_gone(id.index));
+        self.stripe_rows().chain(guests).filter(move |(id, _)| is_here(id))
     }
 
-    pub fn partition_ids(&self) -> impl Iterator<Item = PartitionId> + use<> {
+    /// Those of its stripe, ascending, one for each row; also such as were handed over.
+    pub(crate) fn stripe_rows(&self) -> impl Iterator<Item = (PartitionId, &Partition)> {
         let (topic, stripe) = (self.id, self.stripe);
-        (0..self.partitions.len()).map(move |row| PartitionId::new(topic, stripe.partition(row)))
+        let id = move |row| PartitionId::new(topic, stripe.partition(row));
+        (0..self.partitions.len()).map(id).zip(&self.partitions)
     }
 
-    /// How many partitions of the topic this shard has.
+    /// In the order of [`Self::partitions`].
+    pub fn partition_ids(&self) -> impl Iterator<Item = PartitionId> {
+        self.partitions().map(|(id, _)| id)
+    }
+
+    /// How many partitions of the topic this shard serves.
+    pub fn partition_count(&self) -> usize {
+        if self.moves.is_none() { self.partitions.len() } else { self.partitions().count() }
+    }
+
+    /// How many partitions of the topic are in this shard by its stripe.
     pub fn row_count(&self) -> usize {
         self.partitions.len()
     }
@@ -56,7 +85,8 @@ impl TopicRows {
 
     /// The place after its last partition in this shard.
     pub(super) fn partitions_end(&self) -> u32 {
-        self.row_count().checked_sub(1).map_or(0, |last| self.stripe.partition(last) + 1)
+        let end = self.row_count().checked_sub(1).map_or(0, |last| self.stripe.partition(last) + 1);
+        end.max(self.moves.as_ref().map_or(0, |moves| moves.end()))
     }
 
     /// Of its lease groups, in ascending order.
@@ -66,6 +96,6 @@ impl TopicRows {
 
     /// How many records are between the starts and the ends of its partitions here.
     pub fn stored(&self) -> Offset {
-        self.partitions.iter().map(|row| row.next_offset() - row.log_start()).sum()
+        self.partitions().map(|(_, row)| row.next_offset() - row.log_start()).sum()
     }
 }

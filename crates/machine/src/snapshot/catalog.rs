@@ -1,24 +1,29 @@
-//! A catalog (version 4).
+//! A catalog (version 4, with moves of partitions version 7).
 //!
 //! ```text
 //! CatalogV4, topics x TopicV4 by id, lease groups x DefinitionV4 by id,
-//! documents x DocumentV2 by space and name, changes x ChangeV4 by version, TimeV3
+//! documents x DocumentV2 by space and name, changes x ChangeV4 by version, TimeV3,
+//! in version 7 CatalogMovesV7, topics with moves x TopicMovesV7 by id
 //! ```
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::limits::{PARTITIONS_PER_TOPIC_MAX, SHARDS_MAX};
-use base::{LeaseGroupId, SharedMap, TopicId};
+use base::{LeaseGroupId, ShardId, SharedMap, TopicId};
 
-use super::stored::{CatalogV4, ChangeV4, ChangedV4, DefinitionV4, DocumentV2, TimeV3, TopicV4};
-use super::{inconsistent, put, take};
+use super::stored::{
+    CatalogMovesV7, CatalogV4, ChangeV4, ChangedV4, DefinitionV4, DocumentV2, TimeV3, TopicMovesV7,
+    TopicV4,
+};
+use super::{APART_SINCE, MOVES_SINCE, inconsistent, put, take};
 use crate::catalog::Catalog;
 use crate::catalog::document::{Document, Documents};
 use crate::catalog::feed::{Changed, Feed};
 use crate::catalog::lease_groups::{LeaseGroup, shared_name};
-use crate::catalog::placement::Placement;
-use crate::catalog::topic::{Topic, validate_topic_name};
+use crate::catalog::placement::{Placed, Placement};
+use crate::catalog::topic::{Moving, Topic, validate_topic_name};
 use crate::config::{GroupConfig, LeaseGroupConfig, NodeConfig, Overrides, TopicConfig};
 use crate::entry::DecodeError;
 use crate::rows::group::validate_group_name;
@@ -40,6 +45,7 @@ pub(super) struct CatalogImage {
     forgotten: u64,
     changes: SharedMap<u64, Changed>,
     last_ms: i64,
+    moves: u64,
 }
 
 impl CatalogImage {
@@ -59,7 +65,13 @@ impl CatalogImage {
             forgotten: catalog.feed.forgotten(),
             changes: catalog.feed.changes.clone(),
             last_ms,
+            moves: catalog.moves,
         }
+    }
+
+    /// The oldest that has room for all of it.
+    pub(super) fn version(&self) -> u16 {
+        if self.moves > 0 { MOVES_SINCE } else { APART_SINCE }
     }
 
     pub(super) fn encode(&self, mut bytes: Vec<u8>) -> Vec<u8> {
@@ -92,11 +104,63 @@ impl CatalogImage {
         for (&version, &changed) in &self.changes {
             bytes = put(bytes, &ChangeV4 { version, changed: changed.into() });
         }
-        put(bytes, &TimeV3 { last_ms: self.last_ms })
+        bytes = put(bytes, &TimeV3 { last_ms: self.last_ms });
+        if self.moves > 0 { self.put_moves(bytes) } else { bytes }
+    }
+
+    fn put_moves(&self, mut bytes: Vec<u8>) -> Vec<u8> {
+        let of = |topic: &Topic| TopicMovesV7 {
+            topic: topic.id.0,
+            placed: topic
+                .placement
+                .moved()
+                .map(|(index, placed)| (index, placed.shard.0, placed.epoch_base))
+                .collect(),
+            moving: topic
+                .moving
+                .iter()
+                .map(|(&index, it)| (index, it.to.0, it.id, it.cancelled))
+                .collect(),
+        };
+        let all = self.topics.values().map(|topic| of(topic));
+        let some = |it: &TopicMovesV7| !it.placed.is_empty() || !it.moving.is_empty();
+        let all: Vec<TopicMovesV7> = all.filter(some).collect();
+        bytes = put(bytes, &CatalogMovesV7 { version: self.moves, topics: all.len() as u64 });
+        all.iter().fold(bytes, put)
     }
 }
 
-pub(super) fn decode(body: &mut &[u8]) -> Result<State, DecodeError> {
+fn take_moves(catalog: &mut Catalog, body: &mut &[u8]) -> Result<(), DecodeError> {
+    let CatalogMovesV7 { version, topics } = take(body, "moves of partitions")?;
+    if version == 0 {
+        return Err(inconsistent("moves of partitions", "without any"));
+    }
+    catalog.moves = version;
+    for _ in 0..topics {
+        let TopicMovesV7 { topic, placed, moving } = take(body, "moves of a topic")?;
+        let wrong = || inconsistent("moves of topic", topic);
+        let shards = catalog.shards;
+        let found = catalog.topics.get_mut(&TopicId(topic)).ok_or_else(wrong)?;
+        let found = Arc::make_mut(found);
+        let is_shard = |shard: u32| (ShardId::FIRST.0..=shards).contains(&shard);
+        for (index, shard, epoch_base) in placed {
+            if !found.has_partition(index) || !is_shard(shard) || epoch_base < 0 {
+                return Err(wrong());
+            }
+            found.placement.place(index, Placed { shard: ShardId(shard), epoch_base });
+        }
+        for (index, to, id, cancelled) in moving {
+            if !found.has_partition(index) || !is_shard(to) || !(1..=version).contains(&id) {
+                return Err(wrong());
+            }
+            found.moving.insert(index, Moving { id, to: ShardId(to), cancelled });
+        }
+        catalog.moving += found.moving.len();
+    }
+    Ok(())
+}
+
+pub(super) fn decode(version: u16, body: &mut &[u8]) -> Result<State, DecodeError> {
     let mut state = State::of(Role::Catalog);
     let catalog = &mut state.catalog;
     let stored: CatalogV4<'_> = take(body, "the catalog")?;
@@ -135,7 +199,13 @@ pub(super) fn decode(body: &mut &[u8]) -> Result<State, DecodeError> {
     }
     let feed = Feed::restored(stored.version, stored.forgotten, changes.into_iter());
     catalog.feed = feed.ok_or_else(|| inconsistent("changes", stored.version))?;
-    state.last_ms = take::<TimeV3>(body, "the time")?.last_ms;
+    if version == MOVES_SINCE {
+        let last_ms = take::<TimeV3>(body, "the time")?.last_ms;
+        take_moves(catalog, body)?;
+        state.last_ms = last_ms;
+    } else {
+        state.last_ms = take::<TimeV3>(body, "the time")?.last_ms;
+    }
     Ok(state)
 }
 
@@ -211,8 +281,7 @@ pub(super) struct GroupHead<'a> {
     pub(super) created_ms: i64,
 }
 
-pub(super) type StoredGroupConfigs<'a> =
-    std::collections::BTreeMap<Cow<'a, str>, Cow<'a, Overrides>>;
+pub(super) type StoredGroupConfigs<'a> = BTreeMap<Cow<'a, str>, Cow<'a, Overrides>>;
 
 pub(super) fn stored_group_configs(
     configs: &SharedMap<Arc<str>, Arc<GroupConfig>>,
@@ -279,6 +348,7 @@ pub(super) fn restore_topic(
         overrides,
         partition_count: partitions as u32,
         placement,
+        moving: BTreeMap::new(),
     });
     Ok(deletes_settled)
 }

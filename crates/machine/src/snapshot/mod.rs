@@ -6,7 +6,7 @@
 //! magic "PRMS" | version u16 | level u16 | CRC32C of the body u32   (little-endian)
 //! level: the cluster's when it was written; 0: the first. Another one is covered by the checksum, in front of the body
 //! body, in postcard's encoding: versions 1 to 3 as `whole` has it,
-//!       versions 4 to 6: RoleV4, then as `catalog` or `rows` has it
+//!       versions 4 to 7: RoleV4, then as `catalog` or `rows` has it
 //! ```
 
 use base::checksum::{crc32c, crc32c_append};
@@ -23,6 +23,7 @@ use whole::WholeImage;
 
 mod catalog;
 mod channels;
+mod moves;
 mod rows;
 pub(crate) mod stored;
 mod whole;
@@ -35,7 +36,9 @@ const APART_SINCE: u16 = 4;
 const CHANNELS_SINCE: u16 = 5;
 /// The first version with the members of groups, and as well written only where there are some.
 const MEMBERSHIPS_SINCE: u16 = 6;
-const _: () = assert!(MEMBERSHIPS_SINCE as u32 == Format::MachineSnapshot.newest(Levels::OURS.max));
+/// The first version with moves of partitions, and as well written only where there were some.
+const MOVES_SINCE: u16 = 7;
+const _: () = assert!(MOVES_SINCE as u32 == Format::MachineSnapshot.newest(Levels::OURS.max));
 const HEADER_BYTES: usize = 12;
 
 /// A state as it was, for another thread to encode. It shares everything with the state that it was
@@ -63,7 +66,7 @@ impl Image {
         let version = match &self.0 {
             Kind::Whole(_) => whole::VERSION,
             Kind::Rows(image) => image.version(),
-            Kind::Catalog(_) => APART_SINCE,
+            Kind::Catalog(image) => image.version(),
         };
         bytes.extend_from_slice(&version.to_le_bytes());
         let level = if level > Level::FIRST { level.0 } else { 0 };
@@ -106,7 +109,9 @@ impl State {
         let (version, mut body) = open(can, bytes)?;
         let state = match version {
             APART_SINCE.. => match take::<RoleV4>(&mut body, "the role")? {
-                RoleV4::Catalog if version == APART_SINCE => catalog::decode(&mut body)?,
+                RoleV4::Catalog if matches!(version, APART_SINCE | MOVES_SINCE) => {
+                    catalog::decode(version, &mut body)?
+                }
                 RoleV4::Catalog => return Err(inconsistent("channels", "of a catalog")),
                 RoleV4::Rows { shard } => rows::decode(shard, version, &mut body)?,
             },
@@ -130,8 +135,8 @@ fn open(can: Levels, bytes: &[u8]) -> Result<(u16, &[u8]), DecodeError> {
         return Err(DecodeError::Level { needed, can });
     }
     let version = u16::from_le_bytes([v0, v1]);
-    if !(1..=MEMBERSHIPS_SINCE).contains(&version) {
-        let (found, known) = (version.into(), MEMBERSHIPS_SINCE.into());
+    if !(1..=MOVES_SINCE).contains(&version) {
+        let (found, known) = (version.into(), MOVES_SINCE.into());
         return Err(DecodeError::UnknownVersion { found, known });
     }
     let (expected, found) = (u32::from_le_bytes([c0, c1, c2, c3]), checksum(needed.0, body));

@@ -1,4 +1,5 @@
-//! The rows of a shard (version 4, with channels version 5, with members of groups version 6).
+//! The rows of a shard (version 4, with channels version 5, with members of groups version 6, with partitions that
+//! moved version 7).
 //!
 //! ```text
 //! RowsV4, topics x (TopicRowsV4, its PartitionV1s) by id,
@@ -6,6 +7,7 @@
 //! lease groups x (GroupRowsV4, its ProgressV2s) by id, TimeV3,
 //! in version 6 MembershipsV6, its MembershipV6s by name,
 //! in version 5, and in version 6 where that says so, as `channels` has it
+//! in version 7 in place of both: PartsV7, members and channels as above where it says so, then as `moves` has it
 //! ```
 
 use std::sync::Arc;
@@ -14,12 +16,12 @@ use base::limits::PARTITIONS_PER_TOPIC_MAX;
 use base::{LeaseGroupId, PartitionId, ShardId, SharedMap, Stripe, TopicId};
 
 use super::stored::{
-    CommittedOffsetV1, GroupRowsV4, GroupV1, MembershipV6, MembershipsV6, PartitionV1, ProgressV2,
-    RowsV4, TimeV3, TopicRowsV4,
+    CommittedOffsetV1, GroupRowsV4, GroupV1, MembershipV6, MembershipsV6, PartitionV1, PartsV7,
+    ProgressV2, RowsV4, TimeV3, TopicRowsV4,
 };
 use super::{
-    APART_SINCE, CHANNELS_SINCE, MEMBERSHIPS_SINCE, channels, inconsistent, put, take,
-    with_room_for,
+    APART_SINCE, CHANNELS_SINCE, MEMBERSHIPS_SINCE, MOVES_SINCE, channels, inconsistent, moves,
+    put, take, with_room_for,
 };
 use crate::entry::DecodeError;
 use crate::rows::Rows;
@@ -58,6 +60,11 @@ impl RowsImage {
         }
     }
 
+    /// How many topics have some.
+    fn moves(&self) -> u64 {
+        self.topics.values().filter(|topic| topic.moves().is_some()).count() as u64
+    }
+
     fn has_channels(&self) -> bool {
         !self.channels.are_unused()
     }
@@ -65,6 +72,7 @@ impl RowsImage {
     /// The oldest that has room for all of it.
     pub(super) fn version(&self) -> u16 {
         match (self.memberships.is_empty(), self.has_channels()) {
+            _ if self.moves() > 0 => MOVES_SINCE,
             (false, _) => MEMBERSHIPS_SINCE,
             (true, true) => CHANNELS_SINCE,
             (true, false) => APART_SINCE,
@@ -103,6 +111,18 @@ impl RowsImage {
         }
         bytes = put(bytes, &TimeV3 { last_ms: self.last_ms });
         let channels = self.has_channels();
+        let topics = self.moves();
+        if topics > 0 {
+            let members = !self.memberships.is_empty();
+            bytes = put(bytes, &PartsV7 { members, channels, topics });
+            if members {
+                bytes = put_memberships(bytes, &self.memberships, channels);
+            }
+            if channels {
+                bytes = channels::encode(&self.channels, bytes);
+            }
+            return moves::encode(self.topics.values().map(|topic| &**topic), bytes);
+        }
         if !self.memberships.is_empty() {
             bytes = put_memberships(bytes, &self.memberships, channels);
         }
@@ -148,6 +168,17 @@ pub(super) fn decode(shard: u32, version: u16, body: &mut &[u8]) -> Result<State
         rows.insert_lease_group(id, topic, progress.into());
     }
     state.last_ms = take::<TimeV3>(body, "the time")?.last_ms;
+    if version == MOVES_SINCE {
+        let PartsV7 { members, channels, topics } = take(body, "parts")?;
+        if members {
+            (rows.memberships, _) = take_memberships(body)?;
+        }
+        if channels {
+            rows.channels = channels::decode(ShardId(shard), body)?;
+        }
+        moves::decode(rows, topics, body)?;
+        return Ok(state);
+    }
     let mut with_channels = version == CHANNELS_SINCE;
     if version >= MEMBERSHIPS_SINCE {
         (rows.memberships, with_channels) = take_memberships(body)?;
@@ -190,7 +221,7 @@ fn take_memberships(body: &mut &[u8]) -> Result<(Memberships, bool), DecodeError
 // ------------------------------------------------------------------------ what whole states have too
 
 pub(super) fn put_partitions(mut bytes: Vec<u8>, topic: &TopicRows) -> Vec<u8> {
-    for (_, partition) in topic.partitions() {
+    for (_, partition) in topic.stripe_rows() {
         bytes = put(bytes, &partition.stored());
     }
     bytes
@@ -228,7 +259,7 @@ pub(super) fn is_sound(rows: &Rows, topic: TopicId, progress: &[Progress]) -> bo
         progress.len() == topic.row_count()
             && progress
                 .iter()
-                .zip(topic.partitions())
+                .zip(topic.stripe_rows())
                 .all(|(progress, (_, of))| progress.is_sound(of.log_start(), of.next_offset()))
     })
 }

@@ -36,14 +36,14 @@ pub(super) struct TopicV1<'a> {
     pub(super) partitions: u64,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct PartitionV1 {
     pub(crate) log_start: u64,
     pub(crate) next_offset: u64,
     pub(crate) active: Option<ActiveV1>,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct ActiveV1 {
     /// Leader epochs, and where each begins.
     pub(crate) epochs: Vec<(i32, u64)>,
@@ -56,7 +56,7 @@ pub(crate) struct ActiveV1 {
 /// How many batches of a producer the format has room for.
 pub(crate) const PRODUCER_BATCHES_V1: usize = 5;
 
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct ProducerV1 {
     pub(crate) last_ms: i64,
     pub(crate) epoch: i16,
@@ -273,4 +273,41 @@ pub(super) struct MembershipsV6 {
 pub(super) struct MembershipV6<'a> {
     pub(super) group: Cow<'a, str>,
     pub(super) members: Cow<'a, [u8]>,
+}
+
+/// What version 7 added in a catalog, at the end: moves of partitions. Followed by as many [`TopicMovesV7`] as it says.
+#[derive(Serialize, Deserialize)]
+pub(super) struct CatalogMovesV7 {
+    pub(super) version: u64,
+    pub(super) topics: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct TopicMovesV7 {
+    pub(super) topic: u32,
+    /// Partitions that moved: shard and epoch base.
+    pub(super) placed: Vec<(u32, u32, i32)>,
+    /// Partitions that move: to which shard, the move's number, whether it is cancelled.
+    pub(super) moving: Vec<(u32, u32, u64, bool)>,
+}
+
+/// What version 7 added in rows, before members of groups and channels: each only if it says so.
+#[derive(Serialize, Deserialize)]
+pub(super) struct PartsV7 {
+    pub(super) members: bool,
+    pub(super) channels: bool,
+    /// Topics with moves, followed by a [`RowsMovesV7`] of each, at the end.
+    pub(super) topics: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct RowsMovesV7 {
+    pub(super) topic: u32,
+    pub(super) guests: Vec<(u32, PartitionV1)>,
+    /// The move's number, epoch base.
+    pub(super) arrived: Vec<(u32, u64, i32)>,
+    /// The move's number, first and next offset.
+    pub(super) imports: Vec<(u32, u64, u64, u64)>,
+    /// The move's number, to which shard, and its phase: 0 frozen, 1 cancelled, 2 handed over, 3 away.
+    pub(super) leaving: Vec<(u32, u64, u32, u8)>,
 }

@@ -3,6 +3,7 @@
 mod backup;
 mod damage;
 mod harness;
+mod moves;
 mod recovery;
 mod upgrade;
 

@@ -31,6 +31,7 @@ pub(crate) mod shard;
 pub(crate) mod tls;
 pub(crate) mod top;
 pub(crate) mod topic;
+mod topic_move;
 pub(crate) mod trace;
 pub(crate) mod user;
 pub(crate) mod vhost;

@@ -6,6 +6,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use kafka_protocol::ResponseError;
 use serde::Serialize;
 
+use super::topic_move::Move;
 use super::{ClientOptions, CommandError};
 use crate::output::{OutputFormat, Table, bytes, count, counted};
 use crate::time::human_ms;
@@ -33,6 +34,10 @@ enum TopicCommand {
     Alter(Alter),
     /// Delete topics with all their records
     Delete(Delete),
+    /// Move partitions to another shard, while they are written to and read
+    ///
+    /// Offsets stay as they are. Producers and consumers find the partition's new leader by themselves.
+    Move(Move),
 }
 
 #[derive(Args, Debug)]
@@ -109,6 +114,7 @@ pub(crate) async fn run(arguments: TopicArguments) -> Result<(), CommandError> {
         TopicCommand::Describe(describe) => describe.run(&client, output).await,
         TopicCommand::Alter(alter) => alter.run(&client, output).await,
         TopicCommand::Delete(delete) => delete.run(&client, output).await,
+        TopicCommand::Move(it) => it.run(&client, output).await,
     }
 }
 

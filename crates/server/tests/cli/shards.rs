@@ -50,3 +50,47 @@ fn a_node_gets_more_shards_and_never_fewer() {
     let expected: Vec<u32> = (1..=100).chain((101..=200).flat_map(|number| [number; 2])).collect();
     assert_eq!(read, expected);
 }
+
+/// Which shard has each partition, as the last line of a move says.
+fn moved(broker: &Broker, arguments: &[&str]) -> String {
+    let mut command = vec!["topic", "move"];
+    command.extend_from_slice(arguments);
+    broker.run(&command).ok()
+}
+
+#[test]
+fn partitions_move_to_another_shard_and_keep_their_records() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let data = folder.path().join("data");
+    let broker = Broker::start_with(serve_with_shards(&data, 3), &data);
+    broker.run(&["topic", "create", "orders", "--partitions", "6"]).ok();
+    broker.feed(&["produce", "orders"], seq(1..=500)).ok();
+    let said = moved(&broker, &["orders", "--partitions", "3-5", "--to-shard", "3"]);
+    let expected: String =
+        (3..=5).map(|it| format!("partition {it} of topic orders is in shard 3\n")).collect();
+    assert_eq!(said, expected);
+    let of_shards: Vec<u64> = shards(&broker)[1..].iter().map(|(_, count)| *count).collect();
+    assert_eq!(of_shards, [1, 1, 4]);
+    broker.feed(&["produce", "orders"], seq(501..=1_000)).ok();
+    let again = moved(&broker, &["orders", "-p", "3", "--to-shard", "1", "-o", "json"]);
+    let again: serde_json::Value = serde_json::from_str(&again).expect("a document");
+    assert_eq!(again["partitions"], serde_json::json!([{ "partition": 3, "shard": 1 }]));
+
+    let to = |shard| ["topic", "move", "orders", "--partitions", "0-9", "--to-shard", shard];
+    broker.run(&to("3")).fails(1, &["no partition 6", "postroad topic describe orders"]);
+    broker.run(&to("4")).fails(1, &["no shard 4 with records", "postroad shard list"]);
+    let unknown = ["topic", "move", "nope", "--partitions", "0", "--to-shard", "1"];
+    broker.run(&unknown).fails(1, &["there is no topic nope"]);
+    broker.run(&["topic", "move", "orders", "--partitions", "0"]).fails(2, &["--to-shard"]);
+    broker.run(&["topic", "move", "orders", "--partitions", "3", "--cancel"]).ok();
+    broker.run(&["queue", "create", "jobs"]).ok();
+    let queue = ["topic", "move", "jobs", "--partitions", "0", "--to-shard", "2"];
+    broker.run(&queue).fails(1, &["topic jobs is a queue"]);
+    broker.kill();
+
+    let broker = Broker::start_on(&data);
+    let lines = broker.run(&["consume", "orders"]).ok();
+    let mut read: Vec<u32> = lines.lines().map(|it| it.parse().expect("a number")).collect();
+    read.sort_unstable();
+    assert_eq!(read, (1..=1_000).collect::<Vec<_>>());
+}

@@ -1,5 +1,5 @@
-//! A rolling upgrade of three processes under load: the same binary acts as version N and, told so by the
-//! environment, as N+1.
+//! A rolling upgrade of three processes under load: the same binary acts as version N and as N+1, as the environment
+//! says.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -53,10 +53,7 @@ impl Cluster {
         let seeds: Vec<String> = self.hosts.iter().map(peer).collect();
         let mut command = serve_at(&self.data(node), &format!("{host}:9092"));
         command.args(["--peer", &peer(host), "--seeds", &seeds.join(",")]);
-        if newest > 1 {
-            command.env("POSTROAD_TEST_LEVEL", newest.to_string());
-        }
-        command
+        acting(command, newest)
     }
 
     fn bootstrap(&self) -> String {
@@ -221,12 +218,9 @@ fn three_nodes_are_upgraded_one_by_one_under_load_and_none_goes_back_once_that_i
 fn a_node_that_is_alone_has_a_level_too() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let data: &Path = &folder.path().join("data");
-    let next = || {
-        let mut command = serve(data);
-        command.env("POSTROAD_TEST_LEVEL", NEXT.to_string());
-        Broker::start_with(command, data)
-    };
-    let broker = Broker::start_on(data);
+    let before = || Broker::start_with(acting(serve(data), 1), data);
+    let next = || Broker::start_with(acting(serve(data), NEXT), data);
+    let broker = before();
     broker.run(&["topic", "create", "kept"]).ok();
     broker.feed(&["produce", "kept"], "two\n").ok();
     let said = broker.run(&["cluster", "upgrade", "--finalize"]).ok();
@@ -238,14 +232,15 @@ fn a_node_that_is_alone_has_a_level_too() {
     broker.feed(&["produce", "kept"], "three\n").ok();
     broker.kill();
     // Nothing is final yet.
-    let broker = Broker::start_on(data);
+    let broker = before();
     broker.feed(&["produce", "kept"], "four\n").ok();
     broker.kill();
 
     let broker = next();
     broker.run(&["cluster", "upgrade", "--finalize"]).ok();
     broker.kill();
-    let mut child = serve(data).stdout(Stdio::null()).spawn().expect("the binary starts");
+    let mut child = acting(serve(data), 1);
+    let mut child = child.stdout(Stdio::null()).spawn().expect("the binary starts");
     assert!(!wait(&mut child).success());
     assert!(log(data).contains("this program supports level 1: start postroad"), "{}", log(data));
     let broker = next();
@@ -256,9 +251,13 @@ fn a_node_that_is_alone_has_a_level_too() {
     assert_eq!(found, u64::from(NEXT), "a new node is founded at the newest level");
 }
 
+/// As a program that supports the levels up to this one.
+fn acting(mut command: Command, newest: u16) -> Command {
+    command.env("POSTROAD_TEST_LEVEL", newest.to_string());
+    command
+}
+
 fn next_founds(data: &Path) -> u64 {
-    let mut command = serve(data);
-    command.env("POSTROAD_TEST_LEVEL", NEXT.to_string());
-    let broker = Broker::start_with(command, data);
+    let broker = Broker::start_with(acting(serve(data), NEXT), data);
     upgrade(&broker)["level"].as_u64().expect("a level")
 }

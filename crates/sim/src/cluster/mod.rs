@@ -8,6 +8,7 @@
 //! * `chaos`: what happens to nodes and links
 //! * `clocks`, `disks`: wall clocks that are set, disks that fail or are full
 //! * `damage`: bits that flip at rest, in profile `damage`
+//! * `moves`: has partitions move from shard to shard
 //! * `operator`: has nodes join, drained, removed and replaced
 //! * `upgrade`: programs of two versions, in profile `upgrade`
 //! * `producers`: the clients
@@ -23,6 +24,7 @@ mod disks;
 mod host;
 mod judge;
 mod leased;
+mod moves;
 mod operator;
 mod place;
 mod producers;
@@ -103,6 +105,8 @@ struct Shape {
     damage: bool,
     /// With nodes of two versions.
     upgrade: bool,
+    /// With partitions that move from shard to shard.
+    moves: bool,
     scrub_interval: Option<Duration>,
 }
 
@@ -115,8 +119,8 @@ impl Shape {
         };
         let (leases, damage) = (profile == Profile::Relays, profile == Profile::Damage);
         let scrub_interval = if damage { SCRUB_INTERVAL } else { None };
-        let upgrade = profile == Profile::Upgrade;
-        Self { seeds, spares, leases, damage, upgrade, scrub_interval }
+        let (upgrade, moves) = (profile == Profile::Upgrade, profile == Profile::Moves);
+        Self { seeds, spares, leases, damage, upgrade, moves, scrub_interval }
     }
 }
 
@@ -164,7 +168,7 @@ pub(crate) fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, 
     let places = shape.seeds + shape.spares;
     let nodes: Vec<Place> =
         (0..places).map(|place| Place::new(place < shape.seeds, &mut random)).collect();
-    let shards = random.between(1, SHARDS_MAX) as u32;
+    let shards = random.between(if shape.moves { 2 } else { 1 }, SHARDS_MAX) as u32;
     trace.is_at(Duration::ZERO);
     trace.note(format_args!("a cluster of {} nodes, {shards} shards", shape.seeds));
     let mut sim = turmoil::Builder::new()
@@ -263,6 +267,9 @@ async fn work(shared: Shared, mut random: Random, for_time: Duration, shape: Sha
     if shape.damage {
         clients.spawn(damage::flip_bits(shared.clone(), random.fork()));
     }
+    if shape.moves {
+        clients.spawn(moves::move_about(shared.clone(), random.fork()));
+    }
     let operator = (shape.spares > 0).then(|| {
         let operator = Operator::new(shared.clone(), random.fork());
         tokio::spawn(operator.run())
@@ -306,6 +313,11 @@ async fn work(shared: Shared, mut random: Random, for_time: Duration, shape: Sha
     }
     let for_consumers = shape.leases.then(|| random.fork());
     if let Err(why) = upgrade::is_done(&shared).await {
+        return judge::violated(&shared, Invariant::Progress, why);
+    }
+    if shape.moves
+        && let Err(why) = moves::are_done(&shared, &mut random).await
+    {
         return judge::violated(&shared, Invariant::Progress, why);
     }
     judge::judge(&shared, random).await;

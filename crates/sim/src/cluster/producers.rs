@@ -130,7 +130,7 @@ impl Producer {
                 true
             }
             // Nothing of it is anywhere: everybody sends again.
-            Ok(Err(AppendError::Unavailable(Unavailable::NotLeader))) => {
+            Ok(Err(AppendError::Unavailable(Unavailable::NotLeader) | AppendError::Moving(_))) => {
                 self.pause().await;
                 false
             }

@@ -103,3 +103,54 @@ pub(super) async fn decide(
     let operation = of_family(FAMILY, written(&operation)?);
     Ok(as_it_is(ask(&front, &asker, operation, Kind::NotFound).await?))
 }
+
+/// Where partitions are wanted.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MoveWanted {
+    partitions: Vec<u32>,
+    /// Absent: those that move are to stay where they are.
+    to_shard: Option<u32>,
+}
+
+/// Partitions that move from shard to shard, and the shard of each partition of the topic.
+#[utoipa::path(
+    get,
+    path = "/v1/topics/{topic}/moves",
+    tag = "operate",
+    params(("topic" = String, Path)),
+    responses((status = 200, body = Object))
+)]
+pub(super) async fn moves(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    Path(topic): Path<String>,
+) -> Result<Response, Problem> {
+    let operation = cluster::Operation::Moves { topic: Some(topic) };
+    let operation = of_family(FAMILY, written(&operation)?);
+    Ok(as_it_is(ask(&front, &asker, operation, Kind::NotFound).await?))
+}
+
+/// Move partitions of a topic to another shard. It is answered when that is decided, and goes on by itself.
+#[utoipa::path(
+    post,
+    path = "/v1/topics/{topic}/moves",
+    tag = "operate",
+    params(("topic" = String, Path)),
+    request_body = MoveWanted,
+    responses((status = 200, body = Object))
+)]
+pub(super) async fn move_partitions(
+    State(front): State<Front>,
+    Extension(asker): Extension<Asker>,
+    Path(topic): Path<String>,
+    body: Body,
+) -> Result<Response, Problem> {
+    let MoveWanted { partitions, to_shard } = asked::document(&front, body).await?;
+    let operation = match to_shard {
+        Some(to_shard) => cluster::Operation::MovePartitions { topic, partitions, to_shard },
+        None => cluster::Operation::CancelMoves { topic, partitions },
+    };
+    let operation = of_family(FAMILY, written(&operation)?);
+    Ok(as_it_is(ask(&front, &asker, operation, Kind::NotFound).await?))
+}

@@ -96,6 +96,7 @@ pub(crate) fn documented() -> OpenApiRouter<Front> {
         .routes(routes!(cluster::show))
         .routes(routes!(cluster::shards))
         .routes(routes!(cluster::decide))
+        .routes(routes!(cluster::moves, cluster::move_partitions))
         .routes(routes!(connections::list))
         .routes(routes!(connections::close))
         .routes(routes!(users::list, users::add))

@@ -68,6 +68,8 @@ const KNOWN: &[(&str, Takes)] = &[
     ("get /v1/cluster", Takes::Right),
     ("get /v1/shards", Takes::Right),
     ("patch /v1/nodes/{node}", Takes::Right),
+    ("get /v1/topics/{topic}/moves", Takes::Right),
+    ("post /v1/topics/{topic}/moves", Takes::Right),
     ("get /v1/connections", Takes::Right),
     ("delete /v1/connections/{connection}", Takes::Right),
     ("get /v1/users", Takes::Right),
@@ -98,6 +100,7 @@ fn body(route: &str) -> serde_json::Value {
         Some("records") => json!({"records": [{}]}),
         Some("topics") => json!({"name": "t"}),
         Some("{node}") => json!({"standing": "drained"}),
+        Some("moves") => json!({"partitions": [0], "to_shard": 1}),
         _ => json!({}),
     }
 }

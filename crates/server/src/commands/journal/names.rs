@@ -7,7 +7,8 @@ use ::journal::inspect::{self, EntryInfo, SnapshotFileInfo};
 use ::world::RealDisk;
 use base::{HashMap, PartitionId, TopicId};
 use machine::{
-    Applied, Command, DocumentsChange, Entry, Head, Origin, Outcome, State, TopicChange,
+    Applied, Command, DocumentsChange, Entry, Head, MoveEnd, MoveStep, Origin, Outcome, State,
+    Step, TopicChange,
 };
 
 use super::unreadable;
@@ -221,6 +222,38 @@ impl Names {
                 };
                 let (sent, taken) = (numbers(sent), numbers(taken));
                 format!("go on with channels, after a recovery: to {sent}; from {taken}")
+            }
+            Command::MovePartitions { topic, partitions, to } => {
+                let topic = self.topic(*topic);
+                format!("move {} partitions of topic {topic} to {to}", partitions.len())
+            }
+            Command::CancelMoves { topic, partitions } => {
+                let topic = self.topic(*topic);
+                format!("do not move {} partitions of topic {topic}", partitions.len())
+            }
+            Command::EndMove { partition, id, end } => {
+                let partition = self.partition(*partition);
+                let how = match end {
+                    MoveEnd::Placed { .. } => "is where it was wanted",
+                    MoveEnd::Cancelled => "stays where it was",
+                };
+                format!("{partition} {how} (move {id})")
+            }
+            Command::Move(MoveStep { partition, id, what }) => {
+                let what = match what {
+                    Step::Freeze { to } => format!("takes no appends, to be moved to {to}"),
+                    Step::Thaw => "takes appends again".into(),
+                    Step::Cancel => "is not moved".into(),
+                    Step::HandOver { end } => format!("is handed over up to {end}"),
+                    Step::Leave => "has left".into(),
+                    Step::Forget => "is moved no more".into(),
+                    Step::Import { from, to } => format!("comes from {from} to {to}"),
+                    Step::Activate { row, .. } => {
+                        format!("is here up to {}", row.next_offset())
+                    }
+                    Step::Discard => "does not come".into(),
+                };
+                format!("{} {what} (move {id})", self.partition(*partition))
             }
             Command::Adopt(adoption) => format!(
                 "take over version {} of the catalog (topics: {}, lease groups: {})",

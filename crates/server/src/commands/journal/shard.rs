@@ -123,7 +123,9 @@ impl Shard {
             }),
             partitions: state.as_ref().map(|state| match state.role() {
                 Role::Whole | Role::Catalog => state.catalog.partition_count(),
-                Role::Rows(_) => state.rows.topics().map(|topic| topic.row_count() as u64).sum(),
+                Role::Rows(_) => {
+                    state.rows.topics().map(|topic| topic.partition_count() as u64).sum()
+                }
             }),
             groups: state.as_ref().map(|state| state.rows.group_count()),
         })

@@ -1,0 +1,78 @@
+//! Parts of a partition that moves to this shard. Its batches keep their offsets, and the leader epochs of the shard
+//! that they were appended in: they are not sequenced, and the machine looks only whether they are what comes next.
+
+use base::PartitionId;
+use journal::Body;
+use machine::{Command, MoveStep, Refusal, Unit};
+
+use super::proposal::{Context, Proposal, refused_for_space, span};
+use crate::append::AppendBatch;
+use crate::dedup::Going;
+use crate::error::{ExecuteError, Unavailable};
+use crate::request::CommandReply;
+use crate::shard::View;
+
+/// Whether the move is one that the catalog wants. One that this node has not heard of yet may be asked for again.
+fn check(partition: PartitionId, id: u64, state: &View<'_>) -> Result<(), ExecuteError> {
+    let topic = state.catalog.topic(partition.topic);
+    let moving = topic.and_then(|topic| topic.moving.get(&partition.index));
+    match moving {
+        Some(moving) if moving.id == id && moving.to == state.shard => Ok(()),
+        _ if state.catalog.moves() < id => Err(Unavailable::NotLeader.into()),
+        _ => Err(ExecuteError::Refused(Refusal::MoveOutOfTurn { partition })),
+    }
+}
+
+impl Proposal {
+    pub(super) fn add_import(
+        &mut self,
+        step: MoveStep,
+        batches: Vec<AppendBatch>,
+        reply: CommandReply,
+        context: &mut Context<'_>,
+    ) {
+        let MoveStep { partition, id, .. } = step;
+        let command = Command::Move(step);
+        let Context { ahead, dedup, state, terms } = context;
+        let checked = check(partition, id, state).and_then(|()| {
+            let is_stray = |batch: &AppendBatch| batch.partition != partition || batch.rows() > 1;
+            let is_late = ahead.is_deleted(partition.topic) || batches.iter().any(is_stray);
+            // It is tried again: somebody may make room.
+            let is_full = refused_for_space(&terms.room).is_some();
+            match is_late || is_full || !terms.shard.level.permits(&command) {
+                true => Err(Unavailable::NotLeader.into()),
+                false => Ok(()),
+            }
+        });
+        if let Err(refused) = checked {
+            let _ = reply.send(Err(refused));
+            return;
+        }
+        let topic = state.catalog.topic(partition.topic);
+        let window_ms = topic.map_or(0, |topic| topic.config.dedup_window_ms);
+        let first_append = self.bodies.len();
+        for AppendBatch { header, bytes, .. } in batches {
+            let (base_offset, now_ms, ticket) = (header.base_offset, terms.now_ms, self.ticket);
+            if window_ms > 0 {
+                let going = Going { partition, base_offset, window_ms, now_ms, ticket };
+                dedup.import(&bytes, going);
+            }
+            self.bodies.push(Body {
+                stream: partition.stream(),
+                base_offset,
+                span: span(&header),
+                max_timestamp: Some(header.max_timestamp).filter(|at| *at >= 0).unwrap_or(now_ms),
+                bytes: bytes.freeze(),
+            });
+        }
+        self.units.push(Unit {
+            first_append: first_append as u32,
+            appends: (self.bodies.len() - first_append) as u32,
+            commands: 1,
+            origin: None,
+        });
+        self.imports.push((self.bound.len(), reply));
+        self.imported.push(partition);
+        self.bound.push(command);
+    }
+}

@@ -1,0 +1,494 @@
+//! Partitions of a topic that come from another shard, or go to one: where each is, step by step
+//! ([`crate::moves`]). A topic none of whose partitions ever moved has nothing of it.
+
+use std::sync::Arc;
+
+use base::{Offset, PartitionId, ShardId, SharedMap, Stripe, TopicId};
+
+use super::Rows;
+use super::partition::Partition;
+use super::topic::TopicRows;
+use crate::entry::Append;
+use crate::moves::{MoveStep, MovedRow, Step};
+use crate::outcome::{AppendOutcome, Applied, Outcome, Refusal};
+
+/// Of one topic, in one shard.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct TopicMoves {
+    /// Partitions that came and are of no row of the stripe.
+    pub(crate) guests: SharedMap<u32, Partition>,
+    /// How each came that did, and is here.
+    pub(crate) arrived: SharedMap<u32, Arrived>,
+    pub(crate) imports: SharedMap<u32, Import>,
+    pub(crate) leaving: SharedMap<u32, Leaving>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrived {
+    pub id: u64,
+    /// What is added to the term: leader epochs that clients see only rise.
+    pub epoch_base: i32,
+}
+
+/// What is here of a partition that comes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Import {
+    pub id: u64,
+    pub start: Offset,
+    /// Everything below is here.
+    pub next: Offset,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Leaving {
+    pub id: u64,
+    /// Nothing where it was cancelled.
+    pub to: ShardId,
+    pub phase: Phase,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// Served, but takes no appends.
+    Frozen,
+    /// Served: this move is over, whoever says what.
+    Cancelled,
+    /// Not served: the other shard has it, or will.
+    HandedOver,
+    /// Its bytes are gone, too.
+    Away,
+}
+
+impl Phase {
+    /// Whether the partition is the other shard's.
+    pub fn is_gone(self) -> bool {
+        matches!(self, Self::HandedOver | Self::Away)
+    }
+}
+
+impl TopicMoves {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.guests.is_empty()
+            && self.arrived.is_empty()
+            && self.imports.is_empty()
+            && self.leaving.is_empty()
+    }
+
+    /// How a partition came that is here.
+    pub fn arrived(&self, index: u32) -> Option<Arrived> {
+        self.arrived.get(&index).copied()
+    }
+
+    pub(super) fn is_gone(&self, index: u32) -> bool {
+        self.leaving.get(&index).is_some_and(|leaving| leaving.phase.is_gone())
+    }
+
+    /// The place after the last partition that has bytes here beyond the stripe.
+    pub(super) fn end(&self) -> u32 {
+        let guest = self.guests.last_key_value().map_or(0, |(index, _)| index + 1);
+        guest.max(self.imports.last_key_value().map_or(0, |(index, _)| index + 1))
+    }
+
+    /// Whether it can be what the steps made, in a shard with these of the topic's partitions.
+    pub(crate) fn is_sound(&self, rows: usize, stripe: Stripe) -> bool {
+        let of_row = |index: &u32| stripe.row(*index).is_some_and(|row| row < rows);
+        let here = |index: &u32| of_row(index) || self.guests.contains_key(index);
+        self.guests.iter().all(|(index, guest)| {
+            !of_row(index) && guest.is_sound() && self.arrived.contains_key(index)
+        }) && self.arrived.iter().all(|(index, it)| here(index) && it.epoch_base >= 0)
+            && self.imports.iter().all(|(index, it)| {
+                it.start <= it.next && it.next <= i64::MAX as u64 && {
+                    !here(index) || self.is_gone(*index)
+                }
+            })
+            && self.leaving.iter().all(|(index, it)| here(index) || it.phase == Phase::Away)
+    }
+}
+
+impl TopicRows {
+    /// The partitions that came, or go.
+    pub fn moves(&self) -> Option<&TopicMoves> {
+        self.moves.as_deref()
+    }
+
+    /// How a partition's leaving stands.
+    pub fn leaving(&self, index: u32) -> Option<Leaving> {
+        self.moves.as_ref()?.leaving.get(&index).copied()
+    }
+
+    pub(crate) fn restore_moves(&mut self, moves: TopicMoves) {
+        self.moves = Some(Arc::new(moves));
+    }
+
+    fn moves_mut(&mut self) -> &mut TopicMoves {
+        Arc::make_mut(self.moves.get_or_insert_with(Arc::default))
+    }
+
+    /// Also one that was handed over, as long as its bytes are here.
+    fn row(&self, index: u32) -> Option<&Partition> {
+        let guest = self.moves.as_ref().and_then(|moves| moves.guests.get(&index));
+        guest.or_else(|| self.partitions.get(self.stripe.row(index)?))
+    }
+
+    pub(super) fn row_mut(&mut self, index: u32) -> Option<&mut Partition> {
+        if self.moves.as_ref().is_some_and(|moves| moves.guests.contains_key(&index)) {
+            return self.moves_mut().guests.get_mut(&index);
+        }
+        self.partitions.get_mut(self.stripe.row(index)?)
+    }
+}
+
+// ------------------------------------------------------------------------------------- questions
+
+impl Rows {
+    fn leaving(&self, partition: PartitionId) -> Option<Leaving> {
+        if self.moving.is_empty() {
+            return None;
+        }
+        self.topics.get(&partition.topic)?.leaving(partition.index)
+    }
+
+    /// Whether the partition is served here, but takes no appends.
+    pub fn is_frozen(&self, partition: PartitionId) -> bool {
+        self.leaving(partition).is_some_and(|leaving| leaving.phase == Phase::Frozen)
+    }
+
+    /// The shard that the partition was handed over to from here.
+    pub fn gone_to(&self, partition: PartitionId) -> Option<ShardId> {
+        self.leaving(partition).filter(|leaving| leaving.phase.is_gone()).map(|it| it.to)
+    }
+
+    /// What is added to the term for leader epochs of this partition.
+    pub fn epoch_base(&self, partition: PartitionId) -> i32 {
+        if self.moving.is_empty() {
+            return 0;
+        }
+        let moves = self.topics.get(&partition.topic).and_then(|topic| topic.moves.as_ref());
+        let arrived = moves.and_then(|moves| moves.arrived.get(&partition.index));
+        arrived.map_or(0, |arrived| arrived.epoch_base)
+    }
+
+    /// What came so far of a partition that is to be here.
+    pub fn import(&self, partition: PartitionId) -> Option<Import> {
+        let moves = self.topics.get(&partition.topic)?.moves.as_ref()?;
+        moves.imports.get(&partition.index).copied()
+    }
+
+    /// A partition that is served here, or that was handed over and has its bytes here still.
+    pub fn known(&self, partition: PartitionId) -> Option<&Partition> {
+        let topic = self.topics.get(&partition.topic)?;
+        let is_away = topic.leaving(partition.index).is_some_and(|it| it.phase == Phase::Away);
+        if is_away { None } else { topic.row(partition.index) }
+    }
+
+    /// The same, as it travels.
+    pub fn moved_row(&self, partition: PartitionId) -> Option<MovedRow> {
+        self.known(partition).map(MovedRow::of)
+    }
+
+    /// Partitions that leave this shard or did, with their moves, by topic and number.
+    pub fn all_leaving(&self) -> impl Iterator<Item = (PartitionId, Leaving)> {
+        self.moving_topics().flat_map(|(topic, moves)| {
+            let of = move |(&index, &leaving): (&u32, &Leaving)| {
+                (PartitionId::new(topic.id, index), leaving)
+            };
+            moves.leaving.iter().map(of)
+        })
+    }
+
+    /// Partitions that come to this shard and are not here, by topic and number.
+    pub fn all_imports(&self) -> impl Iterator<Item = (PartitionId, Import)> {
+        self.moving_topics().flat_map(|(topic, moves)| {
+            let of = move |(&index, &import): (&u32, &Import)| {
+                (PartitionId::new(topic.id, index), import)
+            };
+            moves.imports.iter().map(of)
+        })
+    }
+
+    /// Topics of which any partition ever moved to here, or from here.
+    pub fn moving_topics(&self) -> impl Iterator<Item = (&TopicRows, &TopicMoves)> {
+        let topics = self.moving.iter().filter_map(|id| self.topics.get(id));
+        topics.filter_map(|topic| Some((&**topic, topic.moves.as_deref()?)))
+    }
+
+    /// The topic has something of moves, or nothing any more.
+    pub(crate) fn note_moving(&mut self, topic: TopicId) {
+        match self.topics.get(&topic).is_some_and(|topic| topic.moves.is_some()) {
+            true => self.moving.insert(topic),
+            false => self.moving.remove(&topic),
+        };
+    }
+}
+
+// ----------------------------------------------------------------------------------------- steps
+
+impl Rows {
+    pub(crate) fn move_step(
+        &mut self,
+        step: &MoveStep,
+        applied: &mut Applied,
+    ) -> Result<Outcome, Refusal> {
+        let MoveStep { partition, id, what } = step;
+        let (partition, id) = (*partition, *id);
+        let outcome = match what {
+            Step::Freeze { to } => self.freeze(partition, id, *to),
+            Step::Thaw => self.unless_gone(partition, id, Phase::Frozen),
+            Step::Cancel => self.cancel(partition, id),
+            Step::HandOver { end } => self.hand_over(partition, id, *end, applied),
+            Step::Leave => self.leave(partition, id, applied),
+            Step::Forget => self.unless_gone(partition, id, Phase::Cancelled),
+            Step::Import { from, to } => {
+                self.import_part(partition, id, (*from, *to), &[], applied)
+            }
+            Step::Activate { row, epoch_base } => {
+                self.activate(partition, id, row, *epoch_base, applied)
+            }
+            Step::Discard => self.discard(partition, id, applied),
+        };
+        self.note_moving(partition.topic);
+        outcome
+    }
+
+    /// Whether a move of this number may begin, or end before anything came of it.
+    fn may_leave(&self, partition: PartitionId, id: u64) -> Result<Option<Leaving>, Refusal> {
+        let out_of_turn = Err(Refusal::MoveOutOfTurn { partition });
+        let topic = self.topic(partition.topic);
+        let Some(topic) = topic.filter(|it| it.row(partition.index).is_some()) else {
+            return Err(Refusal::UnknownPartition { partition });
+        };
+        let arrived = topic.moves().and_then(|moves| moves.arrived.get(&partition.index));
+        // One that came by a later move was here before by an earlier one.
+        if arrived.is_some_and(|arrived| arrived.id >= id) {
+            return out_of_turn;
+        }
+        match topic.leaving(partition.index) {
+            Some(known) if known.phase.is_gone() || known.id > id => out_of_turn,
+            known => Ok(known),
+        }
+    }
+
+    fn set_leaving(&mut self, partition: PartitionId, leaving: Option<Leaving>) {
+        let Some(topic) = self.topics.get_mut(&partition.topic) else { return };
+        let topic = Arc::make_mut(topic);
+        match leaving {
+            Some(leaving) => drop(topic.moves_mut().leaving.insert(partition.index, leaving)),
+            None => drop(topic.moves_mut().leaving.remove(&partition.index)),
+        }
+        self.forget_if_empty(partition);
+    }
+
+    fn freeze(&mut self, partition: PartitionId, id: u64, to: ShardId) -> Result<Outcome, Refusal> {
+        match self.may_leave(partition, id)? {
+            Some(Leaving { id: known, phase: Phase::Cancelled, .. }) if known == id => {
+                Err(Refusal::MoveOutOfTurn { partition })
+            }
+            _ => {
+                self.set_leaving(partition, Some(Leaving { id, to, phase: Phase::Frozen }));
+                Ok(Outcome::Done)
+            }
+        }
+    }
+
+    fn cancel(&mut self, partition: PartitionId, id: u64) -> Result<Outcome, Refusal> {
+        self.may_leave(partition, id)?;
+        let to = ShardId::CATALOG;
+        self.set_leaving(partition, Some(Leaving { id, to, phase: Phase::Cancelled }));
+        Ok(Outcome::Done)
+    }
+
+    /// Forgets a move that stands so; done twice it changes nothing.
+    fn unless_gone(
+        &mut self,
+        partition: PartitionId,
+        id: u64,
+        phase: Phase,
+    ) -> Result<Outcome, Refusal> {
+        let known = self.leaving(partition);
+        if known.is_some_and(|known| known.id == id && known.phase == phase) {
+            self.set_leaving(partition, None);
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn hand_over(
+        &mut self,
+        partition: PartitionId,
+        id: u64,
+        end: Offset,
+        applied: &mut Applied,
+    ) -> Result<Outcome, Refusal> {
+        let out_of_turn = Refusal::MoveOutOfTurn { partition };
+        let known = self.leaving(partition).filter(|known| known.id == id).ok_or(out_of_turn)?;
+        if known.phase.is_gone() {
+            return Ok(Outcome::Done);
+        }
+        let ends = self.partition(partition).map(Partition::next_offset);
+        if known.phase != Phase::Frozen || ends != Some(end) {
+            return Err(Refusal::MoveOutOfTurn { partition });
+        }
+        self.set_leaving(partition, Some(Leaving { phase: Phase::HandedOver, ..known }));
+        applied.handed_over.push(partition);
+        Ok(Outcome::Done)
+    }
+
+    fn leave(
+        &mut self,
+        partition: PartitionId,
+        id: u64,
+        applied: &mut Applied,
+    ) -> Result<Outcome, Refusal> {
+        let out_of_turn = Refusal::MoveOutOfTurn { partition };
+        let known = self.leaving(partition).filter(|known| known.id == id).ok_or(out_of_turn)?;
+        match known.phase {
+            Phase::Away => return Ok(Outcome::Done),
+            Phase::HandedOver => {}
+            _ => return Err(Refusal::MoveOutOfTurn { partition }),
+        }
+        if let Some(topic) = self.topics.get_mut(&partition.topic) {
+            let topic = Arc::make_mut(topic);
+            if let Some(row) = topic.row_mut(partition.index) {
+                *row = Partition::default();
+            }
+            let moves = topic.moves_mut();
+            moves.guests.remove(&partition.index);
+            moves.arrived.remove(&partition.index);
+        }
+        self.set_leaving(partition, Some(Leaving { phase: Phase::Away, ..known }));
+        applied.left.push(partition);
+        Ok(Outcome::Done)
+    }
+
+    /// Takes over what a partition has from one offset to another, if that is what comes next.
+    pub(crate) fn import_part(
+        &mut self,
+        partition: PartitionId,
+        id: u64,
+        (from, to): (Offset, Offset),
+        appends: &[Append],
+        applied: &mut Applied,
+    ) -> Result<Outcome, Refusal> {
+        // Bytes of an earlier stay may be here until it has left.
+        let leaves = self.leaving(partition).is_some_and(|leaving| leaving.phase != Phase::Away);
+        let is_here = leaves || self.partition(partition).is_some();
+        let known = self.import(partition);
+        // The bytes of a former attempt go before those of this one come: in an entry it is the other way round.
+        let others = known.is_some_and(|it| it.id > id || (it.id < id && !appends.is_empty()));
+        if is_here || others || to < from || to > i64::MAX as u64 {
+            applied.appends.extend(appends.iter().map(|_| AppendOutcome::UnitRefused));
+            return Err(Refusal::MoveOutOfTurn { partition });
+        }
+        let import = match known {
+            Some(known) if known.id == id => known,
+            former => {
+                if former.is_some() {
+                    applied.left.push(partition);
+                }
+                let import = Import { id, start: from, next: from };
+                self.set_import(partition, Some(import));
+                import
+            }
+        };
+        let mut end = from;
+        let fits = import.next == from
+            && appends.iter().all(|append| {
+                let fits = append.partition == partition
+                    && append.span > 0
+                    && (end..to).contains(&append.base_offset)
+                    && append.end() <= to;
+                end = append.end();
+                fits
+            });
+        if !fits {
+            applied.appends.extend(appends.iter().map(|_| AppendOutcome::UnitRefused));
+            return Ok(Outcome::Imported { next: import.next });
+        }
+        let taken = |append: &Append| AppendOutcome::Taken { base_offset: append.base_offset };
+        applied.appends.extend(appends.iter().map(taken));
+        self.set_import(partition, Some(Import { next: to, ..import }));
+        Ok(Outcome::Imported { next: to })
+    }
+
+    fn set_import(&mut self, partition: PartitionId, import: Option<Import>) {
+        if !self.topics.contains_key(&partition.topic) {
+            // The shard has no other partition of it: the catalog says the rest.
+            self.insert_topic(partition.topic, Stripe::NONE, Vec::new().into(), false);
+        }
+        let Some(topic) = self.topics.get_mut(&partition.topic) else { return };
+        let moves = Arc::make_mut(topic).moves_mut();
+        match import {
+            Some(import) => drop(moves.imports.insert(partition.index, import)),
+            None => drop(moves.imports.remove(&partition.index)),
+        }
+        self.note_moving(partition.topic);
+    }
+
+    fn activate(
+        &mut self,
+        partition: PartitionId,
+        id: u64,
+        MovedRow(stored): &MovedRow,
+        epoch_base: i32,
+        applied: &mut Applied,
+    ) -> Result<Outcome, Refusal> {
+        let topic = self.topic(partition.topic);
+        let arrived = topic.and_then(|it| it.moves()?.arrived.get(&partition.index).copied());
+        if let Some(Arrived { epoch_base, .. }) = arrived.filter(|arrived| arrived.id == id) {
+            return Ok(Outcome::Activated { epoch_base });
+        }
+        let mut row = Partition::from(stored.clone());
+        // Of this journal nothing was compacted yet.
+        row.forget_compaction();
+        let known = self.import(partition).filter(|known| known.id == id);
+        let Some(import) = known.filter(|known| known.next == row.next_offset()) else {
+            return Err(Refusal::MoveOutOfTurn { partition });
+        };
+        if !row.is_sound() || epoch_base < 0 {
+            return Err(Refusal::MoveOutOfTurn { partition });
+        }
+        if row.log_start() > import.start {
+            applied.trimmed.push((partition, row.log_start()));
+        }
+        let Some(topic) = self.topics.get_mut(&partition.topic) else {
+            return Err(Refusal::UnknownPartition { partition });
+        };
+        let topic = Arc::make_mut(topic);
+        let of_row = topic.stripe.row(partition.index).filter(|row| *row < topic.partitions.len());
+        match of_row.and_then(|at| topic.partitions.get_mut(at)) {
+            Some(own) => *own = row,
+            None => drop(topic.moves_mut().guests.insert(partition.index, row)),
+        }
+        let moves = topic.moves_mut();
+        moves.arrived.insert(partition.index, Arrived { id, epoch_base });
+        moves.imports.remove(&partition.index);
+        moves.leaving.remove(&partition.index);
+        Ok(Outcome::Activated { epoch_base })
+    }
+
+    fn discard(
+        &mut self,
+        partition: PartitionId,
+        id: u64,
+        applied: &mut Applied,
+    ) -> Result<Outcome, Refusal> {
+        if self.import(partition).is_some_and(|import| import.id == id) {
+            self.set_import(partition, None);
+            applied.left.push(partition);
+            self.forget_if_empty(partition);
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// A topic that has nothing of moves any more, and maybe nothing at all.
+    fn forget_if_empty(&mut self, partition: PartitionId) {
+        let Some(topic) = self.topics.get(&partition.topic) else { return };
+        if topic.moves.as_ref().is_none_or(|moves| !moves.is_empty()) {
+            return;
+        }
+        if topic.stripe == Stripe::NONE {
+            self.topics.remove(&partition.topic);
+        } else if let Some(topic) = self.topics.get_mut(&partition.topic) {
+            Arc::make_mut(topic).moves = None;
+        }
+    }
+}

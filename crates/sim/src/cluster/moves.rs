@@ -1,0 +1,67 @@
+//! An operator who moves partitions from shard to shard all the time, and gives up some of the moves, at whichever node
+//! is there. What was wanted last has to come about once everything is healed.
+
+use std::time::Duration;
+
+use base::{PartitionId, ShardId};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::Shared;
+use super::producers::{PARTITIONS, topic};
+use crate::random::Random;
+
+const ANSWERED_WITHIN: Duration = Duration::from_secs(8);
+/// Simulated time in which a healed cluster has moved all that is to move.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+pub(super) async fn move_about(shared: Shared, mut random: Random) {
+    let topic = topic(&shared, &mut random).await;
+    let often = random.of(&[100, 400, 2_000]);
+    while !shared.lock().is_healed {
+        let pause = random.between(10, often);
+        sleep(Duration::from_millis(pause)).await;
+        let Some(broker) = shared.any_broker(&mut random) else { continue };
+        let shards = u64::from(shared.lock().shards);
+        let to = ShardId(1 + random.below(shards) as u32);
+        let first = random.below(PARTITIONS.into()) as u32;
+        let partitions: Vec<u32> = (first..PARTITIONS).take(1 + random.below(3) as usize).collect();
+        let is_cancelled = random.once_in(5);
+        let asked = async {
+            match is_cancelled {
+                true => broker.cancel_moves(topic, partitions.clone()).await,
+                false => broker.move_partitions(topic, partitions.clone(), to).await,
+            }
+        };
+        let answer = timeout(ANSWERED_WITHIN, asked).await;
+        drop(broker);
+        let trace = shared.lock().trace.clone();
+        let what = if is_cancelled { "stay".to_owned() } else { format!("go to {to}") };
+        trace.note(format_args!("partitions {partitions:?} are to {what}: {answer:?}"));
+    }
+}
+
+/// Whether everything is where it was wanted, as each node knows it.
+pub(super) async fn are_done(shared: &Shared, random: &mut Random) -> Result<(), String> {
+    let deadline = Instant::now() + PATIENCE;
+    let topic = topic(shared, random).await;
+    loop {
+        let members = shared.members();
+        let brokers: Vec<_> = members.iter().filter_map(|place| shared.broker(*place)).collect();
+        let places = |broker: &broker::Broker| -> Vec<ShardId> {
+            let at = |index| broker.shard_with(PartitionId::new(topic, index));
+            (0..PARTITIONS).map(at).collect()
+        };
+        let of_all: Vec<_> = brokers.iter().map(places).collect();
+        let same = of_all.windows(2).all(|two| two[0] == two[1]);
+        let moving: Vec<_> = brokers.iter().flat_map(broker::Broker::moves).collect();
+        if brokers.len() == members.len() && same && moving.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(format!("partitions are at {of_all:?}, and move: {moving:?}"));
+        }
+        drop(brokers);
+        sleep(LOOK_EVERY).await;
+    }
+}
