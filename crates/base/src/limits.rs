@@ -352,7 +352,6 @@ pub const FETCH_WAIT_WITHOUT_ROOM: Duration = Duration::from_secs(2);
 pub const CONNECTION_TEXT_BYTES_MAX: usize = 256;
 /// To remember what happened to records (`--history-bytes`), and whose sessions those were.
 pub const HISTORY_BYTES_PER_SHARD_DEFAULT: usize = 2 << 20;
-pub const HISTORY_BYTES_PER_SHARD_MAX: usize = 1 << 30;
 pub const HISTORY_SESSIONS_KEPT: usize = 1_024;
 /// Sessions on a node (`--max-connections`).
 pub const SESSIONS_MAX_DEFAULT: usize = 10_000;

@@ -205,12 +205,13 @@ fn scrub_interval(said: Option<String>) -> Result<Option<Duration>, SettingsErro
 }
 
 fn history_bytes(said: Option<String>) -> Result<usize, SettingsError> {
+    const HISTORY_BYTES_MAX: usize = 1 << 30;
     let default = limits::HISTORY_BYTES_PER_SHARD_DEFAULT as u64;
     let bytes = size::bytes("history-bytes", said, default)?;
     match usize::try_from(bytes) {
-        Ok(bytes) if bytes <= limits::HISTORY_BYTES_PER_SHARD_MAX => Ok(bytes),
+        Ok(bytes) if bytes <= HISTORY_BYTES_MAX => Ok(bytes),
         _ => {
-            let problem = format!("is more than {} bytes", limits::HISTORY_BYTES_PER_SHARD_MAX);
+            let problem = format!("is more than {} bytes", HISTORY_BYTES_MAX);
             Err(invalid("history-bytes", &bytes.to_string(), problem))
         }
     }
