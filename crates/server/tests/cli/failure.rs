@@ -257,6 +257,7 @@ vital! {
     journal_reader: JournalReader, look_up_a_time;
     journal_closing: JournalClosing, |broker| broker.signal(Signal::TERM);
     feature_level: FeatureLevel, by_itself;
+    moves: Moves, by_itself;
     certificates: Certificates, by_itself;
     token_keys: TokenKeys, by_itself;
     kafka_listener: KafkaListener, by_itself;

@@ -81,9 +81,9 @@ fn partitions_move_to_another_shard_and_keep_their_records() {
     broker.run(&to("4")).fails(1, &["no shard 4 with records", "postroad shard list"]);
     let unknown = ["topic", "move", "nope", "--partitions", "0", "--to-shard", "1"];
     broker.run(&unknown).fails(1, &["there is no topic nope"]);
-    broker.run(&["topic", "move", "orders", "--partitions", "0"]).fails(2, &["--to-shard"]);
+    broker.run(&["topic", "move", "orders", "--partitions", "0"]).fails(1, &["--to-shard"]);
     broker.run(&["topic", "move", "orders", "--partitions", "3", "--cancel"]).ok();
-    broker.run(&["queue", "create", "jobs"]).ok();
+    broker.run(&["queue", "declare", "jobs"]).ok();
     let queue = ["topic", "move", "jobs", "--partitions", "0", "--to-shard", "2"];
     broker.run(&queue).fails(1, &["topic jobs is a queue"]);
     broker.kill();
