@@ -1,10 +1,10 @@
-//! What logs say of a partition that moves from one shard to another ([ADR 0025]).
+//! What logs say of a partition that moves from one shard to another ([ADR 0024]).
 //!
 //! The catalog's log has what is wanted, and at the end where the partition is; the logs of the two shards have the
 //! steps. What is decided is decided in the source's log alone: until it says [`MoveStep::HandOver`] a move can be
 //! given up, and from then on it can only be finished. Each step names the move, and done twice it changes nothing.
 //!
-//! [ADR 0025]: ../../../docs/adr/0025-a-partition-moves-by-its-source.md
+//! [ADR 0024]: ../../../docs/adr/0024-a-partition-moves-by-its-source.md
 
 use base::{Level, Offset, PartitionId, ShardId};
 use serde::{Deserialize, Serialize};

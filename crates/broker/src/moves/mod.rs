@@ -1,4 +1,4 @@
-//! Moves partitions to other shards ([ADR 0025]). The leader of the shard that a partition leaves does it, step by step:
+//! Moves partitions to other shards ([ADR 0024]). The leader of the shard that a partition leaves does it, step by step:
 //!
 //! ```text
 //! copies what is there while the partition is served     Import, as often as it takes, in the other shard's log
@@ -16,7 +16,7 @@
 //!
 //! What operators ask is in `crate::moving`.
 //!
-//! [ADR 0025]: ../../../../docs/adr/0025-a-partition-moves-by-its-source.md
+//! [ADR 0024]: ../../../../docs/adr/0024-a-partition-moves-by-its-source.md
 
 mod copying;
 mod wanted;

@@ -39,7 +39,7 @@ async fn the_others_go_on_when_the_leader_dies_and_it_catches_up_when_it_returns
 
 /// The log of one whose disk is unwell may be the only one that is long enough.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_to_stand_last_stands_all_the_same_when_the_leader_dies() {
+async fn a_node_with_an_unwell_disk_stands_when_the_leader_dies() {
     let mut nodes = Nodes::founded(3).await;
     let (leader, leadership) = nodes.leader().await;
     let head = Bytes::from_static(b"before");
