@@ -131,8 +131,8 @@ impl Dedup {
         (!copies.is_empty() && copies.len() < header.record_count as usize).then_some(copies)
     }
 
-    /// Learns the ids in a batch that came with its partition from another shard.
-    pub(crate) fn import(&mut self, bytes: &[u8], going: Going) {
+    /// Learns the ids in a batch that is stored already. After the last of several, [`Self::put_in_order`].
+    pub(crate) fn learn_batch(&mut self, bytes: &[u8], going: Going) {
         let Going { partition, base_offset, window_ms, now_ms, ticket } = going;
         let from_ms = now_ms.saturating_sub(window_ms);
         let Ok(batch) = Batch::decode_at(bytes, Some(base_offset)) else { return };
@@ -146,8 +146,14 @@ impl Dedup {
                 window.remember(hash(id), Seen { at_ms, partition, offset, ticket });
             }
         }
-        // They are older than some that came here: two rows that are sorted are soon one.
-        window.in_order.make_contiguous().sort();
+    }
+
+    /// What was learned may be older than what the window had: it goes to its place among that.
+    pub(crate) fn put_in_order(&mut self, topic: TopicId) {
+        if let Some(window) = self.topics.get_mut(&topic) {
+            // Two runs that are sorted: this sort merges them.
+            window.in_order.make_contiguous().sort();
+        }
     }
 
     /// Proposals from this one on failed: what they would have brought is not there.
@@ -177,8 +183,7 @@ impl Dedup {
                 .collect()
         });
         for (partition, window_ms) in asking {
-            let from_ms = now_ms.saturating_sub(window_ms);
-            if let Err(error) = self.learn(shard, partition, from_ms, now_ms).await {
+            if let Err(error) = self.learn(shard, partition, window_ms, now_ms).await {
                 tracing::warn!(%partition, %error, "ids of records cannot be learned from the log");
             }
         }
@@ -192,10 +197,11 @@ impl Dedup {
         &mut self,
         shard: &Shard,
         partition: PartitionId,
-        from_ms: i64,
+        window_ms: i64,
         now_ms: i64,
     ) -> Result<(), journal::ReadError> {
         const BYTES_AT_ONCE: usize = 1 << 20;
+        let from_ms = now_ms.saturating_sub(window_ms);
         let stream = partition.stream();
         let Some((first, _)) = shard.journal.find_time(stream, from_ms).await? else {
             return Ok(());
@@ -206,18 +212,9 @@ impl Dedup {
             let before = offset;
             for (header, bytes) in batches_in(&pieces).filter_map(Result::ok) {
                 offset = header.next_offset();
-                let at = Some(header.base_offset);
-                let Ok(batch) = Batch::decode_at(&bytes, at) else { continue };
-                for record in batch.records().map_while(Result::ok) {
-                    let Some(id) = Reserved::read(&record.headers).id else { continue };
-                    let (at_ms, offset) = (record.timestamp.min(now_ms), record.offset);
-                    if at_ms < from_ms {
-                        continue;
-                    }
-                    let id = hash(id);
-                    let window = self.topics.entry(partition.topic).or_default();
-                    window.remember(id, Seen { at_ms, partition, offset, ticket: 0 });
-                }
+                let base_offset = header.base_offset;
+                let stored = Going { partition, base_offset, window_ms, now_ms, ticket: 0 };
+                self.learn_batch(&bytes, stored);
             }
             if offset == before {
                 return Ok(());

@@ -53,9 +53,11 @@ impl Proposal {
         let first_append = self.bodies.len();
         for AppendBatch { header, bytes, .. } in batches {
             let (base_offset, now_ms, ticket) = (header.base_offset, terms.now_ms, self.ticket);
-            if window_ms > 0 {
+            // One that is older as a whole has no id that counts, and is not unpacked.
+            let is_recent = header.max_timestamp >= now_ms.saturating_sub(window_ms);
+            if window_ms > 0 && is_recent {
                 let going = Going { partition, base_offset, window_ms, now_ms, ticket };
-                dedup.import(&bytes, going);
+                dedup.learn_batch(&bytes, going);
             }
             self.bodies.push(Body {
                 stream: partition.stream(),
@@ -64,6 +66,9 @@ impl Proposal {
                 max_timestamp: Some(header.max_timestamp).filter(|at| *at >= 0).unwrap_or(now_ms),
                 bytes: bytes.freeze(),
             });
+        }
+        if window_ms > 0 {
+            dedup.put_in_order(partition.topic);
         }
         self.units.push(Unit {
             first_append: first_append as u32,
