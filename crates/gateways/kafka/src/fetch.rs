@@ -399,7 +399,7 @@ mod tests {
     }
 
     fn wants_of(topic: &TopicRef, partitions: u32) -> Vec<(TopicRef, i32, Want)> {
-        let want = Want { offset: 0, bytes_max: 1 << 20, leader_epoch: -1 };
+        let want = Want { offset: 0, bytes_max: 1 << 20, leader_epoch: -1, last_epoch: -1 };
         (0..partitions).map(|index| (topic.clone(), index as i32, want)).collect()
     }
 

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use base::{HashMap, HashSet, Offset, PartitionId, TopicId};
-use broker::{Bounds, Pace, Stored, batches_in};
+use broker::{Bounds, EpochEnd, Pace, Stored, batches_in};
 use bytes::Bytes;
 use kafka_protocol::error::ResponseError;
 use tokio::sync::OwnedSemaphorePermit;
@@ -17,7 +17,7 @@ use crate::authorization::{Asker, topic_refused};
 use crate::errors::Fault;
 use crate::fetch_near::Near;
 use crate::fetch_response::FetchedPartition;
-use crate::fetch_sessions::{FetchState, Wanted};
+use crate::fetch_sessions::{FetchState, Want, Wanted};
 use crate::gateway::{FETCH_BUDGET_UNIT, Gateway};
 use crate::leaders::{Reached, Referrals, is_about_leader, not_leader};
 
@@ -57,6 +57,8 @@ struct Found {
     log_start: Offset,
     /// The node that it is to be read from instead.
     preferred: Option<u32>,
+    /// Where the client's records and the partition's part.
+    diverging: Option<EpochEnd>,
 }
 
 enum Look {
@@ -181,6 +183,13 @@ impl<'a> Collector<'a> {
         if let Err(fault) = check_range(wanted, bounds) {
             return self.fail(partition, bounds, fault);
         }
+        if wanted.want.last_epoch >= 0 {
+            match self.diverges(partition, wanted).await {
+                Ok(None) => {}
+                Ok(Some(end)) => return self.part(partition, bounds, end),
+                Err(fault) => return self.fail(partition, bounds, fault),
+            }
+        }
         if is_led && self.sends_elsewhere(partition, wanted, bounds) {
             return Look::Something;
         }
@@ -202,6 +211,32 @@ impl<'a> Collector<'a> {
             return Look::NoRoom;
         }
         self.read(partition, wanted, offset, bounds, is_led).await
+    }
+
+    /// Where what the client has last ends here, if that is before what it wants next: it has records that the partition
+    /// does not have (KIP-595).
+    async fn diverges(
+        &self,
+        partition: PartitionId,
+        wanted: &Wanted,
+    ) -> Result<Option<EpochEnd>, Fault> {
+        let Want { offset, last_epoch, .. } = wanted.want;
+        let shards = self.gateway.broker.shards();
+        let mut ends = shards.epoch_ends(&[(partition, last_epoch)]).await?;
+        let known = ends.pop().flatten().ok_or_else(Fault::unknown_partition)?;
+        // An epoch in which nothing was written yet.
+        let end = known.ok_or(Fault::plain(ResponseError::OffsetOutOfRange))?;
+        Ok((end.epoch < last_epoch || (end.end as i64) < offset).then_some(end))
+    }
+
+    fn part(&mut self, partition: PartitionId, bounds: Bounds, end: EpochEnd) -> Look {
+        self.urgent = true;
+        let found = self.found.entry(partition).or_default();
+        if found.records.is_empty() {
+            (found.high_watermark, found.log_start) = (bounds.end, bounds.log_start);
+            found.diverging = Some(end);
+        }
+        Look::Something
     }
 
     fn serves_copy(&self, partition: PartitionId) -> bool {
@@ -347,6 +382,7 @@ impl<'a> Collector<'a> {
             let bounds = Some((found.high_watermark, found.log_start));
             let is_news = found.fault.is_some()
                 || found.preferred.is_some()
+                || found.diverging.is_some()
                 || !found.records.is_empty()
                 || wanted.told != bounds;
             wanted.told = if found.fault.is_some() { None } else { bounds };
@@ -391,6 +427,7 @@ impl Found {
             records: self.records,
             leader: None,
             preferred: self.preferred,
+            diverging: self.diverging,
         }
     }
 }

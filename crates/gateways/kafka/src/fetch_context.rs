@@ -128,6 +128,7 @@ fn wants(topics: Vec<FetchTopic>, by_id: bool) -> Vec<(TopicRef, i32, Want)> {
                 offset: partition.fetch_offset,
                 bytes_max: partition.partition_max_bytes,
                 leader_epoch: partition.current_leader_epoch,
+                last_epoch: partition.last_fetched_epoch,
             };
             wants.push((name.clone(), partition.partition, want));
         }

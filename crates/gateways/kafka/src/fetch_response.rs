@@ -1,7 +1,8 @@
 //! Writing a fetch response around records that are not copied: the response is a list of slices,
 //! ours for the fields and the journal's for the batches.
 
-use bytes::{BufMut, Bytes};
+use broker::EpochEnd;
+use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::leader_fields::{put_tagged_endpoints, put_tagged_leader};
 use crate::leaders::{CurrentLeader, Reached};
@@ -23,6 +24,8 @@ pub(crate) struct FetchedPartition {
     pub(crate) leader: Option<CurrentLeader>,
     /// The node that the client is to read it from.
     pub(crate) preferred: Option<u32>,
+    /// Where the records that the client has and the partition's part.
+    pub(crate) diverging: Option<EpochEnd>,
 }
 
 impl FetchedPartition {
@@ -53,7 +56,8 @@ pub(crate) struct Fetched {
 const FLEXIBLE_SINCE: i16 = 12;
 /// From this version on the endpoints of leaders are told (KIP-951); their numbers are since the first flexible one.
 const ENDPOINTS_SINCE: i16 = 16;
-/// The tags of a partition's leader, and of the leaders' endpoints.
+/// The tags of where a partition diverges and of its leader, and of the leaders' endpoints.
+const DIVERGING_TAG: u32 = 0;
 const LEADER_TAG: u32 = 1;
 const ENDPOINTS_TAG: u32 = 0;
 /// A partition's fields.
@@ -115,9 +119,22 @@ fn put_partition(
         out.fields.put_i32(partition.preferred.map_or(-1, |node| node as i32));
     }
     out.put_records(partition.records);
-    if flexible {
+    if let Some(end) = partition.diverging.filter(|_| flexible) {
+        put_tagged_epoch_end(&mut out.fields, end);
+    } else if flexible {
         put_tagged_leader(&mut out.fields, LEADER_TAG, partition.leader);
     }
+}
+
+/// The tagged fields of a partition that diverges: it is led here, so no leader is told.
+fn put_tagged_epoch_end(out: &mut BytesMut, end: EpochEnd) {
+    const BYTES: u32 = 13;
+    out.put_unsigned_varint(1);
+    out.put_unsigned_varint(DIVERGING_TAG);
+    out.put_unsigned_varint(BYTES);
+    out.put_i32(end.epoch);
+    out.put_i64(end.end as i64);
+    out.put_no_tagged_fields(true);
 }
 
 #[cfg(test)]
@@ -145,6 +162,7 @@ mod tests {
             records: vec![Bytes::from_static(b"first"), Bytes::from_static(b"second")],
             leader: None,
             preferred: Some(2),
+            diverging: None,
         };
         let leader = Some(CurrentLeader { node: 3, epoch: 8 });
         let empty = FetchedPartition { index: 4, error: 1, high_watermark: -1, ..full.clone() };

@@ -39,6 +39,8 @@ pub(crate) struct Want {
     pub(crate) bytes_max: i32,
     /// -1 when the client did not say.
     pub(crate) leader_epoch: i32,
+    /// The leader epoch of the last record that it has; -1 when it did not say.
+    pub(crate) last_epoch: i32,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -80,6 +80,45 @@ async fn errors_are_told_by_partition() {
     assert_eq!(response.responses[0].partitions[0].error_code, UnknownTopicId.code());
 }
 
+/// KIP-595: a reader that tells the epoch of the last record that it has is told where that ends here.
+#[tokio::test]
+async fn a_reader_that_has_something_else_is_told_where_it_diverges() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    let id = client.create("orders", 1, &[]).await;
+    client.put("orders", 0, &["a", "b"]).await;
+    let epoch = node.leader_epoch("orders");
+    let wanted = |offset: i64, last_epoch: i32| {
+        let mut request = fetch("orders", 0, offset, 30_000);
+        request.topics[0].partitions[0].last_fetched_epoch = last_epoch;
+        request
+    };
+    for version in [12, 18] {
+        let named = |mut request: FetchRequest| {
+            if version >= 13 {
+                request.topics[0].topic = Default::default();
+                request.topics[0].topic_id = id;
+            }
+            request
+        };
+        let response = client.ask(version, &named(wanted(1, epoch))).await;
+        assert_eq!(values(&response), ["a", "b"]);
+
+        let response = client.ask(version, &named(wanted(1, epoch - 1))).await;
+        let partition = &response.responses[0].partitions[0];
+        assert!(values(&response).is_empty());
+        assert_eq!((partition.error_code, partition.high_watermark), (0, 2));
+        let told = &partition.diverging_epoch;
+        assert_eq!((told.epoch, told.end_offset), (epoch - 1, 0));
+
+        let response = client.ask(version, &named(wanted(1, epoch + 1))).await;
+        let partition = &response.responses[0].partitions[0];
+        assert_eq!(partition.error_code, OffsetOutOfRange.code());
+    }
+    // Before version 12 it cannot be said, and is not asked for.
+    assert_eq!(values(&client.ask(11, &fetch("orders", 0, 0, 0)).await), ["a", "b"]);
+}
+
 #[tokio::test]
 async fn a_fetch_waits_for_records_and_not_longer() {
     let node = Node::start().await;
