@@ -249,7 +249,7 @@ impl Quotas {
         validate_only: bool,
     ) -> Result<(), QuotaError> {
         let Some(broker) = &self.0.broker else { return Err(QuotaError::NotKept) };
-        self.catch_up(broker).await?;
+        self.catch_up().await?;
         loop {
             let (version, mut table) = kept::current(broker)?;
             let before = table.clone();
@@ -272,12 +272,15 @@ impl Quotas {
         }
     }
 
-    async fn catch_up(&self, broker: &Broker) -> Result<(), QuotaError> {
-        if broker.is_alone() {
+    /// Memory has what all nodes have changed before the call, when this returns.
+    pub async fn catch_up(&self) -> Result<(), QuotaError> {
+        let Some(broker) = self.0.broker.as_ref().filter(|broker| !broker.is_alone()) else {
             return Ok(());
-        }
+        };
         let current = broker.catalog_is_current().await;
-        current.map_err(|error| QuotaError::Storage(ExecuteError::from(error).into()))
+        current.map_err(|error| QuotaError::Storage(ExecuteError::from(error).into()))?;
+        self.take_changes();
+        Ok(())
     }
 
     /// Takes into memory what the document has.

@@ -112,6 +112,7 @@ async fn handle(
     session: Arc<Session>,
     request: Request,
 ) -> Result<Response, RequestError> {
+    catch_up(&gateway, request.head.api).await;
     match request.head.api {
         ApiKey::Fetch => fetch::handle(&gateway, &session, request).await,
         ApiKey::ShareFetch => share::fetch(&gateway, &session, request).await,
@@ -152,5 +153,27 @@ async fn handle(
         | ApiKey::DeleteShareGroupState
         | ApiKey::ReadShareGroupStateSummary => refused::handle(request),
         _ => groups::handle(&gateway, &session, request).await,
+    }
+}
+
+/// What another node has changed before the request came is seen by those who ask what was changed. They are answered
+/// with what is known here where the catalog has no leader for long.
+async fn catch_up(gateway: &Gateway, api: ApiKey) {
+    let current = match api {
+        ApiKey::DescribeConfigs | ApiKey::ListConfigResources => {
+            gateway.broker.catalog_is_current().await.map_err(|error| error.to_string())
+        }
+        ApiKey::DescribeAcls | ApiKey::DescribeUserScramCredentials => match &gateway.options.users
+        {
+            Some(users) => users.catch_up().await.map_err(|error| error.to_string()),
+            None => return,
+        },
+        ApiKey::DescribeClientQuotas => {
+            gateway.options.quotas.catch_up().await.map_err(|error| error.to_string())
+        }
+        _ => return,
+    };
+    if let Err(error) = current {
+        tracing::debug!(?api, error, "answered with what is known here");
     }
 }
