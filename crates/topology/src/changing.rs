@@ -1,7 +1,7 @@
 //! How a change is made: worked out by memory, carried out by one command of the log where nothing has changed
 //! meanwhile, worked out anew otherwise.
 
-use broker::{ExecuteError, Refusal};
+use broker::{ExecuteError, Refusal, Unavailable};
 use documents::{Change, StoreError, Stored};
 
 use crate::error::ChangeError;
@@ -41,6 +41,13 @@ impl Inner {
                 if attempts.0 > 1 {
                     self.delete_stale().await?;
                 }
+                Ok(Made::Again)
+            }
+            Err(error) if is_unanswered(&error) && attempts.0 < ATTEMPTS_MAX => {
+                // The catalog's leader was lost, and the change may have been made. Memory tells once it is current; and
+                // one that arrives late is refused, since it names the versions of before.
+                self.broker.catalog_is_current().await.map_err(ExecuteError::from)?;
+                self.catch_up();
                 Ok(Made::Again)
             }
             Err(error) => Err(error),
@@ -107,4 +114,9 @@ fn is_outdated(error: &StoreError) -> bool {
             | Refusal::TopicExists { .. }
             | Refusal::TopicCollision { .. }
     )
+}
+
+/// Whether nobody knows if a change was made.
+fn is_unanswered(error: &StoreError) -> bool {
+    matches!(error, StoreError::Execute(ExecuteError::Unavailable(Unavailable::Unanswered)))
 }

@@ -40,6 +40,11 @@ impl VirtualHost {
                     Err(ChangeError::NotFound(_)) => continue,
                     used => used?,
                 }
+                drop(held);
+                // An attempt whose answer was lost may have made it.
+                if new.owner.is_some_and(|owner| present.owner == Some(Owner::Here(owner))) {
+                    self.add_to_owner(&new, &present).await?;
+                }
                 return Ok(present);
             }
             judge(None)?;

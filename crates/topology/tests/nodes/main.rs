@@ -1,6 +1,7 @@
 //! The topology on three nodes: what one changes holds on all of them, and each change is made by what is there.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -150,6 +151,40 @@ async fn of_two_declarations_at_one_moment_one_is_judged_by_the_other() {
         let found = nodes[0].vhost.queue(CLIENT, name).await.expect("it is there");
         assert_eq!((found.topic, found.durable), (durable.topic, durable.durable));
     }
+}
+
+/// Whoever makes a change does not notice that the catalog's leader is lost meanwhile: whether it was made is found out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_outlive_the_catalogs_leader() {
+    let mut nodes = three().await;
+    let leads = nodes.iter().position(|it| it.node.broker.leads_catalog());
+    let leader = nodes.remove(leads.expect("the catalog is led"));
+    let over = AtomicBool::new(false);
+    let changes = async {
+        let (node, mut rounds_after) = (&nodes[0], 0);
+        for round in 0.. {
+            let (kept, own) = (&format!("kept-{round}"), &format!("own-{round}"));
+            node.declare(kept, true, false, None).await.expect("it is declared");
+            node.bind(kept).await.expect("it is bound");
+            node.declare(own, false, false, Some(CLIENT)).await.expect("it is declared");
+            node.vhost.delete_queue(CLIENT, kept, false, false).await.expect("it is deleted");
+            rounds_after += u32::from(over.load(Ordering::Relaxed));
+            if rounds_after > 5 {
+                break;
+            }
+        }
+    };
+    let ended = async {
+        sleep(Duration::from_millis(100)).await;
+        // Its links first, so that what it was asked is not answered.
+        leader.node.member.close().await;
+        leader.end().await;
+        over.store(true, Ordering::Relaxed);
+    };
+    tokio::join!(changes, ended);
+    nodes[0].topology.close_owner(CLIENT).await;
+    let left = || nodes[0].documents("amqp.queues") + nodes[0].documents("amqp.bindings");
+    eventually("what was made goes with its connection", || left() == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
