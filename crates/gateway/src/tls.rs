@@ -14,7 +14,7 @@ use base::limits::{
 use parking_lot::RwLock;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig};
@@ -47,6 +47,8 @@ pub struct Pem<'a> {
     pub key: &'a [u8],
     /// Certificates of those who sign clients'.
     pub client_authorities: Option<&'a [u8]>,
+    /// Lists of certificates that they have revoked, one of each (RFC 5280, section 5).
+    pub client_revocations: Option<&'a [u8]>,
 }
 
 /// Why certificates cannot be used.
@@ -56,6 +58,8 @@ pub enum TlsError {
     Pem { what: &'static str, source: pem::Error },
     #[error("there is no certificate in {0}")]
     NoCertificate(&'static str),
+    #[error("there is no list of revoked certificates in what should have some")]
+    NoRevocations,
     #[error("the certificate is none of X.509")]
     Certificate,
     #[error("the certificate has ended; ask for a new one")]
@@ -197,6 +201,13 @@ fn configuration(
                 ClientCertificates::Required => verifier,
                 _ => verifier.allow_unauthenticated(),
             };
+            // A list that has ended says nothing of what was revoked since, and who has none may have revoked anything.
+            let verifier = match pem.client_revocations {
+                Some(lists) => {
+                    verifier.with_crls(revocations(lists)?).enforce_revocation_expiration()
+                }
+                None => verifier,
+            };
             builder.with_client_cert_verifier(verifier.build()?)
         }
     };
@@ -208,6 +219,13 @@ fn certificates(what: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'st
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let all = all.map_err(|source| TlsError::Pem { what, source })?;
     if all.is_empty() { Err(TlsError::NoCertificate(what)) } else { Ok(all) }
+}
+
+fn revocations(pem: &[u8]) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let what = "the list of revoked certificates";
+    let all: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(pem).collect();
+    let all = all.map_err(|source| TlsError::Pem { what, source })?;
+    if all.is_empty() { Err(TlsError::NoRevocations) } else { Ok(all) }
 }
 
 fn end_of(certificate: &CertificateDer<'_>) -> Result<i64, TlsError> {

@@ -9,7 +9,10 @@ use base::limits::TLS_HANDSHAKE_WITHIN;
 use bytes::Bytes;
 use gateway::tls::{ClientCertificates, Pem, TlsError};
 use gateway::{Connections, ListenerOptions, Ports, SlowReader, Socket, Tls, Unsent};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer,
+    KeyIdMethod, KeyPair, RevokedCertParams, date_time_ymd,
+};
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -55,6 +58,25 @@ impl Authority {
         Pair { chain: certificate.pem(), key: key.serialize_pem() }
     }
 
+    /// The numbers of certificates that it has revoked; the list ends with the beginning of a year.
+    fn revocations(&self, numbers: &[u64], ends: i32) -> String {
+        let revoked = |number: &u64| RevokedCertParams {
+            serial_number: (*number).into(),
+            revocation_time: date_time_ymd(2020, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2020, 1, 1),
+            next_update: date_time_ymd(ends, 1, 1),
+            crl_number: 1.into(),
+            issuing_distribution_point: None,
+            revoked_certs: numbers.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        list.signed_by(&self.issuer).expect("a list").pem().expect("PEM")
+    }
+
     /// A client that believes this authority, and shows a certificate if it has one.
     fn client(&self, own: Option<&Pair>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
@@ -86,6 +108,7 @@ impl Pair {
             chain: self.chain.as_bytes(),
             key: self.key.as_bytes(),
             client_authorities: authority.map(|authority| authority.pem.as_bytes()),
+            client_revocations: None,
         }
     }
 }
@@ -277,6 +300,47 @@ async fn clients_show_certificates_where_they_must_and_none_resumes_what_a_new_a
     assert!(optional.connect(&servers.client(Some(&bad))).await.is_err(), "a bad one is refused");
     let none = Tls::new(pair.pem(), ClientCertificates::Optional, NOW);
     assert!(matches!(none, Err(TlsError::NoAuthority)));
+}
+
+#[tokio::test]
+async fn a_certificate_that_its_authority_revoked_is_refused() {
+    const REVOKED: u64 = 7;
+    let (servers, ours, others) = (Authority::new(), Authority::new(), Authority::new());
+    let pair = servers.pair(|_| ());
+    let numbered = |number: u64| ours.pair(|it| it.serial_number = Some(number.into()));
+    let (good, bad) = (numbered(REVOKED + 1), numbered(REVOKED));
+    let echo = Echo::start(pair.with_authority(Some(&ours)), ClientCertificates::Required).await;
+    let client = servers.client(Some(&bad));
+    echo.connect(&client).await.expect("it is not revoked yet");
+
+    let all = |lists: &'static str| Pem {
+        client_revocations: Some(lists.as_bytes()),
+        ..pair.with_authority(Some(&ours))
+    };
+    let list = |authority: &Authority, revoked: &[u64], ends: i32| -> &'static str {
+        authority.revocations(revoked, ends).leak()
+    };
+    echo.tls.replace(all(list(&ours, &[REVOKED], 2100)), NOW).expect("is taken");
+    echo.connect(&servers.client(Some(&good))).await.expect("it is not revoked");
+    let refused = echo.connect(&client).await.expect_err("it may not resume what it had either");
+    assert!(refused.to_string().contains("CertificateRevoked"), "{refused}");
+
+    // Whose list is missing or has ended may have revoked anything.
+    for lists in [list(&others, &[], 2100), list(&ours, &[], 2021)] {
+        echo.tls.replace(all(lists), NOW).expect("is taken");
+        assert!(echo.connect(&servers.client(Some(&good))).await.is_err());
+    }
+    for (none, is_so) in [
+        ("", (|error| matches!(error, TlsError::NoRevocations)) as fn(&TlsError) -> bool),
+        ("-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n", |error| {
+            matches!(error, TlsError::Authorities(_))
+        }),
+    ] {
+        let error = echo.tls.replace(all(none), NOW).expect_err("is refused");
+        assert!(is_so(&error), "{error}");
+    }
+    echo.tls.replace(all(list(&ours, &[], 2100)), NOW).expect("is taken");
+    echo.connect(&client).await.expect("it is not revoked any more");
 }
 
 #[tokio::test(start_paused = true)]

@@ -109,6 +109,7 @@ impl Settings {
                 cert: said.tls_cert,
                 key: said.tls_key,
                 client_ca: said.tls_client_ca,
+                client_crl: said.tls_client_crl,
                 client_auth: said.tls_client_auth,
                 principal: said.tls_principal.clone(),
             })?,

@@ -48,20 +48,29 @@ struct Contents {
     cert: Vec<u8>,
     key: Vec<u8>,
     client_ca: Option<Vec<u8>>,
+    client_crl: Option<Vec<u8>>,
 }
 
 impl Contents {
     fn read(paths: &TlsPaths) -> Result<Self, TlsFilesError> {
+        let read_some = |path: &Option<PathBuf>| {
+            path.as_deref().map(|path| read(path).map(|(bytes, _)| bytes)).transpose()
+        };
         Ok(Self {
             cert: read(&paths.cert)?.0,
             key: read_key(&paths.key)?,
-            client_ca: paths.client_ca.as_deref().map(read).transpose()?.map(|(bytes, _)| bytes),
+            client_ca: read_some(&paths.client_ca)?,
+            client_crl: read_some(&paths.client_crl)?,
         })
     }
 
     fn pem(&self) -> Pem<'_> {
-        let client_authorities = self.client_ca.as_deref();
-        Pem { chain: &self.cert, key: &self.key, client_authorities }
+        Pem {
+            chain: &self.cert,
+            key: &self.key,
+            client_authorities: self.client_ca.as_deref(),
+            client_revocations: self.client_crl.as_deref(),
+        }
     }
 }
 

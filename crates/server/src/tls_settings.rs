@@ -30,6 +30,7 @@ pub(crate) struct SaidOfTls {
     pub(crate) cert: Option<PathBuf>,
     pub(crate) key: Option<PathBuf>,
     pub(crate) client_ca: Option<PathBuf>,
+    pub(crate) client_crl: Option<PathBuf>,
     pub(crate) client_auth: Option<ClientAuth>,
     pub(crate) principal: Option<String>,
 }
@@ -54,6 +55,7 @@ pub(crate) struct TlsPaths {
     pub(crate) cert: PathBuf,
     pub(crate) key: PathBuf,
     pub(crate) client_ca: Option<PathBuf>,
+    pub(crate) client_crl: Option<PathBuf>,
 }
 
 impl TlsSettings {
@@ -75,8 +77,12 @@ impl TlsSettings {
         let ports = [("kafka-tls", kafka), ("amqp-tls", amqp), ("http-tls", http)];
         let Some((setting, port)) = ports.into_iter().find_map(|(it, port)| Some((it, port?)))
         else {
-            let files =
-                [("tls-cert", said.cert), ("tls-key", said.key), ("tls-client-ca", said.client_ca)];
+            let files = [
+                ("tls-cert", said.cert),
+                ("tls-key", said.key),
+                ("tls-client-ca", said.client_ca),
+                ("tls-client-crl", said.client_crl),
+            ];
             let said = files
                 .into_iter()
                 .find_map(|(setting, path)| Some((setting, path?.display().to_string())))
@@ -107,6 +113,10 @@ impl TlsSettings {
                 return Err(invalid("tls-client-auth", "optional or required", problem));
             }
         };
+        if let (ClientCertificates::None, Some(path)) = (clients, &said.client_crl) {
+            let problem = "needs certificates of clients: --tls-client-ca FILE";
+            return Err(invalid("tls-client-crl", &path.display().to_string(), problem));
+        }
         let principal = said.principal.map(|text| match clients {
             ClientCertificates::None => {
                 let problem = "needs certificates of clients: --tls-client-ca FILE";
@@ -117,7 +127,8 @@ impl TlsSettings {
                 .map_err(|error: MappingError| invalid("tls-principal", &text, error.to_string())),
         });
         let principal = principal.transpose()?;
-        let files = TlsPaths { cert, key, client_ca: said.client_ca };
+        let (client_ca, client_crl) = (said.client_ca, said.client_crl);
+        let files = TlsPaths { cert, key, client_ca, client_crl };
         Ok(Some(Self { kafka, advertise_kafka, amqp, http, files, clients, principal }))
     }
 }
@@ -155,6 +166,11 @@ mod tests {
         assert!(error.contains("--tls-cert") && error.contains("--amqp-tls"), "{error}");
         let error = refused(SaidOfTls { client_auth: Some(ClientAuth::Required), ..said() });
         assert!(error.contains("--tls-client-ca"), "{error}");
+        let client_crl = Some(PathBuf::from("revoked.pem"));
+        let error = refused(SaidOfTls { client_crl: client_crl.clone(), ..said() });
+        assert!(error.contains("tls-client-crl") && error.contains("--tls-client-ca"), "{error}");
+        let error = refused(SaidOfTls { client_crl, ..SaidOfTls::default() });
+        assert!(error.contains("--kafka-tls"), "{error}");
         let advertise_kafka = Some("broker:9093".into());
         let error = refused(SaidOfTls { advertise_kafka, ..SaidOfTls::default() });
         assert!(error.contains("--advertise-kafka-tls"), "{error}");

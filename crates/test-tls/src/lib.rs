@@ -107,6 +107,7 @@ impl Authority {
             chain: pair.chain.as_bytes(),
             key: pair.key.as_bytes(),
             client_authorities: Some(clients.pem.as_bytes()),
+            client_revocations: None,
         };
         Tls::new(pem, asked, 0).expect("a good pair")
     }

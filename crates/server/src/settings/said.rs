@@ -67,6 +67,9 @@ pub(crate) struct Said {
     /// File with the certificates of those who sign clients' certificates, in PEM
     #[arg(long, value_name = "FILE", env = "POSTROAD_TLS_CLIENT_CA")]
     pub(super) tls_client_ca: Option<PathBuf>,
+    /// File with the lists of certificates that these have revoked, one of each of them, in PEM. Read again when it changes
+    #[arg(long, value_name = "FILE", env = "POSTROAD_TLS_CLIENT_CRL")]
+    pub(super) tls_client_crl: Option<PathBuf>,
     /// Whether clients show certificates of their own [default: required with --tls-client-ca, else none]
     #[arg(long, value_enum, value_name = "WHETHER", env = "POSTROAD_TLS_CLIENT_AUTH")]
     pub(super) tls_client_auth: Option<ClientAuth>,
@@ -110,13 +113,13 @@ pub(crate) struct Said {
     #[arg(long, value_name = "AUDIENCE", env = "POSTROAD_OIDC_AUDIENCE", value_delimiter = ' ')]
     pub(super) oidc_audience: Option<Vec<String>>,
     /// Where the issuer's public keys are (a JWK set): an address that begins with https://, or a file. Read again every
-    /// five minutes (a file every ten seconds), and for a key that is not known
+    /// five minutes (a file every ten seconds), and for a key that is not known [default: what the issuer says itself]
     #[arg(long, value_name = "URL|FILE", env = "POSTROAD_OIDC_JWKS")]
     pub(super) oidc_jwks: Option<String>,
     /// The claim of a token that names its user [default: sub]
     #[arg(long, value_name = "CLAIM", env = "POSTROAD_OIDC_PRINCIPAL_CLAIM")]
     pub(super) oidc_principal_claim: Option<String>,
-    /// File with the certificates of those who sign the certificate of --oidc-jwks, in PEM [default: those that the
+    /// File with the certificates of those who sign the issuer's certificate, in PEM [default: those that the
     /// machine believes]
     #[arg(long, value_name = "FILE", env = "POSTROAD_OIDC_CA")]
     pub(super) oidc_ca: Option<PathBuf>,
@@ -219,6 +222,7 @@ impl Said {
             tls_cert: self.tls_cert.or(other.tls_cert),
             tls_key: self.tls_key.or(other.tls_key),
             tls_client_ca: self.tls_client_ca.or(other.tls_client_ca),
+            tls_client_crl: self.tls_client_crl.or(other.tls_client_crl),
             tls_client_auth: self.tls_client_auth.or(other.tls_client_auth),
             tls_principal: self.tls_principal.or(other.tls_principal),
             auth: self.auth.or(other.auth),
