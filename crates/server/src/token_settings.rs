@@ -34,7 +34,6 @@ pub(crate) fn of(said: SaidOfTokens) -> Result<Option<TokenOptions>, SettingsErr
     let missing = |what: &str| invalid(setting, &value, format!("needs to know {what}"));
     let issuer = issuer.ok_or_else(|| missing("who issues tokens: --oidc-issuer"))?;
     let audiences = audiences.ok_or_else(|| missing("whom tokens are for: --oidc-audience"))?;
-    let jwks = jwks.ok_or_else(|| missing("where the issuer's keys are: --oidc-jwks"))?;
     for (setting, text) in audiences
         .iter()
         .map(|audience| ("oidc-audience", audience))
@@ -48,8 +47,14 @@ pub(crate) fn of(said: SaidOfTokens) -> Result<Option<TokenOptions>, SettingsErr
     if audiences.is_empty() {
         return Err(invalid("oidc-audience", "", "says nothing"));
     }
-    let wrong = |error: tokens::OptionsError| invalid("oidc-jwks", &jwks, error.to_string());
-    let keys = KeySource::parse(&jwks, authorities.clone()).map_err(wrong)?;
+    let keys = match &jwks {
+        Some(jwks) => KeySource::parse(jwks, authorities.clone())
+            .map_err(|error| invalid("oidc-jwks", jwks, error.to_string()))?,
+        None => KeySource::discovered(&issuer, authorities.clone()).map_err(|error| {
+            let problem = "cannot be asked where its keys are, say it: --oidc-jwks URL|FILE";
+            invalid("oidc-issuer", &issuer, format!("{error}; {problem}"))
+        })?,
+    };
     if let (KeySource::File(_), Some(path)) = (&keys, authorities) {
         let problem = "is of no use with keys in a file: it says who is believed to be an address";
         return Err(invalid("oidc-ca", &path.display().to_string(), problem));
@@ -83,10 +88,15 @@ mod tests {
         assert_eq!(of(SaidOfTokens::default()).expect("valid"), None);
         let options = of(said()).expect("valid").expect("is said");
         assert_eq!(options.principal_claim, "sub");
+        let asked = of(SaidOfTokens { jwks: None, ..said() }).expect("valid").expect("is said");
+        assert!(matches!(asked.keys, KeySource::Discovered { .. }));
         for (said, names) in [
             (SaidOfTokens { issuer: None, ..said() }, ["--oidc-audience", "--oidc-issuer"]),
             (SaidOfTokens { audiences: None, ..said() }, ["--oidc-issuer", "--oidc-audience"]),
-            (SaidOfTokens { jwks: None, ..said() }, ["--oidc-issuer", "--oidc-jwks"]),
+            (
+                SaidOfTokens { jwks: None, issuer: Some("us".into()), ..said() },
+                ["--oidc-issuer", "--oidc-jwks"],
+            ),
         ] {
             let error = refused(said);
             assert!(names.iter().all(|name| error.contains(name)), "{error}");

@@ -38,6 +38,12 @@ pub enum KeySource {
         /// Certificates in PEM of who is believed to be the host; `None`: those that the machine believes.
         authorities: Option<PathBuf>,
     },
+    /// Where the issuer itself says (OpenID Connect Discovery 1.0, section 4).
+    Discovered {
+        issuer: String,
+        /// As above, for the issuer and for the host that it names.
+        authorities: Option<PathBuf>,
+    },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -54,7 +60,7 @@ impl TokenOptions {
     pub fn new(issuer: String, audiences: Vec<String>, keys: KeySource) -> Self {
         let read_every = match keys {
             KeySource::File(_) => TOKEN_KEY_FILE_READ_EVERY,
-            KeySource::Https { .. } => TOKEN_KEYS_READ_EVERY,
+            KeySource::Https { .. } | KeySource::Discovered { .. } => TOKEN_KEYS_READ_EVERY,
         };
         Self {
             issuer,
@@ -68,6 +74,17 @@ impl TokenOptions {
 }
 
 impl KeySource {
+    /// Of an issuer that says itself where they are: its name is an address.
+    pub fn discovered(issuer: &str, authorities: Option<PathBuf>) -> Result<Self, OptionsError> {
+        match Self::parse(issuer, authorities.clone())? {
+            Self::Https { .. } if !issuer.contains(['?', '#']) => {
+                Ok(Self::Discovered { issuer: issuer.to_owned(), authorities })
+            }
+            Self::Https { .. } => Err(OptionsError::Address),
+            _ => Err(OptionsError::Scheme),
+        }
+    }
+
     /// An address, or the path of a file. Without encryption anybody on the way could say which keys there are.
     pub fn parse(text: &str, authorities: Option<PathBuf>) -> Result<Self, OptionsError> {
         let Some((scheme, _)) = text.split_once("://") else {
@@ -115,5 +132,15 @@ mod tests {
         assert_eq!(of("https://a:b@id/keys"), Err(OptionsError::UserInfo));
         assert_eq!(of("https://"), Err(OptionsError::Address));
         assert_eq!(of(""), Err(OptionsError::Address));
+    }
+
+    #[test]
+    fn an_issuer_that_is_asked_is_an_address() {
+        let of = |issuer: &str| KeySource::discovered(issuer, None).map(drop);
+        assert_eq!(of("https://id.example.com/realms/main"), Ok(()));
+        assert_eq!(of("id.example.com"), Err(OptionsError::Scheme));
+        assert_eq!(of("http://id.example.com"), Err(OptionsError::Scheme));
+        assert_eq!(of("https://id.example.com/?realm=main"), Err(OptionsError::Address));
+        assert_eq!(of("https://a:b@id.example.com"), Err(OptionsError::UserInfo));
     }
 }

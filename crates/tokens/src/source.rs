@@ -1,7 +1,7 @@
 //! Reading the document with an issuer's keys: a file, or a request over TLS.
 //!
-//! One request on a connection of its own, with no redirects: what is asked is what the node's settings name, and nobody
-//! else decides where the node connects to.
+//! Each request has a connection of its own, and no redirects: what is asked is what the node's settings name or, where they
+//! say nothing, what the issuer names, who is believed in any case. Nobody else decides where the node connects to.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -21,13 +21,14 @@ use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName};
 use rustls::{ClientConfig, RootCertStore};
+use serde::Deserialize;
 use tasks::Task;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use world::{Net, Workers};
 
 use crate::keys::{Keys, KeysError};
-use crate::options::KeySource;
+use crate::options::{KeySource, OptionsError};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SourceError {
@@ -55,6 +56,12 @@ pub(crate) enum SourceError {
     Slow,
     #[error(transparent)]
     Keys(#[from] KeysError),
+    #[error("what the issuer says of itself cannot be read: {0}")]
+    Configuration(serde_json::Error),
+    #[error("another issuer answers: {0:?}")]
+    OtherIssuer(String),
+    #[error("the issuer names no address of its keys that can be used: {said:?} {error}")]
+    KeysAddress { said: String, error: OptionsError },
     #[error("the task that reads it ended early")]
     Task,
 }
@@ -67,13 +74,60 @@ pub(crate) async fn read(
     let document = match source {
         KeySource::File(path) => read_file(path.clone(), workers).await?,
         KeySource::Https { host, port, path, authorities } => {
-            let roots = roots(authorities.clone(), workers).await?;
-            let asking = ask(host, *port, path, roots, net);
-            let asked = timeout(TOKEN_KEYS_READ_WITHIN, Box::pin(asking)).await;
-            asked.map_err(|_| SourceError::Slow)??.to_vec()
+            fetch(host, *port, path, authorities, net, workers).await?
+        }
+        KeySource::Discovered { issuer, authorities } => {
+            discover(issuer, authorities, net, workers).await?
         }
     };
     Ok(Keys::parse(&document)?)
+}
+
+/// What an issuer says of itself.
+#[derive(Deserialize)]
+struct Configuration {
+    issuer: String,
+    jwks_uri: String,
+}
+
+async fn discover(
+    issuer: &str,
+    authorities: &Option<PathBuf>,
+    net: Net,
+    workers: &Workers,
+) -> Result<Vec<u8>, SourceError> {
+    let at = |said: &str| match KeySource::parse(said, None) {
+        Ok(KeySource::Https { host, port, path, .. }) => Ok((host, port, path)),
+        Ok(_) => Err(OptionsError::Scheme),
+        Err(error) => Err(error),
+    };
+    let at = |said: &str| {
+        at(said).map_err(|error| SourceError::KeysAddress { said: said.to_owned(), error })
+    };
+    let of_itself = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
+    let (host, port, path) = at(&of_itself)?;
+    let document = fetch(&host, port, &path, authorities, net.clone(), workers).await?;
+    let said: Configuration =
+        serde_json::from_slice(&document).map_err(SourceError::Configuration)?;
+    if said.issuer != issuer {
+        return Err(SourceError::OtherIssuer(said.issuer));
+    }
+    let (host, port, path) = at(&said.jwks_uri)?;
+    fetch(&host, port, &path, authorities, net, workers).await
+}
+
+async fn fetch(
+    host: &str,
+    port: u16,
+    path: &str,
+    authorities: &Option<PathBuf>,
+    net: Net,
+    workers: &Workers,
+) -> Result<Vec<u8>, SourceError> {
+    let roots = roots(authorities.clone(), workers).await?;
+    let asking = ask(host, port, path, roots, net);
+    let asked = timeout(TOKEN_KEYS_READ_WITHIN, Box::pin(asking)).await;
+    Ok(asked.map_err(|_| SourceError::Slow)??.to_vec())
 }
 
 async fn read_file(path: PathBuf, workers: &Workers) -> Result<Vec<u8>, SourceError> {

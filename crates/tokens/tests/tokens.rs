@@ -215,6 +215,8 @@ async fn keys_that_change_are_found_and_what_cannot_be_read_changes_nothing() {
 struct Server {
     address: SocketAddr,
     answer: Arc<Mutex<String>>,
+    /// What it says of itself, as an issuer.
+    of_itself: Arc<Mutex<String>>,
     asked: Arc<AtomicUsize>,
 }
 
@@ -237,7 +239,9 @@ impl Server {
         let address = listener.local_addr().expect("is bound");
         let (answer, asked) = (Arc::new(Mutex::new(answer)), Arc::new(AtomicUsize::new(0)));
         let acceptor = TlsAcceptor::from(Arc::new(config));
+        let of_itself = Arc::new(Mutex::new(String::new()));
         let (answered, counted) = (Arc::clone(&answer), Arc::clone(&asked));
+        let configuration = Arc::clone(&of_itself);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let Ok(mut stream) = acceptor.accept(stream).await else { continue };
@@ -249,17 +253,20 @@ impl Server {
                     }
                 }
                 let head = String::from_utf8_lossy(&request).to_lowercase();
-                assert!(head.starts_with("get /keys?v=1 http/1.1\r\n"), "{head}");
+                let of_itself =
+                    head.starts_with("get /realms/one/.well-known/openid-configuration http/1.1");
+                assert!(of_itself || head.starts_with("get /keys?v=1 http/1.1\r\n"), "{head}");
                 assert!(
                     head.contains(&format!("host: localhost:{}\r\n", address.port())),
                     "{head}"
                 );
                 counted.fetch_add(1, Ordering::SeqCst);
-                let _ = stream.write_all(answered.lock().await.as_bytes()).await;
+                let answer = if of_itself { &configuration } else { &answered };
+                let _ = stream.write_all(answer.lock().await.as_bytes()).await;
                 let _ = stream.shutdown().await;
             }
         });
-        Self { address, answer, asked }
+        Self { address, answer, of_itself, asked }
     }
 
     fn tokens(&self, authorities: PathBuf, at_most_every: Duration) -> Tokens {
@@ -329,4 +336,41 @@ async fn an_answer_that_is_none_and_a_server_that_is_not_believed_give_no_keys()
     let _stop = follow(&tokens);
     assert_eq!(tokens.verify(&token).await, Err(TokenError::Key));
     assert_eq!(server.asked(), 0, "it is told nothing");
+}
+
+#[tokio::test]
+async fn an_issuer_says_itself_where_its_keys_are() {
+    let (authority, folder) = (Authority::new(), tempfile::tempdir().expect("a folder"));
+    let signer = Signer::p256("1");
+    let server = Server::start(&authority, ok(&document(&[&signer]))).await;
+    let base = format!("https://localhost:{}", server.address.port());
+    let (issuer, keys) = (format!("{base}/realms/one"), format!("{base}/keys?v=1"));
+    let mut claims = claims("app", 300);
+    claims["iss"] = json!(issuer);
+    let token = signer.token(&claims);
+    let tokens = || {
+        let authorities = Some(authority_in(&folder, &authority));
+        let source = KeySource::discovered(&issuer, authorities).expect("a source");
+        let options = TokenOptions::new(issuer.clone(), vec![AUDIENCE.into()], source);
+        Tokens::new(options, World::real().clock)
+    };
+    let says = |said: Value| ok(&said.to_string());
+    for wrong in [
+        says(json!({"issuer": "https://another.example.com", "jwks_uri": keys})),
+        says(json!({"issuer": issuer})),
+        says(json!({"issuer": issuer, "jwks_uri": "http://localhost/keys"})),
+        says(json!({"issuer": issuer, "jwks_uri": "keys.json"})),
+        ok("<html>"),
+        "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_owned(),
+    ] {
+        *server.of_itself.lock().await = wrong.clone();
+        let (tokens, asked) = (tokens(), server.asked());
+        let _stop = follow(&tokens);
+        assert_eq!(tokens.verify(&token).await, Err(TokenError::Key), "{wrong}");
+        assert_eq!(server.asked(), asked + 1, "its keys are not asked for: {wrong}");
+    }
+    *server.of_itself.lock().await = says(json!({"issuer": issuer, "jwks_uri": keys}));
+    let tokens = tokens();
+    let _stop = follow(&tokens);
+    tokens.verify(&token).await.expect("is good");
 }
