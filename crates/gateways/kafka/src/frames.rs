@@ -24,7 +24,7 @@ use gateway::input;
 use gateway::socket::ReadHalf;
 use kafka_protocol::messages::ApiKey;
 use thiserror::Error;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -115,15 +115,27 @@ pub(crate) enum FrameError {
     Io(#[from] std::io::Error),
 }
 
+/// What frames are read from.
+pub(crate) trait Source: AsyncRead + Unpin {
+    /// Ready once a read may bring something, or the end.
+    fn poll_read_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
+}
+
+impl Source for ReadHalf<'_> {
+    fn poll_read_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ReadHalf::poll_read_ready(self, context)
+    }
+}
+
 #[derive(Debug)]
-pub(crate) struct FrameReader<'a> {
-    socket: ReadHalf<'a>,
+pub(crate) struct FrameReader<S> {
+    socket: S,
     staging: BytesMut,
     limits: FrameLimits,
 }
 
-impl<'a> FrameReader<'a> {
-    pub(crate) fn new(socket: ReadHalf<'a>, limits: FrameLimits) -> Self {
+impl<S: Source> FrameReader<S> {
+    pub(crate) fn new(socket: S, limits: FrameLimits) -> Self {
         Self { socket, staging: BytesMut::new(), limits }
     }
 
@@ -243,18 +255,20 @@ impl<'a> FrameReader<'a> {
     /// A frame that is no request, and small: it is counted nowhere.
     pub(crate) async fn next_bare(&mut self, bytes_max: usize) -> Result<Frame, FrameError> {
         let deadline = Instant::now() + self.limits.arrives_within;
-        let mut wanted = LENGTH_LEN;
-        while self.staging.len() < wanted {
+        let whole = loop {
+            // Some of it may have come with the frame before.
+            if self.staging.len() >= LENGTH_LEN {
+                let whole = LENGTH_LEN + self.frame_len(0..=bytes_max)?;
+                if self.staging.len() >= whole {
+                    break whole;
+                }
+            }
             match timeout_at(deadline, self.fill()).await {
                 Ok(filled) => filled?,
                 Err(_) => return Err(FrameError::Slow(self.limits.arrives_within)),
             }
-            if self.staging.len() >= LENGTH_LEN {
-                wanted = LENGTH_LEN + self.frame_len(0..=bytes_max)?;
-            }
-        }
-        let len = self.frame_len(0..=bytes_max)?;
-        let mut whole = self.staging.split_to(LENGTH_LEN + len);
+        };
+        let mut whole = self.staging.split_to(whole);
         whole.advance(LENGTH_LEN);
         Ok(Frame { bytes: whole, permit: None, queued: 0 })
     }

@@ -19,7 +19,7 @@ use base::limits::{
     RESPONSE_TAKEN_BYTES_MIN, WRITTEN_AT_ONCE_BYTES_MAX,
 };
 use broker::{Pace, Permit, Turns};
-use gateway::socket::{Socket, WriteHalf};
+use gateway::socket::{ReadHalf, Socket, WriteHalf};
 use gateway::{SlowReader, Unsent, WriteError};
 use tasks::Task;
 use thiserror::Error;
@@ -130,7 +130,7 @@ pub(crate) async fn run(
 
 /// The reading side. Returns why it stopped; `Drained` asks for what was begun to be finished.
 async fn read(
-    mut frames: FrameReader<'_>,
+    mut frames: FrameReader<ReadHalf<'_>>,
     queue: mpsc::Sender<InFlight>,
     backlog: &Backlog,
     session: &Arc<Session>,
