@@ -1,6 +1,6 @@
 //! A message's body.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 /// A body as it came: slices of what the socket brought.
 #[derive(Clone, Debug, Default)]
@@ -42,5 +42,77 @@ impl Body {
 
     pub fn bytes(&self) -> usize {
         self.slices().iter().map(Bytes::len).sum()
+    }
+}
+
+/// Pieces of less than this are copied together.
+const SMALL_BYTES: usize = 4 << 10;
+
+/// A body whose pieces have not all come.
+///
+/// A piece keeps all of the buffer that it was read into. That is little more than the piece where a client fills its frames,
+/// and thousands of times as much where it sends a frame for each byte; so such pieces are copied.
+#[derive(Debug, Default)]
+pub struct ArrivingBody {
+    body: Body,
+    /// What was copied and is behind all that `body` has.
+    small: BytesMut,
+}
+
+impl ArrivingBody {
+    /// `is_last`: nothing follows. A body of one piece is never copied.
+    pub fn push(&mut self, piece: Bytes, is_last: bool) {
+        let is_alone = is_last && self.small.is_empty() && self.body.slices().is_empty();
+        if piece.len() < SMALL_BYTES && !is_alone {
+            self.small.extend_from_slice(&piece);
+            return;
+        }
+        self.keep_small();
+        self.body.push(piece);
+    }
+
+    pub fn finish(mut self) -> Body {
+        self.keep_small();
+        self.body
+    }
+
+    fn keep_small(&mut self) {
+        self.body.push(std::mem::take(&mut self.small).freeze());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arrived(pieces: &[&Bytes]) -> Body {
+        let mut arriving = ArrivingBody::default();
+        for (place, piece) in pieces.iter().enumerate() {
+            arriving.push((*piece).clone(), place + 1 == pieces.len());
+        }
+        arriving.finish()
+    }
+
+    #[test]
+    fn small_pieces_keep_no_buffer_and_large_ones_are_not_copied() {
+        let buffer = Bytes::from(vec![7; 2 * SMALL_BYTES]);
+        let (small, large) = (buffer.slice(..3), buffer.slice(..SMALL_BYTES));
+        let is_of_buffer = |slice: &Bytes| buffer.as_ptr_range().contains(&slice.as_ptr());
+
+        let many = arrived(&vec![&small; 1_000]);
+        assert_eq!((many.bytes(), many.slices().len()), (3_000, 1));
+        assert!(!is_of_buffer(&many.slices()[0]));
+
+        let mixed = arrived(&[&small, &small, &large, &large, &small]);
+        assert_eq!(mixed.slices().iter().map(Bytes::len).collect::<Vec<_>>(), [6, 4096, 4096, 3]);
+        assert_eq!(mixed.slices().iter().filter(|slice| is_of_buffer(slice)).count(), 2);
+    }
+
+    #[test]
+    fn a_body_of_one_piece_is_where_the_socket_put_it() {
+        let buffer = Bytes::from(vec![7; 100]);
+        let alone = arrived(&[&buffer]);
+        assert_eq!(alone.slices()[0].as_ptr(), buffer.as_ptr());
+        assert!(arrived(&[]).slices().is_empty());
     }
 }

@@ -19,5 +19,5 @@ pub mod publishing;
 pub mod rights;
 pub mod table;
 
-pub use body::Body;
+pub use body::{ArrivingBody, Body};
 pub use errors::{Exception, ReplyCode, Resource};

@@ -2,7 +2,7 @@
 //! It is published once it is there whole.
 
 use bytes::Bytes;
-use rabbitmq::Body;
+use rabbitmq::{ArrivingBody, Body};
 use tokio::time::Instant;
 
 use crate::codec::frame::{self, ContentHeader, FrameKind};
@@ -19,6 +19,8 @@ pub(crate) struct Content {
     publish: Bytes,
     /// The frame of its header.
     header: Option<Bytes>,
+    arriving: ArrivingBody,
+    /// Once it is there whole.
     pub(crate) body: Body,
     /// Of the body.
     missing: u64,
@@ -28,7 +30,8 @@ pub(crate) struct Content {
 
 impl Content {
     fn new(publish: Bytes) -> Self {
-        Self { publish, header: None, body: Body::Empty, missing: 0, began: None }
+        let (arriving, body) = (ArrivingBody::default(), Body::Empty);
+        Self { publish, header: None, arriving, body, missing: 0, began: None }
     }
 
     pub(crate) fn read(&self) -> Option<(BasicPublish<'_>, &[u8])> {
@@ -139,13 +142,14 @@ impl Session {
             return Err(unexpected_at(method, text.to_owned()));
         }
         content.missing -= payload.len() as u64;
-        content.body.push(frame.slice_ref(payload));
+        content.arriving.push(frame.slice_ref(payload), content.missing == 0);
         if content.missing == 0 { self.content_complete(number) } else { Ok(()) }
     }
 
     fn content_complete(&mut self, number: u16) -> Result<(), Failure> {
         let content = self.channels.get_mut(&number).and_then(|channel| channel.content.take());
-        let Some(content) = content else { return Ok(()) };
+        let Some(mut content) = content else { return Ok(()) };
+        content.body = std::mem::take(&mut content.arriving).finish();
         self.contents -= 1;
         self.charge_sent(content.body.bytes());
         self.publish(number, content, Copy::AsItIs).map_err(|exception| Failure {
