@@ -30,6 +30,8 @@ pub mod certificate;
 pub mod credentials;
 mod failures;
 mod following;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod limits;
 pub mod login;
 pub mod operation;

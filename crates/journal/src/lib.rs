@@ -21,6 +21,8 @@ pub mod damage;
 pub mod encoded;
 pub mod entry;
 pub mod error;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod inspect;
 pub mod journal;
 pub mod scrub;

@@ -374,6 +374,17 @@ fn identity(bytes: &mut Bytes) -> Identity {
     Identity { at, run, levels: Levels::UNTOLD }
 }
 
+/// Whatever is understood of a first frame is understood alike once it is said again.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn look(said: Bytes) {
+    if let Some(hello) = Hello::decode(said.clone()) {
+        assert_eq!(Hello::decode(hello.encode()), Some(hello));
+    }
+    if let Some(welcome) = Welcome::decode(said) {
+        assert_eq!(Welcome::decode(welcome.encode()), Some(welcome));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -21,6 +21,8 @@ mod backoff;
 mod connection;
 mod end;
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod gossip;
 mod handshake;
 mod identity;

@@ -23,6 +23,8 @@
 pub mod builder;
 pub mod compression;
 pub mod error;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod header;
 pub mod partitioner;
 pub mod records;

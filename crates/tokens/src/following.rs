@@ -43,6 +43,11 @@ impl Followed {
         Arc::clone(&self.current.read())
     }
 
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn have(&self, keys: Keys) {
+        *self.current.write() = Arc::new(keys);
+    }
+
     /// Has the keys read anew, unless that was done a moment ago. False: they are as they were.
     pub(crate) async fn read_anew(&self) -> bool {
         let mut read = self.read.subscribe();

@@ -10,6 +10,8 @@
 //! * [`verifying`]: from a token to a name
 
 mod following;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod keys;
 pub mod options;
 mod source;

@@ -8,6 +8,8 @@
 //! is read as a signed 64-bit number like `l`, and `B`, `u`, `i` are the unsigned ones. Nesting is
 //! bounded: a table of tables would otherwise be a way to exhaust the stack.
 
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 use bytes::{BufMut, Bytes, BytesMut};
 
 /// RabbitMQ sets none; clients nest two or three deep (`x-death` is an array of tables).

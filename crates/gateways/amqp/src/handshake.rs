@@ -428,7 +428,7 @@ fn negotiated(field: &str, least: u32, offered: u32, chosen: u32) -> Result<(), 
 }
 
 /// A field table without its length, with a name and a password.
-fn amqplain(response: &[u8]) -> Result<Credentials, Exception> {
+pub(crate) fn amqplain(response: &[u8]) -> Result<Credentials, Exception> {
     let table = FieldTable::decode(response).unwrap_or_default();
     let field = |name| match table.get(name) {
         Some(FieldValue::LongString(bytes)) => Some(bytes),
@@ -443,7 +443,7 @@ fn amqplain(response: &[u8]) -> Result<Credentials, Exception> {
     }
 }
 
-fn capabilities(properties: &FieldTable) -> Capabilities {
+pub(crate) fn capabilities(properties: &FieldTable) -> Capabilities {
     let Some(FieldValue::Table(table)) = properties.get("capabilities") else {
         return Capabilities::default();
     };
@@ -456,14 +456,14 @@ fn capabilities(properties: &FieldTable) -> Capabilities {
 }
 
 /// The library and its version, and what the application calls its connection.
-fn client_name(properties: &FieldTable) -> String {
+pub(crate) fn client_name(properties: &FieldTable) -> String {
     let of = |name| properties.get(name).and_then(FieldValue::as_str);
     let known = ["product", "version", "connection_name"].into_iter().filter_map(of);
     known.collect::<Vec<_>>().join(" ")
 }
 
 /// What is kept of it for those who look, which is little.
-fn shown(properties: FieldTable) -> FieldTable {
+pub(crate) fn shown(properties: FieldTable) -> FieldTable {
     match properties.to_bytes().len() <= AMQP_CLIENT_PROPERTIES_BYTES_MAX {
         true => properties,
         false => FieldTable::new(),

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use base::limits::AMQP_READ_BYTES_MIN;
 use bytes::{Bytes, BytesMut};
-use gateway::Socket;
+use tokio::io::AsyncRead;
 
 use crate::codec::frame::{self, FrameError, FrameKind, Front, HEAD_BYTES};
 use crate::codec::methods::MethodId;
@@ -40,9 +40,9 @@ pub(crate) struct Peeked {
 
 impl Input {
     /// Reads what is there, at most `bytes_max` or what the front needs.
-    pub(crate) fn read_from(
+    pub(crate) fn read_from<R: AsyncRead + Unpin>(
         &mut self,
-        socket: &mut Socket,
+        socket: &mut R,
         context: &mut Context<'_>,
         bytes_max: usize,
     ) -> std::io::Result<Read> {

@@ -32,6 +32,8 @@ mod content;
 mod declare;
 mod deliver;
 mod failure;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod gateway;
 mod get;
 mod handshake;

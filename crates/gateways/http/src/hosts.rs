@@ -41,7 +41,7 @@ fn refused(front: &Front, request: &Request) -> Option<Problem> {
     ))
 }
 
-fn is_ours(authority: &str, named: &[String]) -> bool {
+pub(crate) fn is_ours(authority: &str, named: &[String]) -> bool {
     let name = name_of(authority);
     let bare = name.trim_start_matches('[').trim_end_matches(']');
     if bare.parse::<IpAddr>().is_ok() {

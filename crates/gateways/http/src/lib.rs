@@ -23,6 +23,8 @@ mod connection;
 mod console;
 mod finishing;
 pub mod front;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod health;
 mod hosts;
 pub mod listener;

@@ -293,7 +293,7 @@ fn by_token(node: &Node, credentials: &Credentials) -> bool {
 }
 
 /// RFC 7617: `Basic` and the name, a colon and the password, in base64.
-fn basic(value: &str) -> Option<Credentials> {
+pub(crate) fn basic(value: &str) -> Option<Credentials> {
     let encoded = of_scheme(value, BASIC)?;
     let decoded = String::from_utf8(BASE64.decode(encoded).ok()?).ok()?;
     let (name, password) = decoded.split_once(':')?;
@@ -301,7 +301,7 @@ fn basic(value: &str) -> Option<Credentials> {
 }
 
 /// What stands behind a scheme.
-fn of_scheme<'a>(value: &'a str, scheme: &str) -> Option<&'a str> {
+pub(crate) fn of_scheme<'a>(value: &'a str, scheme: &str) -> Option<&'a str> {
     let (said, rest) = value.split_once(' ')?;
     said.eq_ignore_ascii_case(scheme).then(|| rest.trim())
 }

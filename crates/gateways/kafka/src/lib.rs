@@ -38,6 +38,8 @@ mod fetch_near;
 mod fetch_response;
 mod fetch_sessions;
 mod frames;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod gateway;
 mod groups;
 mod leader_fields;

@@ -107,7 +107,7 @@ impl Request {
         Ok(Self { head, body, permit, session, asker })
     }
 
-    fn rest_of_header(
+    pub(crate) fn rest_of_header(
         api: ApiKey,
         version: i16,
         frame: &[u8],

@@ -18,9 +18,9 @@
 mod export;
 mod import;
 mod install;
-mod manifest;
+pub(crate) mod manifest;
 pub(crate) mod marker;
-mod piece;
+pub(crate) mod piece;
 mod repair;
 
 pub use export::{Export, SegmentPiece};

@@ -88,7 +88,7 @@ fn file(call: &Call) -> Result<bytes::Bytes, Refused> {
 }
 
 /// Where the part named `file` has its content (RFC 7578).
-fn part(body: &[u8], boundary: &str) -> Option<std::ops::Range<usize>> {
+pub(super) fn part(body: &[u8], boundary: &str) -> Option<std::ops::Range<usize>> {
     let find = |from: usize, sought: &[u8]| {
         let rest = body.get(from..)?;
         rest.windows(sought.len()).position(|window| window == sought).map(|at| from + at)

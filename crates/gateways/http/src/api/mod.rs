@@ -18,6 +18,8 @@ mod connections;
 mod definitions;
 mod endpoints;
 mod exchanges;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod health;
 mod importing;
 mod limits;

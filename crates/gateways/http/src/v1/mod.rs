@@ -23,6 +23,8 @@ mod configs;
 mod connections;
 mod dead_letters;
 mod filter;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod groups;
 mod held;
 mod lease_groups;

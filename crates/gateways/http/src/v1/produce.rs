@@ -135,7 +135,7 @@ fn answer(mut items: Vec<Result<Placed, Problem>>) -> Result<Response, Problem> 
 
 // ------------------------------------------------------------------------------------- what is asked
 
-fn records_of(headers: &HeaderMap, body: Bytes) -> Result<Vec<NewRecord>, Problem> {
+pub(super) fn records_of(headers: &HeaderMap, body: Bytes) -> Result<Vec<NewRecord>, Problem> {
     let content = headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok()).unwrap_or_default();
     let content = content.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     if content == DOCUMENTS {

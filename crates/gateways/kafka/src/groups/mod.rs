@@ -31,7 +31,7 @@ mod offset_delete_requests;
 mod offset_requests;
 mod share_offset_requests;
 mod share_requests;
-mod streams_messages;
+pub(crate) mod streams_messages;
 pub(crate) mod streams_requests;
 pub(crate) mod text;
 mod topics;

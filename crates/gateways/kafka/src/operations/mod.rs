@@ -96,7 +96,7 @@ fn invalid(message: String) -> Fault {
     Fault::new(ResponseError::InvalidRequest, message)
 }
 
-fn parse(version: i16, frame: &[u8]) -> Result<WithToken, Fault> {
+pub(crate) fn parse(version: i16, frame: &[u8]) -> Result<WithToken, Fault> {
     if !(VERSION..=VERSION_WITH_TOKEN).contains(&version) {
         return Err(Fault::new(
             ResponseError::UnsupportedVersion,

@@ -6,8 +6,10 @@
 //!
 //! * [`primitives`]: the protocol's integers, strings and lengths, for those codecs
 //! * [`shape`]: looks through a request before it is decoded, since the crate believes lengths
-//! * `shapes`: what each request looks like
+//! * `shapes`: what each request looks like; `known`: all of them, for tests
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod known;
 pub(crate) mod primitives;
 pub(crate) mod shape;
 mod shapes;

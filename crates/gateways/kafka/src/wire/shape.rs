@@ -93,6 +93,17 @@ pub(crate) enum ShapeError {
 
 /// Follows every length of a request's body; returns what it will weigh decoded.
 pub(crate) fn examine(api: ApiKey, version: i16, body: &[u8]) -> Result<usize, ShapeError> {
+    // Bytes that follow are ignored, as Kafka ignores them.
+    walked(api, version, body).map(|walk| walk.weight)
+}
+
+/// How many bytes follow a request in its frame.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn bytes_behind(api: ApiKey, version: i16, body: &[u8]) -> Result<usize, ShapeError> {
+    walked(api, version, body).map(|walk| walk.cursor.left())
+}
+
+fn walked(api: ApiKey, version: i16, body: &[u8]) -> Result<Walk<'_>, ShapeError> {
     let shape = shapes::of(api).ok_or(ShapeError::Unknown)?;
     let mut walk = Walk {
         cursor: Cursor::new(body),
@@ -101,8 +112,7 @@ pub(crate) fn examine(api: ApiKey, version: i16, body: &[u8]) -> Result<usize, S
         weight: ROW_BYTES,
     };
     walk.fields(&shape.fields)?;
-    // Bytes that follow are ignored, as Kafka ignores them.
-    Ok(walk.weight)
+    Ok(walk)
 }
 
 struct Walk<'a> {

@@ -1,0 +1,40 @@
+//! What must hold of requests of `/v1`.
+
+use axum::http::HeaderMap;
+use axum::http::HeaderValue;
+use axum::http::header::CONTENT_TYPE;
+use base::limits::HTTP_RECORDS_MAX;
+use bytes::Bytes;
+use operations::document::Operation;
+
+use super::asked::read;
+use super::filter::Filter;
+use super::produce::records_of;
+use super::token::LeaseName;
+
+/// A body, read as each document that a body can be.
+pub(crate) fn body(bytes: &[u8]) {
+    for content in ["application/json", "application/x-ndjson", "text/plain"] {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content));
+        if let Ok(records) = records_of(&headers, Bytes::copy_from_slice(bytes)) {
+            assert!(content == "application/json" || records.len() <= HTTP_RECORDS_MAX + 1);
+        }
+    }
+    if let Ok(filter) = read::<Filter>(bytes) {
+        let _ = filter.check().is_ok();
+        let written = serde_json::to_vec(&filter).expect("what is read can be written");
+        assert_eq!(read::<Filter>(&written).ok(), Some(filter));
+    }
+    if let Ok(operation) = read::<Operation>(bytes) {
+        let written = serde_json::to_vec(&operation).expect("what is read can be written");
+        assert_eq!(read::<Operation>(&written).ok(), Some(operation));
+    }
+}
+
+/// The name of a lease, which is in a path.
+pub(crate) fn lease(text: &str) {
+    if let Some(name) = LeaseName::parse(text) {
+        assert_eq!(name.to_text(), text, "a lease has one name");
+    }
+}

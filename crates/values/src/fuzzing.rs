@@ -1,0 +1,30 @@
+//! What must hold of field tables, whatever the bytes are: for fuzz targets, and for tests of what those found.
+
+use crate::{RawFields, Table};
+
+/// A table that is decoded can be walked, and is written in as many bytes as it had.
+pub fn table(data: &[u8]) {
+    let walked: Result<Vec<_>, _> = RawFields::new(data).collect();
+    let Ok(table) = Table::decode(data) else { return };
+    let walked = walked.expect("what is decoded can be walked");
+    assert_eq!(walked.len(), table.0.len());
+    for (field, (name, value)) in walked.iter().zip(&table.0) {
+        assert_eq!(field.name, name.as_bytes());
+        let field = field.decode().expect("what is decoded can be decoded by itself");
+        // Numbers that are none are not equal to themselves.
+        assert_eq!(format!("{field:?}"), format!("{value:?}"));
+        let (_, _, _) = (value.as_integer(), value.as_str(), value.as_bool());
+    }
+    let written = table.to_bytes();
+    assert_eq!(written.len(), data.len());
+    let again = Table::decode(&written).expect("what is written can be read");
+    assert_eq!(again.to_bytes(), written);
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_is_kept_of_tables_holds() {
+        test_corpus::each("amqp_table", super::table);
+    }
+}

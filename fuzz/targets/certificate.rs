@@ -1,0 +1,3 @@
+#![no_main]
+
+fuzz::target!(access::fuzzing::certificate, 4 << 20, 256);

@@ -1,0 +1,3 @@
+#![no_main]
+
+fuzz::target!(journal::fuzzing::frame, 64 << 10, 256);

@@ -1,0 +1,3 @@
+#![no_main]
+
+fuzz::target!(journal::fuzzing::stored, 64 << 10, 512);

@@ -1,0 +1,3 @@
+#![no_main]
+
+fuzz::target!(access::fuzzing::message, 32 << 10, 32);

@@ -1,0 +1,3 @@
+#![no_main]
+
+fuzz::target!(tokens::fuzzing::any, 256 << 10, 256);
