@@ -10,12 +10,15 @@ use std::time::{Duration, Instant};
 
 use crate::compat::{self, Counts};
 use crate::failure::{Context, Failure, Outcome};
-use crate::{paths, soak};
+use crate::{fuzz, paths, soak};
 
 /// A kill loop short enough for every change; `soak kill` is the long one.
 const KILLS: u32 = 10;
 /// A handful of elections a second for so long.
 const ELECTION_SECONDS: u64 = 15;
+
+/// Of each fuzz target; who looks for something lets them run for hours.
+const FUZZ_SECONDS: u64 = 15;
 
 /// The benchmark suite is a workspace of its own. Here it is built without the clients of its
 /// rivals, which would take longer than all the rest.
@@ -45,14 +48,15 @@ struct Step {
     run: fn() -> Outcome<Counts>,
 }
 
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 12] = [
     Step {
         title: "format",
         lint: true,
         remedy: "cargo fmt --all",
         run: || {
             cargo(&["fmt", "--all", "--check"])?;
-            cargo(&["fmt", "--manifest-path", SUITE, "--all", "--check"])
+            cargo(&["fmt", "--manifest-path", SUITE, "--all", "--check"])?;
+            cargo(&["fmt", "--manifest-path", fuzz::MANIFEST, "--check"])
         },
     },
     Step {
@@ -86,6 +90,12 @@ const STEPS: [Step; 11] = [
         lint: false,
         remedy: "cargo test -p PACKAGE NAME repeats one",
         run: || tests(&[]),
+    },
+    Step {
+        title: "fuzz targets",
+        lint: false,
+        remedy: "cargo xtask fuzz",
+        run: || fuzz::short(FUZZ_SECONDS).map(|passed| Counts { passed, failed: 0 }),
     },
     Step {
         title: "tests of the benchmark suite",

@@ -9,6 +9,7 @@ mod console;
 mod dist;
 mod failure;
 mod figures;
+mod fuzz;
 mod guide;
 mod measure;
 mod pair;
@@ -42,6 +43,8 @@ enum Chore {
     Console(console::Options),
     /// Types the commands of the cluster's guide as they are printed (docs/user/cluster.md)
     Guide(guide::Options),
+    /// What reads bytes of strangers, tried with bytes that nobody would send (fuzz/)
+    Fuzz(fuzz::Options),
     /// What is handed out: a static binary, an archive, a Debian package, an image
     Dist(dist::Options),
     /// Long runs with faults on the real binary (soak kill, soak power)
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
             .map(|counts| println!("{} passed, {} failed", counts.passed, counts.failed)),
         Chore::Console(options) => console::run(&options),
         Chore::Guide(options) => guide::run(&options),
+        Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Dist(options) => dist::run(&options),
         Chore::Soak(soak) => soak::run(&soak),
         Chore::Measure(measure) => measure::run(&measure),
