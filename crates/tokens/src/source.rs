@@ -106,7 +106,7 @@ async fn discover(
     };
     let of_itself = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
     let (host, port, path) = at(&of_itself)?;
-    let document = fetch(&host, port, &path, authorities, net.clone(), workers).await?;
+    let document = fetch(&host, port, &path, authorities, net, workers).await?;
     let said: Configuration =
         serde_json::from_slice(&document).map_err(SourceError::Configuration)?;
     if said.issuer != issuer {
