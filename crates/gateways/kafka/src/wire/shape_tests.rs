@@ -1,8 +1,7 @@
 //! Shapes held against the message crate's decoder, for every request in every version.
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::*;
-use kafka_protocol::protocol::{Decodable, Encodable, Message};
 use proptest::prelude::*;
 
 use super::{DECODED_BYTES_MAX, Fields, Kind, Shape, ShapeError, examine};
