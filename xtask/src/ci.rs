@@ -18,7 +18,7 @@ const KILLS: u32 = 10;
 const ELECTION_SECONDS: u64 = 15;
 
 /// Of each fuzz target; who looks for something lets them run for hours.
-const FUZZ_SECONDS: u64 = 15;
+const FUZZ_SECONDS: u64 = 10;
 
 /// The benchmark suite is a workspace of its own. Here it is built without the clients of its
 /// rivals, which would take longer than all the rest.
