@@ -182,7 +182,7 @@ async fn changes_outlive_the_catalogs_leader() {
         over.store(true, Ordering::Relaxed);
     };
     tokio::join!(changes, ended);
-    nodes[0].topology.close_owner(CLIENT).await;
+    nodes[0].topology.close_owner(CLIENT).await.expect("they are deleted");
     let left = || nodes[0].documents("amqp.queues") + nodes[0].documents("amqp.bindings");
     eventually("what was made goes with its connection", || left() == 0).await;
 }
