@@ -25,9 +25,17 @@ READY_S = 60
 SOON_S = 60
 
 SCENARIOS = []
+HAS_PROMETHEUS = bool(shutil.which("prometheus") and shutil.which("promtool"))
 
 
 def scenario(function):
+    """One that is run where Prometheus is there."""
+    if HAS_PROMETHEUS:
+        SCENARIOS.append((function.__name__.replace("_", "-"), function))
+    return function
+
+
+def scenario_without_prometheus(function):
     SCENARIOS.append((function.__name__.replace("_", "-"), function))
     return function
 
@@ -190,17 +198,34 @@ class Watch:
     def __init__(self, folder):
         self.cluster = Cluster(folder)
         self.load = Load(self.cluster)
-        self.prometheus = Prometheus(folder, self.cluster)
+        self.prometheus = Prometheus(folder, self.cluster) if HAS_PROMETHEUS else None
 
     def stop(self):
         self.load.stop()
-        self.prometheus.stop()
+        if self.prometheus:
+            self.prometheus.stop()
         self.cluster.stop()
 
 
 def promtool(*words):
     done = subprocess.run(["promtool", *words], capture_output=True, text=True)
     expect(done.returncode, 0, f"promtool {' '.join(words)}: {done.stdout}{done.stderr}")
+
+
+@scenario_without_prometheus
+def each_metric_that_is_named_is_there(watch):
+    def told():
+        names = set()
+        for node in NODES:
+            with urllib.request.urlopen(f"{watch.cluster.url(node)}/metrics", timeout=10) as answer:
+                names.update(re.findall(r"^(postroad_\w+)", answer.read().decode(), re.M))
+        return names
+
+    files = [RULES, DEPLOY / "grafana/postroad.json"]
+    named = {name for file in files for name in re.findall(r"postroad_[a-z_]+", file.read_text())}
+    # No port of these nodes encrypts.
+    named.discard("postroad_tls_certificate_end_seconds")
+    until(lambda: named <= told(), f"all of {sorted(named - told())} are there", 20)
 
 
 @scenario
