@@ -192,15 +192,14 @@ class Context:
 
     def offset_of(self, topic, spec, partition=0):
         where = TopicPartition(topic, partition)
-        # The client learns who leads by this error, and leaves it to whoever asked to ask again.
-        for _ in range(20):
-            try:
-                return self.only(self.admin.list_offsets({where: spec}))
-            except KafkaException as error:
-                if error.args[0].code() not in (KafkaError.FENCED_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION):
-                    raise
-            time.sleep(0.2)
-        return self.only(self.admin.list_offsets({where: spec}))
+        try:
+            return self.only(self.admin.list_offsets({where: spec}))
+        except KafkaException as error:
+            if error.args[0].code() not in (KafkaError.FENCED_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION):
+                raise
+            # The client keeps what it knew of leaders, and leaves it to whoever asked: another client asks anew.
+            another = AdminClient(self.client_config())
+            return self.only(another.list_offsets({where: spec}))
 
     def earliest(self, topic, partition=0):
         return self.offset_of(topic, OffsetSpec.earliest(), partition).offset
