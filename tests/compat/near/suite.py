@@ -5,9 +5,6 @@ From which node records were read is told by the nodes: each counts the bytes th
 
 import os
 import re
-import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -15,13 +12,14 @@ import time
 import traceback
 import urllib.request
 import uuid
+from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-POSTROAD = os.environ["POSTROAD"]
-NODES = [1, 2, 3]
-READY_S = 60
+sys.path.append(str(Path(__file__).resolve().parents[1] / "servers"))
+from three_nodes import NODES, ThreeNodes  # noqa: E402
+
 SOON_S = 60
 
 SCENARIOS = []
@@ -49,71 +47,22 @@ def until(condition, what, seconds=SOON_S):
         time.sleep(0.05)
 
 
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for it in sockets:
-        it.bind(("127.0.0.1", 0))
-    ports = [it.getsockname()[1] for it in sockets]
-    for it in sockets:
-        it.close()
-    return ports
-
-
 def rack(node):
     return f"rack-{node}"
 
 
-class Cluster:
-    """Nodes 1 to 3, each in a rack of its own, and a leader of one of three shards."""
+class Cluster(ThreeNodes):
+    """Each node is in a rack of its own."""
 
-    def __init__(self, folder):
-        self.folder = folder
-        ports = free_ports(9)
-        self.kafka = dict(zip(NODES, ports[:3]))
-        self.http = dict(zip(NODES, ports[3:6]))
-        self.peers = dict(zip(NODES, ports[6:]))
-        self.running = {}
-        for node in NODES:
-            self.spawn(node)
-        for node in NODES:
-            self.is_ready(node)
-
-    def spawn(self, node):
-        seeds = ",".join(f"127.0.0.1:{self.peers[it]}" for it in NODES)
-        self.running[node] = subprocess.Popen(
-            [POSTROAD, "serve", "--data", f"{self.folder}/node-{node}", "--kafka", f"127.0.0.1:{self.kafka[node]}",
-             "--http", f"127.0.0.1:{self.http[node]}", "--amqp", "off", "--peer", f"127.0.0.1:{self.peers[node]}",
-             "--seeds", seeds, "--shards", "3", "--rack", rack(node)],
-            stdout=subprocess.PIPE, stderr=open(f"{self.folder}/node-{node}.log", "a"), text=True,
-        )
-
-    def is_ready(self, node):
-        for line in self.running[node].stdout:
-            if line == "ready\n":
-                return
-        raise Failure(f"node {node} ended before it was ready")
-
-    def kill(self, node):
-        process = self.running.pop(node)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-
-    def start(self, node):
-        self.spawn(node)
-        self.is_ready(node)
-
-    def stop(self):
-        for process in self.running.values():
-            process.terminate()
-        for process in self.running.values():
-            process.wait(60)
+    def arguments(self, node):
+        return ["--rack", rack(node)]
 
     def bootstrap(self):
         return ",".join(f"127.0.0.1:{self.kafka[it]}" for it in NODES)
 
     def delivered(self, node):
         """Bytes that Kafka's clients have read from a node."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.http[node]}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.url(node)}/metrics", timeout=10) as answer:
             text = answer.read().decode()
         found = re.search(r'^postroad_delivered_bytes(?:_total)?\{[^}]*protocol="kafka"[^}]*\} (\S+)', text, re.M)
         return float(found.group(1)) if found else 0.0

@@ -1,27 +1,23 @@
 """The alert rules and the dashboard of `deploy`, by a real Prometheus that watches three nodes under load."""
 
 import json
-import os
 import re
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 import traceback
-import urllib.error
 import urllib.parse
 import urllib.request
 from pathlib import Path
 
-POSTROAD = os.environ["POSTROAD"]
+sys.path.append(str(Path(__file__).resolve().parents[1] / "servers"))
+from three_nodes import NODES, ThreeNodes, free_ports  # noqa: E402
+
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 RULES = DEPLOY / "prometheus/postroad.rules.yml"
-NODES = [1, 2, 3]
-READY_S = 60
 SOON_S = 60
 
 SCENARIOS = []
@@ -60,16 +56,6 @@ def until(condition, what, seconds=SOON_S):
         time.sleep(0.2)
 
 
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for it in sockets:
-        it.bind(("127.0.0.1", 0))
-    ports = [it.getsockname()[1] for it in sockets]
-    for it in sockets:
-        it.close()
-    return ports
-
-
 def request(url, body=None, method=None):
     data = None if body is None else json.dumps(body).encode()
     headers = {} if body is None else {"Content-Type": "application/json"}
@@ -77,51 +63,6 @@ def request(url, body=None, method=None):
     with urllib.request.urlopen(asked, timeout=10) as answer:
         text = answer.read()
     return json.loads(text) if text else None
-
-
-class Cluster:
-    def __init__(self, folder):
-        self.folder = folder
-        ports = free_ports(12)
-        self.kafka, self.amqp, self.http, self.peers = (dict(zip(NODES, ports[at : at + 3])) for at in (0, 3, 6, 9))
-        self.running = {}
-        for node in NODES:
-            self.spawn(node)
-        for node in NODES:
-            self.is_ready(node)
-
-    def spawn(self, node):
-        seeds = ",".join(f"127.0.0.1:{self.peers[it]}" for it in NODES)
-        self.running[node] = subprocess.Popen(
-            [POSTROAD, "serve", "--data", f"{self.folder}/node-{node}", "--kafka", f"127.0.0.1:{self.kafka[node]}",
-             "--amqp", f"127.0.0.1:{self.amqp[node]}", "--http", f"127.0.0.1:{self.http[node]}",
-             "--peer", f"127.0.0.1:{self.peers[node]}", "--seeds", seeds, "--shards", "3"],
-            stdout=subprocess.PIPE, stderr=open(f"{self.folder}/node-{node}.log", "a"), text=True,
-        )
-
-    def is_ready(self, node):
-        for line in self.running[node].stdout:
-            if line == "ready\n":
-                return
-        raise Failure(f"node {node} ended before it was ready")
-
-    def kill(self, node):
-        process = self.running.pop(node)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-
-    def start(self, node):
-        self.spawn(node)
-        self.is_ready(node)
-
-    def stop(self):
-        for process in self.running.values():
-            process.terminate()
-        for process in self.running.values():
-            process.wait(60)
-
-    def url(self, node):
-        return f"http://127.0.0.1:{self.http[node]}"
 
 
 class Load:
@@ -196,7 +137,7 @@ class Watch:
     """Everything that scenarios look at."""
 
     def __init__(self, folder):
-        self.cluster = Cluster(folder)
+        self.cluster = ThreeNodes(folder)
         self.load = Load(self.cluster)
         self.prometheus = Prometheus(folder, self.cluster) if HAS_PROMETHEUS else None
 
