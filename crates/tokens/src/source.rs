@@ -1,7 +1,7 @@
 //! Reading the document with an issuer's keys: a file, or a request over TLS.
 //!
-//! Each request has a connection of its own, and no redirects: what is asked is what the node's settings name or, where they
-//! say nothing, what the issuer names, who is believed in any case. Nobody else decides where the node connects to.
+//! Each request has a connection of its own, and redirects are not followed. The node connects to the address in its settings
+//! or, where they have none, to the one that the issuer names for its keys; nobody else decides where it connects to.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -96,24 +96,26 @@ async fn discover(
     net: Net,
     workers: &Workers,
 ) -> Result<Vec<u8>, SourceError> {
-    let at = |said: &str| match KeySource::parse(said, None) {
-        Ok(KeySource::Https { host, port, path, .. }) => Ok((host, port, path)),
-        Ok(_) => Err(OptionsError::Scheme),
-        Err(error) => Err(error),
-    };
-    let at = |said: &str| {
-        at(said).map_err(|error| SourceError::KeysAddress { said: said.to_owned(), error })
-    };
     let of_itself = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
-    let (host, port, path) = at(&of_itself)?;
+    let (host, port, path) = address(&of_itself)?;
     let document = fetch(&host, port, &path, authorities, net, workers).await?;
     let said: Configuration =
         serde_json::from_slice(&document).map_err(SourceError::Configuration)?;
     if said.issuer != issuer {
         return Err(SourceError::OtherIssuer(said.issuer));
     }
-    let (host, port, path) = at(&said.jwks_uri)?;
+    let (host, port, path) = address(&said.jwks_uri)?;
     fetch(&host, port, &path, authorities, net, workers).await
+}
+
+/// Host, port, and path with query, of an address that is encrypted.
+fn address(said: &str) -> Result<(String, u16, String), SourceError> {
+    let error = match KeySource::parse(said, None) {
+        Ok(KeySource::Https { host, port, path, .. }) => return Ok((host, port, path)),
+        Ok(_) => OptionsError::Scheme,
+        Err(error) => error,
+    };
+    Err(SourceError::KeysAddress { said: said.to_owned(), error })
 }
 
 async fn fetch(
