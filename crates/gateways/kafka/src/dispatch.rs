@@ -156,8 +156,8 @@ async fn handle(
     }
 }
 
-/// What another node has changed before the request came is seen by those who ask what was changed. They are answered
-/// with what is known here where the catalog has no leader for long.
+/// Waits until this node has all changes that other nodes have answered, for requests that describe what can be changed. Where
+/// the catalog has no leader for long, they are answered with what this node knows.
 async fn catch_up(gateway: &Gateway, api: ApiKey) {
     let current = match api {
         ApiKey::DescribeConfigs | ApiKey::ListConfigResources => {

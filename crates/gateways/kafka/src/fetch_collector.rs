@@ -57,7 +57,7 @@ struct Found {
     log_start: Offset,
     /// The node that it is to be read from instead.
     preferred: Option<u32>,
-    /// Where the client's records and the partition's part.
+    /// Where the client's records diverge from the partition's.
     diverging: Option<EpochEnd>,
 }
 
@@ -186,7 +186,7 @@ impl<'a> Collector<'a> {
         if wanted.want.last_epoch >= 0 {
             match self.diverges(partition, wanted).await {
                 Ok(None) => {}
-                Ok(Some(end)) => return self.part(partition, bounds, end),
+                Ok(Some(end)) => return self.answer_diverging(partition, bounds, end),
                 Err(fault) => return self.fail(partition, bounds, fault),
             }
         }
@@ -213,8 +213,8 @@ impl<'a> Collector<'a> {
         self.read(partition, wanted, offset, bounds, is_led).await
     }
 
-    /// Where what the client has last ends here, if that is before what it wants next: it has records that the partition
-    /// does not have (KIP-595).
+    /// Where the epoch of the client's last record ends in the partition, if that is before the offset that it asks for: the
+    /// client has records that the partition does not have (KIP-595).
     async fn diverges(
         &self,
         partition: PartitionId,
@@ -229,7 +229,7 @@ impl<'a> Collector<'a> {
         Ok((end.epoch < last_epoch || (end.end as i64) < offset).then_some(end))
     }
 
-    fn part(&mut self, partition: PartitionId, bounds: Bounds, end: EpochEnd) -> Look {
+    fn answer_diverging(&mut self, partition: PartitionId, bounds: Bounds, end: EpochEnd) -> Look {
         self.urgent = true;
         let found = self.found.entry(partition).or_default();
         if found.records.is_empty() {

@@ -24,7 +24,7 @@ pub(crate) struct FetchedPartition {
     pub(crate) leader: Option<CurrentLeader>,
     /// The node that the client is to read it from.
     pub(crate) preferred: Option<u32>,
-    /// Where the records that the client has and the partition's part.
+    /// Where the client's records diverge from the partition's.
     pub(crate) diverging: Option<EpochEnd>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Fetched {
 const FLEXIBLE_SINCE: i16 = 12;
 /// From this version on the endpoints of leaders are told (KIP-951); their numbers are since the first flexible one.
 const ENDPOINTS_SINCE: i16 = 16;
-/// The tags of where a partition diverges and of its leader, and of the leaders' endpoints.
+/// The tags of a partition's diverging epoch and of its leader, and of the leaders' endpoints.
 const DIVERGING_TAG: u32 = 0;
 const LEADER_TAG: u32 = 1;
 const ENDPOINTS_TAG: u32 = 0;
@@ -126,7 +126,7 @@ fn put_partition(
     }
 }
 
-/// The tagged fields of a partition that diverges: it is led here, so no leader is told.
+/// The tagged fields of a partition with a diverging epoch: it is served here, so no leader is named.
 fn put_tagged_epoch_end(out: &mut BytesMut, end: EpochEnd) {
     const BYTES: u32 = 13;
     out.put_unsigned_varint(1);
