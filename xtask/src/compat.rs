@@ -208,9 +208,9 @@ fn fresh_server_for(
     Ok(results)
 }
 
-/// Runs each scenario that failed once more, while the unrest goes on. One that counts deliveries, or asks what clients
-/// do not ask again by themselves, can fail for the loss of a node in its middle, and passes then; one that is broken
-/// fails again. It is told which ones came to that.
+/// Runs each scenario that failed once more, while the unrest goes on. A scenario that counts deliveries, or makes requests
+/// that its client does not repeat, can fail because a node was killed in its middle, and then passes; a broken one fails
+/// again. The output names them.
 fn again(
     folder: &Path,
     family: &str,
