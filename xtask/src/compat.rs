@@ -79,11 +79,7 @@ const STOPS_WITHIN: Duration = Duration::from_secs(30);
 pub(crate) fn run(options: &Options) -> Outcome<Counts> {
     let folder = paths::root().join("tests/compat");
     let mut families = families(&folder, &options.families)?;
-    let mut allowed = AllowList::read(&folder.join("allow.list"))?;
-    if options.cluster {
-        let more = AllowList::read(&folder.join("allow.cluster.list"))?;
-        allowed.scenarios.extend(more.scenarios);
-    }
+    let allowed = AllowList::read(&folder.join("allow.list"))?;
     let other = other_brand(options);
     let binary = match &other {
         Some(_) => None,
@@ -176,9 +172,10 @@ fn fresh_server_for(
         false => Servers::one(binary, &place, options)?,
     };
     let (kafka, amqp) = servers.addresses();
-    let told = vec![
+    let mut told = vec![
         ("BOOTSTRAP", kafka),
         ("AMQP", amqp),
+        ("BROKERS", if options.cluster { NODES } else { 1 }.to_string()),
         // For scenarios that kill their server, and those that not every server can do.
         ("POSTROAD", binary.display().to_string()),
         ("SERVER", folder.join("servers/postroad").display().to_string()),
@@ -187,6 +184,9 @@ fn fresh_server_for(
         ("DELAYED_MESSAGES", "yes".to_owned()),
         ("ORDER_BY_KEY", "yes".to_owned()),
     ];
+    if options.unrest {
+        told.push(("LEADERS_MOVE", "yes".to_owned()));
+    }
     let (servers, results) = match servers {
         Servers::Three(cluster) if options.unrest => {
             let unrest = Unrest::begin(cluster);

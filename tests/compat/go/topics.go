@@ -1,6 +1,9 @@
 package main
 
 import (
+	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -30,14 +33,30 @@ func registerTopics(s *suite) {
 	s.add("auto-create-refuses-illegal-name", autoCreateRefusesIllegalName)
 }
 
+// How many brokers there are.
+func brokers() int {
+	if said := os.Getenv("BROKERS"); said != "" {
+		return must(strconv.Atoi(said))
+	}
+	return 1
+}
+
+// All brokers: one that is being started again is not among those that are told meanwhile.
+func allBrokers(s *session) kadm.Metadata {
+	eventually(30*time.Second, "all brokers are told", func() bool {
+		metadata, err := s.admin.BrokerMetadata(s.ctx)
+		return err == nil && len(metadata.Brokers) == brokers()
+	})
+	return must(s.admin.BrokerMetadata(s.ctx))
+}
+
 func describeCluster(s *session) {
-	metadata := must(s.admin.BrokerMetadata(s.ctx))
+	metadata := allBrokers(s)
 	holds(metadata.Cluster != "", "the cluster has an id")
-	expect(len(metadata.Brokers), 1, "brokers")
 	holds(metadata.Brokers[0].Host != "" && metadata.Brokers[0].Port > 0, "the broker has an address")
 	response := must(kmsg.NewPtrDescribeClusterRequest().RequestWith(s.ctx, s.client()))
 	expect(response.ClusterID, metadata.Cluster, "cluster id of DescribeCluster")
-	expect(len(response.Brokers), 1, "brokers of DescribeCluster")
+	expect(len(response.Brokers), brokers(), "brokers of DescribeCluster")
 }
 
 func apiVersions(s *session) {
@@ -58,9 +77,13 @@ func createTopic(s *session) {
 	expect(topic.Partitions.Numbers(), []int32{0, 1, 2}, "partitions")
 	for _, partition := range topic.Partitions {
 		holds(partition.Leader >= 0, "there is a leader")
-		expect(partition.ISR, []int32{partition.Leader}, "in-sync replicas")
-		expect(partition.Replicas, []int32{partition.Leader}, "replicas")
-		expect(len(partition.OfflineReplicas), 0, "offline replicas")
+		expect(len(partition.Replicas), brokers(), "replicas")
+		holds(slices.Contains(partition.ISR, partition.Leader), "the leader is in sync")
+		for _, node := range partition.ISR {
+			holds(slices.Contains(partition.Replicas, node), "who is in sync is a replica")
+		}
+		away := len(partition.Replicas) - len(partition.ISR)
+		holds(len(partition.OfflineReplicas) <= away, "offline replicas are not in sync")
 	}
 }
 
@@ -69,7 +92,7 @@ func createTopicWithDefaults(s *session) {
 	s.topics = append(s.topics, name)
 	created := must(s.admin.CreateTopic(s.ctx, -1, -1, nil, name))
 	holds(created.NumPartitions >= 1, "the answer tells the number of partitions")
-	expect(created.ReplicationFactor, int16(1), "the answer tells the replication factor")
+	expect(created.ReplicationFactor, int16(brokers()), "the answer tells the replication factor")
 	_, told := created.Configs["retention.ms"]
 	holds(told, "the answer tells the topic's config")
 	holds(created.ID != kadm.TopicID{}, "the answer tells the topic's id")
@@ -187,15 +210,18 @@ func describeLogDirs(s *session) {
 	s.produceRecords([]*kgo.Record{record(name, 0, "", strings.Repeat("x", 10_000))}, uncompressed)
 	set := kadm.TopicsSet{}
 	set.Add(name, 0)
-	found := 0
-	for _, dirs := range must(s.admin.DescribeAllLogDirs(s.ctx, set)) {
-		check(dirs.Error())
-		if partition, ok := dirs.LookupPartition(name, 0); ok {
-			found++
-			holds(partition.Size >= 10_000, "the partition's size")
+	// One that is being started again does not answer, and one that was has yet to catch up.
+	eventually(30*time.Second, "each broker has the partition with its size", func() bool {
+		told, err := s.admin.DescribeAllLogDirs(s.ctx, set)
+		found := 0
+		for _, dirs := range told {
+			partition, ok := dirs.LookupPartition(name, 0)
+			if ok && dirs.Error() == nil && partition.Size >= 10_000 {
+				found++
+			}
 		}
-	}
-	expect(found, 1, "places of the partition")
+		return err == nil && found == brokers()
+	})
 }
 
 func unknownTopic(s *session) {

@@ -25,6 +25,12 @@ CompressionCodecs[CompressionTypes.ZSTD] = () => ({
 
 export const bootstrap = process.env.BOOTSTRAP
 
+/** How many brokers there are. */
+export const BROKERS = Number(process.env.BROKERS ?? 1)
+
+/** Whether leaders, and with them coordinators, change while the scenarios run. */
+export const LEADERS_MOVE = 'LEADERS_MOVE' in process.env
+
 /** The decimal numbers from 0 up to `count`. */
 export const numbers = count => Array.from({ length: count }, (_, n) => String(n))
 

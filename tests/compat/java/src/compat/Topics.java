@@ -36,6 +36,10 @@ import java.util.stream.IntStream;
 
 /** Topics as an administrator sees them: created, described, grown, trimmed, deleted. */
 final class Topics {
+    /** How many brokers there are. */
+    static final int BROKERS =
+            Optional.ofNullable(System.getenv("BROKERS")).map(Integer::parseInt).orElse(1);
+
     private Topics() {}
 
     static void register(Suite suite) {
@@ -63,6 +67,19 @@ final class Topics {
         return done(context.admin.describeCluster().nodes()).iterator().next().id();
     }
 
+    /** All brokers: one that is being started again is not among those that are told meanwhile. */
+    static List<Integer> allBrokers(Context context) throws Exception {
+        Expect.eventually(() -> brokers(context).size() == BROKERS, 30, BROKERS + " nodes");
+        return brokers(context);
+    }
+
+    private static List<Integer> brokers(Context context) throws Exception {
+        return done(context.admin.describeCluster().nodes()).stream()
+                .map(n -> n.id())
+                .sorted()
+                .toList();
+    }
+
     private static TopicDescription describe(Context context, String topic) throws Exception {
         return done(context.admin.describeTopics(List.of(topic)).allTopicNames()).get(topic);
     }
@@ -74,8 +91,9 @@ final class Topics {
     private static void describeCluster(Context context) throws Exception {
         DescribeClusterResult cluster = context.admin.describeCluster();
         Expect.holds(!done(cluster.clusterId()).isEmpty(), "the cluster has an id");
-        Expect.equal(done(cluster.nodes()).size(), 1, "nodes");
-        Expect.equal(done(cluster.controller()).id(), brokerId(context), "controller");
+        Expect.holds(
+                allBrokers(context).contains(done(cluster.controller()).id()),
+                "the controller is a node");
     }
 
     private static void describeFeatures(Context context) throws Exception {
@@ -98,8 +116,11 @@ final class Topics {
                 .partitions()
                 .forEach(
                         p -> {
-                            Expect.equal(p.replicas(), List.of(p.leader()), "replicas");
-                            Expect.equal(p.isr(), List.of(p.leader()), "in-sync replicas");
+                            Expect.equal(p.replicas().size(), BROKERS, "replicas");
+                            Expect.holds(p.isr().contains(p.leader()), "the leader is in sync");
+                            Expect.holds(
+                                    p.replicas().containsAll(p.isr()),
+                                    "who is in sync is a replica");
                         });
         TopicListing listing = done(context.admin.listTopics().namesToListings()).get(topic);
         Expect.equal(listing.topicId(), described.topicId(), "id in the listing");
@@ -123,7 +144,7 @@ final class Topics {
                 "the answer tells the number of partitions");
         Expect.equal(
                 done(created.replicationFactor(topic)),
-                1,
+                BROKERS,
                 "the answer tells the replication factor");
         Expect.holds(
                 done(created.config(topic)).get("retention.ms") != null,
@@ -136,10 +157,10 @@ final class Topics {
     private static void createTopicWithReplicaAssignment(Context context) throws Exception {
         String topic = context.unique("t");
         context.deleteAfterwards(topic);
-        List<Integer> here = List.of(brokerId(context));
+        List<Integer> all = allBrokers(context);
         done(
                 context.admin
-                        .createTopics(List.of(new NewTopic(topic, Map.of(0, here, 1, here))))
+                        .createTopics(List.of(new NewTopic(topic, Map.of(0, all, 1, all))))
                         .all());
         Expect.eventually(() -> context.partitions(topic) == 2, 10, "two partitions");
     }
