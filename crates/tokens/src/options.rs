@@ -6,7 +6,7 @@ use std::time::Duration;
 use base::limits::{
     TOKEN_KEY_FILE_READ_EVERY, TOKEN_KEYS_READ_AT_MOST_EVERY, TOKEN_KEYS_READ_EVERY,
 };
-use hyper::Uri;
+use outbound::{Address, AddressError};
 
 /// The claim that names somebody unless something else is said.
 pub const PRINCIPAL_CLAIM: &str = "sub";
@@ -31,10 +31,7 @@ pub struct TokenOptions {
 pub enum KeySource {
     File(PathBuf),
     Https {
-        host: String,
-        port: u16,
-        /// With its query.
-        path: String,
+        address: Address,
         /// Certificates in PEM of who is believed to be the host; `None`: those that the machine believes.
         authorities: Option<PathBuf>,
     },
@@ -96,17 +93,16 @@ impl KeySource {
         if !scheme.eq_ignore_ascii_case("https") {
             return Err(OptionsError::Scheme);
         }
-        let uri: Uri = text.parse().map_err(|_| OptionsError::Address)?;
-        let authority = uri.authority().ok_or(OptionsError::Address)?;
-        if authority.as_str().contains('@') {
-            return Err(OptionsError::UserInfo);
-        }
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        let port = authority.port_u16().unwrap_or(443);
-        match host.is_empty() {
-            true => Err(OptionsError::Address),
-            false => Ok(Self::Https { host, port, path, authorities }),
+        Ok(Self::Https { address: Address::parse(text)?, authorities })
+    }
+}
+
+impl From<AddressError> for OptionsError {
+    fn from(error: AddressError) -> Self {
+        match error {
+            AddressError::Scheme => Self::Scheme,
+            AddressError::Address => Self::Address,
+            AddressError::UserInfo => Self::UserInfo,
         }
     }
 }
@@ -115,18 +111,17 @@ impl KeySource {
 mod tests {
     use super::*;
 
-    fn https(host: &str, port: u16, path: &str) -> Result<KeySource, OptionsError> {
-        let (host, path) = (host.to_owned(), path.to_owned());
-        Ok(KeySource::Https { host, port, path, authorities: None })
+    fn https(address: &str) -> Result<KeySource, OptionsError> {
+        let address = Address::parse(address).expect("valid");
+        Ok(KeySource::Https { address, authorities: None })
     }
 
     #[test]
     fn keys_are_in_a_file_or_behind_encryption() {
         let of = |text: &str| KeySource::parse(text, None);
         assert_eq!(of("keys.json"), Ok(KeySource::File("keys.json".into())));
-        assert_eq!(of("https://id.example.com"), https("id.example.com", 443, "/"));
-        assert_eq!(of("HTTPS://id:8443/keys?v=1"), https("id", 8443, "/keys?v=1"));
-        assert_eq!(of("https://[::1]:1/k"), https("::1", 1, "/k"));
+        assert_eq!(of("https://id.example.com"), https("https://id.example.com/"));
+        assert_eq!(of("HTTPS://id:8443/keys?v=1"), https("https://id:8443/keys?v=1"));
         assert_eq!(of("http://id/keys"), Err(OptionsError::Scheme));
         assert_eq!(of("file:///keys"), Err(OptionsError::Scheme));
         assert_eq!(of("https://a:b@id/keys"), Err(OptionsError::UserInfo));
