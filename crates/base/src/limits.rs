@@ -1,17 +1,18 @@
 //! Every bound of the product, in one place; those between nodes are in `between_nodes`, those of HTTP in `http`, those of
-//! tokens in `tokens`. A limit that a user may
-//! set has its default here and its name in the comment; the others are what keeps one bad client from hurting
-//! the rest.
+//! tokens in `tokens`, those of what happened to records in `traces`. A limit that a user may set has its default here and
+//! its name in the comment; the others are what keeps one bad client from hurting the rest.
 
 mod between_nodes;
 mod http;
 mod tokens;
+mod traces;
 
 use std::time::Duration;
 
 pub use between_nodes::*;
 pub use http::*;
 pub use tokens::*;
+pub use traces::*;
 
 // ---------------------------------------------------------------------------- records, batches
 
@@ -350,9 +351,6 @@ pub const WAITING_BYTES_MAX: usize = 256 << 20;
 pub const FETCH_WAIT_WITHOUT_ROOM: Duration = Duration::from_secs(2);
 /// Bytes that are kept of what a client says of itself, for logs and operators.
 pub const CONNECTION_TEXT_BYTES_MAX: usize = 256;
-/// To remember what happened to records (`--history-bytes`), and whose sessions those were.
-pub const HISTORY_BYTES_PER_SHARD_DEFAULT: usize = 2 << 20;
-pub const HISTORY_SESSIONS_KEPT: usize = 1_024;
 /// Sessions on a node (`--max-connections`).
 pub const SESSIONS_MAX_DEFAULT: usize = 10_000;
 

@@ -116,8 +116,11 @@ impl LocalShard {
         common.peers.add(&requests, group_role.clone(), &shard);
         let (mut delivery, mut delivering, mut pushing) = (None, None, None);
         if matches!(role, Role::Rows(_)) {
-            let (handle, messages) =
-                Handle::new(Arc::clone(common.timeline), options.history_bytes);
+            let (handle, messages) = Handle::new(
+                Arc::clone(common.timeline),
+                options.history_bytes,
+                options.feed.clone(),
+            );
             let _ = shard.delivery.set(handle.clone());
             let parts = driver::Parts {
                 shard: Arc::clone(&shard),

@@ -6,6 +6,8 @@ use std::time::Duration;
 use base::Levels;
 use tasks::Failure;
 
+use crate::delivery::history::HistoryFeed;
+
 #[derive(Clone, Debug)]
 pub struct BrokerOptions {
     /// This node's id in the cluster.
@@ -26,6 +28,8 @@ pub struct BrokerOptions {
     pub scrub_interval: Option<Duration>,
     /// What each shard that this node leads remembers of what happened to records, in memory. 0: nothing.
     pub history_bytes: usize,
+    /// Who hears of what happens to records of shards that this node leads. `None`: nobody.
+    pub feed: Option<HistoryFeed>,
     /// What this binary can replay and write; a member of a cluster has said it there.
     pub levels: Levels,
     /// The cluster that this node is a member of. `None`: it is alone, and leads everything.
@@ -46,6 +50,7 @@ impl Default for BrokerOptions {
             housekeeping_interval: Duration::from_secs(1),
             scrub_interval: Some(base::limits::SCRUB_INTERVAL_DEFAULT),
             history_bytes: base::limits::HISTORY_BYTES_PER_SHARD_DEFAULT,
+            feed: None,
             levels: Levels::OURS,
             cluster: None,
             failure: None,

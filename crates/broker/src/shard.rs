@@ -426,6 +426,11 @@ impl StateMachine for Shard {
             self.tell_followers(&commands, applied);
         }
         if entry.ticket != 0
+            && let Some(feed) = self.delivery.get().and_then(|delivery| delivery.feed.as_ref())
+        {
+            feed.tell_of_appends(now_ms, appends);
+        }
+        if entry.ticket != 0
             && let Some(pending) = self.take(entry.ticket)
         {
             let state = self.state.read();

@@ -37,6 +37,7 @@ mod time;
 mod tls_files;
 mod tls_settings;
 mod token_settings;
+mod trace_settings;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -16,6 +16,7 @@ use gateway_kafka::{GatewayOptions, Kafka};
 use links::{Security, Tls};
 use nodes::{Endpoint, Nodes};
 use overview::Overviews;
+use spans::Spans;
 use tasks::{Failure, Task};
 use tokens::Tokens;
 use tokio::signal::unix::{SignalKind, signal};
@@ -154,6 +155,10 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
         let serving = gateway_http::serve(http, front.clone());
         tasks::vital(Task::HttpListener, serving, &failure)
     });
+    let (spans, feed, events) = match settings.traces.clone().map(Spans::new) {
+        Some((spans, feed, events)) => (Some(spans), Some(feed), Some(events)),
+        None => (None, None, None),
+    };
     let (cluster, broker) = {
         let mut opening = Box::pin(async {
             let cluster = match &settings.cluster {
@@ -163,6 +168,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
                 None => None,
             };
             let mut options = broker_options(&settings, cluster.clone(), &failure);
+            options.feed = feed;
             options.levels = levels::of_program().map_err(ServeError::Injection)?;
             let node = options.node;
             let opening = Broker::open(world.clone(), &settings.data, options);
@@ -251,6 +257,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
         version: env!("CARGO_PKG_VERSION"),
         tls: tls.cloned(),
         process: process::seen,
+        spans: spans.as_ref().map(|spans| spans.counts().clone()),
     });
     announce(&settings, &listeners.bound, &advertised, &broker, started);
 
@@ -263,6 +270,9 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
         let serving =
             gateway_amqp::serve(ports, served, topology, users, options, stopping.clone());
         gateways.push(broker.vital(Task::AmqpListener, serving));
+    }
+    if let Some((spans, events)) = spans.zip(events) {
+        gateways.extend(spans.follow(&broker, events, &world, stopping.clone()));
     }
     if let Some(tokens) = tokens {
         let following = tokens.follow(world.clone(), stopping.clone());

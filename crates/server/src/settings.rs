@@ -8,6 +8,7 @@ use std::time::Duration;
 use access::SettingsUser;
 use base::limits;
 use broker::config::NodeConfig;
+use spans::ExportOptions;
 use tokens::TokenOptions;
 
 use crate::cluster_settings::ClusterSettings;
@@ -18,6 +19,7 @@ use crate::size;
 use crate::time::parse_duration;
 use crate::tls_settings::{SaidOfTls, TlsSettings};
 use crate::token_settings::{self, SaidOfTokens};
+use crate::trace_settings::{self, SaidOfTraces};
 
 mod said;
 
@@ -58,6 +60,8 @@ pub(crate) struct Settings {
     pub(crate) scrub_interval: Option<Duration>,
     /// Of each shard; 0: what happened to records is not remembered.
     pub(crate) history_bytes: usize,
+    /// Where spans of traced records go. `None`: none are made.
+    pub(crate) traces: Option<ExportOptions>,
     pub(crate) connections_max: usize,
     pub(crate) auto_create_topics: bool,
     pub(crate) default_partitions: u32,
@@ -159,6 +163,11 @@ impl Settings {
             )?,
             scrub_interval: scrub_interval(said.scrub_interval)?,
             history_bytes: history_bytes(said.history_bytes)?,
+            traces: trace_settings::of(SaidOfTraces {
+                endpoint: said.otel_endpoint,
+                headers: said.otel_headers,
+                authorities: said.otel_ca,
+            })?,
             connections_max: at_least_one("max-connections", said.max_connections)?
                 .unwrap_or(limits::SESSIONS_MAX_DEFAULT),
             auto_create_topics: said.auto_create_topics.unwrap_or(true),

@@ -115,6 +115,9 @@ table! {
     AmqpUsers: "amqp-users", Process;
     Quotas: "quotas", Process;
     Audit: "audit", Process;
+    TraceCollecting: "trace-collecting", Process;
+    TraceExporting: "trace-exporting", Process;
+    TraceAuthorities: "trace-authorities", Request;
     AmqpSessionEnd: "amqp-session-end", Request;
     AmqpPassword: "amqp-password", Request;
     OverviewEnd: "overview-end", Request;

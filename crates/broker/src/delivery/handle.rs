@@ -22,7 +22,7 @@ use super::divided_credit::{Change, CreditKind};
 use super::error::{ConsumeError, RemoveError, SettleError, TakeError, TransferError};
 use super::event::{Delivery, EventSender, Unread};
 use super::history::ring::Ring;
-use super::history::{Look, Standing};
+use super::history::{HistoryFeed, Look, Standing};
 use super::inspect::Counters;
 use super::lent::Loan;
 use super::options::{ConsumeOptions, Credit, Settle, TakeOptions};
@@ -275,16 +275,22 @@ pub(crate) struct Handle {
     pub(crate) published: Arc<Published>,
     pub(crate) totals: Arc<Totals>,
     pub(crate) history: Arc<Mutex<Ring>>,
+    pub(crate) feed: Option<HistoryFeed>,
     pub(super) timeline: Arc<Timeline>,
 }
 
 impl Handle {
     /// `history_bytes`: to remember what happened to records; nothing is remembered with 0.
-    pub(crate) fn new(timeline: Arc<Timeline>, history_bytes: usize) -> (Self, Inbox) {
+    pub(crate) fn new(
+        timeline: Arc<Timeline>,
+        history_bytes: usize,
+        feed: Option<HistoryFeed>,
+    ) -> (Self, Inbox) {
         let (inbox, messages) = mpsc::unbounded_channel();
         let (routers, standings, published) = (Arc::default(), Arc::default(), Arc::default());
         let (totals, history) = (Arc::default(), Arc::new(Mutex::new(Ring::new(history_bytes))));
-        (Self { inbox, routers, standings, published, totals, history, timeline }, messages)
+        let handle = Self { inbox, routers, standings, published, totals, history, feed, timeline };
+        (handle, messages)
     }
 
     pub(crate) fn tell(&self, message: Message) {

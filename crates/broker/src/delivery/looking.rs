@@ -114,6 +114,11 @@ impl Broker {
         history
     }
 
+    /// Whose a session of this node is. `None`: it is another node's, or forgotten.
+    pub fn session_user(&self, session: SessionId) -> Option<SessionUser> {
+        self.peers().session_users().of(session)
+    }
+
     /// Each node knows whose its own sessions are.
     async fn users_of(
         &self,

@@ -60,7 +60,7 @@ mod waiter;
 
 pub use dead_letter::{DeadLetterRouter, DeadRecord, DeathReason};
 pub use dispatch::{
-    ConsumerId, DeadReason, Selection as SettleWhat, SessionId, Settlement, Token, What,
+    ConsumerId, DeadReason, Selection as SettleWhat, SessionId, Settlement, Step, Token, What,
 };
 pub use error::{
     BrowseError, ConsumeError, RedriveError, RemoveError, SeekError, SettleError, TakeError,
@@ -68,7 +68,7 @@ pub use error::{
 };
 pub use event::{Delivery, Event, GoneReason};
 pub use events::Events;
-pub use history::{SessionUser, Standing};
+pub use history::{Happened, Happening, HistoryEvents, HistoryFeed, SessionUser, Standing};
 pub use inspect::{Counters, DelayedRecord, LeaseInfo, PeekOptions, Peeked, RecordState, SeekTo};
 pub use looking::{HistoryEvent, RecordHistory};
 pub use options::{ConsumeOptions, Credit, CreditReturns, Settle, TakeOptions};

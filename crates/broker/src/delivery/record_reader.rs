@@ -19,12 +19,22 @@ pub(super) async fn read_shared(
     partition: PartitionId,
     offset: Offset,
 ) -> Result<Vec<Arc<SharedBatch>>, FetchError> {
+    read_up_to(broker, partition, offset, LEASE_READ_BYTES).await
+}
+
+/// So many bytes of batches, and at least one.
+async fn read_up_to(
+    broker: &Broker,
+    partition: PartitionId,
+    offset: Offset,
+    bytes_max: usize,
+) -> Result<Vec<Arc<SharedBatch>>, FetchError> {
     let bounds = broker.bounds(partition).ok_or(FetchError::UnknownPartition(partition))?;
     let offset = offset.max(bounds.log_start);
     if offset >= bounds.end {
         return Ok(Vec::new());
     }
-    let found = broker.read_known_batches(partition, offset, LEASE_READ_BYTES).await?;
+    let found = broker.read_known_batches(partition, offset, bytes_max).await?;
     let unreadable = |error: BatchError| FetchError::Storage(error.to_string());
     let (mut batches, mut unpacked) = (Vec::new(), 0);
     for batch in batches_in(&found.records) {
@@ -39,6 +49,33 @@ pub(super) async fn read_shared(
         batches.push(Arc::new(batch));
     }
     Ok(batches)
+}
+
+impl Broker {
+    /// Those of `count` records of a partition, from `first` on, that are still stored, in the order of their offsets. No more
+    /// is read than the batches that they are in.
+    pub async fn stored_records(
+        &self,
+        partition: PartitionId,
+        first: Offset,
+        count: u32,
+    ) -> Result<Vec<SharedRecord>, FetchError> {
+        let (mut next, end) = (first, first.saturating_add(count.into()));
+        let mut records = Vec::new();
+        while next < end {
+            let batches = read_up_to(self, partition, next, 1).await?;
+            let Some(behind) = batches.last().map(|batch| batch.header().last_offset() + 1) else {
+                break;
+            };
+            for batch in batches {
+                let from = next.max(batch.header().base_offset);
+                let wanted = from..end.min(batch.header().last_offset() + 1);
+                records.extend(wanted.filter_map(|offset| batch.record(offset)));
+            }
+            next = behind.max(next + 1);
+        }
+        Ok(records)
+    }
 }
 
 /// Reads single records that ascend, a batch at a time.

@@ -79,6 +79,8 @@ pub struct Node {
     pub tls: Option<Tls>,
     /// What the machine says of the process; asked for each scrape.
     pub process: fn() -> ProcessSeen,
+    /// What became of spans of traced records; `None`: none are made.
+    pub spans: Option<spans::Counts>,
 }
 
 /// Carries out what operators ask for, which stands in one place for all who ask.

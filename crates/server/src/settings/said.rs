@@ -181,6 +181,17 @@ pub(crate) struct Said {
     #[arg(long, value_name = "SIZE", env = "POSTROAD_HISTORY_BYTES")]
     #[serde(deserialize_with = "size::size")]
     pub(super) history_bytes: Option<String>,
+    /// Collector of OpenTelemetry that takes spans of traced records (OTLP over HTTP), such as http://127.0.0.1:4318
+    /// [default: none are made]
+    #[arg(long, value_name = "URL", env = "POSTROAD_OTEL_ENDPOINT")]
+    pub(super) otel_endpoint: Option<String>,
+    /// File with headers for each request to it, one a line as NAME: VALUE, such as a key
+    #[arg(long, value_name = "FILE", env = "POSTROAD_OTEL_HEADERS")]
+    pub(super) otel_headers: Option<PathBuf>,
+    /// File with the certificates of those who sign the collector's certificate, in PEM [default: those that the machine
+    /// believes]
+    #[arg(long, value_name = "FILE", env = "POSTROAD_OTEL_CA")]
+    pub(super) otel_ca: Option<PathBuf>,
     /// Connections at a time [default: 10000]
     #[arg(long, value_name = "N", env = "POSTROAD_MAX_CONNECTIONS")]
     pub(super) max_connections: Option<usize>,
@@ -256,6 +267,9 @@ impl Said {
             disk_reserve: self.disk_reserve.or(other.disk_reserve),
             scrub_interval: self.scrub_interval.or(other.scrub_interval),
             history_bytes: self.history_bytes.or(other.history_bytes),
+            otel_endpoint: self.otel_endpoint.or(other.otel_endpoint),
+            otel_headers: self.otel_headers.or(other.otel_headers),
+            otel_ca: self.otel_ca.or(other.otel_ca),
             max_connections: self.max_connections.or(other.max_connections),
             auto_create_topics: self.auto_create_topics.or(other.auto_create_topics),
             default_partitions: self.default_partitions.or(other.default_partitions),

@@ -1,6 +1,8 @@
 //! Panics in every task and thread of a real node (`docs/internals/failure.md`): a vital one ends the process within a
 //! second, with exit code 2, and a restart has all that was acknowledged; one of a session ends that session alone.
 
+mod pushes;
+
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,6 +17,7 @@ use rustix::process::Signal;
 use tasks::{End, Task};
 use tempfile::TempDir;
 
+use self::pushes::*;
 use crate::harness::{Broker, log, run, seq, serve, wait};
 use crate::security;
 
@@ -52,6 +55,9 @@ impl Scene {
             Task::Certificates => security::encrypt(&mut command, self.folder.path()),
             Task::TokenKeys => security::believe_tokens(&mut command, self.folder.path()),
             Task::Audit => drop(command.args(["--audit", "on"])),
+            Task::TraceCollecting | Task::TraceExporting => {
+                command.args(["--otel-endpoint", "http://127.0.0.1:1"]);
+            }
             _ => {}
         }
         command
@@ -137,68 +143,6 @@ fn are_all_there(confirmed: u32, address: SocketAddr) {
     }
 }
 
-/// What brings a task to where it panics.
-type Push = fn(&Broker);
-
-fn by_itself(_: &Broker) {}
-
-/// More than a segment.
-fn fill_segments(broker: &Broker) {
-    let line = "x".repeat(10_000) + "\n";
-    let mut child = broker
-        .command(&["produce", "filler", "--compression", "none"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the binary starts");
-    // The broker may end before all is acknowledged, and the command with it or not.
-    let _ = child.stdin.take().expect("piped").write_all(line.repeat(4_000).as_bytes());
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while child.try_wait().expect("a child").is_none() && Instant::now() < deadline {
-        if TcpStream::connect(&broker.address).is_err() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let _ = child.kill();
-    let _ = child.wait();
-}
-
-/// A time is looked up by the journal's readers, whatever is in memory.
-fn look_up_a_time(broker: &Broker) {
-    run_unheeded(broker, &["consume", "t", "--from", "1h ago"]);
-}
-
-/// What is delivered out of compressed batches is unpacked beside the loop.
-fn deliver_compressed(broker: &Broker) {
-    let mut connection = connect(broker.amqp());
-    connection.declare(&["packed".to_owned()], "quorum").expect("declared");
-    broker.feed(&["produce", "packed", "--compression", "zstd"], "x\n".repeat(1_000)).ok();
-    let consumed = connection.consume("packed", 0).and_then(|()| connection.delivery(PATIENCE));
-    assert!(!consumed.is_ok_and(|message| message.is_some()), "it was to be unpacked first");
-}
-
-/// A session changes what others route by.
-fn declare_a_queue(broker: &Broker) {
-    let declared = connect(broker.amqp()).declare(&["another".to_owned()], "quorum");
-    assert!(declared.is_err(), "nobody is left to answer");
-}
-
-/// A command whose broker goes away under it.
-fn run_unheeded(broker: &Broker, arguments: &[&str]) {
-    let mut child = broker
-        .command(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the binary starts");
-    std::thread::sleep(Duration::from_secs(1));
-    let _ = child.kill();
-    let _ = child.wait();
-}
-
 /// With Kafka and AMQP clients at work.
 #[track_caller]
 fn ends_the_process(task: Task, push: Push) {
@@ -272,6 +216,8 @@ vital! {
     amqp_users: AmqpUsers, by_itself;
     quotas: Quotas, by_itself;
     audit: Audit, |broker| drop(broker.run(&["topic", "create", "written"]));
+    trace_collecting: TraceCollecting, by_itself;
+    trace_exporting: TraceExporting, by_itself;
     http_listener: HttpListener, by_itself;
 }
 
@@ -280,6 +226,7 @@ const TESTED_BELOW: &[Task] = &[
     Task::ConsensusDisk,
     Task::CertificateFiles,
     Task::TokenKeyFile,
+    Task::TraceAuthorities,
     Task::AmqpDiskAlarm,
     Task::KafkaSession,
     Task::Unpacking,

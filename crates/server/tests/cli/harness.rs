@@ -217,7 +217,7 @@ pub(crate) fn serve_at(data: &Path, address: &str) -> Command {
     command
 }
 
-fn log_path(data: &Path) -> PathBuf {
+pub(crate) fn log_path(data: &Path) -> PathBuf {
     data.with_extension("log")
 }
 

@@ -25,4 +25,5 @@ mod security;
 mod shards;
 mod top;
 mod topics;
+mod traces;
 mod upgrade;

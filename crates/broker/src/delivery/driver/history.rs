@@ -2,7 +2,7 @@
 
 use base::LeaseGroupId;
 
-use super::super::history::{Look, Standing};
+use super::super::history::{Happened, Happening, Look, Standing};
 use super::super::inspect::stands;
 use super::Driver;
 
@@ -14,7 +14,12 @@ impl Driver {
         };
         let at_ms = self.clock.now_ms();
         let mut ring = self.history.lock();
-        group.dispatch.take_steps(|step| ring.add(at_ms, id, step));
+        group.dispatch.take_steps(|step| {
+            ring.add(at_ms, id, step);
+            if let Some(feed) = &self.feed {
+                feed.tell(Happened { at_ms, what: Happening::Stepped { group: id, step } });
+            }
+        });
     }
 
     pub(super) fn note_steps_of_all(&mut self) {

@@ -57,6 +57,7 @@ use super::drivers::first_token;
 use super::groups::Groups;
 use super::handle::{Handle, Inbox, Message};
 use super::handover::{Handover, LeftTransfer};
+use super::history::HistoryFeed;
 use super::history::ring::Ring;
 use super::overflow::Overflowed;
 use super::places::AppendPlaces;
@@ -135,6 +136,7 @@ struct Driver {
     published: Arc<Published>,
     totals: Arc<Totals>,
     history: Arc<Mutex<Ring>>,
+    feed: Option<HistoryFeed>,
     watch: Arc<Watch>,
     inbox: Inbox,
     sleep_max: Duration,
@@ -179,7 +181,7 @@ impl Driver {
             Arc::clone(shard),
             Arc::clone(&watch),
             Arc::clone(&handle.standings),
-            handle.history.lock().remembers(),
+            handle.feed.is_some() || handle.history.lock().remembers(),
             first_token(term),
             counts,
         );
@@ -193,6 +195,7 @@ impl Driver {
             published: Arc::clone(&handle.published),
             totals: Arc::clone(&handle.totals),
             history: Arc::clone(&handle.history),
+            feed: handle.feed.clone(),
             watch,
             inbox,
             sleep_max: *sleep_max,

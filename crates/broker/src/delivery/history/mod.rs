@@ -7,11 +7,14 @@
 //! found, too.
 //!
 //! * [`ring`]: what happened last; [`who`]: whose sessions those were
+//! * [`feed`]: tells it to somebody else, as it happens
 //! * [`super::looking`]: asks the nodes, and puts together what they say
 
+pub(crate) mod feed;
 pub(crate) mod ring;
 pub(crate) mod who;
 
+pub use feed::{Happened, Happening, HistoryEvents, HistoryFeed};
 pub use who::SessionUser;
 
 use base::{LeaseGroupId, Offset};

@@ -29,7 +29,8 @@ pub(super) fn write(writer: &mut Writer<'_>, node: &Node, front: &Front) -> Resu
     disk(writer, node, &vitals.shards)?;
     shards(writer, &vitals.shards)?;
     throttled(writer, node)?;
-    security(writer, node)
+    security(writer, node)?;
+    traces(writer, node)
 }
 
 fn throttled(writer: &mut Writer<'_>, node: &Node) -> Result {
@@ -177,6 +178,17 @@ fn shards(writer: &mut Writer<'_>, shards: &[ShardVitals]) -> Result {
         shards.iter().filter_map(|shard| Some((one("shard", shard.shard.0), shard.lag_max?)));
     let help = "Entries that the member lacks which lacks most, of shards that this node leads";
     writer.gauges("shard_replica_lag_entries", help, lags)
+}
+
+fn traces(writer: &mut Writer<'_>, node: &Node) -> Result {
+    let Some(counts) = &node.spans else { return Ok(()) };
+    let outcomes = [("exported", counts.exported()), ("dropped", counts.dropped())];
+    let spans = outcomes.map(|(outcome, count)| (one("outcome", outcome), count));
+    writer.counters("trace_spans", "Spans of traced records, by what became of them", spans)?;
+    let help = "Records that were not looked at for traces, since there were too many";
+    writer.counter("trace_records_passed_over", help, counts.passed_over())?;
+    let help = "Events for traces that there was no room for";
+    writer.counter("trace_events_missed", help, counts.missed())
 }
 
 fn security(writer: &mut Writer<'_>, node: &Node) -> Result {

@@ -142,6 +142,7 @@ impl Server {
             version: "0.0.0-test",
             tls: None,
             process: ProcessSeen::default,
+            spans: None,
         });
         users
     }

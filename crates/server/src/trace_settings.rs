@@ -1,0 +1,104 @@
+//! What `serve` is told of a collector of traces.
+
+use std::path::PathBuf;
+
+use outbound::{Address, AddressError};
+use spans::ExportOptions;
+
+use crate::settings::{SettingsError, invalid};
+
+/// The settings as they were said.
+#[derive(Debug, Default)]
+pub(crate) struct SaidOfTraces {
+    pub(crate) endpoint: Option<String>,
+    pub(crate) headers: Option<PathBuf>,
+    pub(crate) authorities: Option<PathBuf>,
+}
+
+/// `None`: no spans are made.
+pub(crate) fn of(said: SaidOfTraces) -> Result<Option<ExportOptions>, SettingsError> {
+    let SaidOfTraces { endpoint, headers, authorities } = said;
+    let Some(endpoint) = endpoint else {
+        let of_no_use = [("otel-headers", &headers), ("otel-ca", &authorities)];
+        return match of_no_use.into_iter().find_map(|(it, path)| Some((it, path.as_ref()?))) {
+            None => Ok(None),
+            Some((setting, path)) => {
+                let problem = "needs to know where spans go: --otel-endpoint";
+                Err(invalid(setting, &path.display().to_string(), problem))
+            }
+        };
+    };
+    let wrong = |error: AddressError| {
+        let problem = format!("{error}; a collector is said as http://127.0.0.1:4318");
+        invalid("otel-endpoint", &endpoint, problem)
+    };
+    let address = Address::parse(&endpoint).map_err(wrong)?;
+    if let (Some(path), false) = (&authorities, address.is_encrypted) {
+        let problem = "is of no use with http://: it says who is believed to be the collector";
+        return Err(invalid("otel-ca", &path.display().to_string(), problem));
+    }
+    let headers = match headers {
+        None => Vec::new(),
+        Some(path) => {
+            let shown = path.display().to_string();
+            let said = std::fs::read_to_string(&path).map_err(|error| {
+                invalid("otel-headers", &shown, format!("cannot be read: {error}"))
+            })?;
+            ExportOptions::parse_headers(&said).map_err(|error| {
+                invalid("otel-headers", &shown, format!("is not right: {error}"))
+            })?
+        }
+    };
+    Ok(Some(ExportOptions { endpoint: address, authorities, headers }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(endpoint: &str) -> SaidOfTraces {
+        SaidOfTraces { endpoint: Some(endpoint.to_owned()), ..SaidOfTraces::default() }
+    }
+
+    fn refused(said: SaidOfTraces) -> String {
+        of(said).expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn spans_are_made_where_it_is_said_where_they_go() {
+        assert_eq!(of(SaidOfTraces::default()).expect("valid"), None);
+        let options = of(said("http://127.0.0.1:4318")).expect("valid").expect("is said");
+        assert_eq!(options.endpoint.port, 4318);
+        let authorities = Some(PathBuf::from("ca.pem"));
+        let encrypted = SaidOfTraces { authorities: authorities.clone(), ..said("https://c") };
+        assert_eq!(of(encrypted).expect("valid").expect("is said").authorities, authorities);
+    }
+
+    #[test]
+    fn what_is_wrong_or_of_no_use_is_refused_with_the_setting() {
+        assert!(refused(said("127.0.0.1:4318")).contains("--otel-endpoint"));
+        let file = Some(PathBuf::from("no/such/file"));
+        let only = SaidOfTraces { headers: file.clone(), ..SaidOfTraces::default() };
+        assert!(refused(only).contains("--otel-headers"));
+        let only = SaidOfTraces { authorities: file.clone(), ..SaidOfTraces::default() };
+        assert!(refused(only).contains("--otel-endpoint"));
+        let plain = SaidOfTraces { authorities: file.clone(), ..said("http://c") };
+        assert!(refused(plain).contains("--otel-ca"));
+        let headers = SaidOfTraces { headers: file, ..said("http://c") };
+        assert!(refused(headers).contains("cannot be read"));
+    }
+
+    #[test]
+    fn headers_are_a_file_of_names_and_values() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("headers");
+        std::fs::write(&path, "# of the collector\n\nx-key: s3cret\n").expect("written");
+        let of_file = || SaidOfTraces { headers: Some(path.clone()), ..said("http://c") };
+        let options = of(of_file()).expect("valid").expect("is said");
+        assert_eq!(options.headers.len(), 1);
+        assert!(!format!("{options:?}").contains("s3cret"), "it is shown nowhere");
+        std::fs::write(&path, "x-key s3cret\n").expect("written");
+        let error = refused(of_file());
+        assert!(error.contains("line 1") && !error.contains("s3cret"), "{error}");
+    }
+}
