@@ -52,6 +52,7 @@ struct State {
     protocol: &'static str,
     traffic: Traffic,
     peer: SocketAddr,
+    local: SocketAddr,
     since: Instant,
     closing: AtomicBool,
     asked: AtomicBool,
@@ -63,6 +64,8 @@ struct State {
 struct Learned {
     client: Box<str>,
     user: Box<str>,
+    /// Why an operator wants it closed, if that was said.
+    close_reason: Box<str>,
     /// Wakes the session's task.
     task: Option<Waker>,
     asking: Vec<oneshot::Sender<Told>>,
@@ -89,14 +92,20 @@ impl Connections {
         self.0.gate.get().map_or(Ok(()), |gate| gate.opens(peer, protocol))
     }
 
-    /// Adds one, with a number of its own.
-    pub fn register(&self, protocol: &'static str, peer: SocketAddr) -> Registered {
+    /// Adds one, with a number of its own. `local`: this node's end of it.
+    pub fn register(
+        &self,
+        protocol: &'static str,
+        peer: SocketAddr,
+        local: SocketAddr,
+    ) -> Registered {
         let id = self.0.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let connection = Connection(Arc::new(State {
             id,
             protocol,
             traffic: self.traffic(protocol),
             peer,
+            local,
             since: Instant::now(),
             closing: AtomicBool::new(false),
             asked: AtomicBool::new(false),
@@ -126,8 +135,13 @@ impl Connections {
 
     /// Tells the session of this connection to end. False: there is none of that number.
     pub fn close(&self, id: u64) -> bool {
+        self.close_because(id, "")
+    }
+
+    /// The same, with a reason that the client is told where its protocol has a word for that.
+    pub fn close_because(&self, id: u64, reason: &str) -> bool {
         let found = self.0.by_id.lock().get(&id).cloned();
-        found.inspect(Connection::close).is_some()
+        found.inspect(|connection| connection.close(reason)).is_some()
     }
 }
 
@@ -147,6 +161,11 @@ impl Connection {
 
     pub fn peer(&self) -> SocketAddr {
         self.0.peer
+    }
+
+    /// This node's end of it.
+    pub fn local(&self) -> SocketAddr {
+        self.0.local
     }
 
     /// For how long it has been there.
@@ -175,6 +194,12 @@ impl Connection {
     /// Whether an operator wants it closed.
     pub fn is_closing(&self) -> bool {
         self.0.closing.load(Ordering::Acquire)
+    }
+
+    /// Why an operator wants it closed, if that was said.
+    pub fn close_reason(&self) -> Option<String> {
+        let learned = self.0.learned.lock();
+        (!learned.close_reason.is_empty()).then(|| learned.close_reason.to_string())
     }
 
     /// Returns once an operator wants it closed. Only the task that [`crate::serve`] made for the
@@ -223,10 +248,14 @@ impl Connection {
         }
     }
 
-    fn close(&self) {
+    fn close(&self, reason: &str) {
         let task = {
             // Under the lock, so that a task that begins meanwhile is either woken or sees the flag.
-            let learned = self.0.learned.lock();
+            let mut learned = self.0.learned.lock();
+            // The session reads the first reason that there was, once.
+            if !self.is_closing() {
+                learned.close_reason = shortened(reason).into();
+            }
             self.0.closing.store(true, Ordering::Release);
             learned.task.clone()
         };
@@ -278,7 +307,7 @@ mod tests {
     async fn they_are_listed_by_number_a_page_at_a_time_while_they_are_held() {
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
         let connections = Connections::default();
-        let mut held: Vec<_> = (0..5).map(|_| connections.register("kafka", peer)).collect();
+        let mut held: Vec<_> = (0..5).map(|_| connections.register("kafka", peer, peer)).collect();
         drop(held.remove(1));
         assert_eq!(ids(&connections.list(None, 2)), [1, 3]);
         assert_eq!(ids(&connections.list(Some(3), 2)), [4, 5]);
@@ -286,7 +315,7 @@ mod tests {
         assert!(connections.list(Some(5), 2).is_empty());
         // A number is not used again.
         drop(held);
-        assert_eq!(connections.register("amqp", peer).connection().id(), 6);
+        assert_eq!(connections.register("amqp", peer, peer).connection().id(), 6);
         assert!(connections.list(None, 10).is_empty());
     }
 
@@ -294,7 +323,7 @@ mod tests {
     async fn a_session_tells_what_it_has_to_all_who_ask() {
         let long = Duration::from_secs(60);
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-        let registered = Connections::default().register("amqp", peer);
+        let registered = Connections::default().register("amqp", peer, peer);
         let connection = registered.connection().clone();
         let session = tokio::spawn({
             let connection = connection.clone();
@@ -317,9 +346,28 @@ mod tests {
         assert!(asked.is_none());
     }
 
+    #[test]
+    fn the_first_reason_to_close_one_is_kept() {
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let local = SocketAddr::from(([127, 0, 0, 1], 2));
+        let connections = Connections::default();
+        let held = connections.register("amqp", peer, local);
+        let connection = held.connection();
+        assert_eq!((connection.peer(), connection.local()), (peer, local));
+        assert_eq!((connection.is_closing(), connection.close_reason()), (false, None));
+        assert!(connections.close_because(1, &"x".repeat(CONNECTION_TEXT_BYTES_MAX + 1)));
+        assert!(connections.close_because(1, "another"));
+        let reason = connection.close_reason().expect("a reason");
+        assert_eq!((connection.is_closing(), reason.len()), (true, CONNECTION_TEXT_BYTES_MAX));
+        let other = connections.register("amqp", peer, local);
+        assert!(connections.close(2));
+        assert_eq!(other.connection().close_reason(), None);
+    }
+
     #[tokio::test]
     async fn what_a_client_says_of_itself_is_kept_in_part_if_it_is_long() {
-        let registered = Connections::default().register("amqp", SocketAddr::from(([0; 4], 1)));
+        let peer = SocketAddr::from(([0; 4], 1));
+        let registered = Connections::default().register("amqp", peer, peer);
         let connection = registered.connection();
         assert_eq!((connection.client(), connection.user()), (String::new(), String::new()));
         connection.set_user("guest");

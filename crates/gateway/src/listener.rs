@@ -147,7 +147,9 @@ pub async fn serve<F>(
                 if let Err(error) = stream.set_nodelay(true) {
                     debug!(protocol, %peer, %error, "cannot set TCP_NODELAY");
                 }
-                let registered = options.connections.register(protocol, peer);
+                // A socket without an end is one that the client has closed; its session finds out.
+                let local = stream.local_addr().or_else(|_| listener.local_addr()).unwrap_or(peer);
+                let registered = options.connections.register(protocol, peer, local);
                 let serving = session(stream, registered.connection().clone());
                 sessions.spawn(options.session, async move {
                     registered.connection().enter_task().await;

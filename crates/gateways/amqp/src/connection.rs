@@ -104,7 +104,7 @@ async fn serve(connection: &mut Connection) -> SessionEnd {
     loop {
         if !is_told_to_close && closing.is_closing() {
             is_told_to_close = true;
-            connection.session.close_for_operator();
+            connection.session.close_for_operator(closing.close_reason());
         }
         if closing.is_asked() {
             connection.session.tell_what_it_has();

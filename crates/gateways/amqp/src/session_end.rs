@@ -1,5 +1,6 @@
 //! How a session ends: why, who is told, and what is still waited for.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -91,20 +92,21 @@ impl Session {
     /// The node shuts down: the client is told, once what it has begun is done.
     pub(crate) fn drain(&mut self) {
         let reason = "broker forced connection closure with reason 'shutdown'";
-        self.force_close(reason, SessionEnd::Drained);
+        self.force_close(reason.into(), SessionEnd::Drained);
     }
 
-    /// An operator closes the connection.
-    pub(crate) fn close_for_operator(&mut self) {
-        self.force_close("closed by an operator", SessionEnd::ClosedByOperator);
+    /// An operator closes the connection, for this reason if one was said.
+    pub(crate) fn close_for_operator(&mut self, reason: Option<String>) {
+        let reason = reason.map_or(Cow::Borrowed("closed by an operator"), Cow::Owned);
+        self.force_close(reason, SessionEnd::ClosedByOperator);
     }
 
     /// The certificate or the token that the client logged in by has ended, and it has not brought a new one.
     pub(crate) fn close_for_end_of_login(&mut self) {
-        self.force_close("the client's credentials have expired", SessionEnd::LoginEnded);
+        self.force_close("the client's credentials have expired".into(), SessionEnd::LoginEnded);
     }
 
-    fn force_close(&mut self, reason: &'static str, end: SessionEnd) {
+    fn force_close(&mut self, reason: Cow<'static, str>, end: SessionEnd) {
         match self.phase {
             Phase::Running => {
                 let exception = Exception::new(ReplyCode::ConnectionForced, reason);

@@ -162,7 +162,7 @@ impl Session {
     #[cfg(test)]
     pub(crate) fn of_nobody() -> Arc<Self> {
         let peer = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
-        let registered = gateway::Connections::default().register("kafka", peer);
+        let registered = gateway::Connections::default().register("kafka", peer, peer);
         let (login, quotas) = (Login::new(false), Quotas::default());
         Arc::new(Self::new(registered.connection().clone(), false, login, &quotas))
     }

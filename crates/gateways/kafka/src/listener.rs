@@ -111,8 +111,8 @@ mod tests {
         let broker = Broker::open(World::on(disk), Path::new("/data"), BrokerOptions::default());
         let (_stop, stopping) = watch::channel(false);
         let options = GatewayOptions::new(crate::leaders::alone());
-        let registered =
-            options.connections.register(PROTOCOL, SocketAddr::from(([127, 0, 0, 1], 1)));
+        let end = SocketAddr::from(([127, 0, 0, 1], 1));
+        let registered = options.connections.register(PROTOCOL, end, end);
         let gateway = Gateway::new(broker.await.expect("opens"), options, stopping);
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = Net::Kernel.listen(any_port).await.expect("binds");

@@ -37,6 +37,10 @@ impl SimulatedStream {
         self.read.peer_addr()
     }
 
+    pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.read.local_addr()
+    }
+
     pub(super) fn split(&mut self) -> (SimulatedReadHalf<'_>, &mut OwnedWriteHalf) {
         (SimulatedReadHalf(&mut self.read), &mut self.write)
     }

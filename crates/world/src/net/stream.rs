@@ -41,6 +41,10 @@ impl Stream {
         on_socket!(self, stream => stream.peer_addr())
     }
 
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        on_socket!(self, stream => stream.local_addr())
+    }
+
     /// Ready once a read may bring something, or the end. This is a hint, the read may still have to wait;
     /// with it an idle connection needs no buffer.
     pub fn poll_read_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -307,6 +307,9 @@ async fn an_operator_closes_a_connection_and_its_exclusive_queues_go() {
 
     assert!(connections.close(2));
     client.connection_closes(320, "CONNECTION_FORCED - closed by an operator").await;
+    let mut third = node.client().await;
+    assert!(connections.close_because(3, "for a test"));
+    third.connection_closes(320, "CONNECTION_FORCED - for a test").await;
     let declare = QueueDeclare { queue: &queue, passive: true, ..QueueDeclare::default() };
     other.refuses(1, declare, &format!("NOT_FOUND - no queue '{queue}' in vhost '/'")).await;
     node.is_well().await;

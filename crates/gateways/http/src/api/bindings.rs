@@ -170,7 +170,8 @@ pub(super) async fn post(call: &Call) -> Outcome {
     let end = match &destination {
         Destination::Queue(name) | Destination::Exchange(name) => escaped(name),
     };
-    let location = format!("{end}/{}", properties_key(&key, &arguments));
+    // A segment of a path, and so the key, which has been escaped once, is escaped again.
+    let location = format!("{end}/{}", escaped(&properties_key(&key, &arguments)));
     let location =
         HeaderValue::from_str(&location).map_err(|error| Refused::failed(error.to_string()))?;
     Ok((StatusCode::CREATED, [(LOCATION, location)]).into_response())

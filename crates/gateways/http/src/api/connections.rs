@@ -1,4 +1,5 @@
-//! Live connections of this node, of every protocol.
+//! Live connections of this node, of every protocol but HTTP: as in RabbitMQ, who asks here is not listed, so that tools
+//! which close all that there are do not close their own.
 
 use std::sync::Arc;
 
@@ -20,6 +21,9 @@ use super::values as typed;
 const CONNECTIONS_MAX: usize = base::limits::HTTP_API_ROWS_MAX;
 /// What the gateways call AMQP 0-9-1.
 const AMQP: &str = "amqp";
+const HTTP: &str = "http";
+/// What a client is told if nothing else was said.
+const CLOSE_REASON: &str = "Closed via management plugin";
 
 /// One of AMQP, with what its session has, if it has said so.
 pub(super) struct Live {
@@ -28,14 +32,15 @@ pub(super) struct Live {
     pub(super) seen: Option<Arc<SessionSeen>>,
 }
 
-/// Nothing else of a connection is without spaces and the same for as long as it lives.
+/// As RabbitMQ has it: no two that live have the same ends.
 fn name(connection: &Connection) -> String {
-    format!("{} #{}", connection.peer(), connection.id())
+    format!("{} -> {}", connection.peer(), connection.local())
 }
 
 /// Those that the asker may see: who does not monitor sees its own.
 fn visible(call: &Call) -> Vec<Connection> {
     let mut listed = call.front.options().connections.list(None, CONNECTIONS_MAX);
+    listed.retain(|connection| connection.protocol() != HTTP);
     if !call.looks() {
         listed.retain(|connection| connection.user() == call.user_name());
     }
@@ -76,6 +81,10 @@ fn row(call: &Call, live: &Live) -> Value {
         "connected_at": now_ms.saturating_sub(age_ms),
         "peer_host": connection.peer().ip().to_string(),
         "peer_port": connection.peer().port(),
+        "host": connection.local().ip().to_string(),
+        "port": connection.local().port(),
+        // As the log and the other interfaces of the node call it.
+        "session": connection.id(),
         "client_properties": {},
         "user": connection.user(),
         // Tools want to read some virtual host; one that is not of AMQP is in none.
@@ -153,13 +162,15 @@ pub(super) async fn one(call: &Call) -> Outcome {
 }
 
 fn reason(call: &Call) -> &str {
-    call.headers.get("x-reason").and_then(|it| it.to_str().ok()).unwrap_or_default()
+    let said = call.headers.get("x-reason").and_then(|it| it.to_str().ok());
+    said.filter(|reason| !reason.is_empty()).unwrap_or(CLOSE_REASON)
 }
 
 fn end(call: &Call, connection: &Connection) -> bool {
-    let is_there = call.front.options().connections.close(connection.id());
+    let reason = reason(call);
+    let is_there = call.front.options().connections.close_because(connection.id(), reason);
     if is_there {
-        let (by, session, reason) = (call.user_name(), connection.id(), reason(call));
+        let (by, session) = (call.user_name(), connection.id());
         tracing::info!(by, session, reason, "a connection is closed");
     }
     is_there
@@ -174,10 +185,8 @@ pub(super) async fn close(call: &Call) -> Outcome {
 
 /// All connections of a user; it may have none.
 pub(super) async fn close_of_user(call: &Call) -> Outcome {
-    let own = call.peer.connection.id();
     for connection in visible(call) {
-        // Whoever asks is to hear the answer.
-        if connection.user() == call.arg("user") && connection.id() != own {
+        if connection.user() == call.arg("user") {
             end(call, &connection);
         }
     }
