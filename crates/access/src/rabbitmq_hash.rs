@@ -50,6 +50,13 @@ impl RabbitMqHashing {
 }
 
 impl RabbitMqHash {
+    /// A hash of which nobody says by what it was made: by what its length says, else by RabbitMQ's default.
+    pub fn of_length(hash: &str) -> Self {
+        let by = |algorithm| Self { hash: hash.to_owned(), algorithm };
+        let sha512 = by(RabbitMqHashing::Sha512);
+        if sha512.check().is_ok() { sha512 } else { by(RabbitMqHashing::Sha256) }
+    }
+
     fn parts(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         let mut salt = BASE64.decode(&self.hash).ok()?;
         let whole = SALT_BYTES + self.algorithm.algorithm().output_len();
@@ -85,6 +92,9 @@ mod tests {
         assert!(known.is_of("test12") && !known.is_of("test13") && !known.is_of(""));
         let other = RabbitMqHash { algorithm: RabbitMqHashing::Sha512, ..known.clone() };
         assert!(other.check().is_err() && !other.is_of("test12"));
+        assert_eq!(RabbitMqHash::of_length(&known.hash), known);
+        let long = BASE64.encode([7; SALT_BYTES + 64]);
+        assert_eq!(RabbitMqHash::of_length(&long).algorithm, RabbitMqHashing::Sha512);
         for wrong in ["", "?", "kI3GCg=="] {
             assert!(RabbitMqHash { hash: wrong.to_owned(), ..known.clone() }.check().is_err());
         }

@@ -51,6 +51,10 @@ pub enum ChangeError {
     SystemExchange(Entity),
     #[error("the default vhost cannot be deleted")]
     DefaultVirtualHost,
+    #[error(
+        "refusing to delete virtual host '{0}' because it is protected from deletion"
+    )]
+    ProtectedVirtualHost(String),
     #[error("no {0}")]
     NotFound(Entity),
     #[error("vhost '{0}' is deleted")]

@@ -41,6 +41,7 @@
 //! * [`topology`]: all virtual hosts; [`virtual_host`]: one, and changes in it
 //! * `projection`: memory follows the documents; `changing`: how documents change, `removal`: what goes together
 //! * `entities`, [`routes`]: memory, and the way of a message through it
+//! * `metadata`: what a virtual host says of itself
 //! * `topics`: the topics and lease groups behind queues; [`store`]: the documents
 //! * [`names`]: which topic a queue is; [`dead_letter`]: where a queue's dead letters go
 //! * [`recovery`], [`lifecycle`]: the start, and queues that go by themselves
@@ -54,6 +55,7 @@ pub mod error;
 pub mod exchange;
 pub mod lifecycle;
 pub mod matched;
+mod metadata;
 pub mod names;
 pub mod policy;
 mod projection;
@@ -78,6 +80,7 @@ pub use bindings::Binding;
 pub use error::{BindingError, ChangeError, Entity, EntityKind, RouteError};
 pub use exchange::{Exchange, ExchangeKind, NewExchange};
 pub use lifecycle::OwnerId;
+pub use metadata::{Metadata, MetadataError};
 pub use names::DEFAULT_VHOST;
 pub use policy::{ApplyTo, Definition, Policy, PolicyDefinition, PolicyError, PolicyScope};
 pub use projection::DocumentError;

@@ -19,14 +19,15 @@ use serde::de::DeserializeOwned;
 use crate::Destination;
 use crate::OwnerId;
 use crate::exchange::{Exchange, ExchangeKind, NewExchange};
+use crate::metadata;
 use crate::names::DEFAULT_VHOST;
 use crate::policy::{Policy, PolicyDefinition, PolicyError, PolicyScope, Subject};
 use crate::queue::{Owner, Queue, queue_name};
 use crate::settings::QueueSettings;
 use crate::store::{
     BINDINGS, BindingsDocument, EXCHANGES, ExchangeDocument, OPERATOR_POLICIES, OwnerDocument,
-    POLICIES, QUEUES, QueueDocument, Run, SPACES, USES, UseDocument, VHOSTS, bindings_name,
-    policy_space,
+    POLICIES, QUEUES, QueueDocument, Run, SPACES, USES, UseDocument, VHOST_METADATA, VHOSTS,
+    bindings_name, policy_space,
 };
 use crate::topics;
 use crate::topology::Inner;
@@ -163,6 +164,7 @@ impl Inner {
         for changed in &changed {
             let done = match changed.id.0 {
                 VHOSTS => self.project_vhost(changed),
+                VHOST_METADATA => self.project_metadata(changed),
                 POLICIES => self.project_policy(PolicyScope::User, changed, &mut policed),
                 OPERATOR_POLICIES => {
                     self.project_policy(PolicyScope::Operator, changed, &mut policed)
@@ -196,6 +198,7 @@ impl Inner {
         for vhost in self.all_vhosts() {
             let name = vhost.name();
             add(VHOSTS, &[name]);
+            add(VHOST_METADATA, &[name, metadata::NAME]);
             let entities = vhost.entities().read();
             for scope in [PolicyScope::User, PolicyScope::Operator] {
                 let policies = entities.policies.list(scope).iter();
@@ -265,6 +268,13 @@ impl Inner {
             self.shared.kept.set_run(&changed.id, None);
         }
         Ok(vhost)
+    }
+
+    fn project_metadata(&self, changed: &Changed) -> Result<(), DocumentError> {
+        let Some(vhost) = self.vhost_of(changed)? else { return Ok(()) };
+        let (metadata, version) = changed.read()?.unwrap_or_default();
+        vhost.take_metadata(metadata, version);
+        Ok(())
     }
 
     fn project_policy(

@@ -19,6 +19,7 @@ use crate::queue::QueueKind;
 
 // The spaces have a protocol's name because it had them when the first documents were written.
 pub(crate) const VHOSTS: &str = "amqp.vhosts";
+pub(crate) const VHOST_METADATA: &str = "amqp.vhost-metadata";
 pub(crate) const EXCHANGES: &str = "amqp.exchanges";
 pub(crate) const QUEUES: &str = "amqp.queues";
 pub(crate) const BINDINGS: &str = "amqp.bindings";
@@ -28,7 +29,7 @@ pub(crate) const USES: &str = "amqp.queue-uses";
 
 /// All of them.
 pub(crate) const SPACES: &[&str] =
-    &[VHOSTS, POLICIES, OPERATOR_POLICIES, EXCHANGES, QUEUES, USES, BINDINGS];
+    &[VHOSTS, VHOST_METADATA, POLICIES, OPERATOR_POLICIES, EXCHANGES, QUEUES, USES, BINDINGS];
 
 /// A start of a node: what does not survive a restart goes with it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]

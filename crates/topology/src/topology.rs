@@ -16,8 +16,8 @@ use crate::lifecycle::{self, OwnerId};
 use crate::names::DEFAULT_VHOST;
 use crate::recovery::{self, OpenError};
 use crate::store::{
-    BINDINGS, EXCHANGES, OPERATOR_POLICIES, POLICIES, QUEUES, Run, SPACES, USES, VHOSTS,
-    VirtualHostDocument,
+    BINDINGS, EXCHANGES, OPERATOR_POLICIES, POLICIES, QUEUES, Run, SPACES, USES,
+    VHOST_METADATA, VHOSTS, VirtualHostDocument,
 };
 use crate::virtual_host::{Shared, VirtualHost};
 use crate::{projection, sweep};
@@ -161,6 +161,7 @@ impl Topology {
         loop {
             let Some(vhost) = self.look_for_vhost(name).await? else { return Ok(false) };
             let mut change = Change::new();
+            vhost.check_unprotected(&mut change)?;
             // It goes first, and its connections with it: nothing is made in it from then on. The rest follows;
             // what a crash leaves of that goes before another vhost gets the name.
             change.delete(&vhost.stored());
@@ -203,8 +204,8 @@ impl Topology {
 }
 
 /// The spaces of what is in a vhost.
-pub(crate) const IN_VHOSTS: [&str; 6] =
-    [POLICIES, OPERATOR_POLICIES, EXCHANGES, QUEUES, USES, BINDINGS];
+pub(crate) const IN_VHOSTS: [&str; 7] =
+    [VHOST_METADATA, POLICIES, OPERATOR_POLICIES, EXCHANGES, QUEUES, USES, BINDINGS];
 
 impl Inner {
     pub(crate) fn vhost(&self, name: &str) -> Option<VirtualHost> {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 
 use broker::{Broker, ExecuteError, Unavailable};
 use documents::{Change, Expect, StoreError, Stored};
+use parking_lot::RwLock;
 use values::Table;
 
 use crate::Destination;
@@ -17,6 +18,7 @@ use crate::entities::{Entities, SharedEntities};
 use crate::error::{ChangeError, Entity};
 use crate::exchange::{Exchange, NewExchange, PREDECLARED};
 use crate::lifecycle::{Expiry, Owners};
+use crate::metadata::Metadata;
 use crate::names::generated_queue_name;
 use crate::projection::Kept;
 use crate::queue::Queue;
@@ -62,6 +64,8 @@ struct Inner {
     version: u64,
     broker: Broker,
     entities: SharedEntities,
+    /// With the version of its document; 0: there is none.
+    metadata: RwLock<(Arc<Metadata>, u64)>,
     /// Keeps changes of one entity on this node from getting in each other's way.
     stripes: Stripes,
     shared: Shared,
@@ -92,6 +96,7 @@ impl VirtualHost {
             version,
             broker: broker.clone(),
             entities: SharedEntities::new(entities),
+            metadata: RwLock::default(),
             stripes: Stripes::default(),
             shared: shared.clone(),
         }))
@@ -141,6 +146,19 @@ impl VirtualHost {
     /// Where messages go. Take it once for all that are at hand, and drop it before waiting.
     pub fn routes(&self) -> Routes<'_> {
         Routes::new(self)
+    }
+
+    /// What it says of itself.
+    pub fn metadata(&self) -> Arc<Metadata> {
+        self.metadata_versioned().0
+    }
+
+    pub(crate) fn metadata_versioned(&self) -> (Arc<Metadata>, u64) {
+        self.0.metadata.read().clone()
+    }
+
+    pub(crate) fn take_metadata(&self, metadata: Metadata, version: u64) {
+        *self.0.metadata.write() = (Arc::new(metadata), version);
     }
 
     pub(crate) async fn lock(&self, keys: &[(Key<'_>, Access)]) -> Vec<Held<'_>> {

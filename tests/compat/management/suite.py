@@ -11,11 +11,13 @@ import sys
 import tempfile
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import admin2
 import amqpstorm
 import rabbitmqadmin
+import theirs
 from amqpstorm.management import ApiError, ManagementApi
 
 POSTROAD = os.environ["POSTROAD"]
@@ -271,9 +273,23 @@ def rabbitmqadmin2_sees_what_is_live_and_closes_it(server):
     server.api.user.delete("live2")
 
 
+def their_suites(parts):
+    """What the suites of clients' makers say, each in its own words."""
+    with ThreadPoolExecutor(len(theirs.SUITES)) as workers:
+        def follow(suite, process):
+            lines = [line.rstrip() for line in process.stdout]
+            if process.wait() != 0:
+                lines.append(f"FAIL {suite}/whole it ended with {process.returncode}")
+            return lines
+
+        yield from workers.map(lambda it: follow(*it), list(theirs.in_namespaces(parts)))
+
+
 def main():
     parts = sys.argv[1:]
     passed = failed = 0
+    # They run meanwhile.
+    others = ThreadPoolExecutor(1).submit(lambda: list(their_suites(parts)))
     with tempfile.TemporaryDirectory() as folder:
         server = Server(folder)
         try:
@@ -292,6 +308,10 @@ def main():
                     failed += 1
         finally:
             server.stop()
+    for line in sum(others.result(), []):
+        print(line, flush=True)
+        passed += line.startswith("ok ")
+        failed += line.startswith("FAIL ")
     print(f"{passed} passed, {failed} failed")
     sys.exit(1 if failed else 0)
 

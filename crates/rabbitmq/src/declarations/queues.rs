@@ -42,7 +42,7 @@ pub async fn declare(
     declaration: QueueDeclaration<'_>,
     most: Option<u64>,
 ) -> Result<Declared, Exception> {
-    let arguments = with_queue_type(declaration.arguments);
+    let arguments = with_queue_type(vhost, &declaration);
     let name = name_for(vhost, &declaration, &arguments)?;
     let new = NewQueue {
         name: &name,
@@ -183,11 +183,13 @@ fn check_equivalent(present: &Queue, new: &NewQueue<'_>) -> Result<(), Exception
 }
 
 /// Every queue says of what type it is.
-fn with_queue_type(arguments: &FieldTable) -> FieldTable {
-    let mut arguments = arguments.clone();
+fn with_queue_type(vhost: &VirtualHost, declaration: &QueueDeclaration<'_>) -> FieldTable {
+    let mut arguments = declaration.arguments.clone();
     let named = arguments.get(QUEUE_TYPE);
     if named.is_none() || named.and_then(FieldValue::as_str) == Some("undefined") {
-        arguments.set(QUEUE_TYPE, QueueKind::Classic.name());
+        let outlives = declaration.durable && !declaration.exclusive && !declaration.auto_delete;
+        let kind = vhost.metadata().queue_kind(outlives);
+        arguments.set(QUEUE_TYPE, kind.name());
         arguments = sorted(&arguments);
     }
     arguments

@@ -33,9 +33,10 @@ impl From<ChangeError> for Exception {
                 Self::new(ReplyCode::ConnectionForced, error.to_string())
             }
             ChangeError::Locked(entity) => Self::resource_locked(&entity.name, &entity.vhost),
-            ChangeError::DefaultVirtualHost | ChangeError::InUse(_) | ChangeError::NotEmpty(_) => {
-                Self::precondition_failed(error.to_string())
-            }
+            ChangeError::DefaultVirtualHost
+            | ChangeError::ProtectedVirtualHost(_)
+            | ChangeError::InUse(_)
+            | ChangeError::NotEmpty(_) => Self::precondition_failed(error.to_string()),
             ChangeError::Binding(error) => Self::precondition_failed(binding_text(error)),
             ChangeError::Store(error) => store_exception(error),
         }

@@ -63,6 +63,39 @@ async fn a_topic_that_took_the_name_of_a_deleted_queue_is_not_that_queue() {
 }
 
 #[tokio::test]
+async fn what_a_vhost_says_of_itself_is_kept_and_goes_with_it() {
+    let node = open().await;
+    let vhost = node.topology.create_vhost("shop").await.expect("it is made");
+    assert_eq!(*vhost.metadata(), Metadata::default());
+    let wanted = Metadata {
+        description: "orders".to_owned(),
+        tags: vec!["a".to_owned()],
+        default_queue_type: Some("quorum".to_owned()),
+        protected_from_deletion: true,
+    };
+    vhost.set_metadata(|_| wanted.clone()).await.expect("it is set");
+    assert_eq!(*vhost.metadata(), wanted);
+    let node = node.restart().await;
+    let vhost = node.topology.vhost("shop").expect("it is kept");
+    assert_eq!(*vhost.metadata(), wanted);
+    let refused = node.topology.delete_vhost("shop").await;
+    assert_eq!(refused, Err(ChangeError::ProtectedVirtualHost("shop".to_owned())));
+    let open_to_deletion =
+        |before: &Metadata| Metadata { protected_from_deletion: false, ..before.clone() };
+    vhost.set_metadata(open_to_deletion).await.expect("it is set");
+    // It is the same one still: nobody's connection was closed for that.
+    assert!(node.topology.vhost("shop").is_some_and(|now| now.is(&vhost)));
+    assert_eq!(node.topology.delete_vhost("shop").await, Ok(true));
+    assert!(node.documents("amqp.vhost-metadata").is_empty());
+    let again = node.topology.create_vhost("shop").await.expect("it is made");
+    assert_eq!(*again.metadata(), Metadata::default());
+    // The one that is there always.
+    node.vhost.set_metadata(|_| wanted.clone()).await.expect("it is set");
+    let node = node.restart().await;
+    assert_eq!(*node.vhost.metadata(), wanted);
+}
+
+#[tokio::test]
 async fn a_vhost_has_its_own_entities_and_takes_them_along() {
     let node = open().await;
     node.queue("q").await;

@@ -13,7 +13,7 @@ use super::limits::values;
 use super::overview::RABBITMQ_VERSION;
 use super::refused::Refused;
 use super::users::ARGON2ID;
-use super::{bindings, exchanges, permissions, policies, queues};
+use super::{bindings, exchanges, parameters, permissions, policies, queues, vhosts};
 
 /// What RabbitMQ has of each in a file.
 fn only(row: &Value, names: &[&str], with_vhost: bool) -> Value {
@@ -26,7 +26,7 @@ fn only(row: &Value, names: &[&str], with_vhost: bool) -> Value {
 
 pub(super) async fn export(call: &Call) -> Outcome {
     let of_one = !call.arg("vhost").is_empty();
-    let vhosts = match of_one {
+    let of_vhosts = match of_one {
         true => vec![call.vhost().await?],
         false => call.topology.vhosts(),
     };
@@ -46,15 +46,16 @@ pub(super) async fn export(call: &Call) -> Outcome {
         let (users, granted) = users(call)?;
         document.insert("users".to_owned(), users.into());
         document.insert("permissions".to_owned(), granted.into());
-        let names = vhosts.iter().map(|vhost| json!({"name": vhost.name()}));
-        document.insert("vhosts".to_owned(), names.collect::<Vec<_>>().into());
+        let rows = of_vhosts.iter().map(vhosts::declared);
+        document.insert("vhosts".to_owned(), rows.collect::<Vec<_>>().into());
         document.insert("topic_permissions".to_owned(), json!([]));
-        document.insert("global_parameters".to_owned(), json!([]));
+        let globals = parameters::globals(call).to_vec();
+        document.insert("global_parameters".to_owned(), globals.into());
     } else {
         document.insert("original_vhost_name".to_owned(), kind.1.into());
     }
-    document.insert("parameters".to_owned(), limits(call, &vhosts, !of_one)?.into());
-    for (name, rows) in in_vhosts(&vhosts, !of_one) {
+    document.insert("parameters".to_owned(), limits(call, &of_vhosts, !of_one)?.into());
+    for (name, rows) in in_vhosts(&of_vhosts, !of_one) {
         document.insert(name.to_owned(), rows.into());
     }
     tracing::info!(by = call.user_name(), "definitions are exported");

@@ -64,11 +64,12 @@ pub(crate) const ENDPOINTS: &[Endpoint] = endpoints! {
     GET "/feature-flags" Manage NOTHING overview::feature_flags;
     PUT "/feature-flags/{name}/enable" Administer DOCUMENT overview::enable_feature_flag;
     POST "/rebalance/queues" Administer DOCUMENT parameters::no_rebalancing;
-    GET "/deprecated-features" Look NOTHING parameters::none;
-    GET "/deprecated-features/used" Look NOTHING parameters::none;
+    GET "/deprecated-features" Look NOTHING overview::deprecated_features;
+    GET "/deprecated-features/used" Look NOTHING overview::deprecated_features_in_use;
     GET "/nodes" Look NOTHING nodes::list;
     GET "/nodes/{name}" Look NOTHING nodes::one;
     GET "/nodes/{name}/memory" Look NOTHING nodes::memory;
+    GET "/nodes/{name}/memory/relative" Look NOTHING nodes::memory;
     GET "/auth/attempts/{name}" Look NOTHING nodes::log_ins;
 
     GET "/vhosts" Manage NOTHING vhosts::list;
@@ -122,10 +123,16 @@ pub(crate) const ENDPOINTS: &[Endpoint] = endpoints! {
     GET "/parameters/{component}/{vhost}/{name}" SeePolicies NOTHING parameters::not_there;
     PUT "/parameters/{component}/{vhost}/{name}" SetPolicies DOCUMENT parameters::no_parameters;
     DELETE "/parameters/{component}/{vhost}/{name}" SetPolicies NOTHING parameters::nothing_to_clear;
-    GET "/global-parameters" Administer NOTHING parameters::none;
-    GET "/global-parameters/{name}" Administer NOTHING parameters::not_there;
+    GET "/global-parameters" Administer NOTHING parameters::global;
+    GET "/global-parameters/{name}" Administer NOTHING parameters::one_global;
     DELETE "/global-parameters/{name}" Administer NOTHING parameters::nothing_to_clear;
     PUT "/global-parameters/{name}" Administer DOCUMENT parameters::no_parameters;
+    GET "/stream/connections" Manage NOTHING parameters::none;
+    GET "/stream/connections/{vhost}" SeeVhost NOTHING parameters::none;
+    GET "/stream/publishers" Manage NOTHING parameters::none;
+    GET "/stream/publishers/{vhost}" SeeVhost NOTHING parameters::none;
+    GET "/stream/consumers" Manage NOTHING parameters::none;
+    GET "/stream/consumers/{vhost}" SeeVhost NOTHING parameters::none;
     GET "/shovels" Look NOTHING parameters::none;
     GET "/shovels/{vhost}" Look NOTHING parameters::none;
     GET "/federation-links" Look NOTHING parameters::none;
@@ -181,6 +188,8 @@ pub(crate) const ENDPOINTS: &[Endpoint] = endpoints! {
     GET "/consumers/{vhost}" SeeVhost NOTHING channels::consumers_of_vhost;
 
     GET "/aliveness-test/{vhost}" SeeVhost NOTHING health::well;
+    GET "/healthchecks/node" Manage NOTHING health::node;
+    GET "/healthchecks/node/{name}" Manage NOTHING health::node;
     GET "/health/checks/alarms" Manage NOTHING health::alarms;
     GET "/health/checks/local-alarms" Manage NOTHING health::alarms;
     GET "/health/checks/virtual-hosts" Manage NOTHING health::well;

@@ -32,6 +32,18 @@ pub(super) async fn ready(call: &Call) -> Outcome {
     })
 }
 
+/// The check of older tools, which is all others in one: that the node serves, and that nothing alarms it.
+pub(super) async fn node(call: &Call) -> Outcome {
+    let asked = call.arg("name");
+    if !asked.is_empty() && asked != super::nodes::node_name(call.broker()) {
+        return Err(Refused::not_found());
+    }
+    match call.front.readiness() {
+        Readiness::Ready => alarms(call).await,
+        _ => ready(call).await,
+    }
+}
+
 pub(super) async fn alarms(call: &Call) -> Outcome {
     let is_full = call.broker().vitals().shards.iter().any(|shard| shard.is_full);
     Ok(match is_full {

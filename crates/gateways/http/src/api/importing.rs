@@ -18,7 +18,7 @@ use super::{bindings, exchanges, limits, permissions, policies, queues, users, v
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 /// Says something about the file, and nothing about what is declared.
-const ABOUT: [&str; 10] = [
+const ABOUT: [&str; 12] = [
     "rabbit_version",
     "rabbitmq_version",
     "product_name",
@@ -29,6 +29,8 @@ const ABOUT: [&str; 10] = [
     "explanation",
     "metadata",
     "description",
+    "default_queue_type",
+    "tags",
 ];
 
 /// As far as RabbitMQ writes them by itself.
@@ -37,7 +39,7 @@ const IGNORED_GLOBAL_PARAMETERS: [&str; 2] = ["cluster_name", "internal_cluster_
 /// A file that was judged.
 #[derive(Default)]
 struct File {
-    vhosts: Vec<String>,
+    vhosts: Vec<(String, vhosts::Wanted)>,
     users: Vec<(String, Map<String, Value>)>,
     permissions: Vec<(String, String, access::Permissions)>,
     policies: Vec<(String, String, PolicyDefinition)>,
@@ -115,6 +117,11 @@ impl File {
             if ABOUT.contains(&section.as_str()) {
                 continue;
             }
+            // Of the virtual host that the file is of, beside the same among its parameters.
+            if section == "limits" && !of.is_empty() {
+                file.add_limits(Said(document).object(section)?, LimitOf::VirtualHost(of))?;
+                continue;
+            }
             let rows = match value {
                 Value::Array(rows) => rows.as_slice(),
                 Value::Null => &[],
@@ -152,11 +159,11 @@ impl File {
                 Err(Refused::bad_request("a file for one virtual host has none of these"))
             }
             "vhosts" => {
-                vhosts::check(row)?;
+                let wanted = vhosts::Wanted::of(row)?;
                 vhosts::check_name(&name()?)?;
                 let name = name()?;
                 self.add_limits(said.object("limits")?, LimitOf::VirtualHost(&name))?;
-                self.vhosts.push(name);
+                self.vhosts.push((name, wanted));
                 Ok(())
             }
             "users" => {
@@ -233,8 +240,8 @@ impl File {
     }
 
     async fn apply(self, call: &Call) -> Result<(), Refused> {
-        for name in &self.vhosts {
-            vhosts::make(call, name).await?;
+        for (name, wanted) in &self.vhosts {
+            vhosts::make(call, name, wanted).await?;
         }
         for (name, said) in &self.users {
             if call.users()?.list().iter().any(|user| user.of_settings && *user.name == **name) {

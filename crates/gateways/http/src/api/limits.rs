@@ -87,10 +87,9 @@ pub(super) fn check(of: LimitOf<'_>, word: &str, value: i64) -> Result<Limit, Re
 
 async fn clear(call: &Call, of: LimitOf<'_>) -> Outcome {
     let limit = of.limit(call.arg("name")).ok_or_else(Refused::not_found)?;
-    match call.users()?.set_limit(of, limit, None).await? {
-        true => Ok(StatusCode::NO_CONTENT.into_response()),
-        false => Err(Refused::not_found()),
-    }
+    // As in RabbitMQ, one that was not set is no error.
+    call.users()?.set_limit(of, limit, None).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 pub(super) async fn set_of_user(call: &Call) -> Outcome {
@@ -99,6 +98,7 @@ pub(super) async fn set_of_user(call: &Call) -> Outcome {
 }
 
 pub(super) async fn clear_of_user(call: &Call) -> Outcome {
+    known(call.users()?, call.arg("user"))?;
     clear(call, LimitOf::User(call.arg("user"))).await
 }
 

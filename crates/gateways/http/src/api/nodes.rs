@@ -9,6 +9,14 @@ use super::call::{Call, Outcome};
 use super::list;
 use super::refused::Refused;
 
+/// Those of RabbitMQ whose features are here.
+const PLUGINS: [&str; 4] = [
+    "rabbitmq_consistent_hash_exchange",
+    "rabbitmq_delayed_message_exchange",
+    "rabbitmq_management",
+    "rabbitmq_management_agent",
+];
+
 pub(super) fn node_name(broker: &Broker) -> String {
     format!("postroad@node-{}", broker.node())
 }
@@ -24,6 +32,20 @@ pub(super) fn listeners(call: &Call) -> Result<Vec<Value>, Refused> {
     Ok(call.node()?.listening.iter().map(of).collect())
 }
 
+/// Where this API is served.
+pub(super) fn contexts(call: &Call) -> Result<Vec<Value>, Refused> {
+    let node = node_name(call.broker());
+    let of_http = call.node()?.listening.iter().filter(|it| it.protocol.starts_with("http"));
+    let of = |port: &crate::front::ListeningPort| {
+        json!({
+            "node": node, "description": "RabbitMQ Management", "path": "/",
+            "ip": port.address.ip().to_string(), "port": port.address.port().to_string(),
+            "protocol": port.protocol, "ssl_opts": [], "cowboy_opts": [],
+        })
+    };
+    Ok(of_http.map(of).collect())
+}
+
 fn row(call: &Call) -> Result<Value, Refused> {
     let broker = call.broker();
     let vitals = broker.vitals();
@@ -32,14 +54,15 @@ fn row(call: &Call) -> Result<Value, Refused> {
         "name": node_name(broker),
         "type": "disc",
         "running": true,
+        "processors": std::thread::available_parallelism().map_or(1, usize::from),
         "being_drained": call.front.is_draining(),
         "partitions": [],
         "rates_mode": "basic",
-        "enabled_plugins": [],
+        "enabled_plugins": PLUGINS,
         "mem_alarm": false,
         "disk_free_alarm": vitals.shards.iter().any(|shard| shard.is_full),
         "applications": [],
-        "contexts": [],
+        "contexts": contexts(call)?,
     });
     if let Ok(storage) = broker.storage() {
         row["disk_free"] = storage.free_bytes.into();

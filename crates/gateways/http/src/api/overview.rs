@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::call::{Call, Outcome};
 use super::list;
-use super::nodes::{listeners, node_name};
+use super::nodes::{contexts, listeners, node_name};
 use super::queues;
 use super::refused::Refused;
 
@@ -23,8 +23,27 @@ const EXCHANGE_TYPES: [&str; 7] = [
     "x-delayed-message",
     "x-local-random",
 ];
-/// Those of RabbitMQ whose features are here.
-const FEATURE_FLAGS: [&str; 3] = ["quorum_queue", "stream_queue", "virtual_host_metadata"];
+/// Those of RabbitMQ whose features are here, and how settled they are there. Its `khepri_db` says that a majority of nodes
+/// decides on what is declared.
+const FEATURE_FLAGS: [(&str, &str); 8] = [
+    ("detailed_queues_endpoint", "stable"),
+    ("khepri_db", "stable"),
+    ("quorum_queue", "required"),
+    ("rabbitmq_4.0.0", "stable"),
+    ("rabbitmq_4.1.0", "stable"),
+    ("rabbitmq_4.2.0", "stable"),
+    ("stream_queue", "required"),
+    ("virtual_host_metadata", "required"),
+];
+/// Queues that neither survive a restart nor go with a connection.
+const TRANSIENT_QUEUES: &str = "transient_nonexcl_queues";
+/// What RabbitMQ 4.2 means to take away or has taken away, and whether it is here.
+const DEPRECATED_FEATURES: [(&str, &str, &str); 4] = [
+    ("classic_queue_mirroring", "removed", "denied"),
+    ("global_qos", "permitted_by_default", "permitted"),
+    ("ram_node_type", "removed", "denied"),
+    (TRANSIENT_QUEUES, "permitted_by_default", "permitted"),
+];
 
 pub(super) async fn overview(call: &Call) -> Outcome {
     let node = call.node()?;
@@ -58,7 +77,7 @@ pub(super) async fn overview(call: &Call) -> Outcome {
         "node": name,
         "exchange_types": EXCHANGE_TYPES.map(|kind| json!({"name": kind, "enabled": true, "description": ""})),
         "listeners": listeners(call)?,
-        "contexts": [],
+        "contexts": contexts(call)?,
         "churn_rates": {
             "connection_created": amqp.connections_opened,
             "connection_closed": amqp.connections_closed,
@@ -107,7 +126,7 @@ pub(super) async fn cluster_name(call: &Call) -> Outcome {
 
 /// Those that are there are enabled.
 pub(super) async fn enable_feature_flag(call: &Call) -> Outcome {
-    match FEATURE_FLAGS.contains(&call.arg("name")) {
+    match FEATURE_FLAGS.iter().any(|(name, _)| *name == call.arg("name")) {
         true => Ok(StatusCode::NO_CONTENT.into_response()),
         false => {
             Err(Refused::bad_request(format!("there is no feature flag {} here", call.arg("name"))))
@@ -115,10 +134,35 @@ pub(super) async fn enable_feature_flag(call: &Call) -> Outcome {
     }
 }
 
-pub(super) async fn feature_flags(_: &Call) -> Outcome {
-    let flags = FEATURE_FLAGS.map(|name| {
+fn deprecated(features: impl Iterator<Item = (&'static str, &'static str, &'static str)>) -> Outcome {
+    let row = |(name, phase, state)| {
         json!({
-            "name": name, "state": "enabled", "stability": "required", "desc": name,
+            "name": name, "deprecation_phase": phase, "state": state, "desc": "", "doc_url": "",
+            "provided_by": "rabbit",
+        })
+    };
+    Ok(Json(features.map(row).collect::<Vec<_>>()).into_response())
+}
+
+pub(super) async fn deprecated_features(_: &Call) -> Outcome {
+    deprecated(DEPRECATED_FEATURES.into_iter())
+}
+
+/// As far as it can be seen: who uses a limit of a whole channel is not noted.
+pub(super) async fn deprecated_features_in_use(call: &Call) -> Outcome {
+    let is_transient = |queue: &topology::Queue| !queue.durable && queue.owner.is_none();
+    let is_used = call
+        .topology
+        .vhosts()
+        .iter()
+        .any(|vhost| vhost.queues().iter().any(|queue| is_transient(queue)));
+    deprecated(DEPRECATED_FEATURES.into_iter().filter(|(name, ..)| is_used && *name == TRANSIENT_QUEUES))
+}
+
+pub(super) async fn feature_flags(_: &Call) -> Outcome {
+    let flags = FEATURE_FLAGS.map(|(name, stability)| {
+        json!({
+            "name": name, "state": "enabled", "stability": stability, "desc": name,
             "doc_url": "", "provided_by": "postroad",
         })
     });

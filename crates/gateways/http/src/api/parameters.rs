@@ -2,13 +2,32 @@
 
 use axum::Json;
 use axum::response::IntoResponse;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::call::{Call, Outcome};
+use super::list;
 use super::refused::Refused;
 
 pub(super) async fn none(_: &Call) -> Outcome {
     Ok(Json(json!([])).into_response())
+}
+
+/// What RabbitMQ keeps of a cluster by itself.
+pub(super) fn globals(call: &Call) -> [Value; 2] {
+    let id = call.broker().cluster_id().to_string();
+    ["cluster_name", "internal_cluster_id"].map(|name| json!({"name": name, "value": id}))
+}
+
+pub(super) async fn global(call: &Call) -> Outcome {
+    let (all, chosen) = list::choose(&call.query, globals(call).to_vec(), |row| {
+        row["name"].as_str().unwrap_or_default()
+    })?;
+    chosen.answer(all)
+}
+
+pub(super) async fn one_global(call: &Call) -> Outcome {
+    let found = globals(call).into_iter().find(|row| row["name"] == call.arg("name"));
+    Ok(list::one(&call.query, found.ok_or_else(Refused::not_found)?))
 }
 
 /// One of what there is none of.

@@ -106,12 +106,24 @@ async fn row(call: &Call, vhost: &VirtualHost, queue: &Queue) -> Value {
     row["messages_ready"] = counters.depth.saturating_sub(counters.leased).into();
     row["messages_unacknowledged"] = counters.leased.into();
     row["messages_delayed"] = counters.delayed.into();
+    row["messages_details"] = lengths(call, &counters);
     row["message_bytes_unacknowledged"] = counters.leased_bytes.into();
     row["message_stats"] = match call.query.is_true("disable_stats") {
         true => json!({}),
         false => stats(call, queue, &counters).await,
     };
     row
+}
+
+/// By how much a queue grows in a second. No history of it is kept: who asks for samples gets the one of now.
+fn lengths(call: &Call, counters: &Counters) -> Value {
+    let rate = counters.rates.published - counters.rates.settled;
+    let mut lengths = json!({ "rate": rate });
+    if call.query.get("lengths_age").is_some() && call.query.get("lengths_incr").is_some() {
+        let now_ms = call.broker().clock().now_ms();
+        lengths["samples"] = json!([{"sample": counters.depth, "timestamp": now_ms}]);
+    }
+    lengths
 }
 
 /// Empty while nothing happened.

@@ -127,6 +127,10 @@ impl From<StoreError> for Refused {
 
 impl From<ChangeError> for Refused {
     fn from(error: ChangeError) -> Self {
+        if let ChangeError::ProtectedVirtualHost(_) = error {
+            let status = StatusCode::PRECONDITION_FAILED;
+            return Self::new(status, "precondition_failed", error.to_string());
+        }
         Exception::from(error).into()
     }
 }
@@ -136,7 +140,8 @@ impl From<PolicyError> for Refused {
         match error {
             PolicyError::NotFound(_) => Self::not_found(),
             PolicyError::Storage(error) => error.into(),
-            error => Self::bad_request(error.to_string()),
+            // Tools look for RabbitMQ's words.
+            error => Self::bad_request(format!("Validation failed\n\n{error}\n")),
         }
     }
 }

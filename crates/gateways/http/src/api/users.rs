@@ -109,7 +109,10 @@ fn hash_of(said: &Map<String, Value>) -> Result<Option<Verifiers>, Refused> {
     let Some(hash) = said.text("password_hash")?.filter(|hash| !hash.is_empty()) else {
         return Ok(None);
     };
-    let algorithm = said.text("hashing_algorithm")?.unwrap_or("sha256");
+    let Some(algorithm) = said.text("hashing_algorithm")?.filter(|name| !name.is_empty()) else {
+        let rabbitmq = Some(RabbitMqHash::of_length(hash));
+        return Ok(Some(Verifiers { rabbitmq, ..Verifiers::default() }));
+    };
     if algorithm == ARGON2ID {
         return Ok(Some(hash.to_owned().into()));
     }

@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use serde_json::{Map, Value, json};
-use topology::VirtualHost;
+use topology::{Metadata, MetadataError, VirtualHost};
 
 use super::call::{Call, Outcome, Said};
 use super::list;
@@ -13,17 +13,28 @@ use super::refused::Refused;
 /// A short string of AMQP.
 const NAME_BYTES_MAX: usize = 255;
 
-fn row(call: &Call, vhost: &VirtualHost) -> Value {
+/// As definitions have it, too.
+pub(super) fn declared(vhost: &VirtualHost) -> Value {
+    let metadata = vhost.metadata();
+    let kind = metadata.queue_kind(true).name();
     json!({
         "name": vhost.name(),
-        "description": "",
-        "tags": [],
-        "default_queue_type": "classic",
-        "metadata": {"description": "", "tags": [], "default_queue_type": "classic"},
-        "protected_from_deletion": false,
-        "tracing": false,
-        "cluster_state": {node_name(call.broker()): "running"},
+        "description": metadata.description,
+        "tags": metadata.tags,
+        "default_queue_type": kind,
+        "protected_from_deletion": metadata.protected_from_deletion,
+        "metadata": {
+            "description": metadata.description, "tags": metadata.tags, "default_queue_type": kind,
+            "protected_from_deletion": metadata.protected_from_deletion,
+        },
     })
+}
+
+fn row(call: &Call, vhost: &VirtualHost) -> Value {
+    let mut row = declared(vhost);
+    row["tracing"] = false.into();
+    row["cluster_state"] = json!({node_name(call.broker()): "running"});
+    row
 }
 
 pub(super) async fn list(call: &Call) -> Outcome {
@@ -35,31 +46,73 @@ pub(super) async fn one(call: &Call) -> Outcome {
     Ok(list::one(&call.query, row(call, &call.vhost().await?)))
 }
 
-/// What a virtual host may be said to be: it has nothing but its name here.
-pub(super) fn check(said: &Map<String, Value>) -> Result<(), Refused> {
-    if let Some(metadata) = Said(said).object("metadata")? {
-        check(metadata)?;
+/// What a virtual host is said to be. As in RabbitMQ, a description and tags that are not said are none, and the rest
+/// stays as it is.
+#[derive(Clone, Default)]
+pub(super) struct Wanted {
+    description: String,
+    tags: Vec<String>,
+    default_queue_type: Option<String>,
+    protected_from_deletion: Option<bool>,
+}
+
+impl Wanted {
+    pub(super) fn of(said: &Map<String, Value>) -> Result<Self, Refused> {
+        let mut wanted = match Said(said).object("metadata")? {
+            Some(metadata) => Self::of(metadata)?,
+            None => Self::default(),
+        };
+        let said = Said(said);
+        if said.flag("tracing", false)? {
+            return Err(Refused::bad_request(
+                "tracing: a virtual host cannot be traced here; topics keep what went through them",
+            ));
+        }
+        if let Some(description) = said.text("description")? {
+            wanted.description = description.to_owned();
+        }
+        if let Some(tags) = said.texts("tags")? {
+            wanted.tags = tags;
+        }
+        if said.is_there("protected_from_deletion") {
+            wanted.protected_from_deletion = Some(said.flag("protected_from_deletion", false)?);
+        }
+        // An older name of RabbitMQ for the same.
+        for name in ["defaultqueuetype", "default_queue_type"] {
+            match said.text(name)? {
+                None | Some("" | "undefined") => {}
+                Some(kind) => wanted.default_queue_type = Some(kind_named(kind).to_owned()),
+            }
+        }
+        wanted.made_of(&Metadata::default()).check().map_err(wrong)?;
+        Ok(wanted)
     }
-    let said = Said(said);
-    for name in ["tracing", "protected_from_deletion"] {
-        if said.flag(name, false)? {
-            return Err(Refused::bad_request(format!(
-                "{name} is not there for virtual hosts here"
-            )));
+
+    fn made_of(&self, before: &Metadata) -> Metadata {
+        let protected = self.protected_from_deletion;
+        Metadata {
+            description: self.description.clone(),
+            tags: self.tags.clone(),
+            default_queue_type: self
+                .default_queue_type
+                .clone()
+                .or_else(|| before.default_queue_type.clone()),
+            protected_from_deletion: protected.unwrap_or(before.protected_from_deletion),
         }
     }
-    // What RabbitMQ says of the one that is there from the start says nothing.
-    if !matches!(said.text("description")?, None | Some("" | "Default virtual host")) {
-        return Err(Refused::bad_request("a virtual host has no description here"));
-    }
-    if said.texts("tags")?.is_some_and(|tags| !tags.is_empty()) {
-        return Err(Refused::bad_request("a virtual host has no tags here"));
-    }
-    match said.text("default_queue_type")? {
-        None | Some("" | "classic" | "undefined" | "rabbit_classic_queue") => Ok(()),
-        Some(other) => Err(Refused::bad_request(format!(
-            "default_queue_type: queues that do not say their type are classic here, not {other}"
-        ))),
+}
+
+fn wrong(error: MetadataError) -> Refused {
+    Refused::bad_request(error.to_string())
+}
+
+/// As RabbitMQ's modules are called, which older definitions have.
+fn kind_named(kind: &str) -> &str {
+    match kind {
+        "rabbit_classic_queue" => "classic",
+        "rabbit_quorum_queue" => "quorum",
+        "rabbit_stream_queue" => "stream",
+        kind => kind,
     }
 }
 
@@ -72,12 +125,18 @@ pub(super) fn check_name(name: &str) -> Result<(), Refused> {
 }
 
 /// Whoever makes one may do everything in it, as RabbitMQ has it.
-pub(super) async fn make(call: &Call, name: &str) -> Result<StatusCode, Refused> {
+pub(super) async fn make(call: &Call, name: &str, wanted: &Wanted) -> Result<StatusCode, Refused> {
     check_name(name)?;
-    if call.topology.look_for_vhost(name).await?.is_some() {
-        return Ok(StatusCode::NO_CONTENT);
-    }
-    call.topology.create_vhost(name).await?;
+    let (vhost, status) = match call.topology.look_for_vhost(name).await? {
+        Some(vhost) => (vhost, StatusCode::NO_CONTENT),
+        None => (add(call, name).await?, StatusCode::CREATED),
+    };
+    vhost.set_metadata(|before| wanted.made_of(before)).await?;
+    Ok(status)
+}
+
+async fn add(call: &Call, name: &str) -> Result<VirtualHost, Refused> {
+    let vhost = call.topology.create_vhost(name).await?;
     tracing::info!(user = call.user_name(), "vhost {name:?} is added");
     if let (Some(user), Some(users)) = (call.asker.name(), &call.node()?.users)
         && users.verifiers(user).is_some()
@@ -85,12 +144,12 @@ pub(super) async fn make(call: &Call, name: &str) -> Result<StatusCode, Refused>
         let everything = access::Permissions::everything();
         users.allow(user, name, everything).await?;
     }
-    Ok(StatusCode::CREATED)
+    Ok(vhost)
 }
 
 pub(super) async fn put(call: &Call) -> Outcome {
-    check(&call.object()?)?;
-    Ok(make(call, call.arg("name")).await?.into_response())
+    let wanted = Wanted::of(&call.object()?)?;
+    Ok(make(call, call.arg("name"), &wanted).await?.into_response())
 }
 
 pub(super) async fn delete(call: &Call) -> Outcome {
@@ -105,13 +164,19 @@ pub(super) async fn delete(call: &Call) -> Outcome {
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-pub(super) async fn protect(call: &Call) -> Outcome {
-    call.vhost().await?;
-    Err(Refused::bad_request("a virtual host cannot be protected from deletion here"))
+async fn set_protection(call: &Call, protected_from_deletion: bool) -> Outcome {
+    let vhost = call.vhost().await?;
+    let protect = |before: &Metadata| Metadata { protected_from_deletion, ..before.clone() };
+    vhost.set_metadata(protect).await?;
+    let (by, vhost) = (call.user_name(), vhost.name());
+    tracing::info!(by, vhost, protected_from_deletion, "a vhost's protection is set");
+    Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// As it always is.
+pub(super) async fn protect(call: &Call) -> Outcome {
+    set_protection(call, true).await
+}
+
 pub(super) async fn no_longer_protect(call: &Call) -> Outcome {
-    call.vhost().await?;
-    Ok(StatusCode::NO_CONTENT.into_response())
+    set_protection(call, false).await
 }

@@ -1,0 +1,137 @@
+//! What a virtual host says of itself besides its name, and what holds for all of it.
+//!
+//! It has a document of its own: a vhost is the one that it is by the version of its document, which therefore never
+//! changes.
+
+use base::limits::{VHOST_DESCRIPTION_BYTES_MAX, VHOST_TAGS_MAX, VHOST_TAG_BYTES_MAX};
+use documents::{Change, Expect, Stored};
+use serde::{Deserialize, Serialize};
+
+use crate::changing::{Attempts, Made};
+use crate::error::ChangeError;
+use crate::queue::QueueKind;
+use crate::store::VHOST_METADATA;
+use crate::virtual_host::VirtualHost;
+
+/// The second part of the document's name, so that it is found among what is in a vhost.
+pub(crate) const NAME: &str = "metadata";
+
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Metadata {
+    pub description: String,
+    pub tags: Vec<String>,
+    /// Of queues whose declaration says none, where they can be of that type. By its name, so that a document of a
+    /// version with more types can be read; one that is not known counts for nothing.
+    pub default_queue_type: Option<String>,
+    /// It is not deleted before this is taken away.
+    pub protected_from_deletion: bool,
+}
+
+/// Why a virtual host cannot be said to be so.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum MetadataError {
+    #[error("a description has at most {VHOST_DESCRIPTION_BYTES_MAX} bytes")]
+    Description,
+    #[error("a virtual host has at most {VHOST_TAGS_MAX} tags")]
+    Tags,
+    #[error("a tag of a virtual host has 1 to {VHOST_TAG_BYTES_MAX} bytes")]
+    Tag,
+    #[error("default_queue_type {0:?} is none of classic, quorum and stream")]
+    QueueType(String),
+}
+
+impl Metadata {
+    pub fn check(&self) -> Result<(), MetadataError> {
+        if self.description.len() > VHOST_DESCRIPTION_BYTES_MAX {
+            return Err(MetadataError::Description);
+        }
+        if self.tags.len() > VHOST_TAGS_MAX {
+            return Err(MetadataError::Tags);
+        }
+        if !self.tags.iter().all(|tag| (1..=VHOST_TAG_BYTES_MAX).contains(&tag.len())) {
+            return Err(MetadataError::Tag);
+        }
+        match &self.default_queue_type {
+            Some(kind) if QueueKind::named(kind).is_none() => {
+                Err(MetadataError::QueueType(kind.clone()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The type of a queue that says none. Those that must not outlive something are classic always.
+    pub fn queue_kind(&self, outlives_everything: bool) -> QueueKind {
+        let named = self.default_queue_type.as_deref().and_then(QueueKind::named);
+        named.filter(|_| outlives_everything).unwrap_or(QueueKind::Classic)
+    }
+}
+
+impl VirtualHost {
+    fn metadata_stored(&self, version: u64) -> Stored {
+        let name = documents::join(&[self.name(), NAME]);
+        Stored { space: VHOST_METADATA, name, version }
+    }
+
+    /// Sets what `change` makes of what it says; it holds on this node when this returns. It is checked by the caller.
+    pub async fn set_metadata(
+        &self,
+        change: impl Fn(&Metadata) -> Metadata + Send,
+    ) -> Result<(), ChangeError> {
+        let mut attempts = Attempts::default();
+        loop {
+            self.refresh().await?;
+            let (before, version) = self.metadata_versioned();
+            let wanted = change(&before);
+            if wanted == *before {
+                return Ok(());
+            }
+            let stored = self.metadata_stored(version);
+            let mut made = Change::new();
+            made.put(VHOST_METADATA, stored.name, &wanted, Expect::Version(version))?;
+            if let Made::Done = self.make(made, &mut attempts).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// That nothing of it has changed is part of the change.
+    pub(crate) fn check_unprotected(&self, change: &mut Change) -> Result<(), ChangeError> {
+        let (metadata, version) = self.metadata_versioned();
+        if metadata.protected_from_deletion {
+            return Err(ChangeError::ProtectedVirtualHost(self.name().to_owned()));
+        }
+        let stored = self.metadata_stored(version);
+        change.check_version(VHOST_METADATA, stored.name, version);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_long_or_unknown_is_refused() {
+        let ok = Metadata {
+            description: "x".repeat(VHOST_DESCRIPTION_BYTES_MAX),
+            tags: vec!["t".repeat(VHOST_TAG_BYTES_MAX); VHOST_TAGS_MAX],
+            default_queue_type: Some("quorum".to_owned()),
+            protected_from_deletion: true,
+        };
+        assert_eq!(ok.check(), Ok(()));
+        let long = Metadata { description: format!("{}x", ok.description), ..ok.clone() };
+        assert_eq!(long.check(), Err(MetadataError::Description));
+        let many = Metadata { tags: vec!["t".to_owned(); VHOST_TAGS_MAX + 1], ..ok.clone() };
+        assert_eq!(many.check(), Err(MetadataError::Tags));
+        for tag in [String::new(), "t".repeat(VHOST_TAG_BYTES_MAX + 1)] {
+            let wrong = Metadata { tags: vec![tag], ..ok.clone() };
+            assert_eq!(wrong.check(), Err(MetadataError::Tag));
+        }
+        let kind = Some("mirrored".to_owned());
+        let wrong = Metadata { default_queue_type: kind, ..ok.clone() };
+        assert_eq!(wrong.check(), Err(MetadataError::QueueType("mirrored".to_owned())));
+        assert_eq!(wrong.queue_kind(true), QueueKind::Classic);
+        assert_eq!((ok.queue_kind(true), ok.queue_kind(false)), (QueueKind::Quorum, QueueKind::Classic));
+    }
+}
