@@ -200,7 +200,7 @@ def what_is_not_here_is_refused_in_words(server):
         (["rebalance", "queues"], "not moved"),
         (["global_parameters", "set", "--name", "n", "--value", '{"a": 1}'], "means nothing here"),
         (["parameters", "set", "--name", "n", "--component", "shovel", "--value", "{}"], "no shovels"),
-        (["vhosts", "enable_deletion_protection", "--name", "/"], "cannot be protected"),
+        (["vhosts", "declare", "--name", "traced", "--tracing"], "cannot be traced"),
         (["federation", "declare_upstream", "--name", "u", "--uri", "amqp://127.0.0.1"], "not found"),
     ]:
         text = admin(server, *words, fails=True)
