@@ -126,6 +126,10 @@ def of_rust(crate, wanted, together=lambda module: "all"):
             yield from group.result()
 
 
+# What asks nothing of a server.
+WITHOUT_SERVER = ("help_tests", "shell_completions_tests", "config_file_tests")
+
+
 def rabbitmqadmin(wanted):
     def together(module):
         # These look at all users, virtual hosts or policies that there are.
@@ -134,7 +138,7 @@ def rabbitmqadmin(wanted):
                 return "access"
         return "policies" if module.startswith(("policies", "operator_policies", "definitions")) else module
 
-    return of_rust("rabbitmqadmin", wanted, together)
+    return of_rust("rabbitmqadmin", lambda name: not name.startswith(WITHOUT_SERVER) and wanted(name), together)
 
 
 def http_client(kind):
