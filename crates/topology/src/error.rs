@@ -51,9 +51,7 @@ pub enum ChangeError {
     SystemExchange(Entity),
     #[error("the default vhost cannot be deleted")]
     DefaultVirtualHost,
-    #[error(
-        "refusing to delete virtual host '{0}' because it is protected from deletion"
-    )]
+    #[error("refusing to delete virtual host '{0}' because it is protected from deletion")]
     ProtectedVirtualHost(String),
     #[error("no {0}")]
     NotFound(Entity),

@@ -3,7 +3,7 @@
 //! It has a document of its own: a vhost is the one that it is by the version of its document, which therefore never
 //! changes.
 
-use base::limits::{VHOST_DESCRIPTION_BYTES_MAX, VHOST_TAGS_MAX, VHOST_TAG_BYTES_MAX};
+use base::limits::{VHOST_DESCRIPTION_BYTES_MAX, VHOST_TAG_BYTES_MAX, VHOST_TAGS_MAX};
 use documents::{Change, Expect, Stored};
 use serde::{Deserialize, Serialize};
 
@@ -132,6 +132,9 @@ mod tests {
         let wrong = Metadata { default_queue_type: kind, ..ok.clone() };
         assert_eq!(wrong.check(), Err(MetadataError::QueueType("mirrored".to_owned())));
         assert_eq!(wrong.queue_kind(true), QueueKind::Classic);
-        assert_eq!((ok.queue_kind(true), ok.queue_kind(false)), (QueueKind::Quorum, QueueKind::Classic));
+        assert_eq!(
+            (ok.queue_kind(true), ok.queue_kind(false)),
+            (QueueKind::Quorum, QueueKind::Classic)
+        );
     }
 }

@@ -16,8 +16,8 @@ use crate::lifecycle::{self, OwnerId};
 use crate::names::DEFAULT_VHOST;
 use crate::recovery::{self, OpenError};
 use crate::store::{
-    BINDINGS, EXCHANGES, OPERATOR_POLICIES, POLICIES, QUEUES, Run, SPACES, USES,
-    VHOST_METADATA, VHOSTS, VirtualHostDocument,
+    BINDINGS, EXCHANGES, OPERATOR_POLICIES, POLICIES, QUEUES, Run, SPACES, USES, VHOST_METADATA,
+    VHOSTS, VirtualHostDocument,
 };
 use crate::virtual_host::{Shared, VirtualHost};
 use crate::{projection, sweep};

@@ -134,7 +134,9 @@ pub(super) async fn enable_feature_flag(call: &Call) -> Outcome {
     }
 }
 
-fn deprecated(features: impl Iterator<Item = (&'static str, &'static str, &'static str)>) -> Outcome {
+fn deprecated(
+    features: impl Iterator<Item = (&'static str, &'static str, &'static str)>,
+) -> Outcome {
     let row = |(name, phase, state)| {
         json!({
             "name": name, "deprecation_phase": phase, "state": state, "desc": "", "doc_url": "",
@@ -156,7 +158,9 @@ pub(super) async fn deprecated_features_in_use(call: &Call) -> Outcome {
         .vhosts()
         .iter()
         .any(|vhost| vhost.queues().iter().any(|queue| is_transient(queue)));
-    deprecated(DEPRECATED_FEATURES.into_iter().filter(|(name, ..)| is_used && *name == TRANSIENT_QUEUES))
+    deprecated(
+        DEPRECATED_FEATURES.into_iter().filter(|(name, ..)| is_used && *name == TRANSIENT_QUEUES),
+    )
 }
 
 pub(super) async fn feature_flags(_: &Call) -> Outcome {

@@ -405,7 +405,9 @@ async fn the_node_says_what_it_has_of_rabbitmq() {
     let (server, _broker) = open_node().await;
     let node = &server.get("/api/nodes").await.json()[0];
     assert!(node["processors"].as_u64() >= Some(1), "{node}");
-    assert!(node["enabled_plugins"].as_array().expect("a list").contains(&json!("rabbitmq_management")));
+    assert!(
+        node["enabled_plugins"].as_array().expect("a list").contains(&json!("rabbitmq_management"))
+    );
     let name = node["name"].as_str().expect("a name");
     for path in ["/api/healthchecks/node".to_owned(), format!("/api/healthchecks/node/{name}")] {
         assert_eq!(server.get(&path).await.json(), json!({"status": "ok"}), "{path}");
