@@ -412,10 +412,6 @@ pub const OVERVIEW_OFFSETS_MAX: usize = 200_000;
 
 /// What `connection.tune` offers (RabbitMQ's `frame_max`, `channel_max`, `heartbeat`).
 pub const AMQP_FRAME_BYTES_MAX: u32 = 128 << 10;
-/// Of what a virtual host says of itself.
-pub const VHOST_DESCRIPTION_BYTES_MAX: usize = 1 << 10;
-pub const VHOST_TAGS_MAX: usize = 32;
-pub const VHOST_TAG_BYTES_MAX: usize = 255;
 pub const AMQP_CHANNELS_PER_SESSION_MAX: u16 = 2047;
 /// What is kept of a client's properties, for operators; of larger ones nothing is.
 pub const AMQP_CLIENT_PROPERTIES_BYTES_MAX: usize = 4 << 10;

@@ -13,6 +13,10 @@ use crate::queue::QueueKind;
 use crate::store::VHOST_METADATA;
 use crate::virtual_host::VirtualHost;
 
+const VHOST_DESCRIPTION_BYTES_MAX: usize = 1 << 10;
+const VHOST_TAGS_MAX: usize = 32;
+const VHOST_TAG_BYTES_MAX: usize = 255;
+
 /// The second part of the document's name, so that it is found among what is in a vhost.
 pub(crate) const NAME: &str = "metadata";
 
