@@ -3,7 +3,6 @@
 //! It has a document of its own: a vhost is the one that it is by the version of its document, which therefore never
 //! changes.
 
-use base::limits::{VHOST_DESCRIPTION_BYTES_MAX, VHOST_TAG_BYTES_MAX, VHOST_TAGS_MAX};
 use documents::{Change, Expect, Stored};
 use serde::{Deserialize, Serialize};
 
