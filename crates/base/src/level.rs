@@ -27,12 +27,18 @@ impl Level {
     /// What there was before levels were told: who says nothing can this one, and a cluster that says nothing is at
     /// it.
     pub const FIRST: Self = Self(1);
+    /// Three nodes have each shard with rows, and every node has a copy of the catalog; below it each node has every
+    /// shard.
+    pub const REPLICAS: Self = Self(3);
 
     /// What a cluster gains by being raised to this level, in words. `None`: this binary does not know it.
     pub const fn brings(self) -> Option<&'static str> {
         match self.0 {
             1 => Some("everything up to the version that has levels"),
             2 => Some("partitions can be moved to another shard: `postroad topic move`"),
+            3 => Some(
+                "three nodes have each shard, whichever of up to 64: a cluster that grows takes more",
+            ),
             // Of a test's binary that acts as the next version.
             next if next == Levels::OURS.max.0 + 1 => Some(
                 "entries and snapshots that say their level, and nothing else: it is for tests",
@@ -63,7 +69,7 @@ pub struct Levels {
 
 impl Levels {
     /// Of this source.
-    pub const OURS: Self = Self { min: Level::FIRST, max: Level(2) };
+    pub const OURS: Self = Self { min: Level::FIRST, max: Level::REPLICAS };
     /// Of a binary that tells none.
     pub const UNTOLD: Self = Self { min: Level::FIRST, max: Level::FIRST };
 
@@ -137,6 +143,8 @@ pub enum Format {
     NodeFile,
     /// At which level its cluster is. It must never change: programs of every level read it.
     LevelFile,
+    /// What a node promised in the group of a shard that it gave up.
+    GivenUp,
 }
 
 impl Format {
@@ -165,6 +173,7 @@ impl Format {
             Self::GroupMembers => 1,
             Self::NodeFile => 1,
             Self::LevelFile => 1,
+            Self::GivenUp => 1,
         }
     }
 }

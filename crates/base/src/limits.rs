@@ -194,11 +194,6 @@ pub const GROUP_SLOTS: u32 = 256;
 pub const CATALOG_SEGMENT_BYTES: u64 = 16 << 20;
 /// Shards with records that a node may found.
 pub const SHARDS_MAX: u32 = 256;
-/// Nodes of a cluster.
-pub const NODES_MAX: usize = 64;
-/// Nodes that a cluster may come to have by joining: each has all shards, and a record is acknowledged once a majority
-/// has it.
-pub const NODES_JOINED_MAX: usize = 5;
 
 // ------------------------------------------------------------------------------------ channels
 

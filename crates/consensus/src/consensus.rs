@@ -14,7 +14,6 @@ use futures_util::FutureExt;
 use journal::{Journal, Opened, Snapshot};
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::Fatal;
-use openraft::raft::VoteRequest;
 use openraft::{Raft, ServerState};
 use parking_lot::Mutex;
 use tasks::{Task, Workers};
@@ -25,6 +24,7 @@ use world::{Instant, World};
 use crate::catch_up::{CatchUpPace, Reception, Sending};
 use crate::encoding;
 use crate::error::{Failure, FoundError, ProposeError, SnapshotError, StartError};
+use crate::floor::Floor;
 use crate::group::{Group, Members};
 use crate::leadership::Leadership;
 use crate::log_store::LogStore;
@@ -35,7 +35,8 @@ use crate::replica::{FirstEntry, Replica};
 use crate::retention::Retention;
 use crate::role::{self, Role, Roles};
 use crate::snapshot::Snapshots;
-use crate::types::{SnapshotMeta, TypeConfig, Vote, log_id};
+use crate::succession::{LogEnd, depose};
+use crate::types::{SnapshotMeta, TypeConfig};
 use crate::{runtime, settings};
 
 #[derive(Clone, Debug)]
@@ -51,6 +52,8 @@ pub struct ConsensusOptions {
     pub node: tasks::Failure,
     /// The group that this node is to be a member of. Without, it is a group of one, for ever.
     pub group: Option<Group>,
+    /// What this node promised in the group before it gave its log up.
+    pub floor: Option<Floor>,
 }
 
 impl Default for ConsensusOptions {
@@ -61,6 +64,7 @@ impl Default for ConsensusOptions {
             kept_log_bytes_max: limits::KEPT_LOG_BYTES_MAX,
             node: tasks::Failure::new(),
             group: None,
+            floor: None,
         }
     }
 }
@@ -99,6 +103,7 @@ pub(crate) struct State {
     pub(crate) standing: Mutex<Standing>,
     /// When another leader of this term, or of a later one, was heard of last.
     pub(crate) heard: Mutex<Option<Instant>>,
+    pub(crate) floor: Option<LogEnd>,
     failure: OnceLock<Failure>,
     tasks: OnceLock<Vec<AbortHandle>>,
 }
@@ -110,11 +115,13 @@ pub(crate) struct Standing {
     pub(crate) is_allowed: bool,
     /// All of its log that is not applied.
     pub(crate) can_read: bool,
+    /// It has all that it had given up.
+    pub(crate) is_above_floor: bool,
 }
 
 impl Standing {
     pub(crate) fn stands(&self) -> bool {
-        self.is_allowed && self.can_read
+        self.is_allowed && self.can_read && self.is_above_floor
     }
 }
 
@@ -136,6 +143,11 @@ impl Consensus {
         let meta = newest.as_ref().map(|(meta, _)| meta.clone()).unwrap_or_default();
         let snapshot_bytes = newest.as_ref().map_or(0, |(_, bytes)| *bytes);
         let restored = begun.elapsed();
+        let floor = options.floor.and_then(|floor| floor.last());
+        let is_above_floor = journal.last_id().map(LogEnd::from) >= floor;
+        if let Some(floor) = &options.floor {
+            floor.restore(&journal, &world.workers).await?;
+        }
         let log = LogStore::new(journal.clone(), world.workers.clone())
             .map_err(|error| unreadable("the vote", error.to_string()))?;
         let pristine = log.is_pristine();
@@ -160,7 +172,7 @@ impl Consensus {
         );
         let terms = replica.begun();
 
-        let config = Arc::new(settings::of(options.group.as_ref())?);
+        let config = Arc::new(settings::of(options.group.as_ref(), is_above_floor)?);
         let links = Group::links(options.group.as_ref(), node, &retention);
         let (route, peers) = (links.route, Arc::clone(&links.peers));
         let engine = async {
@@ -179,8 +191,9 @@ impl Consensus {
             node,
             stopping: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
-            standing: Mutex::new(Standing { is_allowed: true, can_read: true }),
+            standing: Mutex::new(Standing { is_allowed: true, can_read: true, is_above_floor }),
             heard: Mutex::default(),
+            floor,
             failure: OnceLock::new(),
             tasks: OnceLock::new(),
         });
@@ -208,7 +221,8 @@ impl Consensus {
             state,
         };
         let voters = consensus.voters().await?;
-        let alone = voters == BTreeSet::from([node]);
+        // One that had more may know only how the group began.
+        let alone = voters == BTreeSet::from([node]) && is_above_floor;
         log.set_alone(alone);
         if options.group.is_none() || alone {
             tokio::select! {
@@ -234,6 +248,10 @@ impl Consensus {
         if options.group.is_some() {
             let repairing = consensus.clone().keep_repaired();
             running.push(tasks::vital(Task::Repair, repairing, &options.node).abort_handle());
+        }
+        if !is_above_floor {
+            let rising = consensus.clone().stand_above_floor();
+            running.push(tasks::vital(Task::ConsensusRole, rising, &options.node).abort_handle());
         }
         let _ = consensus.state.tasks.set(running);
         Ok(consensus)
@@ -457,23 +475,6 @@ fn restore(
 
 fn unreadable(what: &'static str, reason: String) -> StartError {
     StartError::Unreadable { what, reason }
-}
-
-/// A node id that no node has.
-const NOBODY: u64 = u64::MAX;
-
-/// Gives this node's vote for the term to a candidate that is never heard of again. It has a longer log than
-/// anybody, so that it gets the vote.
-pub(crate) async fn depose(
-    raft: &Raft<TypeConfig, Replica>,
-    term: u64,
-) -> Result<(), Option<Fatal<TypeConfig>>> {
-    let candidate = VoteRequest {
-        vote: Vote::new(term, NOBODY),
-        last_log_id: Some(log_id(term, u64::MAX)),
-        leadership_transfer: true,
-    };
-    raft.vote(candidate).await.map(|_| ()).map_err(|error| error.into_fatal())
 }
 
 /// The engine is gone: notes why, for whoever is told so, whichever task sees it first. `None`: it was asked to stop.

@@ -11,6 +11,8 @@ use openraft::BasicNode;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::floor::Floor;
+use crate::succession::LogEnd;
 use crate::types::{LogId, Membership, SnapshotMeta, StoredMembership, Vote, log_id};
 
 const VERSION: u8 = 1;
@@ -58,12 +60,30 @@ struct SnapshotRecord {
     members: MembersRecord,
 }
 
+/// What a member promised that has given its log up.
+#[derive(Serialize, Deserialize)]
+struct FloorRecord {
+    vote: Option<VoteRecord>,
+    last: Option<Position>,
+}
+
 pub(crate) fn encode_vote(vote: &Vote) -> Vec<u8> {
     encode(&VoteRecord::from(vote))
 }
 
 pub(crate) fn decode_vote(bytes: &[u8]) -> Result<Vote, DecodeError> {
     decode::<VoteRecord>(bytes).map(Vote::from)
+}
+
+pub(crate) fn encode_floor(floor: &Floor) -> Vec<u8> {
+    let last = floor.last.map(|LogEnd { term, index }| Position { term, index });
+    encode(&FloorRecord { vote: floor.vote.as_ref().map(VoteRecord::from), last })
+}
+
+pub(crate) fn decode_floor(bytes: &[u8]) -> Result<Floor, DecodeError> {
+    let FloorRecord { vote, last } = decode(bytes)?;
+    let last = last.map(|Position { term, index }| LogEnd { term, index });
+    Ok(Floor { vote: vote.map(Vote::from), last })
 }
 
 pub(crate) fn encode_members(members: &Membership) -> Bytes {

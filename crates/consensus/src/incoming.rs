@@ -45,13 +45,20 @@ impl Consensus {
     async fn answer_request(&self, from: u64, request: Request) -> Result<Reply, Refusal> {
         match request {
             Request::Vote(candidacy) => {
+                if let Some(refused) = self.refused_by_floor(&candidacy) {
+                    return Ok(refused);
+                }
                 let voted = self.raft.vote(candidacy.into()).await;
                 voted.map(Reply::from).map_err(|_| Refusal::Stopped)
             }
             Request::PreVote(candidacy) => {
+                if let Some(refused) = self.refused_by_floor(&candidacy) {
+                    return Ok(refused);
+                }
                 let voted = self.raft.pre_vote(candidacy.into()).await;
                 voted.map(Reply::from).map_err(|_| Refusal::Stopped)
             }
+            Request::Transfer(_) if self.is_below_floor() => Err(Refusal::Behind),
             Request::Transfer(Transfer { leader, to, last }) => {
                 let last = message::log_ids(last);
                 let request = TransferLeaderRequest::new(message::vote_of(leader), to, last);
@@ -231,6 +238,7 @@ mod tests {
     use super::*;
     use crate::catch_up::CatchUpPace;
     use crate::error::{ApplyError, RestoreError};
+    use crate::floor::Floor;
     use crate::group::Group;
     use crate::machine::{Committed, Encode, Replace, StateMachine};
     use crate::message::{GroupId, Route};
@@ -260,13 +268,17 @@ mod tests {
     }
 
     async fn start(disk: &SimulatedDisk) -> Consensus {
+        start_above(disk, None).await
+    }
+
+    async fn start_above(disk: &SimulatedDisk, floor: Option<Floor>) -> Consensus {
         let world = World::on(Arc::new(disk.clone()));
         let options =
             Options { segment_bytes: 1 << 20, disk_reserve_bytes: 0, ..Options::default() };
         let opened = Journal::open(&world, Path::new("/shard"), options).unwrap();
         let group =
             Some(Group { id: GROUP, peers: Arc::new(NoPeers), pace: CatchUpPace::default() });
-        let options = ConsensusOptions { group, ..ConsensusOptions::default() };
+        let options = ConsensusOptions { group, floor, ..ConsensusOptions::default() };
         Consensus::start(&world, 1, opened, Arc::new(NoMachine), options).await.unwrap()
     }
 
@@ -295,6 +307,27 @@ mod tests {
             assert!(!votes(&consensus, 3, 4).await);
             assert!(votes(&consensus, 2, 5).await, "the same vote is given again");
             assert!(votes(&consensus, 3, 6).await);
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_vote_outlives_the_log_also_where_the_power_fails_again() {
+        for seed in 0..10 {
+            let consensus = start(&SimulatedDisk::new()).await;
+            assert!(votes(&consensus, 2, 5).await);
+            let floor = Floor::of(&consensus.journal).unwrap();
+            // Its files are gone.
+            let mut disk = SimulatedDisk::new();
+            for _ in 0..3 {
+                let consensus = start_above(&disk, Some(floor)).await;
+                assert!(!votes(&consensus, 3, 5).await && !votes(&consensus, 3, 4).await);
+                disk = disk.power_loss(seed);
+            }
+            // A later vote is not taken back.
+            let consensus = start_above(&disk, Some(floor)).await;
+            assert!(votes(&consensus, 3, 6).await);
+            let consensus = start_above(&disk.power_loss(seed), Some(floor)).await;
+            assert!(!votes(&consensus, 2, 6).await);
         }
     }
 }

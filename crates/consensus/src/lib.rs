@@ -28,6 +28,7 @@
 //! * [`recovery`]: a group that lost its majority for good goes on with one member
 //! * `settings`: what openraft is set to
 //! * `entry`: an entry as openraft holds it
+//! * `floor`: what a member promised that has given its log up
 //! * `encoding`: what of consensus is stored: votes, members, the head of a snapshot
 
 mod catch_up;
@@ -37,6 +38,7 @@ pub mod consensus;
 mod encoding;
 mod entry;
 pub mod error;
+pub mod floor;
 pub mod group;
 mod incoming;
 pub mod leadership;
@@ -63,6 +65,7 @@ pub use error::{
     ApplyError, ChangeError, Failure, FoundError, ProposeError, RestoreError, SnapshotError,
     StartError, TransferError,
 };
+pub use floor::{Floor, NotAFloor};
 pub use group::{Group, Members};
 pub use leadership::{Leadership, Proposed};
 pub use machine::{Committed, Encode, Payload, Replace, StateMachine};
@@ -70,5 +73,5 @@ pub use members::Progress;
 pub use message::{GroupId, Refusal};
 pub use peers::{AppendMessage, PeerError, Peers, ReceivedAppend, Target};
 pub use retention::CatchUp;
-pub use role::Role;
+pub use role::{Role, ToldLeader};
 pub use succession::LogEnd;

@@ -18,13 +18,14 @@ use openraft::{BasicNode, ChangeMembers, Raft};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use crate::consensus::{Consensus, Standing, depose};
+use crate::consensus::{Consensus, Standing};
 use crate::error::{ChangeError, Failure, FoundError, ProposeError, TransferError};
 use crate::group::Members;
 use crate::leadership::not_leader;
 use crate::replica::{FirstEntry, Replica};
 use crate::retention::CatchUp;
 use crate::settings::LEASE;
+use crate::succession::depose;
 use crate::types::{LogId, Membership, TypeConfig};
 
 /// Voters that have in this time what the log had at its beginning keep up with the leader.
@@ -65,6 +66,12 @@ impl Consensus {
     pub fn has_voter(&self, node: u64) -> bool {
         let seen = self.server.borrow_watched();
         seen.membership_config.membership().voter_ids().any(|voter| voter == node)
+    }
+
+    /// Whether a node votes or learns, by the newest members in this node's log.
+    pub fn has_member(&self, node: u64) -> bool {
+        let seen = self.server.borrow_watched();
+        seen.membership_config.membership().get_node(&node).is_some()
     }
 
     /// Whether the newest change of voters has only begun: majorities of the old and of the new are needed.
@@ -153,6 +160,11 @@ impl Consensus {
         self.set_standing(|standing| std::mem::replace(&mut standing.can_read, can) != can);
     }
 
+    /// It has again all that it had given up.
+    pub(crate) fn set_above_floor(&self) {
+        self.set_standing(|standing| !std::mem::replace(&mut standing.is_above_floor, true));
+    }
+
     fn set_standing(&self, changes: impl FnOnce(&mut Standing) -> bool) {
         let mut standing = self.state.standing.lock();
         if changes(&mut standing) {
@@ -186,12 +198,18 @@ impl Consensus {
             nodes.iter().filter(|(id, _)| !known(id)).map(|(id, it)| (*id, it.clone())).collect()
         };
         if !absent.is_empty() {
+            let newcomers: Vec<u64> = absent.keys().copied().collect();
             self.change(ChangeMembers::AddNodes(absent)).await?;
+            // One that was a member before may have answered by the log that it gives up when it is started again.
+            self.may_revert(newcomers, true).await?;
         }
         let voters: BTreeSet<u64> = to.voters.keys().copied().collect();
         // Who votes already does so, also where it is gone.
         let comes = |id: &u64| !self.membership().voter_ids().any(|voter| voter == *id);
-        self.caught_up(&voters.iter().copied().filter(comes).collect()).await?;
+        let coming: BTreeSet<u64> = voters.iter().copied().filter(comes).collect();
+        self.caught_up(&coming).await?;
+        // Whoever votes keeps what it has answered for.
+        self.may_revert(coming, false).await?;
         if self.membership().get_joint_config() != &vec![voters.clone()] {
             self.change(ChangeMembers::ReplaceAllVoters(voters)).await?;
         }
@@ -201,6 +219,21 @@ impl Consensus {
         };
         if !gone.is_empty() {
             self.change(ChangeMembers::RemoveNodes(gone)).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether these members may have less of the log, once, than they have said.
+    async fn may_revert(
+        &self,
+        members: impl IntoIterator<Item = u64>,
+        may: bool,
+    ) -> Result<(), ChangeError> {
+        for member in members {
+            let said = self.raft.trigger().allow_next_revert(&member, may).await;
+            let said = said.map_err(|fatal| self.state.refusal(Some(fatal)));
+            // Who leads no more, or has no such member, sends it nothing.
+            let _ = said.map_err(ChangeError::NotDone)?;
         }
         Ok(())
     }

@@ -6,6 +6,10 @@
 //! in the same term, while whatever decided for the shard in that term has ended, and what begins anew
 //! must not use its tokens again. So the node then gives its vote to a later term in which it does not
 //! lead, and is elected again like any other.
+//!
+//! Who is no member hears of no leader by the engine. What it is told otherwise ([`ToldLeader`]) takes that place
+//! where the engine knows no leader, or one of an older term. It never takes a leadership away from this node: the
+//! engine does that, or the end of the term.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -18,10 +22,11 @@ use tokio::sync::watch;
 use tokio::time::sleep_until;
 use world::Instant;
 
-use crate::consensus::{ServerMetrics, depose};
+use crate::consensus::{Consensus, ServerMetrics};
 use crate::members;
 use crate::replica::{FirstEntry, Replica};
 use crate::settings::LEASE;
+use crate::succession::depose;
 use crate::types::TypeConfig;
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -45,6 +50,21 @@ pub enum Role {
     },
 }
 
+/// A leader that this node was told of by other means than those of the group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ToldLeader {
+    pub node: u64,
+    pub term: u64,
+}
+
+impl Consensus {
+    /// The leader of the group as far as this node was told, by other means than the group's; in place of what it was
+    /// told before. It counts where this node knows no leader, or one of an older term.
+    pub fn told_of_leader(&self, told: Option<ToldLeader>) {
+        self.roles.tell(told);
+    }
+}
+
 impl Role {
     /// The other node that leads, as far as this one knows.
     pub fn other_leader(self) -> Option<u64> {
@@ -63,9 +83,14 @@ pub(crate) struct Roles {
     /// Terms up to this one are over for this node, whatever the engine says.
     pub(crate) given_up: watch::Receiver<u64>,
     giving_up: Arc<watch::Sender<u64>>,
+    told: Arc<watch::Sender<Option<ToldLeader>>>,
 }
 
 impl Roles {
+    pub(crate) fn tell(&self, told: Option<ToldLeader>) {
+        self.told.send_if_modified(|last| std::mem::replace(last, told) != told);
+    }
+
     pub(crate) fn give_up(&self, term: u64) {
         give_up(&self.giving_up, term);
     }
@@ -81,6 +106,7 @@ struct Watcher {
     begun: watch::Receiver<FirstEntry>,
     role: watch::Sender<Role>,
     given_up: Arc<watch::Sender<u64>>,
+    told: watch::Receiver<Option<ToldLeader>>,
     /// The last term that this node led in, and since when.
     led: Option<(u64, Instant)>,
 }
@@ -93,8 +119,10 @@ pub(crate) fn watch(
 ) -> (impl Future<Output = ()>, Roles) {
     let (role, given_up) = (watch::Sender::default(), Arc::new(watch::Sender::default()));
     let giving_up = Arc::clone(&given_up);
-    let roles = Roles { role: role.subscribe(), given_up: given_up.subscribe(), giving_up };
-    let watcher = Watcher { raft, node, begun, role, given_up, led: None };
+    let told = Arc::new(watch::Sender::default());
+    let hearing = told.subscribe();
+    let roles = Roles { role: role.subscribe(), given_up: given_up.subscribe(), giving_up, told };
+    let watcher = Watcher { raft, node, begun, role, given_up, told: hearing, led: None };
     (watcher.run(), roles)
 }
 
@@ -102,14 +130,16 @@ impl Watcher {
     async fn run(mut self) {
         let mut server = self.raft.server_metrics();
         let mut given_up = self.given_up.subscribe();
+        let mut told = self.told.clone();
         loop {
+            let leader = told.borrow_and_update().filter(|told| told.node != self.node);
             let seen = server.borrow_and_update().clone();
             let until = self.leads_until(&seen);
             if until.is_some_and(|until| until <= Instant::now()) {
                 self.give_up(seen.vote.leader_id.term).await;
                 continue;
             }
-            self.tell(self.role_in(&seen));
+            self.tell(self.role_in(&seen, leader));
             let over = async {
                 match until {
                     Some(until) => sleep_until(until).await,
@@ -124,6 +154,7 @@ impl Watcher {
                     return std::future::pending().await;
                 },
                 Ok(()) = given_up.changed() => {}
+                Ok(()) = told.changed() => {}
                 () = over => {}
             }
         }
@@ -133,18 +164,19 @@ impl Watcher {
         self.role.send_if_modified(|last| std::mem::replace(last, role) != role);
     }
 
-    fn role_in(&self, seen: &ServerMetrics) -> Role {
+    fn role_in(&self, seen: &ServerMetrics, told: Option<ToldLeader>) -> Role {
         let term = seen.vote.leader_id.term;
         let other = seen.current_leader.filter(|leader| *leader != self.node);
         let is_member = seen.membership_config.membership().get_node(&self.node).is_some();
-        match (seen.state, other) {
+        let own = match (seen.state, other) {
             (ServerState::Leader, _) if !self.gave_up(term) => Role::Leader { term },
             (ServerState::Follower | ServerState::Candidate, Some(leader)) => {
                 Role::Follower { leader, term }
             }
             (ServerState::Learner, leader) if is_member => Role::Learner { leader },
             _ => Role::None,
-        }
+        };
+        with_told(own, is_member.then_some(term), told)
     }
 
     fn gave_up(&self, term: u64) -> bool {
@@ -185,5 +217,62 @@ impl Watcher {
         self.tell(Role::None);
         // If it fails the engine has ended, which is reported by itself.
         let _ = depose(&self.raft, term + 1).await;
+    }
+}
+
+/// What a node is, given what it was told. `voted` is the term of a member's vote: a leader of an older one has been
+/// replaced, or soon will be. The vote of a node that is no member says nothing, since nobody in the group asks for it.
+fn with_told(own: Role, voted: Option<u64>, told: Option<ToldLeader>) -> Role {
+    let Some(ToldLeader { node: leader, term }) = told else { return own };
+    let follower = Role::Follower { leader, term };
+    match own {
+        Role::Leader { .. } => own,
+        Role::Follower { term: of_own, .. } if of_own >= term => own,
+        Role::Follower { .. } => follower,
+        Role::Learner { leader: Some(_) } if voted >= Some(term) => own,
+        Role::None | Role::Learner { .. } if voted.is_none_or(|voted| voted <= term) => follower,
+        Role::None | Role::Learner { .. } => own,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOLD: Option<ToldLeader> = Some(ToldLeader { node: 3, term: 7 });
+    const FOLLOWS: Role = Role::Follower { leader: 3, term: 7 };
+
+    #[test]
+    fn who_hears_of_no_leader_follows_whom_it_was_told_of() {
+        assert_eq!(with_told(Role::None, None, TOLD), FOLLOWS);
+        assert_eq!(with_told(Role::None, Some(7), TOLD), FOLLOWS);
+        assert_eq!(with_told(Role::Learner { leader: None }, Some(0), TOLD), FOLLOWS);
+        assert_eq!(with_told(Role::None, None, None), Role::None);
+    }
+
+    #[test]
+    fn a_newer_term_that_is_told_of_counts_and_an_older_or_the_same_does_not() {
+        let own = |term| Role::Follower { leader: 2, term };
+        assert_eq!(with_told(own(6), Some(6), TOLD), FOLLOWS);
+        assert_eq!(with_told(own(7), Some(7), TOLD), own(7));
+        assert_eq!(with_told(own(8), Some(8), TOLD), own(8));
+        let learner = Role::Learner { leader: Some(2) };
+        assert_eq!(with_told(learner, Some(6), TOLD), FOLLOWS);
+        assert_eq!(with_told(learner, Some(7), TOLD), learner);
+    }
+
+    #[test]
+    fn a_member_that_voted_in_a_newer_term_waits_for_its_leader() {
+        assert_eq!(with_told(Role::None, Some(8), TOLD), Role::None);
+        let learner = Role::Learner { leader: None };
+        assert_eq!(with_told(learner, Some(8), TOLD), learner);
+    }
+
+    #[test]
+    fn who_leads_goes_on_whatever_it_is_told() {
+        for term in [6, 7, 8] {
+            let own = Role::Leader { term };
+            assert_eq!(with_told(own, Some(term), TOLD), own);
+        }
     }
 }

@@ -15,11 +15,12 @@ const ELECTION_MS_MAX: u64 = 800;
 /// answer for so long may have been replaced.
 pub(crate) const LEASE: Duration = Duration::from_millis(ELECTION_MS_MAX);
 
-pub(crate) fn of(group: Option<&Group>) -> Result<Config, StartError> {
-    let config = match group {
+pub(crate) fn of(group: Option<&Group>, stands: bool) -> Result<Config, StartError> {
+    let mut config = match group {
         Some(_) => in_a_group(),
         None => alone(),
     };
+    config.enable_elect &= stands;
     config.validate().map_err(|error| StartError::Engine(error.to_string()))
 }
 

@@ -3,12 +3,16 @@
 //! Voters grant a leader that falls silent its lease, since it may only be slow. Where a majority of them knows
 //! better they need not: it is what a leader asks for itself when it hands leadership over.
 
+use journal::EntryId;
+use openraft::Raft;
 use openraft::async_runtime::WatchReceiver;
-use openraft::raft::TransferLeaderRequest;
+use openraft::errors::Fatal;
+use openraft::raft::{TransferLeaderRequest, VoteRequest};
 
 use crate::consensus::Consensus;
+use crate::replica::Replica;
 use crate::role::Role;
-use crate::types::Vote;
+use crate::types::{TypeConfig, Vote, log_id};
 
 /// Where a member's log ends. Of two members the one whose log ends later may lead, and the other may not.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
@@ -16,6 +20,12 @@ pub struct LogEnd {
     /// Of the last entry.
     pub term: u64,
     pub index: u64,
+}
+
+impl From<EntryId> for LogEnd {
+    fn from(EntryId { term, index, .. }: EntryId) -> Self {
+        Self { term, index }
+    }
 }
 
 impl Consensus {
@@ -34,10 +44,11 @@ impl Consensus {
     /// this node does not vote, or does not follow that leader in that term any more.
     pub async fn succeed(&self, leader: u64, term: u64) -> bool {
         let follows = *self.role().borrow() == (Role::Follower { leader, term });
-        if !self.state.standing.lock().can_read
-            || !follows
-            || !self.members().voters.contains_key(&self.state.node)
-        {
+        let able = {
+            let standing = self.state.standing.lock();
+            standing.can_read && standing.is_above_floor
+        };
+        if !able || !follows || !self.members().voters.contains_key(&self.state.node) {
             return false;
         }
         // Whether its log is new enough is for the voters to say.
@@ -45,4 +56,21 @@ impl Consensus {
         let request = TransferLeaderRequest::new(vote, self.state.node, None);
         matches!(self.raft.handle_transfer_leader(request).await, Ok(Ok(())))
     }
+}
+
+/// A node id that no node has.
+const NOBODY: u64 = u64::MAX;
+
+/// Gives this node's vote for the term to a candidate that is never heard of again. It has a longer log than
+/// anybody, so that it gets the vote.
+pub(crate) async fn depose(
+    raft: &Raft<TypeConfig, Replica>,
+    term: u64,
+) -> Result<(), Option<Fatal<TypeConfig>>> {
+    let candidate = VoteRequest {
+        vote: Vote::new(term, NOBODY),
+        last_log_id: Some(log_id(term, u64::MAX)),
+        leadership_transfer: true,
+    };
+    raft.vote(candidate).await.map(|_| ()).map_err(|error| error.into_fatal())
 }

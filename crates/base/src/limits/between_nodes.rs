@@ -7,6 +7,13 @@ use super::{
     GROUP_MESSAGE_BYTES_MAX,
 };
 
+/// Nodes of a cluster.
+pub const NODES_MAX: usize = 64;
+/// Nodes that may join below [`crate::Level::REPLICAS`], where each has all shards; voters of the catalog from there on.
+pub const NODES_JOINED_MAX: usize = 5;
+/// Nodes that have a shard with rows, from [`crate::Level::REPLICAS`] on.
+pub const REPLICAS: usize = 3;
+
 // --------------------------------------------------------------------------------------- links
 
 /// The longest message of a node to another one on the control lane: votes, gossip.

@@ -162,6 +162,7 @@ impl Nodes {
             kept_log_bytes_max: 1,
             node: failure.clone(),
             group: Some(Group { id, peers, pace: CatchUpPace::default() }),
+            floor: None,
         };
         let machine: Arc<dyn StateMachine> = ledger.clone();
         let consensus = Consensus::start(&world, node, opened, machine, options).await;

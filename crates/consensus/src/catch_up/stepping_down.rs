@@ -10,7 +10,8 @@ use journal::Journal;
 use tasks::Task;
 use tokio::time::sleep;
 
-use crate::consensus::{Consensus, depose};
+use crate::consensus::Consensus;
+use crate::succession::depose;
 
 const LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
 /// Bytes of the log that are read at once.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consensus::{
-    CatchUpPace, Consensus, ConsensusOptions, Group, GroupId, Leadership, Members, Payload,
+    CatchUpPace, Consensus, ConsensusOptions, Floor, Group, GroupId, Leadership, Members, Payload,
     ProposeError, Role, StateMachine,
 };
 use journal::{BatchCheck, EntryId, Journal, Options};
@@ -31,6 +31,8 @@ pub(crate) struct Cluster {
     /// Until when nothing comes back from the disk.
     hangs: BTreeMap<u64, Arc<Mutex<Instant>>>,
     pub(crate) nodes: BTreeMap<u64, Running>,
+    /// Of nodes that gave their logs up.
+    pub(crate) floors: BTreeMap<u64, Floor>,
     pub(crate) snapshot_log_bytes_min: u64,
     pub(crate) kept_log_bytes_max: u64,
     pub(crate) segment_bytes: u64,
@@ -73,6 +75,7 @@ impl Cluster {
             disks: BTreeMap::new(),
             hangs: BTreeMap::new(),
             nodes: BTreeMap::new(),
+            floors: BTreeMap::new(),
             snapshot_log_bytes_min: u64::MAX,
             kept_log_bytes_max: 1 << 30,
             segment_bytes: small().segment_bytes,
@@ -101,14 +104,7 @@ impl Cluster {
             workers: Workers::Tasks(Arc::new(durations(self.random.number(), Arc::clone(hangs)))),
             ..World::on(Arc::new(disk))
         };
-        let options = Options {
-            keep_log: true,
-            repairable: true,
-            segment_bytes: self.segment_bytes,
-            tail_cache_bytes: self.tail_cache_bytes,
-            check: self.check,
-            ..small()
-        };
+        let options = self.journal_options();
         let opened = Journal::open(&world, Path::new(DIR), options).expect("the journal opens");
         let journal = opened.journal.clone();
         let ledger = Arc::new(Ledger::default());
@@ -125,6 +121,7 @@ impl Cluster {
                 peers: Arc::clone(&way) as _,
                 pace: CatchUpPace::default(),
             }),
+            floor: self.floors.get(&node).copied(),
         };
         let machine: Arc<dyn StateMachine> = Arc::clone(&ledger) as _;
         let consensus = Consensus::start(&world, node, opened, machine, options).await;
@@ -143,6 +140,36 @@ impl Cluster {
             }
         });
         self.nodes.insert(node, Running { consensus, ledger, journal, failure });
+    }
+
+    fn journal_options(&self) -> Options {
+        Options {
+            keep_log: true,
+            repairable: true,
+            segment_bytes: self.segment_bytes,
+            tail_cache_bytes: self.tail_cache_bytes,
+            check: self.check,
+            ..small()
+        }
+    }
+
+    /// What a node has promised that does not run.
+    pub(crate) async fn floor_of(&self, node: u64) -> Floor {
+        let world = World::on(Arc::new(self.disk(node).clone()));
+        let opened = Journal::open(&world, Path::new(DIR), self.journal_options());
+        let journal = opened.expect("the journal opens").journal;
+        let floor = Floor::of(&journal).expect("it is what was written");
+        journal.close();
+        floor
+    }
+
+    /// Its power fails, it gives up its log when it is started again, and has an empty one then.
+    pub(crate) async fn give_up(&mut self, node: u64) {
+        self.kill(node);
+        let floor = self.floor_of(node).await;
+        self.floors.insert(node, floor);
+        self.disks.insert(node, SimulatedDisk::new());
+        self.start(node).await;
     }
 
     pub(crate) fn disk(&self, node: u64) -> &SimulatedDisk {
@@ -198,9 +225,15 @@ impl Cluster {
 
     /// Waits until all nodes that run have applied the same, with `head` in it.
     pub(crate) async fn all_have(&self, head: &Bytes) {
+        self.all_have_but(head, &[]).await;
+    }
+
+    /// The same without some of them.
+    pub(crate) async fn all_have_but(&self, head: &Bytes, without: &[u64]) {
         let same = async {
             loop {
-                let heads: Vec<_> = self.nodes.values().map(|node| node.ledger.heads()).collect();
+                let asked = self.nodes.iter().filter(|(node, _)| !without.contains(node));
+                let heads: Vec<_> = asked.map(|(_, node)| node.ledger.heads()).collect();
                 let first = &heads[0];
                 if first.contains(head) && heads.iter().all(|heads| heads == first) {
                     return;

@@ -5,6 +5,7 @@ mod catch_up;
 mod cluster;
 mod durability;
 mod elections;
+mod floors;
 mod harness;
 mod histories;
 mod leadership;
