@@ -4,13 +4,17 @@
 //! The shard's log says up to which version of the catalog that is so ([`machine::catalog::feed`]). What
 //! changed since then goes into the log in one entry, or in some if it is much.
 
+use std::future::pending;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use consensus::Role;
 use machine::{Command, Refusal};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::error::{ExecuteError, Unavailable};
+use crate::hearsay::Known;
 use crate::local_shard::LocalShard;
 use crate::shard::Shard;
 
@@ -23,19 +27,71 @@ const AGAIN_AFTER: Duration = Duration::from_millis(100);
 pub(crate) async fn run(catalog: Arc<Shard>, local: Weak<LocalShard>) {
     let mut versions = catalog.versions.subscribe();
     drop(catalog);
+    let mut membership = None;
     loop {
         versions.borrow_and_update();
         let Some(local) = local.upgrade() else { return };
-        let goes_on = keep_up(&local).await;
+        let membership: &mut Membership = membership.get_or_insert_with(|| Membership::of(&local));
+        membership.mark_seen();
+        let goes_on = match local.has_rows() {
+            true => keep_up(&local).await,
+            // The rows of a node that is no member follow nothing.
+            false => true,
+        };
         drop(local);
         if !goes_on {
             // The part that failed reports the reason; this task must not report another one first.
             while versions.changed().await.is_ok() {}
             return;
         }
-        if versions.changed().await.is_err() {
-            return;
+        tokio::select! {
+            biased;
+            changed = versions.changed() => if changed.is_err() { return },
+            () = membership.changed() => {}
         }
+    }
+}
+
+/// What changes where a node becomes a member of a shard's group: it hears of a leader, or leads, or has rows, or is
+/// told that it is one.
+struct Membership {
+    role: Option<watch::Receiver<Role>>,
+    heard: watch::Receiver<Option<Known>>,
+    rows: watch::Receiver<u64>,
+}
+
+impl Membership {
+    fn of(local: &LocalShard) -> Self {
+        let (heard, rows) = (local.heard.subscribe(), local.shard.adopted.subscribe());
+        Self { role: local.role(), heard, rows }
+    }
+
+    fn mark_seen(&mut self) {
+        self.role.iter_mut().for_each(watch::Receiver::mark_unchanged);
+        self.heard.mark_unchanged();
+        self.rows.mark_unchanged();
+    }
+
+    async fn changed(&mut self) {
+        let role = async {
+            match &mut self.role {
+                Some(role) => changed(role).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = role => {}
+            () = changed(&mut self.heard) => {}
+            () = changed(&mut self.rows) => {}
+        }
+    }
+}
+
+/// What has ended changes no more: the end of the shard is seen by the catalog's.
+async fn changed<T>(watched: &mut watch::Receiver<T>) {
+    if watched.changed().await.is_err() {
+        pending().await
     }
 }
 
@@ -65,6 +121,9 @@ async fn keep_up(local: &LocalShard) -> bool {
             }
             // Or this node leads by then.
             let _ = timeout(AGAIN_AFTER, done.changed()).await;
+            if !local.has_rows() {
+                return true;
+            }
             if local.adopted.borrow().ended {
                 return false;
             }

@@ -29,6 +29,8 @@ use crate::local_shard::LocalShard;
 
 pub use crate::backups::BackupError;
 
+mod elsewhere;
+
 /// A write or sync that has taken so long is not slowed further: the backup reads nothing meanwhile.
 const SLOW_WRITE: Duration = Duration::from_millis(20);
 const SLOW_WRITE_PAUSE: Duration = Duration::from_millis(100);
@@ -66,26 +68,96 @@ impl Broker {
     }
 
     pub fn end_backup(&self, backup: u64) {
-        self.backups().end(backup);
+        let senders = self.backups().end(backup);
+        self.end_elsewhere(backup, senders);
     }
 
-    /// The shards of a backup, the catalog's first.
+    /// The shards of a backup, the catalog's first, also those that other nodes send.
     pub fn backup_shards(&self) -> Vec<ShardId> {
         self.local_shards().iter().map(|shard| shard.id()).collect()
     }
 
+    /// For another node: one that this node has given up goes on elsewhere.
     fn shard_to_back_up(&self, shard: ShardId) -> Result<&Arc<LocalShard>, BackupError> {
+        let found = self.backed_up(shard).ok().filter(|local| local.has_rows());
+        found.ok_or(BackupError::NoShard(shard))
+    }
+
+    fn backed_up(&self, shard: ShardId) -> Result<&Arc<LocalShard>, BackupError> {
         let found = self.local_shards().iter().find(|local| local.id() == shard);
         found.ok_or(BackupError::NoShard(shard))
     }
 
-    /// Takes a snapshot of a shard, and keeps its log from there on.
+    /// Takes a snapshot of a shard, and keeps its log from there on. A shard that this node does not have is another one's
+    /// to send, here and in what follows.
     pub async fn back_up_shard(
         &self,
         backup: u64,
         shard: ShardId,
     ) -> Result<ShardStart, BackupError> {
-        let local = self.shard_to_back_up(shard)?;
+        let local = self.backed_up(shard)?;
+        match local.has_rows() {
+            true => self.start_here(backup, local).await,
+            false => self.start_elsewhere(backup, local).await,
+        }
+    }
+
+    /// Bytes of a section of a shard's snapshot.
+    pub async fn back_up_section(
+        &self,
+        backup: u64,
+        shard: ShardId,
+        section: Section,
+        from: u64,
+    ) -> Result<Bytes, BackupError> {
+        let local = self.backed_up(shard)?;
+        match self.sends_itself(backup, shard)? {
+            true => self.section_here(backup, local, section, from).await,
+            false => self.section_elsewhere(backup, local, section, from).await,
+        }
+    }
+
+    /// Batches of a shard's segment.
+    pub async fn back_up_segment(
+        &self,
+        backup: u64,
+        shard: ShardId,
+        segment: u64,
+        row: u64,
+    ) -> Result<SegmentPiece, BackupError> {
+        let local = self.backed_up(shard)?;
+        match self.sends_itself(backup, shard)? {
+            true => self.segment_here(backup, local, segment, row).await,
+            false => self.segment_elsewhere(backup, local, segment, row).await,
+        }
+    }
+
+    /// Entries of a shard's log from `from` on, as far as they are applied where it is sent from; those before are kept no
+    /// longer.
+    pub async fn back_up_log(
+        &self,
+        backup: u64,
+        shard: ShardId,
+        from: u64,
+    ) -> Result<LogPiece, BackupError> {
+        let local = self.backed_up(shard)?;
+        match self.sends_itself(backup, shard)? {
+            true => self.log_here(backup, local, from).await,
+            false => self.log_elsewhere(backup, local, from).await,
+        }
+    }
+
+    /// Whether the shard's parts are this node's own.
+    fn sends_itself(&self, backup: u64, shard: ShardId) -> Result<bool, BackupError> {
+        self.backups().with(backup, |backup| Ok(!backup.elsewhere.contains_key(&shard)))
+    }
+
+    async fn start_here(
+        &self,
+        backup: u64,
+        local: &Arc<LocalShard>,
+    ) -> Result<ShardStart, BackupError> {
+        let shard = local.id();
         let _under_way = self.backups().enter(backup)?;
         let unreadable = |what: String| BackupError::Unreadable { shard, what };
         // Before the snapshot: what comes behind it must be there.
@@ -106,44 +178,41 @@ impl Broker {
         Ok(start)
     }
 
-    /// Bytes of a section of a shard's snapshot.
-    pub async fn back_up_section(
+    async fn section_here(
         &self,
         backup: u64,
-        shard: ShardId,
+        local: &LocalShard,
         section: Section,
         from: u64,
     ) -> Result<Bytes, BackupError> {
-        let (local, held) = (self.shard_to_back_up(shard)?, self.backups().shard(backup, shard)?);
+        let (shard, held) = (local.id(), self.backups().shard(backup, local.id())?);
         let read = move || held.export.lock().section(section, from, SNAPSHOT_PIECE_BYTES);
         let bytes = blocking(local, shard, read).await?;
         self.paced(backup, local, bytes.len()).await?;
         Ok(bytes)
     }
 
-    /// Batches of a shard's segment.
-    pub async fn back_up_segment(
+    async fn segment_here(
         &self,
         backup: u64,
-        shard: ShardId,
+        local: &LocalShard,
         segment: u64,
         row: u64,
     ) -> Result<SegmentPiece, BackupError> {
-        let (local, held) = (self.shard_to_back_up(shard)?, self.backups().shard(backup, shard)?);
+        let (shard, held) = (local.id(), self.backups().shard(backup, local.id())?);
         let read = move || held.export.lock().segment(segment, row, SNAPSHOT_PIECE_BYTES);
         let piece = blocking(local, shard, read).await?.ok_or(BackupError::NoSuchPlace)?;
         self.paced(backup, local, piece.bytes.len()).await?;
         Ok(piece)
     }
 
-    /// Entries of a shard's log from `from` on, as far as they are applied here; those before are kept no longer.
-    pub async fn back_up_log(
+    async fn log_here(
         &self,
         backup: u64,
-        shard: ShardId,
+        local: &LocalShard,
         from: u64,
     ) -> Result<LogPiece, BackupError> {
-        let (local, held) = (self.shard_to_back_up(shard)?, self.backups().shard(backup, shard)?);
+        let (shard, held) = (local.id(), self.backups().shard(backup, local.id())?);
         let journal = local.journal();
         if from < held.first {
             return Err(BackupError::NoSuchPlace);
@@ -187,7 +256,7 @@ impl Broker {
         let ends = async {
             // A partition that moves is in two logs, of which a cut might have the wrong parts.
             let before = self.no_moves().await?;
-            let ends = self.local_shards().iter().map(|shard| self.end_of(shard));
+            let ends = self.local_shards().iter().map(|shard| self.backup_end_of(backup, shard));
             let ends = try_join_all(ends).await?;
             match self.no_moves().await? == before {
                 true => Ok((before, ends)),
@@ -202,6 +271,16 @@ impl Broker {
         })
     }
 
+    /// The end of a shard's log, which is applied where the shard is sent from.
+    async fn backup_end_of(&self, backup: u64, shard: &LocalShard) -> Result<u64, BackupError> {
+        if self.sends_itself(backup, shard.id())? {
+            return Ok(self.end_of(shard).await?);
+        }
+        let index = self.index_of(shard).await?;
+        self.applied_elsewhere(backup, shard, index).await?;
+        Ok(index)
+    }
+
     /// How often anything of moves has changed, if nothing moves now.
     async fn no_moves(&self) -> Result<u64, BackupError> {
         self.end_of(self.catalog_shard()).await?;
@@ -211,20 +290,23 @@ impl Broker {
     }
 
     async fn end_of(&self, shard: &LocalShard) -> Result<u64, Unavailable> {
+        let index = self.index_of(shard).await?;
+        let applied = shard.consensus.applied_to(index).await;
+        applied.map(|()| index).map_err(|error| Unavailable::from(&error))
+    }
+
+    /// Up to where the shard's leader has applied its log, with all that was acknowledged before.
+    async fn index_of(&self, shard: &LocalShard) -> Result<u64, Unavailable> {
         loop {
             let asked = match shard.is_led_here() {
                 true => shard.read_index().await,
                 false => self.peers().read_index(shard.leader(), shard.id()).await,
             };
             match asked {
-                Ok(index) => {
-                    let applied = shard.consensus.applied_to(index).await;
-                    return applied.map(|()| index).map_err(|error| Unavailable::from(&error));
-                }
                 Err(Unavailable::NotLeader | Unavailable::Unanswered) => {
                     sleep(ASK_AGAIN_AFTER).await;
                 }
-                Err(ended) => return Err(ended),
+                asked => return asked,
             }
         }
     }

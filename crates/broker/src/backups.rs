@@ -13,42 +13,9 @@ use journal::transfer::Export;
 use parking_lot::Mutex;
 use world::Instant;
 
-use crate::error::Unavailable;
 use crate::local_shard::LocalShard;
 
-/// Why a piece of a backup is not sent.
-#[derive(Debug, thiserror::Error)]
-pub enum BackupError {
-    #[error(
-        "{BACKUPS_SENT_MAX} backups are taken from this node already: ask another one, or wait"
-    )]
-    TooMany,
-    #[error(
-        "this node knows of no such backup: it was started again, or nothing was asked for for a minute"
-    )]
-    Unknown,
-    #[error("there is no {0} in the backup")]
-    NoShard(ShardId),
-    #[error("the backup has no such place")]
-    NoSuchPlace,
-    #[error(
-        "the backup is given up: more than 1 GiB of the log of {0} would have to be kept for it; write it faster"
-    )]
-    TooSlow(ShardId),
-    #[error(
-        "the backup is given up: the log of {0} goes on elsewhere, since this node was sent a snapshot by another one"
-    )]
-    Replaced(ShardId),
-    #[error("{shard} cannot be read: {what}")]
-    Unreadable { shard: ShardId, what: String },
-    #[error(
-        "partitions moved to other shards meanwhile: take the backup again once `postroad cluster status`, or `postroad \
-         topic move`, says that all are there"
-    )]
-    Moving,
-    #[error("no node says how far the shards are: {0}")]
-    Unavailable(#[from] Unavailable),
-}
+pub use crate::backup_parts::BackupError;
 
 /// The backups that are taken from this node.
 #[derive(Debug, Default)]
@@ -67,6 +34,8 @@ pub(crate) struct Backup {
     pub(crate) shards: BTreeMap<ShardId, Arc<ShardBackup>>,
     /// Until then as much was sent as may be.
     free_at: Instant,
+    /// Nodes that send shards which this one does not have.
+    pub(crate) elsewhere: BTreeMap<ShardId, u32>,
     /// What the catalog counted of moves of partitions when it was asked last.
     pub(crate) moves: Option<u64>,
 }
@@ -87,15 +56,30 @@ impl Backups {
         if held.backups.len() >= BACKUPS_SENT_MAX {
             return Err(BackupError::TooMany);
         }
-        let (asked, shards, free_at) = (Instant::now(), BTreeMap::new(), Instant::now());
-        held.backups.insert(number, Backup { asked, under_way: 0, shards, free_at, moves: None });
+        let now = Instant::now();
+        held.backups.insert(
+            number,
+            Backup {
+                asked: now,
+                under_way: 0,
+                shards: BTreeMap::new(),
+                free_at: now,
+                elsewhere: BTreeMap::new(),
+                moves: None,
+            },
+        );
         Ok(())
     }
 
-    pub(crate) fn end(&self, number: u64) {
+    pub(crate) fn knows(&self, number: u64) -> bool {
+        self.0.lock().backups.contains_key(&number)
+    }
+
+    /// Answers which nodes send shards for it.
+    pub(crate) fn end(&self, number: u64) -> BTreeMap<ShardId, u32> {
         // Dropped once nobody waits for the lock.
         let ended = self.0.lock().backups.remove(&number);
-        drop(ended);
+        ended.map(|ended| ended.elsewhere).unwrap_or_default()
     }
 
     /// Lets go of those that nobody asks for, or that do not fetch the log; to be called now and then.
@@ -112,7 +96,7 @@ impl Backups {
             tracing::warn!(
                 "a backup is given up: whoever takes it asks for nothing more, or is too slow"
             );
-            self.end(number);
+            let _ = self.end(number);
         }
     }
 

@@ -13,6 +13,7 @@ use machine::Role;
 use parking_lot::Mutex;
 use tasks::{Failure, Task};
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 use world::{Clock, Entropy, Workers, World};
 
 use crate::backups::Backups;
@@ -22,6 +23,7 @@ use crate::cpu::CpuPool;
 use crate::delivery::drivers::Drivers;
 use crate::error::{OpenError, Unavailable};
 use crate::forwarding::Line;
+use crate::hearsay::Hearsay;
 use crate::local_shard::{Common, LocalShard};
 use crate::peers::Peers;
 use crate::proxy::LedHere;
@@ -32,7 +34,8 @@ use crate::timeline::Timeline;
 use crate::turns::Turns;
 use crate::watch::{Watch, Watchers};
 use crate::{
-    adoption, cluster_id, founding, housekeeping, layout, leading, level, moves, scrub, watchdog,
+    adoption, cluster_id, founding, hearing, housekeeping, layout, leading, level, moves, scrub,
+    watch_elsewhere, watchdog,
 };
 
 pub use crate::options::BrokerOptions;
@@ -57,6 +60,7 @@ struct Inner {
     /// To the leader of each shard with rows. Empty where the node is alone.
     lines: Vec<Arc<Line>>,
     barriers: Barriers,
+    hearsay: Arc<Hearsay>,
     disk_health: Arc<DiskHealth>,
     behind_at_open: u64,
     drivers: Arc<Drivers>,
@@ -82,7 +86,7 @@ struct Tasks {
     watchdog: JoinHandle<()>,
     scrubbing: JoinHandle<()>,
     /// Where there are other nodes that may lead.
-    leading: Option<[JoinHandle<()>; 2]>,
+    leading: Option<[JoinHandle<()>; 4]>,
 }
 
 /// The pause between two looks for a leader.
@@ -194,6 +198,7 @@ impl Broker {
             peers,
             level: Arc::clone(&level),
             barriers: Barriers::default(),
+            hearsay: Arc::default(),
             disk_health: Arc::clone(&health),
             watchers,
             budget: Budget::new(options.request_bytes_in_flight_max),
@@ -206,6 +211,7 @@ impl Broker {
             tasks: Mutex::new(None),
             world,
         }));
+        led_here.set_backups(Arc::new(broker.downgrade()));
         if options.cluster.is_none() {
             broker.adopted().await?;
         }
@@ -234,8 +240,17 @@ impl Broker {
         let housekeeping = tasks::vital(Task::Housekeeping, keeping, &failure);
         let leading = options.cluster.as_ref().map(|node| {
             let spreading = leading::run(Remote::new(node), shards.clone());
+            let heard = Arc::clone(&broker.0.hearsay);
+            let hearing = hearing::run(heard, Arc::clone(node), shards.clone());
+            let watchers = Arc::clone(&broker.0.watchers);
+            let watching = watch_elsewhere::run(Remote::new(node), shards.clone(), watchers);
             let looking = slow_disk::run(Arc::clone(node), health, shards);
-            let tasks = [(Task::Leading, spreading.boxed()), (Task::SlowDisk, looking.boxed())];
+            let tasks = [
+                (Task::Leading, spreading.boxed()),
+                (Task::SlowDisk, looking.boxed()),
+                (Task::GroupsHeard, hearing.boxed()),
+                (Task::WatchedElsewhere, watching.boxed()),
+            ];
             tasks.map(|(task, run)| tasks::vital(task, run, &failure))
         });
         *broker.0.tasks.lock() =
@@ -257,6 +272,11 @@ impl Broker {
     /// At which feature level the cluster is as far as this node knows, and what its binary can.
     pub fn level(&self) -> &Arc<ClusterLevel> {
         &self.0.level
+    }
+
+    /// The data directory, and the disk that it is on.
+    pub(crate) fn data(&self) -> (&World, &Path) {
+        (&self.0.world, &self.0.dir)
     }
 
     /// The catalog's, then those with rows.
@@ -293,14 +313,24 @@ impl Broker {
         &self.0.barriers
     }
 
+    pub(crate) fn hearsay(&self) -> &Hearsay {
+        &self.0.hearsay
+    }
+
     /// Waits until each shard is led by a node that this one knows, and has taken over the catalog.
     pub async fn ready(&self) -> Result<(), Unavailable> {
         let version = self.catalog_shard().read(|view| view.catalog.version());
         for shard in self.shards_with_rows() {
-            shard.adopts(version).await?;
+            // A node that founds the shard with others, or joins it, becomes a member meanwhile.
+            while !shard.is_ready(version)? {
+                sleep(LEADER_LOOK_EVERY).await;
+            }
+            if !shard.has_rows() {
+                self.adopted_elsewhere(shard, version).await?;
+            }
         }
         while self.local_shards().iter().any(|shard| shard.leader().is_none()) {
-            tokio::time::sleep(LEADER_LOOK_EVERY).await;
+            sleep(LEADER_LOOK_EVERY).await;
         }
         Ok(())
     }

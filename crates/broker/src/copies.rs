@@ -25,6 +25,10 @@ impl Broker {
         let shard = self.shard_of(partition);
         let role = shard.role().map(|role| *role.borrow());
         let Some(Role::Follower { leader, .. }) = role else { return false };
+        // Also of one that it was told of, though it is no member of the group.
+        if !shard.is_member() {
+            return false;
+        }
         connected_for(node, leader).is_some() && shard.consensus.behind() <= COPY_BEHIND_ENTRIES_MAX
     }
 

@@ -71,8 +71,9 @@ impl Broker {
     /// The nodes that have the shard, as they are to lead it.
     pub(crate) fn order_of(&self, shard: &LocalShard) -> Vec<u32> {
         let Some(node) = self.cluster() else { return vec![self.node()] };
-        let members = shard.consensus.members();
-        let order = leading::order(&members, shard.id(), |id| !node.rests(NodeId(id)));
+        let members = shard.members();
+        let (nodes, may_lead) = (leading::nodes_of(node), |id| !node.rests(NodeId(id)));
+        let order = leading::order(&nodes, &members, shard.id(), may_lead);
         order.into_iter().filter_map(|node| u32::try_from(node).ok()).collect()
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use base::ShardId;
 use base::limits::ADOPTED_WITHIN;
+use futures_util::future::try_join_all;
 use machine::command::Home;
 use machine::{Command, Outcome};
 use tokio::sync::oneshot;
@@ -14,6 +15,7 @@ use world::Instant;
 use crate::broker::Broker;
 use crate::error::{ExecuteError, Unavailable};
 use crate::local_shard::LocalShard;
+use crate::question::{Question, Told};
 use crate::request::Request;
 
 /// A change of the catalog looks for a leader for so long.
@@ -105,10 +107,12 @@ impl Broker {
     pub(crate) async fn adopted(&self) -> Result<(), Unavailable> {
         let version = self.catalog_shard().read(|view| view.catalog.version());
         let adopted = async {
-            for shard in self.shards_with_rows() {
+            for shard in self.shards_with_rows().iter().filter(|shard| shard.has_rows()) {
                 shard.adopts(version).await?;
             }
-            Ok(())
+            let others = self.shards_with_rows().iter().filter(|shard| !shard.has_rows());
+            let others = others.map(|shard| self.adopted_elsewhere(shard, version));
+            try_join_all(others).await.map(drop)
         };
         if self.is_alone() {
             return adopted.await;
@@ -117,5 +121,23 @@ impl Broker {
             tracing::warn!(version, "a shard has not taken over what changed in the catalog");
             Ok(())
         })
+    }
+
+    /// Waits until a shard that this node has no rows of has taken over a version of the catalog.
+    pub(crate) async fn adopted_elsewhere(
+        &self,
+        shard: &LocalShard,
+        version: u64,
+    ) -> Result<(), Unavailable> {
+        let part = |told| matches!(told, Told::Adopted).then_some(());
+        let question = Question::Adopted { version };
+        match self.ask_leader_within(shard, &question, ADOPTED_WITHIN, part).await {
+            // As where a member waits for a leader in vain.
+            Err(Unavailable::NotLeader | Unavailable::Unanswered) => {
+                tracing::warn!(shard = %shard.id(), version, "a shard's leader does not say that it follows the catalog");
+                Ok(())
+            }
+            adopted => adopted,
+        }
     }
 }

@@ -5,112 +5,27 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::limits::{BARRIER_WITHIN, FETCH_BYTES_MAX};
+use base::limits::BARRIER_WITHIN;
 use base::{Offset, PartitionId, TopicId};
-use bytes::Bytes;
 use futures_util::future::try_join_all;
-use journal::Stored;
 use machine::config::Durability;
 use tokio::time::{sleep, timeout};
 
 use crate::broker::Broker;
 use crate::error::{FetchError, Unavailable};
 use crate::local_shard::LocalShard;
+use crate::reading::{bounds_here, bounds_known, read_within};
 
+pub use crate::bounds::{Bounds, TimedOffset};
+pub use crate::reading::Batches;
 pub use crate::stored::batches_in;
 
 /// Before the leader of a shard is asked again, or looked for.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
-/// Consecutive batches, as they lie in the journal.
-#[derive(Clone, Debug)]
-pub struct Batches {
-    /// Whole batches, one or more in each. The first may begin below the offset that was asked
-    /// for, since that may lie in the middle of a batch; empty at the end of the partition. Where
-    /// other partitions have a batch, too, its bytes begin with an offset that is not this one's:
-    /// [`batches_in`] goes by the right one, [`Stored::put_pieces`] puts it in.
-    pub records: Vec<Stored>,
-    pub high_watermark: Offset,
-    pub log_start: Offset,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Bounds {
-    pub log_start: Offset,
-    /// The offset that the next record will get.
-    pub end: Offset,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TimedOffset {
-    pub offset: Offset,
-    /// Milliseconds since the epoch.
-    pub timestamp: i64,
-}
-
-impl Bounds {
-    pub(crate) fn of(partition: &machine::Partition) -> Self {
-        Self { log_start: partition.log_start(), end: partition.next_offset() }
-    }
-}
-
-impl Batches {
-    pub fn bytes(&self) -> usize {
-        self.records.iter().map(Stored::len).sum()
-    }
-}
-
-/// Where a partition of a shard that this node leads begins and ends. A new leader that has not applied all yet would
-/// call offsets out of range that were acknowledged.
-fn bounds_here(shard: &LocalShard, partition: PartitionId) -> Result<Bounds, FetchError> {
-    if shard.serves_in().is_none() {
-        return Err(Unavailable::NotLeader.into());
-    }
-    bounds_known(shard, partition)
-}
-
-fn bounds_known(shard: &LocalShard, partition: PartitionId) -> Result<Bounds, FetchError> {
-    shard.read(|view| {
-        let here = view.rows.partition(partition).map(Bounds::of);
-        // It moved, and one of the two that know so has not said it here.
-        let moves = || {
-            let topic = view.catalog.topic(partition.topic);
-            let moved = |topic: &machine::Topic| topic.placement.epoch_base(partition.index) > 0;
-            view.rows.gone_to(partition).is_some() || topic.is_some_and(moved)
-        };
-        here.ok_or_else(|| match moves() {
-            true => Unavailable::NotLeader.into(),
-            false => FetchError::UnknownPartition(partition),
-        })
-    })
-}
-
-async fn read_within(
-    shard: &LocalShard,
-    Bounds { log_start, end }: Bounds,
-    partition: PartitionId,
-    offset: Offset,
-    bytes_max: usize,
-) -> Result<Batches, FetchError> {
-    if offset < log_start || offset > end {
-        return Err(FetchError::OffsetOutOfRange { offset, log_start, end });
-    }
-    let records = if offset == end || bytes_max == 0 {
-        Vec::new()
-    } else {
-        let bytes_max = bytes_max.min(FETCH_BYTES_MAX);
-        let read = shard.journal().read(partition.stream(), offset, bytes_max).await;
-        read.map_err(|error| FetchError::Storage(error.to_string()))?
-    };
-    // It may have been dropped between the two, having moved: then nothing was found, and nothing is said.
-    if records.is_empty() && offset < end && shard.shard.rows().known(partition).is_none() {
-        return Err(Unavailable::NotLeader.into());
-    }
-    Ok(Batches { records, high_watermark: end, log_start })
-}
-
 impl Broker {
-    /// Where a partition begins and ends, as far as this node knows.
+    /// Where a partition begins and ends, as far as this node knows. `None` also where it has nothing of the partition:
+    /// [`Broker::bounds_of`] asks the leader then.
     pub fn bounds(&self, partition: PartitionId) -> Option<Bounds> {
         self.known(partition).ok().map(|(_, bounds)| bounds)
     }
@@ -177,6 +92,8 @@ impl Broker {
                 return Ok(());
             }
             match self.peers().read_index(shard.leader(), shard.id()).await {
+                // The leader is asked for everything, and has all of it.
+                Ok(_) if !shard.has_rows() => return Ok(()),
                 Ok(index) => {
                     shard.shard.applied_to(index).await;
                     return Ok(());
@@ -202,44 +119,35 @@ impl Broker {
         read_within(shard, bounds, partition, offset, bytes_max).await
     }
 
-    /// The same in what this node has of the partition, which may lack the newest records where another node leads.
+    /// The same in what this node has of the partition, which may lack the newest records where another node leads. Where
+    /// it has nothing of it the leader is asked, who gives [`LEASE_READ_BYTES`] at most.
+    ///
+    /// [`LEASE_READ_BYTES`]: base::limits::LEASE_READ_BYTES
     pub async fn read_known_batches(
         &self,
         partition: PartitionId,
         offset: Offset,
         bytes_max: usize,
     ) -> Result<Batches, FetchError> {
+        if !self.shard_of(partition).has_rows() {
+            return self.read_elsewhere(partition, offset, bytes_max).await;
+        }
         let (shard, bounds) = self.known(partition)?;
         read_within(shard, bounds, partition, offset, bytes_max).await
     }
 
     /// The first record whose timestamp is at least `timestamp_ms`, in what this node has of the partition: where
-    /// another node leads it may lack the newest records.
+    /// another node leads it may lack the newest records. Where it has nothing of it the leader is asked.
     pub async fn known_offset_at_time(
         &self,
         partition: PartitionId,
         timestamp_ms: i64,
     ) -> Result<Option<TimedOffset>, FetchError> {
+        if !self.shard_of(partition).has_rows() {
+            return self.offset_at_time_elsewhere(partition, timestamp_ms).await;
+        }
         let (shard, bounds) = self.known(partition)?;
-        let journal = shard.journal();
-        let found = journal.find_time(partition.stream(), timestamp_ms).await;
-        let Some((_, batch)) = found.map_err(|error| FetchError::Storage(error.to_string()))?
-        else {
-            return Ok(None);
-        };
-        let search = move |batch: &Bytes| record::offset_at_or_after(batch, timestamp_ms);
-        let at = self
-            .cpu()
-            .read_batch(batch.into_bytes(), search)
-            .await
-            .map_err(|error| FetchError::Storage(error.to_string()))?;
-        Ok(at
-            // The batch may begin below the log's start: what is deleted is not named again.
-            .map(|(offset, timestamp)| TimedOffset {
-                offset: offset.max(bounds.log_start),
-                timestamp,
-            })
-            .filter(|at| at.offset < bounds.end))
+        shard.offset_at_time_within(partition, bounds, timestamp_ms).await
     }
 
     /// The record with the largest timestamp; the first of them, if several have it. As above of what this node has.
@@ -247,19 +155,10 @@ impl Broker {
         &self,
         partition: PartitionId,
     ) -> Result<Option<TimedOffset>, FetchError> {
+        if !self.shard_of(partition).has_rows() {
+            return self.offset_of_max_timestamp_elsewhere(partition).await;
+        }
         let (shard, _) = self.known(partition)?;
-        let journal = shard.journal();
-        let found = journal.find_max_time(partition.stream()).await;
-        let Some((_, batch)) = found.map_err(|error| FetchError::Storage(error.to_string()))?
-        else {
-            return Ok(None);
-        };
-        let search = |batch: &Bytes| record::first_with_max_timestamp(batch);
-        let at = self
-            .cpu()
-            .read_batch(batch.into_bytes(), search)
-            .await
-            .map_err(|error| FetchError::Storage(error.to_string()))?;
-        Ok(at.map(|(offset, timestamp)| TimedOffset { offset, timestamp }))
+        shard.offset_of_max_timestamp(partition).await
     }
 }

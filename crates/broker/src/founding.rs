@@ -7,9 +7,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::limits::REPLICAS;
 use base::{Level, Levels, ShardId};
 use cluster::Node;
-use consensus::FoundError;
+use consensus::{FoundError, Members};
 use futures_util::future::join_all;
 use links::NodeId;
 use machine::{Command, Refusal, Role};
@@ -112,23 +113,41 @@ pub(crate) async fn shard(
     catalog: &Arc<Shard>,
 ) -> Result<LocalShard, OpenError> {
     let local = LocalShard::start(common, Role::Rows(shard), Some(catalog)).await?;
-    group(&local, common.options).await?;
+    group(&local, common.options, common.level.now()).await?;
     Ok(local)
 }
 
 /// Founds the group of a shard with rows, if that is this node's to do. So leaders are spread over the nodes from
-/// the beginning.
-async fn group(shard: &LocalShard, options: &BrokerOptions) -> Result<(), OpenError> {
+/// the beginning. It is the same node whatever the level: if two took it for theirs, two groups would be founded.
+async fn group(shard: &LocalShard, options: &BrokerOptions, level: Level) -> Result<(), OpenError> {
     let Some(node) = &options.cluster else { return Ok(()) };
     if node.has_joined() {
         // The group is there, or is founded by those who were there before.
         return Ok(());
     }
-    let founder = leading::preferred(&node.members(), shard.id(), |_| true);
+    let all = node.members();
+    let founder = order(&all, shard.id()).first().copied();
     if founder == Some(options.node.into()) && !is_founded(shard) {
-        found(node, shard).await?;
+        let members = if level < Level::REPLICAS { all } else { spread(&all, shard.id()) };
+        found_with(shard, members).await?;
     }
     Ok(())
+}
+
+/// The nodes that are to have the shard, of those that found the cluster: the one that founds the group, and two at the
+/// same distance from it and from each other. So none gets more shards than others.
+fn spread(all: &Members, shard: ShardId) -> Members {
+    let order = order(all, shard);
+    let third = |turn: usize| order.get(turn * order.len() / REPLICAS);
+    let has = (0..REPLICAS).filter_map(third);
+    let named = has.filter_map(|node| Some((*node, all.voters.get(node)?.clone())));
+    Members::voting(named)
+}
+
+/// All that found the cluster, as they are to lead the shard.
+fn order(all: &Members, shard: ShardId) -> Vec<u64> {
+    let nodes: Vec<u64> = all.voters.keys().copied().collect();
+    leading::order(&nodes, all, shard, |_| true)
 }
 
 fn is_founded(shard: &LocalShard) -> bool {
@@ -136,7 +155,11 @@ fn is_founded(shard: &LocalShard) -> bool {
 }
 
 async fn found(node: &Node, shard: &LocalShard) -> Result<(), OpenError> {
-    match shard.consensus.found(node.members()).await {
+    found_with(shard, node.members()).await
+}
+
+async fn found_with(shard: &LocalShard, members: Members) -> Result<(), OpenError> {
+    match shard.consensus.found(members).await {
         Ok(()) => {
             tracing::info!(shard = %shard.id(), "the group of the shard is founded");
             Ok(())
@@ -155,4 +178,42 @@ pub(crate) async fn give_up(
     failure.expect_ends();
     join_all(shards.iter().map(|shard| shard.shutdown())).await;
     error
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn members(count: u64) -> Members {
+        Members::voting((1..=count).map(|id| (id, format!("n{id}:1"))))
+    }
+
+    #[test]
+    fn each_shard_is_founded_by_three_nodes_of_which_none_has_more_than_others() {
+        for nodes in 3..=12 {
+            let all = members(nodes);
+            let mut load: BTreeMap<u64, usize> = (1..=nodes).map(|node| (node, 0)).collect();
+            for shard in (1..=40).map(ShardId) {
+                let has = spread(&all, shard);
+                assert_eq!(has.voters.len(), REPLICAS);
+                let founder = order(&all, shard)[0];
+                assert_eq!(has.voters.get(&founder), Some(&format!("n{founder}:1")));
+                for node in has.voters.keys() {
+                    *load.entry(*node).or_default() += 1;
+                }
+                let (most, least) = (load.values().max(), load.values().min());
+                assert!(
+                    most <= least.map(|least| least + 1).as_ref(),
+                    "{nodes}, {shard}: {load:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn three_nodes_found_every_shard_together() {
+        assert_eq!(spread(&members(3), ShardId(7)), members(3));
+    }
 }

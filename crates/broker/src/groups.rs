@@ -1,15 +1,19 @@
 //! The groups of the shards, as those see and change them who decide which node is in which.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use base::ShardId;
+use base::{Level, ShardId};
 use consensus::{ChangeError, Members, TransferError};
+use futures_util::future::try_join_all;
+use tasks::Task;
 use tokio::time::timeout;
 
 use crate::broker::Broker;
 use crate::error::Unavailable;
 use crate::group_status::GroupStatus;
+use crate::hearsay::HeardGroup;
 use crate::local_shard::LocalShard;
 use crate::stored_status::StoredStatus;
 
@@ -22,6 +26,9 @@ pub enum GroupChangeError {
     Change(#[from] ChangeError),
     #[error(transparent)]
     Transfer(#[from] TransferError),
+    /// Nobody leads the shard, or its leader does not say.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
     #[error(transparent)]
     Unknown(#[from] consensus::ProposeError),
     #[error("it is not done after {} seconds; it is tried again", .0.as_secs())]
@@ -32,6 +39,18 @@ impl Broker {
     /// How the groups of this node's shards stand, the catalog's first.
     pub fn groups(&self) -> Vec<GroupStatus> {
         self.local_shards().iter().map(|shard| shard.group_status()).collect()
+    }
+
+    /// The groups that this node leads: what it tells the others.
+    pub fn led_groups(&self) -> Vec<HeardGroup> {
+        let led = self.local_shards().iter().filter_map(|shard| {
+            let consensus::Role::Leader { term } = *shard.role()?.borrow() else { return None };
+            let Members { voters, learners } = shard.consensus.members();
+            let (voters, learners) = (voters.into_keys(), learners.into_keys());
+            let (voters, learners) = (voters.collect(), learners.collect());
+            Some(HeardGroup { shard: shard.id(), term, voters, learners })
+        });
+        led.collect()
     }
 
     /// The same as another node sees it.
@@ -93,14 +112,83 @@ impl Broker {
         Ok(self.local_shard(shard)?.consensus.transfer_leadership(to).await?)
     }
 
-    /// Nodes that are in some group as no later leader can take back; in a group that has none yet: all.
+    /// Nodes that are in some group as no later leader can take back; in a group that has none yet: all. Where a node
+    /// may be in no group, each shard's leader says so.
     pub async fn committed_members(&self) -> Result<BTreeSet<u64>, GroupChangeError> {
+        if self.level().now() >= Level::REPLICAS {
+            let asked = self.local_shards().iter().map(|shard| self.members_now(shard));
+            let members = try_join_all(asked).await?;
+            return Ok(members.into_iter().flatten().collect());
+        }
         let mut nodes = BTreeSet::new();
         for shard in self.local_shards() {
             let Members { voters, learners } = shard.consensus.committed_members().await?;
             nodes.extend(voters.into_keys().chain(learners.into_keys()));
         }
         Ok(nodes)
+    }
+
+    /// The nodes that are in a shard's group, or may be, as its leader says.
+    async fn members_now(&self, shard: &LocalShard) -> Result<BTreeSet<u64>, GroupChangeError> {
+        if shard.is_led_here() {
+            return Ok(shard.members_now().await?);
+        }
+        match (self.peers().remote(), shard.leader()) {
+            (Some(remote), Some(leader)) => Ok(remote.members(leader, shard.id()).await?),
+            _ => Err(Unavailable::NotLeader.into()),
+        }
+    }
+
+    /// Gives up what this node has of groups that it is in no more, as their leaders say: the next start removes the
+    /// files. Says which shards these are.
+    pub async fn give_up_former(&self) -> Vec<ShardId> {
+        let mut given_up = Vec::new();
+        if self.level().now() < Level::REPLICAS {
+            return given_up;
+        }
+        // Whoever is not in the catalog's group any more leaves the cluster.
+        for shard in self.shards_with_rows().iter().filter(|shard| shard.is_to_give_up()) {
+            let here = u64::from(self.node());
+            match self.members_now(shard).await {
+                Ok(members) if members.contains(&here) => continue,
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::debug!(shard = %shard.id(), %error, "it is not known who is in the group");
+                    continue;
+                }
+            }
+            let (world, dir) = self.data();
+            let (disk, dir) = (Arc::clone(&world.disk), dir.to_owned());
+            let (id, shard) = (shard.id(), Arc::clone(shard));
+            let noting = move || shard.give_up(&*disk, &dir);
+            match world.workers.blocking(Task::NodeDirectory, noting).await {
+                Ok(Ok(())) => given_up.push(id),
+                Ok(Err(error)) => {
+                    tracing::warn!(shard = %id, %error, "it is not noted that the shard is given up")
+                }
+                Err(ended) => {
+                    tracing::warn!(shard = %id, %ended, "it is not noted that the shard is given up")
+                }
+            }
+        }
+        given_up
+    }
+
+    /// Shards that this node has given up, and whose files it still has: they go when it is started the next time.
+    pub fn given_up(&self) -> Vec<ShardId> {
+        let former = self.local_shards().iter().filter(|shard| shard.has_former_files());
+        former.map(|shard| shard.id()).collect()
+    }
+
+    /// What another node tells of all groups that it leads, in place of what it told before.
+    pub fn hear_of_groups(&self, from_node: u64, groups: Vec<HeardGroup>) {
+        self.hearsay().hear(from_node, groups);
+    }
+
+    /// Whether this node is a member of the shard's group, so that it has the rows, or is about to.
+    pub fn is_member(&self, shard: ShardId) -> bool {
+        let found = self.local_shards().iter().find(|local| local.id() == shard);
+        found.is_some_and(|local| local.is_member())
     }
 
     fn local_shard(&self, shard: ShardId) -> Result<&LocalShard, GroupChangeError> {

@@ -21,7 +21,7 @@
 //! | `shard-1` alone | the catalog is written to `shard-0.new`, which is renamed to `shard-0` |
 //! | both | `shard-1` saves a snapshot of its rows, unless it has; `layout` is written |
 
-use std::io::{self, ErrorKind, IoSlice};
+use std::io::{self, IoSlice};
 use std::path::Path;
 
 use base::ShardId;
@@ -30,6 +30,7 @@ use machine::Role;
 use world::Disk;
 use world::disk::replace;
 
+use crate::directories::{failed, has_files, remove_files};
 use crate::error::OpenError;
 use crate::local_shard::{Common, LocalShard, replica};
 
@@ -100,26 +101,6 @@ fn unsaved(error: consensus::SnapshotError) -> OpenError {
 
 // ------------------------------------------------------------------------------------- directories
 
-fn has_files(disk: &dyn Disk, dir: &Path) -> Result<bool, OpenError> {
-    match disk.list(dir) {
-        Ok(names) => Ok(!names.is_empty()),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        Err(source) => Err(failed("reading", dir, source)),
-    }
-}
-
-pub(crate) fn remove_files(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
-    if !has_files(disk, dir)? {
-        return Ok(());
-    }
-    let names = disk.list(dir).map_err(|source| failed("reading", dir, source))?;
-    for name in names {
-        let path = dir.join(name);
-        disk.remove(&path).map_err(|source| failed("removing", &path, source))?;
-    }
-    Ok(())
-}
-
 fn rename_dir(disk: &dyn Disk, dir: &Path, from: &Path, to: &Path) -> Result<(), OpenError> {
     let renamed = disk.rename(from, to).and_then(|()| disk.sync_dir(dir));
     renamed.map_err(|source| failed("renaming", from, source))
@@ -155,8 +136,4 @@ pub(crate) fn write(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
     content.extend_from_slice(&crc32c(&content).to_le_bytes());
     let written = replace(disk, dir, FILE, &mut [IoSlice::new(&content)]);
     written.map_err(|source| failed("writing", &dir.join(FILE), source))
-}
-
-fn failed(doing: &str, path: &Path, source: io::Error) -> OpenError {
-    OpenError::Io { doing: format!("{doing} {}", path.display()), source }
 }

@@ -28,30 +28,51 @@ const AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// The same for a node that is drained: who was to take over may have been behind.
 const DRAINED_AGAIN_AFTER: Duration = Duration::from_secs(3);
 
-/// The node that founds the shard's group, and leads it when it can: one of the voters that may lead.
+/// The node that founds the shard's group, and leads it when it can: one of the voters that may lead. `nodes` are all of
+/// the cluster, in the order of their numbers: by their turn each leads as many shards, also where few have a shard.
 pub(crate) fn preferred(
+    nodes: &[u64],
     members: &Members,
     shard: ShardId,
     may_lead: impl Fn(u64) -> bool,
 ) -> Option<u64> {
-    in_turn(members, shard, may_lead).first().copied()
+    in_turn(nodes, members, shard, may_lead).first().copied()
 }
 
 /// The nodes that have a shard, as they are to lead it: the first one does when it can. Those that may not come last.
-pub(crate) fn order(members: &Members, shard: ShardId, may_lead: impl Fn(u64) -> bool) -> Vec<u64> {
-    let mut order = in_turn(members, shard, &may_lead);
+pub(crate) fn order(
+    nodes: &[u64],
+    members: &Members,
+    shard: ShardId,
+    may_lead: impl Fn(u64) -> bool,
+) -> Vec<u64> {
+    let mut order = in_turn(nodes, members, shard, &may_lead);
     order.extend(members.voters.keys().copied().filter(|node| !may_lead(*node)));
     order
 }
 
-/// The voters that may lead, beginning with another one for each shard.
-fn in_turn(members: &Members, shard: ShardId, may_lead: impl Fn(u64) -> bool) -> Vec<u64> {
+/// The voters that may lead, beginning with the next one in turn: another node for each shard.
+fn in_turn(
+    nodes: &[u64],
+    members: &Members,
+    shard: ShardId,
+    may_lead: impl Fn(u64) -> bool,
+) -> Vec<u64> {
     let place = (shard.0 as usize).saturating_sub(ShardId::FIRST.0 as usize);
-    let mut able: Vec<u64> =
-        members.voters.keys().copied().filter(|node| may_lead(*node)).collect();
-    let first = place.checked_rem(able.len()).unwrap_or(0);
-    able.rotate_left(first);
-    able
+    let able = |node: &u64| may_lead(*node);
+    let all: Vec<u64> = nodes.iter().copied().filter(able).collect();
+    let turn = place.checked_rem(all.len()).and_then(|turn| all.get(turn)).copied();
+    let mut voters: Vec<u64> = members.voters.keys().copied().filter(able).collect();
+    let first = voters.iter().position(|voter| Some(*voter) >= turn).unwrap_or(0);
+    voters.rotate_left(first);
+    voters
+}
+
+/// All nodes that this one knows in its cluster, by their numbers.
+pub(crate) fn nodes_of(node: &Node) -> Vec<u64> {
+    let mut nodes: Vec<u64> = node.known().into_iter().map(|known| known.id.0).collect();
+    nodes.sort_unstable();
+    nodes
 }
 
 /// Hands shards back. Ends when they are gone.
@@ -73,19 +94,25 @@ pub(crate) async fn run(remote: Remote, shards: Vec<Weak<LocalShard>>) {
                 continue;
             }
             let here = node.identity().at.node;
-            let members = shard.consensus.members();
+            let (members, nodes) = (shard.consensus.members(), nodes_of(node));
             if node.rests(here) {
                 // To whom it would belong if he can take it, and else to whoever can.
                 let may_lead =
                     |id: u64| !node.rests(NodeId(id)) && connected_for(node, id).is_some();
-                let to = preferred(&members, shard.id(), |id| id != here.0 && may_lead(id));
+                let may_take = |id| id != here.0 && may_lead(id);
+                let to = preferred(&nodes, &members, shard.id(), may_take);
                 if let Some(to) = to {
                     not_before.insert(shard.id(), now + DRAINED_AGAIN_AFTER);
                     hand_over(&shard, to).await;
                 }
                 continue;
             }
-            let preferred = preferred(&members, shard.id(), |id| !node.rests(NodeId(id)));
+            // While it goes to another node its leader is to be the one that brings that about.
+            if shard.is_on_its_way() {
+                continue;
+            }
+            let may_lead = |id: u64| !node.rests(NodeId(id));
+            let preferred = preferred(&nodes, &members, shard.id(), may_lead);
             let Some(to) = preferred.filter(|to| *to != here.0) else { continue };
             if connected_for(node, to) < Some(SETTLED_AFTER) {
                 continue;
@@ -147,6 +174,17 @@ pub(crate) async fn hand_over(shard: &LocalShard, to: u64) {
 mod tests {
     use super::*;
 
+    /// Where all nodes have the shard.
+    fn order(members: &Members, shard: ShardId, may_lead: impl Fn(u64) -> bool) -> Vec<u64> {
+        let nodes: Vec<u64> = members.voters.keys().copied().collect();
+        super::order(&nodes, members, shard, may_lead)
+    }
+
+    fn preferred(members: &Members, shard: ShardId, may_lead: impl Fn(u64) -> bool) -> Option<u64> {
+        let nodes: Vec<u64> = members.voters.keys().copied().collect();
+        super::preferred(&nodes, members, shard, may_lead)
+    }
+
     fn members(count: u64) -> Members {
         Members::voting((1..=count).map(|id| (id, String::new())))
     }
@@ -176,10 +214,33 @@ mod tests {
     #[test]
     fn replicas_are_in_the_order_in_which_they_are_to_lead() {
         let members = members(3);
-        let order = |shard| order(&members, ShardId(shard), |_| true);
-        assert_eq!([1, 2, 3, 4].map(order), [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 2, 3]]);
-        let drained = |shard| super::order(&members, ShardId(shard), |node| node != 2);
+        let all = |shard| order(&members, ShardId(shard), |_| true);
+        assert_eq!([1, 2, 3, 4].map(all), [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 2, 3]]);
+        let drained = |shard| order(&members, ShardId(shard), |node| node != 2);
         assert_eq!([1, 2].map(drained), [[1, 3, 2], [3, 1, 2]]);
-        assert_eq!(super::order(&members, ShardId::FIRST, |_| false), [1, 2, 3]);
+        assert_eq!(order(&members, ShardId::FIRST, |_| false), [1, 2, 3]);
+    }
+
+    #[test]
+    fn where_three_of_many_have_a_shard_all_lead_as_many() {
+        for count in 3..=20 {
+            let nodes: Vec<u64> = (1..=count).collect();
+            let mut led: BTreeMap<u64, usize> = nodes.iter().map(|node| (*node, 0)).collect();
+            for shard in 1..=2 * count {
+                let turns = [0, count / 3, 2 * count / 3];
+                let has = turns.map(|turn| (shard - 1 + turn) % count + 1);
+                let members = Members::voting(has.map(|id| (id, String::new())));
+                let leader = super::preferred(&nodes, &members, ShardId(shard as u32), |_| true);
+                *led.entry(leader.expect("one leads")).or_default() += 1;
+            }
+            assert!(led.values().all(|led| *led == 2), "{count} nodes: {led:?}");
+        }
+    }
+
+    #[test]
+    fn one_that_does_not_have_the_shard_has_the_next_one_lead() {
+        let members = Members::voting([2, 5].map(|id| (id, String::new())));
+        let leads = |shard| super::preferred(&[1, 2, 3, 4, 5], &members, ShardId(shard), |_| true);
+        assert_eq!((1..=6).filter_map(leads).collect::<Vec<_>>(), [2, 2, 5, 5, 5, 2]);
     }
 }

@@ -7,15 +7,18 @@
 //! * [`append`]: what a producer hands in and gets back; `appending`: handing it in; `made`: batches of
 //!   records that came one by one; `request`: what is asked of the log
 //! * `sequencer`: gives batches their offsets and makes one proposal of all that waits
-//! * `local_shard`: a shard as this node has it; `layout`: where its files are
+//! * `local_shard`: a shard as this node has it; `layout`, `directories`: where its files are
 //! * `leading`: which node leads which shard; `electing`: somebody asks for that
 //! * `peers`: how shards reach one another; `outgoing`, `pusher`: what one sends to another
+//! * `hearsay`, `hearing`: what other nodes tell of the groups that they lead
+//! * `question`: what is asked of a shard's leader, and told; `asking`, `telling`: both sides of it
 //! * `forwarding`: appends that go to the node that leads, in order; `executing`: commands that do
 //! * `routing`: which shard has what; `adoption`: rows follow the catalog; `moves`: partitions go to other shards, and [`moving`]: how far they are
 //! * `shard`: applies what consensus committed, and answers whoever waits for it
-//! * [`fetch`]: reading by offset and by time
+//! * [`fetch`]: reading by offset and by time; `reading`: in one shard; `bounds`: where a partition ends
 //! * `copies`: which copies of what another node leads are served
 //! * [`watch`]: waiting for records
+//! * `watch_elsewhere`: the same of shards that this node has no rows of
 //! * [`budget`]: bytes in flight, bounded for the whole node
 //! * [`cpu`]: work on records that takes long, away from the threads of sockets
 //! * [`turns`]: how long work shares these threads
@@ -26,7 +29,7 @@
 //! * `changes`: what applied entries changed; `housekeeping`: retention, compaction, expiry, and space
 //!   that comes back, where something did; `compacted`: how far compaction came on this disk
 //! * `scrub`: looks through what is stored
-//! * [`backup`]: sends what a backup is made of; `backups`: what is held for it; [`restore`]: makes shards of one
+//! * [`backup`]: sends what a backup is made of; `backups`: what is held for it, `backup_parts`: what other nodes send of it; [`restore`]: makes shards of one
 //! * `vitals`: what probes and metrics see of it all
 //! * `watchdog`: tells when the disk hangs; `slow_disk`: then another node leads
 //! * [`error`]: what can go wrong, per operation
@@ -34,9 +37,12 @@
 mod adoption;
 pub mod append;
 mod appending;
+mod asking;
 pub mod backup;
+mod backup_parts;
 mod backups;
 mod barrier;
+mod bounds;
 pub mod broker;
 pub mod budget;
 pub mod catalog;
@@ -47,6 +53,7 @@ mod copies;
 pub mod cpu;
 mod dedup;
 pub mod delivery;
+mod directories;
 mod document_watch;
 mod electing;
 pub mod error;
@@ -54,8 +61,11 @@ mod executing;
 pub mod fetch;
 mod forwarding;
 mod founding;
+mod given_up;
 mod group_status;
 mod groups;
+mod hearing;
+mod hearsay;
 mod housekeeping;
 mod layout;
 mod leading;
@@ -71,6 +81,8 @@ mod peers;
 mod pending;
 mod proxy;
 mod pusher;
+mod question;
+mod reading;
 mod record_ids;
 pub mod recovery;
 mod remote;
@@ -87,6 +99,7 @@ mod slow_disk;
 mod state_lock;
 mod stored;
 mod stored_status;
+mod telling;
 #[cfg(test)]
 mod tests;
 pub mod timeline;
@@ -94,6 +107,7 @@ pub mod turns;
 mod unplaced;
 mod vitals;
 pub mod watch;
+mod watch_elsewhere;
 mod watchdog;
 
 pub use append::{AppendBatch, AppendReply, Appended};
@@ -112,6 +126,7 @@ pub use error::{AppendError, ExecuteError, FetchError, OpenError, Unavailable};
 pub use fetch::{Batches, Bounds, TimedOffset};
 pub use group_status::{GroupStatus, MemberLag};
 pub use groups::GroupChangeError;
+pub use hearsay::HeardGroup;
 pub use journal::{SYNC_BUCKETS_MICROS, Stored};
 pub use machine::config;
 pub use machine::producer::SequenceRefusal;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use base::limits::{CATALOG_SEGMENT_BYTES, SEGMENT_BYTES_DEFAULT};
 use base::{ClusterLevel, ShardId};
 use cluster::LinkedPeers;
-use consensus::{Consensus, ConsensusOptions, Group, GroupId, Members};
+use consensus::{Consensus, ConsensusOptions, Group, GroupId};
 use journal::{BatchCheck, Journal};
 use machine::{Command, Outcome, Role};
 use parking_lot::Mutex;
@@ -23,7 +23,8 @@ use crate::delivery::driver;
 use crate::delivery::handle::{Handle, Message};
 use crate::delivery::relay::Ground;
 use crate::error::{ExecuteError, OpenError, Unavailable};
-use crate::group_status::{GroupStatus, MemberLag};
+use crate::given_up::{self, GivenUp};
+use crate::hearsay::Known;
 use crate::options::BrokerOptions;
 use crate::peers::Peers;
 use crate::pusher;
@@ -32,6 +33,8 @@ use crate::sequencer::Sequencer;
 use crate::shard::{Shard, View};
 use crate::timeline::Timeline;
 use crate::watch::Watchers;
+
+mod membership;
 
 /// For so long a node that stops waits for what it proposed before another one led, or nobody.
 const ANSWERED_ELSEWHERE_WITHIN: Duration = Duration::from_secs(2);
@@ -66,6 +69,14 @@ pub(crate) struct LocalShard {
     node: u32,
     /// What this node is in the shard's group; `None` where it is alone.
     role: Option<watch::Receiver<consensus::Role>>,
+    /// What other nodes told of the shard's group.
+    pub(crate) heard: watch::Sender<Option<Known>>,
+    cluster: Option<Arc<cluster::Node>>,
+    level: Arc<ClusterLevel>,
+    cpu: CpuPool,
+    watchers: Arc<Watchers>,
+    /// What this node has given up of the shard, at last or before this start.
+    given_up: Mutex<Option<GivenUp>>,
     #[cfg(test)]
     pub(crate) peers: Arc<Peers>,
 }
@@ -147,6 +158,10 @@ impl LocalShard {
             let pusher = pusher::run(Arc::clone(&shard), consensus.clone(), peers);
             pushing = Some(tasks::vital(Task::Channels, pusher, failure));
         }
+        let given_up = match &options.cluster {
+            Some(_) => given_up::read(&*world.disk, common.dir, role.shard())?,
+            None => None,
+        };
         let (id, version) = shard.read(|view| (view.shard, view.rows.adopted()));
         Ok(Self {
             id,
@@ -160,6 +175,12 @@ impl LocalShard {
             adopted: watch::Sender::new(Adopted { version, ended: false }),
             node: options.node,
             role: group_role,
+            heard: watch::Sender::default(),
+            cluster: options.cluster.clone(),
+            level: Arc::clone(common.level),
+            cpu: common.cpu.clone(),
+            watchers: Arc::clone(common.watchers),
+            given_up: Mutex::new(given_up),
             #[cfg(test)]
             peers: Arc::clone(common.peers),
         })
@@ -167,80 +188,6 @@ impl LocalShard {
 
     pub(crate) fn id(&self) -> ShardId {
         self.id
-    }
-
-    /// The node that leads the shard, as far as this one knows. Alone it does so also between two terms.
-    pub(crate) fn leader(&self) -> Option<u32> {
-        let Some(role) = &self.role else { return Some(self.node) };
-        let role = *role.borrow();
-        match role {
-            consensus::Role::Leader { .. } => Some(self.node),
-            role => role.other_leader().and_then(|leader| u32::try_from(leader).ok()),
-        }
-    }
-
-    /// How the shard's group stands, as this node sees it.
-    pub(crate) fn group_status(&self) -> GroupStatus {
-        let group = &self.consensus;
-        let catching_up = group.catching_up();
-        let lags = group.lags().into_iter().map(|(node, entries)| {
-            let snapshot = catching_up.get(&node).map(|it| (it.bytes, it.of_bytes));
-            MemberLag { node, entries, snapshot }
-        });
-        let lags = if self.is_led_here() { lags.collect() } else { Vec::new() };
-        let Members { voters, learners } = group.members();
-        GroupStatus {
-            shard: self.id(),
-            leader: self.leader(),
-            term: self.term(),
-            voters,
-            learners,
-            is_changing: group.is_changing_voters(),
-            lags,
-        }
-    }
-
-    /// The nodes that have the shard, ascending.
-    pub(crate) fn replicas(&self) -> Vec<u32> {
-        if self.role.is_none() {
-            return vec![self.node];
-        }
-        let voters = self.consensus.members().voters.into_keys();
-        voters.filter_map(|node| u32::try_from(node).ok()).collect()
-    }
-
-    /// Whether the shard has no other members, and never will.
-    pub(crate) fn is_alone(&self) -> bool {
-        self.role.is_none()
-    }
-
-    /// Whether this node leads the shard. Alone it does so also between two terms.
-    pub(crate) fn is_led_here(&self) -> bool {
-        let role = self.role.as_ref();
-        role.is_none_or(|role| matches!(*role.borrow(), consensus::Role::Leader { .. }))
-    }
-
-    /// The term in which this node leads the shard and has applied all that was committed before it: only then has it
-    /// all that was acknowledged, and may answer questions. Alone it is always the same one, also between two
-    /// elections.
-    pub(crate) fn serves_in(&self) -> Option<u64> {
-        let Some(role) = &self.role else { return Some(0) };
-        let consensus::Role::Leader { term } = *role.borrow() else { return None };
-        (self.consensus.term() == term).then_some(term)
-    }
-
-    /// The term in which the shard is led, as far as this node knows.
-    pub(crate) fn term(&self) -> u64 {
-        let role = self.role.as_ref().map(|role| *role.borrow());
-        match role {
-            Some(consensus::Role::Leader { term } | consensus::Role::Follower { term, .. }) => term,
-            _ => self.consensus.term(),
-        }
-    }
-
-    /// What this node is in the shard's group; `None` where it is alone.
-    pub(crate) fn role(&self) -> Option<watch::Receiver<consensus::Role>> {
-        self.role.clone()
     }
 
     /// Asks the machine. Keep the question short: an apply waits for it.
@@ -282,6 +229,15 @@ impl LocalShard {
         &self.workers
     }
 
+    /// For work on records that takes long.
+    pub(crate) fn cpu(&self) -> &CpuPool {
+        &self.cpu
+    }
+
+    pub(crate) fn watchers(&self) -> &Arc<Watchers> {
+        &self.watchers
+    }
+
     pub(crate) fn delivery(&self) -> Option<&Handle> {
         self.delivery.as_ref()
     }
@@ -311,6 +267,20 @@ impl LocalShard {
         match reached {
             Ok(reached) if reached.version >= version => Ok(()),
             _ => Err(Unavailable::Stopping),
+        }
+    }
+
+    /// Whether the rows are as this version of the catalog wants them; where this node has none, whether a leader is
+    /// known.
+    pub(crate) fn is_ready(&self, version: u64) -> Result<bool, Unavailable> {
+        if !self.has_rows() {
+            return Ok(self.leader().is_some());
+        }
+        let adopted = *self.adopted.borrow();
+        match adopted.version >= version {
+            true => Ok(true),
+            false if adopted.ended => Err(Unavailable::Stopping),
+            false => Ok(false),
         }
     }
 
@@ -358,6 +328,12 @@ pub(crate) async fn replica(
     let snapshot_log_bytes_min = options_of_journal.segment_bytes.min(SEGMENT_BYTES_DEFAULT);
     let others = options.cluster.as_ref().is_some_and(|node| node.known().len() > 1);
     options_of_journal.repairable |= others;
+    let given_up = match &options.cluster {
+        Some(_) => {
+            given_up::prepare(world, common.dir, role.shard(), dir, &options_of_journal).await?
+        }
+        None => None,
+    };
     let opened = Journal::open(world, dir, options_of_journal).map_err(|error| match others {
         true if error.is_loss() => OpenError::Lost { node: options.node, error },
         _ => OpenError::Journal(error),
@@ -381,6 +357,7 @@ pub(crate) async fn replica(
             kept_log_bytes_max: options.kept_log_bytes_max,
             node: (*failure).clone(),
             group: options.cluster.as_ref().map(|cluster| group(cluster, role.shard())),
+            floor: given_up.map(|given_up| given_up.floor),
             ..ConsensusOptions::default()
         },
     )

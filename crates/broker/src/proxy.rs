@@ -12,6 +12,7 @@ use links::{Declined, Message, NodeId, Received};
 
 use tokio::time::{Instant, timeout};
 
+use crate::backup_parts::SendsBackups;
 use crate::error::Unavailable;
 use crate::group_status::GroupStatus;
 use crate::local_shard::LocalShard;
@@ -30,6 +31,7 @@ pub(crate) struct LedHere {
     catalog: OnceLock<Weak<LocalShard>>,
     health: Arc<DiskHealth>,
     scrubbing: OnceLock<Arc<Scrubbing>>,
+    backups: OnceLock<Arc<dyn SendsBackups>>,
 }
 
 impl LedHere {
@@ -41,6 +43,7 @@ impl LedHere {
             catalog: OnceLock::new(),
             health,
             scrubbing: OnceLock::new(),
+            backups: OnceLock::new(),
         })
     }
 
@@ -53,6 +56,11 @@ impl LedHere {
     pub(crate) fn set_shards(&self, shards: &[Arc<LocalShard>], scrubbing: &Arc<Scrubbing>) {
         let _ = self.scrubbing.set(Arc::clone(scrubbing));
         let _ = self.shards.set(shards.iter().map(Arc::downgrade).collect());
+    }
+
+    /// From now on other nodes may take backups of what this one has.
+    pub(crate) fn set_backups(&self, sends: Arc<dyn SendsBackups>) {
+        let _ = self.backups.set(sends);
     }
 
     fn shard(&self, id: ShardId) -> Option<Arc<LocalShard>> {
@@ -130,6 +138,33 @@ impl Proxy for LedHere {
                 return async move {
                     let looked = found.ok_or(Declined::NotServed)?.look(look).await;
                     Ok(Message::of_head(wire::answer_look(looked)))
+                }
+                .boxed();
+            }
+            Some(Decoded::BackUp(backup, step)) => {
+                let sending =
+                    self.backups.get().map(|it| it.back_up_for_another(backup, shard, step));
+                return async move {
+                    let done = sending.ok_or(Declined::NotServed)?.await;
+                    Ok(wire::answer_backup(done.ok_or(Declined::NotServed)?))
+                }
+                .boxed();
+            }
+            Some(Decoded::Rows(question)) => {
+                let found = self.shard(shard);
+                return async move {
+                    let led = found.ok_or(Declined::NotServed)?;
+                    Ok(wire::answer_rows(led.tell(question).await))
+                }
+                .boxed();
+            }
+            Some(Decoded::Members) => {
+                let found = self.shard(shard);
+                return async move {
+                    let led = found.ok_or(Declined::NotServed)?;
+                    let asked = timeout(BARRIER_WITHIN, led.members_now());
+                    let members = asked.await.unwrap_or(Err(Unavailable::Unanswered));
+                    Ok(Message::of_head(wire::answer_members(members)))
                 }
                 .boxed();
             }

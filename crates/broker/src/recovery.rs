@@ -29,6 +29,7 @@ use world::World;
 
 use crate::cpu::CpuPool;
 use crate::error::OpenError;
+use crate::given_up;
 use crate::local_shard::{Common, LocalShard, journal_options, replica};
 use crate::options::BrokerOptions;
 use crate::peers::Peers;
@@ -180,6 +181,7 @@ impl Replica {
         let node = u64::from(options.node);
         go_on_alone(&opened.journal, &standing, node, address).await.map_err(failed)?;
         close(world, opened.journal).await;
+        given_up::forget(&*world.disk, dir, shard)?;
         let of_shard = LocalShard::dir(dir, shard);
         let (shard, consensus) = replica(common, &of_shard, role(shard), catalog).await?;
         Ok(Self { shard, consensus })

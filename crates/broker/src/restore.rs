@@ -14,6 +14,7 @@ use operations::backup::LogId;
 use tokio::sync::oneshot;
 use world::World;
 
+use crate::directories;
 use crate::error::OpenError;
 use crate::layout;
 use crate::local_shard::{LocalShard, journal_options};
@@ -43,7 +44,7 @@ pub async fn write_shards(
     mut written: impl FnMut(ShardId),
 ) -> Result<(), RestoreError> {
     for entry in &stored.manifest().shards {
-        layout::remove_files(&*world.disk, &LocalShard::dir(dir, ShardId(entry.shard)))?;
+        directories::remove_files(&*world.disk, &LocalShard::dir(dir, ShardId(entry.shard)))?;
     }
     layout::write(&*world.disk, dir)?;
     for entry in &stored.manifest().shards {

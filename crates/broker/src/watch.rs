@@ -76,6 +76,8 @@ pub(crate) struct Watchers {
     last_id: AtomicU64,
     by_partition: Mutex<HashMap<PartitionId, Watching>>,
     by_topic: Mutex<HashMap<TopicId, Watching>>,
+    /// Somebody waits for a partition that nobody waited for.
+    pub(crate) added: Notify,
 }
 
 /// Watches of topics that have a change marked and are not woken yet.
@@ -141,6 +143,11 @@ impl Watchers {
 }
 
 impl Watchers {
+    /// The partitions that somebody waits for one by one.
+    pub(crate) fn watched(&self) -> Vec<PartitionId> {
+        self.by_partition.lock().keys().copied().collect()
+    }
+
     /// Whatever is watched may have changed.
     pub(crate) fn wake_all(&self) {
         let watchers = self.by_partition.lock();
@@ -167,7 +174,11 @@ impl Watch {
             if !members.insert(partition) {
                 continue;
             }
-            self.register(watchers.entry(partition).or_default());
+            let watching = watchers.entry(partition).or_default();
+            if watching.is_empty() {
+                self.registry.added.notify_one();
+            }
+            self.register(watching);
         }
     }
 

@@ -78,6 +78,8 @@ table! {
     JournalReader: "journal-reader", Process;
     JournalClosing: "journal-closing", Process;
     Leading: "peer-leading", Process;
+    GroupsHeard: "peer-groups-heard", Process;
+    WatchedElsewhere: "peer-watching", Process;
     Registration: "peer-registration", Process;
     Admission: "peer-admission", Process;
     Membership: "peer-membership", Process;

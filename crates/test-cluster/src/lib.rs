@@ -5,22 +5,25 @@ use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use base::{Level, Levels};
-use broker::{Broker, BrokerOptions, OpenError};
+use broker::{Broker, BrokerOptions, OpenError, WeakBroker};
 use cluster::{MEMBER_FILE, Node as Member, NodeOptions, NodeStartError};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use gateway::Connections;
 pub use journal::Options as JournalOptions;
 use links::Security;
-use tasks::Failure;
+use tasks::{Failure, Task};
 use world::disk::{read_whole, replace};
 use world::{Disk, SimulatedDisk, World};
 
 /// One for each node, so that each leads one.
 pub const SHARDS: u32 = 3;
 const DIR: &str = "/data";
+/// The pause between two looks at who leads what.
+const TELL_EVERY: Duration = Duration::from_millis(20);
 
 /// A broker, and its node as a member of the cluster.
 #[derive(Debug)]
@@ -146,7 +149,7 @@ fn options() -> JournalOptions {
 ///
 /// When one of them does not start.
 pub async fn start_three_with(journal: JournalOptions) -> Vec<TestNode> {
-    start_three_of(journal, [1; 3]).await
+    start_of(journal, &[1; 3]).await
 }
 
 /// The same, where each node's program supports the feature levels up to one of these.
@@ -155,16 +158,55 @@ pub async fn start_three_with(journal: JournalOptions) -> Vec<TestNode> {
 ///
 /// When one of them does not start.
 pub async fn start_three_that_can(levels: [u16; 3]) -> Vec<TestNode> {
-    start_three_of(options(), levels).await
+    start_of(options(), &levels).await
+}
+
+/// The same with as many nodes as there are levels.
+///
+/// # Panics
+///
+/// When one of them does not start.
+pub async fn start_all_that_can(levels: &[u16]) -> Vec<TestNode> {
+    start_of(options(), levels).await
+}
+
+/// The same with four nodes, of which each shard has three. They tell each other who leads, as the crate `nodes` does
+/// where it runs.
+///
+/// # Panics
+///
+/// When one of them does not start.
+pub async fn start_four() -> Vec<TestNode> {
+    let nodes = start_all_that_can(&[Levels::OURS.max.0; 4]).await;
+    let weak: Vec<_> = nodes.iter().map(|node| node.broker.downgrade()).collect();
+    for broker in weak.clone() {
+        let others = weak.clone();
+        tasks::spawn(Task::Membership, async move {
+            let mut told = Vec::new();
+            while let Some(broker) = broker.upgrade() {
+                let led = broker.led_groups();
+                if told != led {
+                    told.clone_from(&led);
+                    let others = others.iter().filter_map(WeakBroker::upgrade);
+                    for other in others.filter(|other| other.node() != broker.node()) {
+                        other.hear_of_groups(broker.node().into(), led.clone());
+                    }
+                }
+                drop(broker);
+                tokio::time::sleep(TELL_EVERY).await;
+            }
+        });
+    }
+    nodes
 }
 
 fn up_to(max: u16) -> Levels {
     Levels { min: Level::FIRST, max: Level(max) }
 }
 
-async fn start_three_of(journal: JournalOptions, levels: [u16; 3]) -> Vec<TestNode> {
-    let seeds: Vec<String> = (0..3).map(|_| peer_address()).collect();
-    let starting = seeds.iter().zip(levels).map(|(address, max)| {
+async fn start_of(journal: JournalOptions, levels: &[u16]) -> Vec<TestNode> {
+    let seeds: Vec<String> = levels.iter().map(|_| peer_address()).collect();
+    let starting = seeds.iter().zip(levels).map(|(address, &max)| {
         let (disk, address) = (Arc::new(SimulatedDisk::new()), address.clone());
         let (journal, levels) = (journal.clone(), up_to(max));
         start(Place { disk, address, seeds: seeds.clone(), join: Vec::new(), journal, levels })

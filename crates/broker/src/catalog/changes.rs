@@ -97,16 +97,24 @@ impl Broker {
             Outcome::LeaseGroup(group) => Some(group),
             _ => None,
         };
-        self.check_starts(topic, &name, &starts).map_err(ExecuteError::Refused)?;
+        self.check_starts(topic, &name, &starts).await?;
         let command = Command::CreateLeaseGroup { topic, name, starts, config };
         self.execute_for(command, group_of).await
     }
 
     /// Whether a group that is new may begin at `starts`. The catalog does not know where partitions end.
-    fn check_starts(&self, topic: TopicId, name: &str, starts: &[Offset]) -> Result<(), Refusal> {
+    async fn check_starts(
+        &self,
+        topic: TopicId,
+        name: &str,
+        starts: &[Offset],
+    ) -> Result<(), ExecuteError> {
+        let refused = |refusal| Err(ExecuteError::Refused(refusal));
         let partitions = {
             let catalog = self.catalog();
-            let found = catalog.topic(topic).ok_or(Refusal::UnknownTopic { topic })?;
+            let Some(found) = catalog.topic(topic) else {
+                return refused(Refusal::UnknownTopic { topic });
+            };
             if catalog.lease_group_named(topic, name).is_some() {
                 return Ok(());
             }
@@ -114,14 +122,21 @@ impl Broker {
         };
         if starts.len() > partitions as usize {
             let partition = PartitionId::new(topic, partitions);
-            return Err(Refusal::UnknownPartition { partition });
+            return refused(Refusal::UnknownPartition { partition });
         }
-        for (index, &offset) in (0..).zip(starts) {
-            let partition = PartitionId::new(topic, index);
-            if let Some(Bounds { log_start, end }) = self.bounds(partition)
+        let ids = (0..starts.len() as u32).map(|index| PartitionId::new(topic, index));
+        let ids: Vec<PartitionId> = ids.collect();
+        let bounds = self.shards().bounds(&ids).await?;
+        for ((partition, bounds), &offset) in ids.into_iter().zip(bounds).zip(starts) {
+            if let Some(Bounds { log_start, end }) = bounds
                 && offset > end
             {
-                return Err(Refusal::OffsetOutOfRange { partition, offset, start: log_start, end });
+                return refused(Refusal::OffsetOutOfRange {
+                    partition,
+                    offset,
+                    start: log_start,
+                    end,
+                });
             }
         }
         Ok(())

@@ -201,19 +201,20 @@ impl Broker {
         match to {
             SeekTo::Offsets(offsets) => starts = offsets,
             SeekTo::Start | SeekTo::End => {
-                for index in 0..partitions {
-                    let Some(bounds) = self.bounds(PartitionId::new(topic, index)) else {
-                        continue;
-                    };
+                let ids = (0..partitions).map(|index| PartitionId::new(topic, index));
+                let ids: Vec<PartitionId> = ids.collect();
+                let bounds = self.shards().bounds(&ids).await?;
+                for (id, bounds) in ids.into_iter().zip(bounds) {
+                    let Some(bounds) = bounds else { continue };
                     let start = if to == SeekTo::Start { bounds.log_start } else { bounds.end };
-                    starts.push((index, start));
+                    starts.push((id.index, start));
                 }
             }
             SeekTo::Time(time_ms) => {
                 for index in 0..partitions {
                     let partition = PartitionId::new(topic, index);
                     let at = self.known_offset_at_time(partition, time_ms).await?;
-                    let end = self.bounds(partition).map_or(0, |bounds| bounds.end);
+                    let end = self.bounds_of(partition).await?.map_or(0, |bounds| bounds.end);
                     starts.push((index, at.map_or(end, |at| at.offset)));
                 }
             }
@@ -267,16 +268,21 @@ impl Broker {
             let id = PartitionId::new(topic, partition);
             let mut offset = if partition == first { from } else { 0 };
             loop {
-                let shard = self.shard_of(id);
-                let floor =
-                    shard.read(|state| Some(state.rows.progress(group, partition)?.floor()));
+                let floor = self.shards().lease_floors(&[(group, partition)]).await?;
+                let floor = floor.into_iter().flatten().next();
                 offset = offset.max(floor.ok_or(BrowseError::UnknownGroup(group))?);
                 let batches = read_shared(self, id, offset).await?;
                 let Some(last) = batches.last() else { break };
                 let next = last.header().next_offset();
                 for batch in &batches {
-                    if !self.visit_delayed(group, id, offset, batch, &mut found) {
-                        return Ok(());
+                    let waiting = self.delayed_in(id, offset, batch);
+                    let offsets = waiting.iter().map(|waiting| waiting.offset).collect();
+                    let settled = self.shards().are_settled(group, id, offsets).await?;
+                    let unsettled = waiting.into_iter().zip(settled).filter(|(_, is)| !is);
+                    for (record, _) in unsettled {
+                        if !found(record) {
+                            return Ok(());
+                        }
                     }
                 }
                 offset = next;
@@ -285,32 +291,25 @@ impl Broker {
         Ok(())
     }
 
-    fn visit_delayed(
+    /// Records of a batch that are to be delivered later than now, settled or not.
+    fn delayed_in(
         &self,
-        group: LeaseGroupId,
         id: PartitionId,
         from: Offset,
         batch: &Arc<SharedBatch>,
-        found: &mut impl FnMut(DelayedRecord) -> bool,
-    ) -> bool {
+    ) -> Vec<DelayedRecord> {
         let (now_ms, shifts) = (self.timeline().now_ms(), self.timeline().shifts());
-        let (shard, partition) = (self.shard_of(id), id.index);
-        for record in batch.records().map_while(Result::ok).filter(|it| it.offset >= from) {
+        let records = batch.records().map_while(Result::ok).filter(|it| it.offset >= from);
+        let delayed = records.filter_map(|record| {
             let reserved = Reserved::read(&record.headers);
             let waits = |due_ms: &i64| shifts.place(*due_ms, record.timestamp) > now_ms;
-            let Some(due_ms) = reserved.deliver_at_ms.filter(waits) else { continue };
-            let offset = record.offset;
-            let settled = shard.read(|state| {
-                let progress = state.rows.progress(group, partition);
-                progress.is_none_or(|progress| progress.is_settled(offset))
-            });
-            let Some(record) = batch.record(offset).filter(|_| !settled) else { continue };
+            let due_ms = reserved.deliver_at_ms.filter(waits)?;
+            let (partition, offset) = (id.index, record.offset);
+            let record = batch.record(offset)?;
             let id = reserved.id.map(|id| record.share(id));
-            if !found(DelayedRecord { partition, offset, due_ms, id, record }) {
-                return false;
-            }
-        }
-        true
+            Some(DelayedRecord { partition, offset, due_ms, id, record })
+        });
+        delayed.collect()
     }
 }
 

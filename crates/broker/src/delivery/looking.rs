@@ -88,9 +88,16 @@ impl Broker {
             };
             (node, said)
         });
-        let (ours, others) = join(local.look(look.clone()), join_all(asked)).await;
+        // Who is no member knows nothing, which is not that nothing happened.
+        let ours = async {
+            match local.has_rows() {
+                true => Some((here, Some(local.look(look.clone()).await))),
+                false => None,
+            }
+        };
+        let (ours, others) = join(ours, join_all(asked)).await;
         let mut history = RecordHistory::default();
-        for (node, said) in [(here, Some(ours))].into_iter().chain(others) {
+        for (node, said) in ours.into_iter().chain(others) {
             let Some(Looked { standings, since_ms, past }) = said else {
                 history.silent.push(node);
                 continue;

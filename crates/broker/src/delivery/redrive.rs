@@ -60,7 +60,7 @@ impl Broker {
                 for index in 0..partitions {
                     let partition = PartitionId::new(topic, index);
                     // What dies again meanwhile is for the next time.
-                    let end = self.bounds(partition).map_or(0, |bounds| bounds.end);
+                    let end = self.bounds_of(partition).await?.map_or(0, |bounds| bounds.end);
                     self.redrive_partition(group, index, end, to, &mut redriven).await?;
                 }
             }

@@ -8,11 +8,13 @@
 
 pub(crate) mod wire;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use base::ShardId;
 use base::limits::{BARRIER_WITHIN, REMOTE_ANSWERED_WITHIN};
+use bytes::Bytes;
 use cluster::Node;
 use dispatch::SessionId;
 use futures_util::FutureExt;
@@ -21,10 +23,12 @@ use tasks::Task;
 use tokio::time::timeout;
 use world::Instant;
 
+use crate::backup_parts::{BackupError, BackupPart, BackupStep};
 use crate::barrier::CatalogVersions;
 use crate::delivery::history::{Look, Looked, SessionUser};
-use crate::error::Unavailable;
+use crate::error::{FetchError, Unavailable};
 use crate::group_status::GroupStatus;
+use crate::question::{Question, Told};
 use crate::request::Request;
 use crate::shard::Shard;
 use crate::stored_status::StoredStatus;
@@ -140,6 +144,47 @@ impl Remote {
         let asking = self.node.ask(NodeId(node.into()), shard, message, deadline);
         let reply = asking.await.map_err(|error| unanswered(&error))?;
         wire::looked(&reply.head)
+    }
+
+    /// Asks a shard's leader about its rows.
+    pub(crate) async fn ask_about_rows(
+        &self,
+        leader: u32,
+        shard: ShardId,
+        question: &Question,
+        deadline: Instant,
+    ) -> Result<(Told, Bytes), FetchError> {
+        let message = wire::ask_rows(question);
+        let asking = self.node.ask(NodeId(leader.into()), shard, message, deadline);
+        let reply = asking.await.map_err(|error| unanswered(&error))?;
+        wire::rows_told(reply)
+    }
+
+    /// Asks a shard's leader which nodes are in the group, or may be.
+    pub(crate) async fn members(
+        &self,
+        leader: u32,
+        shard: ShardId,
+    ) -> Result<BTreeSet<u64>, Unavailable> {
+        let (message, deadline) = (wire::ask_members(), Instant::now() + BARRIER_WITHIN);
+        let asking = self.node.ask(NodeId(leader.into()), shard, message, deadline);
+        let reply = asking.await.map_err(|error| unanswered(&error))?;
+        wire::members(&reply.head)
+    }
+
+    /// Asks a member of a shard's group for a part of a backup.
+    pub(crate) async fn back_up(
+        &self,
+        node: u32,
+        shard: ShardId,
+        backup: u64,
+        step: &BackupStep,
+        within: Duration,
+    ) -> Result<(BackupPart, Bytes), BackupError> {
+        let (message, deadline) = (wire::ask_backup(backup, step), Instant::now() + within);
+        let asking = self.node.ask(NodeId(node.into()), shard, message, deadline);
+        let reply = asking.await.map_err(|error| unanswered(&error))?;
+        wire::backed_up(reply)
     }
 
     /// Asks a node whose its lease sessions are.

@@ -1,6 +1,8 @@
 //! How requests and answers lie in a message: what they say is its head, batches are its body, one after the
 //! other.
 
+use std::collections::BTreeSet;
+
 use base::{Level, Offset, PartitionId, ShardId};
 use bytes::{Bytes, BytesMut};
 use dispatch::SessionId;
@@ -12,13 +14,26 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::append::{AppendBatch, Appends};
+use crate::backup_parts::{BackupError, BackupPart, BackupStep};
 use crate::barrier::CatalogVersions;
 use crate::delivery::history::{Look, Looked, SessionUser};
-use crate::error::{AppendError, ExecuteError, Unavailable};
+use crate::error::{AppendError, ExecuteError, FetchError, Unavailable};
 use crate::group_status::GroupStatus;
 use crate::outgoing::Receipt;
+use crate::question::{Question, Told};
 use crate::request::{self, CommandReply, ReceiveError, Request};
 use crate::stored_status::StoredStatus;
+
+mod backups;
+mod nodes;
+mod rows;
+
+pub(crate) use backups::{answer_backup, ask_backup, backed_up};
+pub(crate) use nodes::*;
+pub(crate) use rows::{answer_rows, ask_rows, rows_told};
+mod members;
+
+pub(crate) use members::{answer_members, ask_members, members};
 
 /// What a node asks of a shard's leader. A variant is only ever added at the end.
 #[derive(Debug, Serialize, Deserialize)]
@@ -60,12 +75,23 @@ enum Asked {
         step: MoveStep,
         batches: Vec<Batch>,
     },
+    /// Of a shard's leader: something about its rows.
+    Rows(Question),
+    /// Of a shard's leader: which nodes are in the group, or may be.
+    Members,
+    /// Of a member of a shard's group: a step of a backup that another node sends.
+    BackUp {
+        backup: u64,
+        step: BackupStep,
+    },
 }
 
 base::levels!(Asked {
     Level::FIRST => Append | Receive | Relay | CatalogVersions | WouldLead | ReadIndex
         | Groups | Stored | HandOver | Look | SessionUsers;
     MOVES_SINCE => Import;
+    Level::REPLICAS => Members | BackUp;
+    @ Self::Rows(question) => question.level();
     @ Self::Execute { command } => command.level();
 });
 
@@ -97,11 +123,17 @@ enum Answer {
     HandOver(Result<(), String>),
     Looked(Looked),
     SessionUsers(Vec<Option<SessionUser>>),
+    /// What is told of batches goes with a body.
+    Rows(Result<Told, FetchError>),
+    Members(Result<BTreeSet<u64>, Unavailable>),
+    /// Bytes go with a body.
+    BackedUp(Result<BackupPart, BackupError>),
 }
 
 base::levels!(Answer {
     Level::FIRST => Append | Receive | Execute | CatalogVersions | WouldLead | ReadIndex | Groups
         | Stored | HandOver | Looked | SessionUsers;
+    Level::REPLICAS => Rows | Members | BackedUp;
 });
 
 /// Who waits for an answer of another node.
@@ -140,6 +172,9 @@ pub(crate) enum Decoded {
     HandOver(u64),
     Look(Look),
     SessionUsers(Vec<SessionId>),
+    Rows(Question),
+    Members,
+    BackUp(u64, BackupStep),
 }
 
 /// What the head of a relay's message begins with.
@@ -238,86 +273,6 @@ pub(crate) fn catalog_versions(answer: &[u8]) -> Result<CatalogVersions, Unavail
     }
 }
 
-pub(crate) fn ask_groups() -> Message {
-    Message { head: bytes_of(&Asked::Groups), body: Vec::new() }
-}
-
-pub(crate) fn answer_groups(groups: Vec<GroupStatus>) -> Bytes {
-    bytes_of(&Answer::Groups(groups))
-}
-
-/// What the node answered.
-pub(crate) fn groups(answer: &[u8]) -> Result<Vec<GroupStatus>, Unavailable> {
-    match postcard::from_bytes(answer) {
-        Ok(Answer::Groups(groups)) => Ok(groups),
-        _ => Err(Unavailable::Unanswered),
-    }
-}
-
-pub(crate) fn ask_stored() -> Message {
-    Message { head: bytes_of(&Asked::Stored), body: Vec::new() }
-}
-
-pub(crate) fn answer_stored(stored: StoredStatus) -> Bytes {
-    bytes_of(&Answer::Stored(stored))
-}
-
-/// What the node answered.
-pub(crate) fn stored(answer: &[u8]) -> Result<StoredStatus, Unavailable> {
-    match postcard::from_bytes(answer) {
-        Ok(Answer::Stored(stored)) => Ok(stored),
-        _ => Err(Unavailable::Unanswered),
-    }
-}
-
-pub(crate) fn ask_hand_over(to: u64) -> Message {
-    Message { head: bytes_of(&Asked::HandOver { to }), body: Vec::new() }
-}
-
-pub(crate) fn answer_hand_over(done: Result<(), String>) -> Bytes {
-    bytes_of(&Answer::HandOver(done))
-}
-
-/// What the leader answered; `None`: it is not understood.
-pub(crate) fn hand_over(answer: &[u8]) -> Option<Result<(), String>> {
-    match postcard::from_bytes(answer) {
-        Ok(Answer::HandOver(done)) => Some(done),
-        _ => None,
-    }
-}
-
-pub(crate) fn ask_look(look: Look) -> Message {
-    Message { head: bytes_of(&Asked::Look(look)), body: Vec::new() }
-}
-
-pub(crate) fn answer_look(looked: Looked) -> Bytes {
-    bytes_of(&Answer::Looked(looked))
-}
-
-/// What the node answered.
-pub(crate) fn looked(answer: &[u8]) -> Result<Looked, Unavailable> {
-    match postcard::from_bytes(answer) {
-        Ok(Answer::Looked(looked)) => Ok(looked),
-        _ => Err(Unavailable::Unanswered),
-    }
-}
-
-pub(crate) fn ask_session_users(sessions: &[SessionId]) -> Message {
-    Message { head: bytes_of(&Asked::SessionUsers(sessions.to_vec())), body: Vec::new() }
-}
-
-pub(crate) fn answer_session_users(users: Vec<Option<SessionUser>>) -> Bytes {
-    bytes_of(&Answer::SessionUsers(users))
-}
-
-/// What the node answered.
-pub(crate) fn session_users(answer: &[u8]) -> Result<Vec<Option<SessionUser>>, Unavailable> {
-    match postcard::from_bytes(answer) {
-        Ok(Answer::SessionUsers(users)) => Ok(users),
-        _ => Err(Unavailable::Unanswered),
-    }
-}
-
 /// What another node asks.
 /// `None`: it is not understood.
 pub(crate) fn decode(message: Received) -> Option<Decoded> {
@@ -353,6 +308,9 @@ pub(crate) fn decode(message: Received) -> Option<Decoded> {
         Asked::HandOver { to } => return Some(Decoded::HandOver(to)),
         Asked::Look(look) => return Some(Decoded::Look(look)),
         Asked::SessionUsers(sessions) => return Some(Decoded::SessionUsers(sessions)),
+        Asked::Rows(question) => return Some(Decoded::Rows(question)),
+        Asked::Members => return Some(Decoded::Members),
+        Asked::BackUp { backup, step } => return Some(Decoded::BackUp(backup, step)),
     };
     Some(Decoded::Request(request, asking))
 }

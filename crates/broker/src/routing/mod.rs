@@ -22,7 +22,7 @@ impl Broker {
         &self.local_shards()[1..]
     }
 
-    fn local(&self, shard: ShardId) -> &Arc<LocalShard> {
+    pub(crate) fn local(&self, shard: ShardId) -> &Arc<LocalShard> {
         // An unknown shard: the first one does not have the rows either, and answers so.
         let shards = self.local_shards();
         shards.get(shard.0 as usize).unwrap_or(&shards[1])
@@ -109,9 +109,17 @@ impl Broker {
         places.into_iter().map(|place| serves[place]).collect()
     }
 
-    /// The nodes that have a copy of every partition, ascending.
+    /// The nodes that have a copy of a partition, ascending: of each, unless [`Broker::is_spread`]. Then there are as many
+    /// of others.
     pub fn replicas(&self) -> Vec<u32> {
         self.shards_with_rows()[0].replicas()
+    }
+
+    /// Whether some partitions are on other nodes than others.
+    pub fn is_spread(&self) -> bool {
+        let mut shards = self.shards_with_rows().iter().map(|shard| shard.replicas());
+        let first = shards.next();
+        shards.any(|other| Some(other) != first)
     }
 
     /// The nodes that have a vote in the catalog's group, ascending.
@@ -140,7 +148,12 @@ impl Broker {
             let topic = view.catalog.topic(partition.topic);
             topic.map_or(0, |topic| topic.placement.epoch_base(partition.index))
         });
-        base.saturating_add(self.shard_of(partition).consensus.term() as i32)
+        let shard = self.shard_of(partition);
+        let term = match shard.has_rows() {
+            true => shard.consensus.term(),
+            false => shard.term(),
+        };
+        base.saturating_add(term as i32)
     }
 
     /// The shard that has the group's committed offsets.

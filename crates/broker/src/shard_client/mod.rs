@@ -6,20 +6,27 @@
 //! in the catalog before, and the topic may be deleted meanwhile: what is not there is answered with
 //! `None`.
 //!
-//! Here one node holds all shards: nothing is waited for, and a question takes the state's lock once.
-//! An apply waits for that lock, so a caller with a long list asks about a part of it at a time.
+//! Of a shard that this node is a member of, nothing is waited for: its own copy is asked, and a question takes the
+//! state's lock once. An apply waits for that lock, so a caller with a long list asks about a part of it at a time. Of
+//! another shard the node that leads it is asked.
 //!
 //! * [`partitions`], [`progress`], [`offsets`]: by subject
+//! * `elsewhere`: asking leaders ([`crate::asking`]) about lists; `reading`: records
 
+mod elsewhere;
 pub mod offsets;
 pub mod partitions;
 pub mod progress;
+mod reading;
 
-use base::{PartitionId, TopicId};
+use base::{PartitionId, ShardId, TopicId};
 use machine::Rows;
 
 use crate::broker::Broker;
-use crate::state_lock::Reading;
+use crate::error::Unavailable;
+use crate::local_shard::LocalShard;
+
+pub(crate) use elsewhere::Elsewhere;
 
 pub use offsets::OffsetAges;
 pub use partitions::{EpochEnd, Producer};
@@ -37,37 +44,39 @@ impl Broker {
     }
 }
 
-/// A shard's rows, for as long as this is held.
-type RowsGuard<'a> = Reading<'a, Rows>;
-
-impl<'a> ShardClient<'a> {
-    /// The rows of each shard, one after the other: no two are locked at a time.
-    fn each(self) -> impl Iterator<Item = RowsGuard<'a>> {
-        self.broker.shards_with_rows().iter().map(|shard| shard.shard.rows())
-    }
-
-    /// The rows that a group's offsets are in.
-    fn home_of(self, group: &str) -> RowsGuard<'a> {
-        self.broker.home_of(group).shard.rows()
-    }
-
+impl ShardClient<'_> {
     /// Asks each question of the shard that has its partition.
-    fn ask<Q, A>(
+    async fn ask<Q: Clone, A>(
         self,
         questions: &[Q],
         about: impl Fn(&Q) -> Option<PartitionId>,
-        answer: impl Fn(&Rows, &Q) -> Option<A>,
-    ) -> Vec<Option<A>> {
+        answer: impl Fn(&LocalShard, &Rows, &Q) -> Option<A>,
+        elsewhere: Elsewhere<Q, Option<A>>,
+    ) -> Result<Vec<Option<A>>, Unavailable> {
         let partition = |question| about(question).unwrap_or(NO_PARTITION);
         let places = self.broker.places_of(questions.iter().map(partition));
         let mut answers: Vec<Option<A>> = questions.iter().map(|_| None).collect();
-        for (shard, rows) in self.each().enumerate() {
-            let here = questions.iter().zip(&mut answers).zip(&places);
-            for ((question, slot), _) in here.filter(|(_, place)| **place == shard) {
-                *slot = answer(&rows, question);
+        let mut asked: Vec<(ShardId, Vec<(usize, Q)>)> = Vec::new();
+        for (place, shard) in self.broker.shards_with_rows().iter().enumerate() {
+            let here = || (0..questions.len()).filter(|at| places[*at] == place);
+            if !shard.has_rows() {
+                let of_shard: Vec<_> = here().map(|at| (at, questions[at].clone())).collect();
+                if !of_shard.is_empty() {
+                    asked.push((shard.id(), of_shard));
+                }
+                continue;
+            }
+            let rows = shard.shard.rows();
+            for at in here() {
+                answers[at] = answer(shard, &rows, &questions[at]);
             }
         }
-        answers
+        if !asked.is_empty() {
+            for (at, answer) in self.broker.ask_lists(asked, &elsewhere).await? {
+                answers[at] = answer;
+            }
+        }
+        Ok(answers)
     }
 }
 

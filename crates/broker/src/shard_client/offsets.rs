@@ -1,52 +1,63 @@
 //! Committed offsets of groups, and their stored members.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::Arc;
 
 use base::{PartitionId, ShardId};
+use futures_util::future::try_join_all;
 use machine::{Command, CommitOffset, CommittedOffset, Group, Outcome, Refusal};
 
 use super::ShardClient;
+use super::elsewhere::Elsewhere;
 use crate::error::{ExecuteError, Unavailable};
+use crate::local_shard::LocalShard;
+use crate::question::{GroupFacts, Question, TOLD_AT_ONCE_MAX, Told, after};
 use crate::routing::HomeTerm;
 
-/// How old the offsets of a group are. Both times are ms since the epoch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct OffsetAges {
-    /// When the oldest was committed; `None` if there is none.
-    pub oldest_commit_ms: Option<i64>,
-    /// When the first one expires that was committed with a time of its own.
-    pub next_expire_ms: Option<i64>,
+pub use crate::question::OffsetAges;
+
+/// Names of a shard's groups with committed offsets after this one, sorted, at most so many.
+fn names_after(shard: &LocalShard, name: &str, groups_max: usize) -> Vec<String> {
+    let rows = shard.shard.rows();
+    rows.groups_after(name).take(groups_max).map(|(name, _)| name.to_owned()).collect()
 }
 
-impl OffsetAges {
-    fn of(group: &Group) -> Self {
-        let offsets = || group.offsets.values();
-        Self {
-            oldest_commit_ms: offsets().map(|committed| committed.commit_ms).min(),
-            next_expire_ms: offsets().filter_map(|committed| committed.expire_ms).min(),
-        }
-    }
+fn first(names: impl Iterator<Item = String>, max: usize) -> Vec<String> {
+    let mut names: Vec<String> = names.collect();
+    names.sort_unstable();
+    names.truncate(max);
+    names
 }
 
 impl ShardClient<'_> {
     /// Which of these groups have committed offsets.
     pub async fn have_offsets(&self, groups: &[impl AsRef<str>]) -> Result<Vec<bool>, Unavailable> {
-        let has = |group: &_| {
-            let group: &str = AsRef::as_ref(group);
-            self.home_of(group).group(group).is_some()
-        };
-        Ok(groups.iter().map(has).collect())
+        let facts = self.facts(groups, |_| (), |_| ()).await?;
+        Ok(facts.into_iter().map(|facts| facts.is_some()).collect())
     }
 
     /// Whether a group has committed offsets.
     pub async fn has_offsets(&self, group: &str) -> Result<bool, Unavailable> {
-        Ok(self.home_of(group).group(group).is_some())
+        Ok(self.facts_of(group).await?.is_some())
+    }
+
+    /// How many groups with committed offsets this node coordinates.
+    pub fn coordinated_group_count(&self) -> usize {
+        self.led_here().map(|shard| shard.shard.rows().group_count()).sum()
     }
 
     pub async fn offset_group_count(&self) -> Result<usize, Unavailable> {
-        Ok(self.each().map(|rows| rows.group_count()).sum())
+        let counts = self.broker.shards_with_rows().iter().map(async |shard| {
+            if shard.has_rows() {
+                return Ok(shard.shard.rows().group_count());
+            }
+            let part = |told| match told {
+                Told::GroupCount(count) => usize::try_from(count).ok(),
+                _ => None,
+            };
+            self.broker.ask_leader_for(shard, &Question::GroupCount, part).await
+        });
+        Ok(try_join_all(counts).await?.into_iter().sum())
     }
 
     /// Names of groups with committed offsets after this one, sorted, at most so many.
@@ -55,19 +66,24 @@ impl ShardClient<'_> {
         name: &str,
         groups_max: usize,
     ) -> Result<Vec<String>, Unavailable> {
-        let mut groups = Vec::new();
-        for rows in self.each() {
-            let some = rows.groups_after(name).take(groups_max);
-            groups.extend(some.map(|(name, _)| name.to_owned()));
-        }
-        groups.sort_unstable();
-        groups.truncate(groups_max);
-        Ok(groups)
+        let named =
+            self.broker.shards_with_rows().iter().map(async |shard| match shard.has_rows() {
+                true => Ok(names_after(shard, name, groups_max)),
+                false => self.names_elsewhere(shard, name, groups_max).await,
+            });
+        let groups = try_join_all(named).await?.into_iter().flatten();
+        Ok(first(groups, groups_max))
+    }
+
+    /// The same of the groups that this node coordinates.
+    pub fn coordinated_groups_after(&self, name: &str, groups_max: usize) -> Vec<String> {
+        first(self.led_here().flat_map(|shard| names_after(shard, name, groups_max)), groups_max)
     }
 
     /// How many offsets a group has committed.
     pub async fn offset_count(&self, group: &str) -> Result<usize, Unavailable> {
-        Ok(self.home_of(group).group(group).map_or(0, |group| group.offsets.len()))
+        let facts = self.facts_of(group).await?;
+        Ok(facts.map_or(0, |facts| usize::try_from(facts.offsets).unwrap_or(usize::MAX)))
     }
 
     /// What a group committed in each of these partitions.
@@ -76,9 +92,22 @@ impl ShardClient<'_> {
         group: &str,
         partitions: &[PartitionId],
     ) -> Result<Vec<Option<CommittedOffset>>, Unavailable> {
-        let rows = self.home_of(group);
-        let group = rows.group(group);
-        Ok(partitions.iter().map(|id| group?.offset(*id).cloned()).collect())
+        let home = self.broker.home_of(group);
+        if home.has_rows() {
+            let rows = home.shard.rows();
+            let group = rows.group(group);
+            return Ok(partitions.iter().map(|id| group?.offset(*id).cloned()).collect());
+        }
+        let mut found = Vec::with_capacity(partitions.len());
+        for some in partitions.chunks(TOLD_AT_ONCE_MAX) {
+            let part = |told| match told {
+                Told::Offsets(told) if told.len() == some.len() => Some(told),
+                _ => None,
+            };
+            let question = Question::Offsets { group: group.to_owned(), partitions: some.to_vec() };
+            found.extend(self.broker.ask_leader_for(home, &question, part).await?);
+        }
+        Ok(found)
     }
 
     /// What a group committed in partitions after this one, sorted, at most so many.
@@ -88,11 +117,30 @@ impl ShardClient<'_> {
         partition: Option<PartitionId>,
         offsets_max: usize,
     ) -> Result<Vec<(PartitionId, CommittedOffset)>, Unavailable> {
-        let rows = self.home_of(group);
-        let Some(group) = rows.group(group) else { return Ok(Vec::new()) };
-        let from = partition.map_or(Bound::Unbounded, Bound::Excluded);
-        let after = group.offsets.range((from, Bound::Unbounded)).take(offsets_max);
-        Ok(after.map(|(id, committed)| (*id, committed.clone())).collect())
+        let home = self.broker.home_of(group);
+        if home.has_rows() {
+            let rows = home.shard.rows();
+            let Some(group) = rows.group(group) else { return Ok(Vec::new()) };
+            let found = after(group, partition).take(offsets_max);
+            return Ok(found.map(|(id, committed)| (*id, committed.clone())).collect());
+        }
+        let mut found: Vec<(PartitionId, CommittedOffset)> = Vec::new();
+        loop {
+            let max = offsets_max.saturating_sub(found.len()).min(TOLD_AT_ONCE_MAX);
+            let partition = found.last().map(|(id, _)| *id).or(partition);
+            let question =
+                Question::OffsetsAfter { group: group.to_owned(), partition, max: max as u32 };
+            let part = |told| match told {
+                Told::OffsetsAfter(told) if told.len() <= max => Some(told),
+                _ => None,
+            };
+            let told = self.broker.ask_leader_for(home, &question, part).await?;
+            let is_all = told.len() < max;
+            found.extend(told);
+            if is_all || found.len() >= offsets_max {
+                return Ok(found);
+            }
+        }
     }
 
     /// How old the offsets of each of these groups are.
@@ -100,11 +148,84 @@ impl ShardClient<'_> {
         &self,
         groups: &[impl AsRef<str>],
     ) -> Result<Vec<Option<OffsetAges>>, Unavailable> {
-        let ages = |group: &_| {
-            let group: &str = AsRef::as_ref(group);
-            self.home_of(group).group(group).map(OffsetAges::of)
+        self.facts(groups, OffsetAges::of, |facts| facts.ages).await
+    }
+
+    /// The shards whose groups this node coordinates.
+    fn led_here(&self) -> impl Iterator<Item = &LocalShard> {
+        let shards = self.broker.shards_with_rows().iter().map(|shard| &**shard);
+        shards.filter(|shard| shard.is_led_here())
+    }
+
+    async fn facts_of(&self, group: &str) -> Result<Option<GroupFacts>, Unavailable> {
+        let home = self.broker.home_of(group);
+        if home.has_rows() {
+            return Ok(home.shard.rows().group(group).map(GroupFacts::of));
+        }
+        let part = |told| match told {
+            Told::Groups(facts) if facts.len() == 1 => Some(facts[0]),
+            _ => None,
         };
-        Ok(groups.iter().map(ages).collect())
+        self.broker.ask_leader_for(home, &Question::Groups(vec![group.to_owned()]), part).await
+    }
+
+    /// Something of each of these groups that has committed offsets.
+    async fn facts<T>(
+        &self,
+        groups: &[impl AsRef<str>],
+        here: impl Fn(&Group) -> T,
+        told: impl Fn(GroupFacts) -> T,
+    ) -> Result<Vec<Option<T>>, Unavailable> {
+        let mut found: Vec<Option<T>> = Vec::with_capacity(groups.len());
+        let mut asked: BTreeMap<ShardId, Vec<(usize, String)>> = BTreeMap::new();
+        for (at, group) in groups.iter().enumerate() {
+            let group: &str = AsRef::as_ref(group);
+            let home = self.broker.home_of(group);
+            if home.has_rows() {
+                found.push(home.shard.rows().group(group).map(&here));
+            } else {
+                found.push(None);
+                asked.entry(home.id()).or_default().push((at, group.to_owned()));
+            }
+        }
+        if asked.is_empty() {
+            return Ok(found);
+        }
+        let elsewhere = Elsewhere {
+            ask: Question::Groups,
+            told: |told| match told {
+                Told::Groups(facts) => Some(facts),
+                _ => None,
+            },
+        };
+        for (at, facts) in self.broker.ask_lists(asked.into_iter().collect(), &elsewhere).await? {
+            found[at] = facts.map(&told);
+        }
+        Ok(found)
+    }
+
+    async fn names_elsewhere(
+        &self,
+        shard: &LocalShard,
+        name: &str,
+        groups_max: usize,
+    ) -> Result<Vec<String>, Unavailable> {
+        let mut found: Vec<String> = Vec::new();
+        loop {
+            let max = groups_max.saturating_sub(found.len()).min(TOLD_AT_ONCE_MAX);
+            let name = found.last().map_or(name, |last| last).to_owned();
+            let part = |told| match told {
+                Told::GroupNames(told) if told.len() <= max => Some(told),
+                _ => None,
+            };
+            let question = Question::GroupsAfter { name, max: max as u32 };
+            let told = self.broker.ask_leader_for(shard, &question, part).await?;
+            let is_all = told.len() < max;
+            found.extend(told);
+            if is_all || found.len() >= groups_max {
+                return Ok(found);
+            }
+        }
     }
 
     /// Commits offsets of a group, which is made if there is none. Answers those that were refused.

@@ -4,8 +4,11 @@ use base::{HashMap, Offset, PartitionId, TopicId};
 use machine::{Command, Outcome, Partition, Refusal, Rows};
 
 use super::ShardClient;
+use super::elsewhere::Elsewhere;
 use crate::error::{ExecuteError, Unavailable};
 use crate::fetch::Bounds;
+use crate::local_shard::LocalShard;
+use crate::question::{Question, Told, epoch_at};
 use crate::routing::Leaders;
 
 /// The largest leader epoch not above the one asked for that wrote anything.
@@ -32,7 +35,15 @@ impl ShardClient<'_> {
         &self,
         partitions: &[PartitionId],
     ) -> Result<Vec<Option<Bounds>>, Unavailable> {
-        Ok(self.of_each(partitions, |id| *id, |partition, _| Bounds::of(partition)))
+        let elsewhere = Elsewhere {
+            ask: Question::Bounds,
+            told: |told| match told {
+                Told::Bounds(bounds) => Some(bounds),
+                _ => None,
+            },
+        };
+        let bounds = |partition: &Partition, _: &PartitionId| Bounds::of(partition);
+        self.of_each(partitions, |id| *id, bounds, elsewhere).await
     }
 
     /// The leader epoch in which each offset was, or will be, written; -1 before the first record.
@@ -40,14 +51,20 @@ impl ShardClient<'_> {
         &self,
         places: &[(PartitionId, Offset)],
     ) -> Result<Vec<Option<i32>>, Unavailable> {
-        let epoch_at = |partition: &Partition, &(_, offset): &(_, Offset)| {
-            let mut epochs = partition.epochs().iter().rev();
-            epochs.find(|epoch| epoch.start <= offset).map_or(-1, |epoch| epoch.epoch)
+        let elsewhere = Elsewhere {
+            ask: Question::EpochsAt,
+            told: |told| match told {
+                Told::Epochs(epochs) => Some(epochs),
+                _ => None,
+            },
         };
-        Ok(self.of_each(places, |(id, _)| *id, epoch_at))
+        let at = |partition: &Partition, &(_, offset): &(PartitionId, Offset)| {
+            epoch_at(partition, offset)
+        };
+        self.of_each(places, |(id, _)| *id, at, elsewhere).await
     }
 
-    /// Where each leader epoch ends: nowhere if it is above all that wrote.
+    /// Where each leader epoch ends: nowhere if it is above all that wrote. Of partitions that this node has.
     pub async fn epoch_ends(
         &self,
         epochs: &[(PartitionId, i32)],
@@ -64,10 +81,10 @@ impl ShardClient<'_> {
             };
             found.map(|(epoch, end)| EpochEnd { epoch, end })
         };
-        Ok(self.of_each(epochs, |(id, _)| *id, end_of))
+        self.of_each_here(epochs, |(id, _)| *id, end_of)
     }
 
-    /// The producers that each partition remembers, ascending by id.
+    /// The producers that each partition remembers, ascending by id. Of partitions that this node has.
     pub async fn producers(
         &self,
         partitions: &[PartitionId],
@@ -81,7 +98,7 @@ impl ShardClient<'_> {
             });
             known.collect()
         };
-        Ok(self.of_each(partitions, |id| *id, producers_of))
+        self.of_each_here(partitions, |id| *id, producers_of)
     }
 
     /// When a batch was last taken, ms since the epoch; `None` also where none ever was.
@@ -89,17 +106,43 @@ impl ShardClient<'_> {
         &self,
         partitions: &[PartitionId],
     ) -> Result<Vec<Option<i64>>, Unavailable> {
-        let last = self.of_each(partitions, |id| *id, |partition, _| partition.last_append_ms());
+        let elsewhere = Elsewhere {
+            ask: Question::LastAppends,
+            told: |told| match told {
+                Told::LastAppends(times) => Some(times),
+                _ => None,
+            },
+        };
+        let last = |partition: &Partition, _: &PartitionId| partition.last_append_ms();
+        let last = self.of_each(partitions, |id| *id, last, elsewhere).await?;
         Ok(last.into_iter().map(Option::flatten).collect())
     }
 
     /// Live bytes of each partition in the journal; 0 of one that is not there.
     pub async fn live_bytes(&self, partitions: &[PartitionId]) -> Result<Vec<u64>, Unavailable> {
+        let elsewhere = Elsewhere {
+            ask: Question::LiveBytes,
+            told: |told| match told {
+                Told::LiveBytes(bytes) => Some(bytes.into_iter().map(Some).collect()),
+                _ => None,
+            },
+        };
+        let bytes = |shard: &LocalShard, _: &Rows, id: &PartitionId| {
+            Some(shard.journal().stream_bytes(id.stream()))
+        };
+        let bytes = self.ask(partitions, |id| Some(*id), bytes, elsewhere).await?;
+        Ok(bytes.into_iter().map(Option::unwrap_or_default).collect())
+    }
+
+    /// Live bytes of those of these partitions that this node has.
+    pub fn live_bytes_here(&self, partitions: &[PartitionId]) -> Vec<Option<u64>> {
         let places = self.broker.places_of(partitions.iter().copied());
         let shards = self.broker.shards_with_rows();
-        let bytes =
-            |(id, place): (&PartitionId, usize)| shards[place].journal().stream_bytes(id.stream());
-        Ok(partitions.iter().zip(places).map(bytes).collect())
+        let bytes = |(id, place): (&PartitionId, usize)| {
+            let shard = &shards[place];
+            shard.has_rows().then(|| shard.journal().stream_bytes(id.stream()))
+        };
+        partitions.iter().zip(places).map(bytes).collect()
     }
 
     /// Deletes what is below these offsets; answers, in their order, the start that holds now.
@@ -126,16 +169,40 @@ impl ShardClient<'_> {
         Ok(places.iter().map(next).collect())
     }
 
-    fn of_each<Q, A>(
+    async fn of_each<Q: Clone, A>(
         self,
         questions: &[Q],
         about: impl Fn(&Q) -> PartitionId,
         answer: impl Fn(&Partition, &Q) -> A,
-    ) -> Vec<Option<A>> {
-        let answer = |rows: &Rows, question: &Q| {
+        elsewhere: Elsewhere<Q, Option<A>>,
+    ) -> Result<Vec<Option<A>>, Unavailable> {
+        let answer = |_: &LocalShard, rows: &Rows, question: &Q| {
             let partition = rows.known(about(question))?;
             Some(answer(partition, question))
         };
-        self.ask(questions, |question| Some(about(question)), answer)
+        self.ask(questions, |question| Some(about(question)), answer, elsewhere).await
+    }
+
+    /// The same of partitions that this node leads, or has a good copy of: nobody else is asked.
+    fn of_each_here<Q, A>(
+        self,
+        questions: &[Q],
+        about: impl Fn(&Q) -> PartitionId,
+        answer: impl Fn(&Partition, &Q) -> A,
+    ) -> Result<Vec<Option<A>>, Unavailable> {
+        let places = self.broker.places_of(questions.iter().map(&about));
+        let mut answers: Vec<Option<A>> = questions.iter().map(|_| None).collect();
+        for (place, shard) in self.broker.shards_with_rows().iter().enumerate() {
+            let mut here = questions.iter().zip(&mut answers).zip(&places);
+            let mut here = here.by_ref().filter(|(_, at)| **at == place).peekable();
+            if here.peek().is_some() && !shard.has_rows() {
+                return Err(Unavailable::NotLeader);
+            }
+            let rows = shard.shard.rows();
+            for ((question, slot), _) in here {
+                *slot = rows.known(about(question)).map(|found| answer(found, question));
+            }
+        }
+        Ok(answers)
     }
 }

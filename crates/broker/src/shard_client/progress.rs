@@ -1,54 +1,17 @@
 //! How far lease groups have come.
 
-use std::sync::Arc;
-
-use base::{LeaseGroupId, Offset, PartitionId, TopicId};
-use machine::rows::lease_group::GroupRows;
-use machine::rows::topic::TopicRows;
+use base::{HashMap, LeaseGroupId, Offset, PartitionId, TopicId};
+use futures_util::future::try_join_all;
 use machine::{Command, Refusal, Rows};
 
 use super::ShardClient;
+use super::elsewhere::Elsewhere;
+
 use crate::error::{ExecuteError, Unavailable};
+use crate::local_shard::LocalShard;
+use crate::question::{ASKED_AT_ONCE_MAX, Part, Question, Told};
 
-/// A lease group in one partition.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LeaseProgress {
-    /// Everything below is settled or deleted; the record at the floor is not settled, or not there
-    /// yet.
-    pub floor: Offset,
-    /// The offset that the next record will get.
-    pub end: Offset,
-    /// Records above the floor that are settled.
-    pub settled_above: u64,
-    /// Records that are not settled and were delivered.
-    pub retried: u64,
-}
-
-/// A lease group in a shard as it was at one time. It is shared, so that a look at many partitions does
-/// not hold the state's lock.
-struct Part {
-    group: Arc<GroupRows>,
-    topic: Arc<TopicRows>,
-}
-
-impl Part {
-    fn find(rows: &Rows, group: LeaseGroupId) -> Option<Self> {
-        let group = rows.shared_lease_group(group)?;
-        let topic = rows.shared_topic(group.topic())?;
-        Some(Self { group, topic })
-    }
-
-    fn progress(&self, partition: u32) -> Option<LeaseProgress> {
-        let progress = self.group.row(self.topic.stripe().row(partition)?)?;
-        let partition = self.topic.partition(partition)?;
-        Some(LeaseProgress {
-            floor: progress.floor().max(partition.log_start()),
-            end: partition.next_offset(),
-            settled_above: progress.settled().map(|(from, to)| to - from).sum(),
-            retried: progress.attempts().count() as u64,
-        })
-    }
-}
+pub use crate::question::LeaseProgress;
 
 impl ShardClient<'_> {
     /// How far a group is in each of these partitions of its topic.
@@ -60,11 +23,46 @@ impl ShardClient<'_> {
         let Some(topic) = self.topic_of(group) else { return Ok(vec![None; partitions.len()]) };
         let about = |partition: &u32| Some(PartitionId::new(topic, *partition));
         let places = self.broker.places_of(partitions.iter().filter_map(about));
-        let shards = self.broker.shards_with_rows().iter();
-        let parts: Vec<_> = shards.map(|shard| Part::find(&shard.shard.rows(), group)).collect();
-        let progress_in =
-            |(partition, place): (&u32, usize)| parts[place].as_ref()?.progress(*partition);
-        Ok(partitions.iter().zip(places).map(progress_in).collect())
+        let shards = self.broker.shards_with_rows();
+        let parts = shards.iter().map(|shard| {
+            let has_rows = shard.has_rows();
+            has_rows.then(|| Part::find(&shard.shard.rows(), group))
+        });
+        let parts: Vec<Option<Option<Part>>> = parts.collect();
+        let progress_in = |(partition, place): (&u32, &usize)| {
+            parts[*place].as_ref()?.as_ref()?.progress(*partition)
+        };
+        let mut found: Vec<_> = partitions.iter().zip(&places).map(progress_in).collect();
+        let of_others = (0..parts.len()).filter(|place| parts[*place].is_none());
+        let asked = of_others.map(async |place| {
+            let there = (0..places.len()).filter(|at| places[*at] == place);
+            let there: Vec<usize> = there.collect();
+            let indexes: Vec<u32> = there.iter().map(|at| partitions[*at]).collect();
+            let told = self.progress_elsewhere(&shards[place], group, &indexes).await?;
+            Ok::<_, Unavailable>(there.into_iter().zip(told).collect::<Vec<_>>())
+        });
+        for (at, progress) in try_join_all(asked).await?.into_iter().flatten() {
+            found[at] = progress;
+        }
+        Ok(found)
+    }
+
+    async fn progress_elsewhere(
+        &self,
+        shard: &LocalShard,
+        group: LeaseGroupId,
+        partitions: &[u32],
+    ) -> Result<Vec<Option<LeaseProgress>>, Unavailable> {
+        let mut found = Vec::with_capacity(partitions.len());
+        for some in partitions.chunks(ASKED_AT_ONCE_MAX) {
+            let part = |told| match told {
+                Told::LeaseProgress(told) if told.len() == some.len() => Some(told),
+                _ => None,
+            };
+            let question = Question::LeaseProgress { group, partitions: some.to_vec() };
+            found.extend(self.broker.ask_leader_for(shard, &question, part).await?);
+        }
+        Ok(found)
     }
 
     /// The offset below which a group has settled everything, for each group and partition.
@@ -72,13 +70,51 @@ impl ShardClient<'_> {
         &self,
         places: &[(LeaseGroupId, u32)],
     ) -> Result<Vec<Option<Offset>>, Unavailable> {
-        let about = |&(group, partition): &(LeaseGroupId, u32)| {
-            Some(PartitionId::new(self.topic_of(group)?, partition))
+        // Before the shards are looked up, for which the catalog is locked, too.
+        let topics: HashMap<LeaseGroupId, Option<TopicId>> =
+            places.iter().map(|(group, _)| (*group, self.topic_of(*group))).collect();
+        let about = |(group, partition): &(LeaseGroupId, u32)| {
+            Some(PartitionId::new((*topics.get(group)?)?, *partition))
         };
-        let floor = |rows: &Rows, &(group, partition): &(LeaseGroupId, u32)| {
+        let floor = |_: &LocalShard, rows: &Rows, &(group, partition): &(LeaseGroupId, u32)| {
             Some(rows.progress(group, partition)?.floor())
         };
-        Ok(self.ask(places, about, floor))
+        let elsewhere = Elsewhere {
+            ask: Question::LeaseFloors,
+            told: |told| match told {
+                Told::LeaseFloors(floors) => Some(floors),
+                _ => None,
+            },
+        };
+        self.ask(places, about, floor, elsewhere).await
+    }
+
+    /// Which of these records of a partition a group has settled, or has no part of.
+    pub(crate) async fn are_settled(
+        &self,
+        group: LeaseGroupId,
+        partition: PartitionId,
+        offsets: Vec<Offset>,
+    ) -> Result<Vec<bool>, Unavailable> {
+        let shard = self.broker.shard_of(partition);
+        let index = partition.index;
+        if shard.has_rows() {
+            let rows = shard.shard.rows();
+            let progress = rows.progress(group, index);
+            let is = |at: &Offset| progress.is_none_or(|progress| progress.is_settled(*at));
+            return Ok(offsets.iter().map(is).collect());
+        }
+        let mut settled = Vec::with_capacity(offsets.len());
+        for offsets in offsets.chunks(ASKED_AT_ONCE_MAX) {
+            let part = |told| match told {
+                Told::Settled(told) if told.len() == offsets.len() => Some(told),
+                _ => None,
+            };
+            let offsets = offsets.to_vec();
+            let question = Question::Settled { group, partition: index, offsets };
+            settled.extend(self.broker.ask_leader_for(shard, &question, part).await?);
+        }
+        Ok(settled)
     }
 
     /// Moves a group forwards or back, in all of a shard's partitions that are named or in none of them:

@@ -1,4 +1,4 @@
-//! Three nodes of a cluster in one process, each on a runtime of its own, so that one can end as a process does that is
+//! Nodes of a cluster in one process, mostly three, each on a runtime of its own, so that one can end as a process does that is
 //! killed.
 
 use std::net::SocketAddr;
@@ -49,7 +49,7 @@ impl Node {
     }
 }
 
-/// Nodes 1 to 3, in their order.
+/// Nodes 1 to 3, or more, in their order.
 pub(crate) struct Cluster {
     nodes: Vec<Node>,
     /// Of all topics: they have a group each.
@@ -71,10 +71,18 @@ fn overrides(config: &[(&str, &str)]) -> std::collections::BTreeMap<String, Stri
 impl Cluster {
     /// With a topic of so many partitions, and a lease group of it.
     pub(crate) async fn start(partitions: u32, config: &[(&str, &str)]) -> Self {
-        let seeds: Vec<String> = (0..3).map(|_| peer_address()).collect();
+        Self::start_of(3, partitions, config).await
+    }
+
+    /// The same with so many nodes: of more than three each shard has three, and they tell each other who leads.
+    pub(crate) async fn start_of(count: usize, partitions: u32, config: &[(&str, &str)]) -> Self {
+        let seeds: Vec<String> = (0..count).map(|_| peer_address()).collect();
         let nodes = join_all(seeds.iter().map(|address| start(address, &seeds)));
         let mut nodes = timeout(SOON, nodes).await.expect("they start");
         nodes.sort_by_key(|node| node.broker.node());
+        if count > 3 {
+            tell_each_other(&nodes);
+        }
         for node in &nodes {
             let ready = timeout(SOON, node.broker.ready()).await.expect("soon");
             ready.expect("each shard has a leader");
@@ -90,7 +98,7 @@ impl Cluster {
         let group = broker.create_lease_group(topic, "main".into(), Vec::new(), overrides(config));
         let group = group.await.expect("the group is new");
         let cluster = Self { nodes, topic, group };
-        for node in 1..=3 {
+        for node in 1..=count as u32 {
             let known = async || cluster.broker(node).counters(group).await.is_some();
             wait_for(known, || format!("node {node} knows the group")).await;
         }
@@ -120,7 +128,7 @@ impl Cluster {
         let leads = |node: &u32| self.is_up(*node) && self.broker(*node).leads_each(&[id])[0];
         let mut found = None;
         let found_one = async || {
-            found = (1..=3).find(leads);
+            found = (1..=self.nodes.len() as u32).find(leads);
             found.is_some()
         };
         wait_for(found_one, || "a leader".to_owned()).await;
@@ -151,6 +159,28 @@ impl Cluster {
         let consuming = session.consume(self.group, options);
         let id = timeout(SOON, consuming).await.expect("soon").expect("may consume");
         Consumer { session, events, id }
+    }
+}
+
+/// As the nodes' gossip does, for as long as each lives.
+fn tell_each_other(nodes: &[Node]) {
+    for node in nodes {
+        let broker = node.broker.clone();
+        let others: Vec<Broker> = nodes.iter().map(|node| node.broker.clone()).collect();
+        let telling = async move {
+            let mut told = Vec::new();
+            loop {
+                let led = broker.led_groups();
+                if told != led {
+                    told.clone_from(&led);
+                    for other in others.iter().filter(|other| other.node() != broker.node()) {
+                        other.hear_of_groups(broker.node().into(), led.clone());
+                    }
+                }
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        node.runtime.as_ref().expect("it lives").spawn(telling);
     }
 }
 

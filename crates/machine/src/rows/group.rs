@@ -4,12 +4,14 @@ use std::borrow::Cow;
 
 use base::limits::{GROUP_NAME_BYTES_MAX, OFFSET_METADATA_BYTES_MAX};
 use base::{Offset, PartitionId, SharedMap, TopicId};
+use serde::{Deserialize, Serialize};
 
 use crate::command::CommitOffset;
 use crate::outcome::Refusal;
 use crate::snapshot::stored::CommittedOffsetV1;
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// Also travels between nodes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CommittedOffset {
     pub offset: Offset,
     /// -1: the client did not say.

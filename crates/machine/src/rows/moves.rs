@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use base::{Offset, PartitionId, ShardId, SharedMap, Stripe, TopicId};
+use serde::{Deserialize, Serialize};
 
 use super::Rows;
 use super::partition::Partition;
 use super::topic::TopicRows;
 use crate::entry::Append;
-use crate::moves::{MoveStep, MovedRow, Step};
+use crate::moves::{MOVES_SINCE, MoveStep, MovedRow, Step};
 use crate::outcome::{AppendOutcome, Applied, Outcome, Refusal};
 
 /// Of one topic, in one shard.
@@ -47,7 +48,8 @@ pub struct Leaving {
     pub phase: Phase,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Also travels between nodes: a variant is only ever added at the end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Phase {
     /// Served, but takes no appends.
     Frozen,
@@ -58,6 +60,10 @@ pub enum Phase {
     /// Its bytes are gone, too.
     Away,
 }
+
+base::levels!(Phase {
+    MOVES_SINCE => Frozen | Cancelled | HandedOver | Away;
+});
 
 impl Phase {
     /// Whether the partition is the other shard's.

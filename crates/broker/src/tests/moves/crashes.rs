@@ -18,7 +18,7 @@ async fn nothing_is_lost_or_doubled_wherever_the_node_ends() {
         let (mut acknowledged, mut sequence) = (5, 0);
         let deadline = Instant::now() + SOON;
         let is_there =
-            || broker.moves().is_empty() && broker.shard_of(partition).id() == ShardId(2);
+            || broker.moving_count() == 0 && broker.shard_of(partition).id() == ShardId(2);
         while !disk.is_dead() && !is_there() {
             let value = format!("b {sequence}");
             let appending = broker.append(vec![produced(partition, 3, sequence, &value)]);

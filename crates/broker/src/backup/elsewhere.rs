@@ -1,0 +1,214 @@
+//! Parts of a backup of shards that this node does not have: a member of the shard's group sends them, one for all parts
+//! of a shard. That one holds what is held for a backup, by the same number and within the same bounds.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base::ShardId;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use journal::EntryId;
+use journal::transfer::{Manifest, Section, SectionSize, SegmentPiece};
+use tasks::Task;
+use tokio::time::timeout;
+
+use super::{BackupError, ENDS_WITHIN, LogPiece, ShardStart};
+use crate::backup_parts::{BackupPart, BackupStep, SendsBackups};
+use crate::broker::{Broker, WeakBroker};
+use crate::error::Unavailable;
+use crate::leading::connected_for;
+use crate::local_shard::LocalShard;
+
+/// A snapshot is saved before it is sent, and pieces are paced.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
+const ENDED_WITHIN: Duration = Duration::from_secs(2);
+
+impl From<ShardStart> for BackupPart {
+    fn from(ShardStart { manifest: Manifest { id, sections }, segments }: ShardStart) -> Self {
+        let sections = sections.map(|section| (section.bytes, section.crc));
+        Self::Shard { id: (id.term, id.leader, id.index), sections, segments }
+    }
+}
+
+fn unexpected() -> BackupError {
+    Unavailable::Unanswered.into()
+}
+
+impl SendsBackups for WeakBroker {
+    fn back_up_for_another(
+        &self,
+        backup: u64,
+        shard: ShardId,
+        step: BackupStep,
+    ) -> BoxFuture<'static, Option<Result<(BackupPart, Bytes), BackupError>>> {
+        let broker = self.upgrade();
+        async move { Some(broker?.back_up_for_another(backup, shard, step).await) }.boxed()
+    }
+}
+
+impl Broker {
+    /// What another node asks of this one for its backup.
+    async fn back_up_for_another(
+        &self,
+        backup: u64,
+        shard: ShardId,
+        step: BackupStep,
+    ) -> Result<(BackupPart, Bytes), BackupError> {
+        let local = self.shard_to_back_up(shard)?;
+        Ok(match step {
+            BackupStep::Shard => {
+                if !self.backups().knows(backup) {
+                    self.backups().begin(backup)?;
+                    tracing::info!("a backup is taken from this node, by another one");
+                }
+                (self.start_here(backup, local).await?.into(), Bytes::new())
+            }
+            BackupStep::Section { section, from } => {
+                let section = Section::ALL.get(usize::from(section)).copied();
+                let section = section.ok_or(BackupError::NoSuchPlace)?;
+                let bytes = self.section_here(backup, local, section, from).await?;
+                (BackupPart::Bytes { next: None }, bytes)
+            }
+            BackupStep::Segment { segment, row } => {
+                let SegmentPiece { bytes, next } =
+                    self.segment_here(backup, local, segment, row).await?;
+                (BackupPart::Bytes { next }, bytes)
+            }
+            BackupStep::Log { from } => {
+                let LogPiece { entries, next, more } = self.log_here(backup, local, from).await?;
+                (BackupPart::Log { next, more }, entries)
+            }
+            BackupStep::Applied { index } => {
+                let _under_way = self.backups().enter(backup)?;
+                let applied = timeout(ENDS_WITHIN, local.consensus.applied_to(index)).await;
+                let applied = applied.map_err(|_| Unavailable::Unanswered)?;
+                applied.map_err(|error| Unavailable::from(&error))?;
+                (BackupPart::Done, Bytes::new())
+            }
+            BackupStep::End => {
+                let _ = self.backups().end(backup);
+                (BackupPart::Done, Bytes::new())
+            }
+        })
+    }
+
+    /// Begins at the first node that has the shard and sends it.
+    pub(super) async fn start_elsewhere(
+        &self,
+        backup: u64,
+        shard: &LocalShard,
+    ) -> Result<ShardStart, BackupError> {
+        let _under_way = self.backups().enter(backup)?;
+        let nodes = shard.replicas();
+        let mut why = "none of them is connected".to_owned();
+        let connected = |node: &&u32| {
+            self.cluster()
+                .is_some_and(|cluster| connected_for(cluster, u64::from(**node)).is_some())
+        };
+        for node in nodes.iter().filter(connected) {
+            match self.ask_member(backup, shard, *node, &BackupStep::Shard).await {
+                Ok((BackupPart::Shard { id: (term, leader, index), sections, segments }, _)) => {
+                    let id = EntryId { term, leader, index };
+                    let sections = sections.map(|(bytes, crc)| SectionSize { bytes, crc });
+                    self.backups().with(backup, |backup| {
+                        backup.elsewhere.insert(shard.id(), *node);
+                        Ok(())
+                    })?;
+                    return Ok(ShardStart { manifest: Manifest { id, sections }, segments });
+                }
+                Ok(_) => why = unexpected().to_string(),
+                Err(error) => why = error.to_string(),
+            }
+        }
+        Err(BackupError::Lacking { shard: shard.id(), nodes, why })
+    }
+
+    pub(super) async fn section_elsewhere(
+        &self,
+        backup: u64,
+        shard: &LocalShard,
+        section: Section,
+        from: u64,
+    ) -> Result<Bytes, BackupError> {
+        let step = BackupStep::Section { section: section as u8, from };
+        match self.ask_sender(backup, shard, &step).await? {
+            (BackupPart::Bytes { .. }, bytes) => Ok(bytes),
+            _ => Err(unexpected()),
+        }
+    }
+
+    pub(super) async fn segment_elsewhere(
+        &self,
+        backup: u64,
+        shard: &LocalShard,
+        segment: u64,
+        row: u64,
+    ) -> Result<SegmentPiece, BackupError> {
+        let step = BackupStep::Segment { segment, row };
+        match self.ask_sender(backup, shard, &step).await? {
+            (BackupPart::Bytes { next }, bytes) => Ok(SegmentPiece { bytes, next }),
+            _ => Err(unexpected()),
+        }
+    }
+
+    pub(super) async fn log_elsewhere(
+        &self,
+        backup: u64,
+        shard: &LocalShard,
+        from: u64,
+    ) -> Result<LogPiece, BackupError> {
+        match self.ask_sender(backup, shard, &BackupStep::Log { from }).await? {
+            (BackupPart::Log { next, more }, entries) => Ok(LogPiece { entries, next, more }),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Waits until the node that sends the shard has applied its log up to here.
+    pub(super) async fn applied_elsewhere(
+        &self,
+        backup: u64,
+        shard: &LocalShard,
+        index: u64,
+    ) -> Result<(), BackupError> {
+        match self.ask_sender(backup, shard, &BackupStep::Applied { index }).await? {
+            (BackupPart::Done, _) => Ok(()),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Lets others go of what they hold for it. Those that do not hear it do so by themselves.
+    pub(super) fn end_elsewhere(&self, backup: u64, senders: BTreeMap<ShardId, u32>) {
+        let Some(remote) = self.peers().remote().filter(|_| !senders.is_empty()) else { return };
+        let remote = remote.clone();
+        tasks::spawn(Task::RemoteRequest, async move {
+            for (shard, node) in senders {
+                let _ = remote.back_up(node, shard, backup, &BackupStep::End, ENDED_WITHIN).await;
+            }
+        });
+    }
+
+    async fn ask_sender(
+        &self,
+        backup: u64,
+        shard: &LocalShard,
+        step: &BackupStep,
+    ) -> Result<(BackupPart, Bytes), BackupError> {
+        let _under_way = self.backups().enter(backup)?;
+        let sender = self.backups().with(backup, |backup| {
+            backup.elsewhere.get(&shard.id()).copied().ok_or(BackupError::NoShard(shard.id()))
+        })?;
+        self.ask_member(backup, shard, sender, step).await
+    }
+
+    async fn ask_member(
+        &self,
+        backup: u64,
+        shard: &LocalShard,
+        node: u32,
+        step: &BackupStep,
+    ) -> Result<(BackupPart, Bytes), BackupError> {
+        let remote = self.peers().remote().ok_or(BackupError::NoShard(shard.id()))?;
+        remote.back_up(node, shard.id(), backup, step, ANSWERED_WITHIN).await
+    }
+}

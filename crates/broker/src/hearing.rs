@@ -1,0 +1,37 @@
+//! Tells the shards of a node what others told of their groups ([`crate::hearsay`]): one task for all of them.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use links::NodeId;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use crate::hearsay::Hearsay;
+use crate::local_shard::LocalShard;
+
+/// The pause between two looks at who is connected.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Tells the shards what is known of their groups. Ends when they are gone.
+pub(crate) async fn run(
+    hearsay: Arc<Hearsay>,
+    node: Arc<cluster::Node>,
+    shards: Vec<Weak<LocalShard>>,
+) {
+    let mut looks = interval(LOOK_EVERY);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            () = hearsay.changed.notified() => {}
+            _ = looks.tick(), if !hearsay.is_empty() => {}
+        }
+        let now = Instant::now();
+        hearsay.look(|other| node.connected_for(NodeId(other)).is_some(), now);
+        let mut known = hearsay.known(now);
+        for shard in &shards {
+            let Some(shard) = shard.upgrade() else { return };
+            shard.hear(known.remove(&shard.id()));
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What other nodes tell of the groups that they lead.
+//!
+//! A node that is no member of a shard's group hears of no leader by consensus. So each node tells all others which
+//! groups it leads, in which term and with which members. It counts where consensus knows no leader, or one of an older
+//! term: requests go to whom was told of, who looks himself whether he leads.
+//!
+//! What a node told is kept until it tells something else. It names a leader for as long as that node is connected, and
+//! for [`COUNTS_FOR`] after that; whom it named as members is known for longer, since it hardly changes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base::ShardId;
+use consensus::ToldLeader;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// A node that is not connected may lead on for so long, as far as others are told.
+const COUNTS_FOR: Duration = Duration::from_secs(2);
+
+/// A shard's group, as told by the node that leads it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HeardGroup {
+    pub shard: ShardId,
+    /// In which the node leads.
+    pub term: u64,
+    pub voters: Vec<u64>,
+    pub learners: Vec<u64>,
+}
+
+impl HeardGroup {
+    pub(crate) fn has(&self, node: u64) -> bool {
+        self.voters.contains(&node) || self.learners.contains(&node)
+    }
+}
+
+/// The newest that was told of a group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Known {
+    /// Who told it: the leader of the term.
+    pub(crate) by: u64,
+    pub(crate) group: HeardGroup,
+    /// Whether that one is connected, or was a moment ago.
+    pub(crate) counts: bool,
+}
+
+impl Known {
+    pub(crate) fn leader(&self) -> Option<ToldLeader> {
+        self.counts.then_some(ToldLeader { node: self.by, term: self.group.term })
+    }
+}
+
+/// What each of the other nodes told last.
+#[derive(Debug, Default)]
+pub(crate) struct Hearsay {
+    told: Mutex<BTreeMap<u64, Told>>,
+    pub(crate) changed: Notify,
+}
+
+#[derive(Debug)]
+struct Told {
+    groups: Vec<HeardGroup>,
+    /// Since when the node is not connected.
+    gone_since: Option<Instant>,
+}
+
+impl Hearsay {
+    pub(crate) fn hear(&self, from: u64, groups: Vec<HeardGroup>) {
+        self.told.lock().insert(from, Told { groups, gone_since: None });
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.told.lock().is_empty()
+    }
+
+    /// Notes who is connected.
+    pub(crate) fn look(&self, is_connected: impl Fn(u64) -> bool, now: Instant) {
+        for (node, told) in &mut *self.told.lock() {
+            told.gone_since = match is_connected(*node) {
+                true => None,
+                false => told.gone_since.or(Some(now)),
+            };
+        }
+    }
+
+    /// The newest of each group.
+    pub(crate) fn known(&self, now: Instant) -> BTreeMap<ShardId, Known> {
+        let mut newest: BTreeMap<ShardId, Known> = BTreeMap::new();
+        for (by, Told { groups, gone_since }) in &*self.told.lock() {
+            let counts = gone_since.is_none_or(|since| now < since + COUNTS_FOR);
+            for group in groups {
+                let is_newer = |known: &Known| known.group.term < group.term;
+                if newest.get(&group.shard).is_none_or(is_newer) {
+                    newest.insert(group.shard, Known { by: *by, group: group.clone(), counts });
+                }
+            }
+        }
+        newest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHARD: ShardId = ShardId::FIRST;
+
+    fn group(term: u64) -> HeardGroup {
+        HeardGroup { shard: SHARD, term, voters: vec![1, 2, 3], learners: vec![5] }
+    }
+
+    fn leader(hearsay: &Hearsay, now: Instant) -> Option<ToldLeader> {
+        hearsay.known(now).get(&SHARD)?.leader()
+    }
+
+    #[test]
+    fn the_newest_term_that_is_told_of_counts() {
+        let (hearsay, now) = (Hearsay::default(), Instant::now());
+        assert_eq!(leader(&hearsay, now), None);
+        hearsay.hear(1, vec![group(5)]);
+        hearsay.hear(2, vec![group(4)]);
+        assert_eq!(leader(&hearsay, now), Some(ToldLeader { node: 1, term: 5 }));
+        hearsay.hear(3, vec![group(6)]);
+        assert_eq!(leader(&hearsay, now), Some(ToldLeader { node: 3, term: 6 }));
+        hearsay.hear(3, Vec::new());
+        assert_eq!(leader(&hearsay, now), Some(ToldLeader { node: 1, term: 5 }));
+        let known = hearsay.known(now);
+        assert!(known[&SHARD].group.has(5) && !known[&SHARD].group.has(4));
+    }
+
+    #[test]
+    fn who_is_gone_counts_for_a_moment_and_again_when_he_is_back() {
+        let (hearsay, begun) = (Hearsay::default(), Instant::now());
+        hearsay.hear(1, vec![group(5)]);
+        hearsay.look(|_| false, begun);
+        let soon = begun + COUNTS_FOR / 2;
+        hearsay.look(|_| false, soon);
+        assert!(leader(&hearsay, soon).is_some());
+        let later = begun + COUNTS_FOR;
+        assert_eq!(leader(&hearsay, later), None);
+        assert_eq!(hearsay.known(later)[&SHARD].group.voters, [1, 2, 3], "the members are known");
+        hearsay.look(|_| true, later);
+        assert!(leader(&hearsay, later).is_some());
+    }
+
+    #[test]
+    fn a_newer_term_counts_also_while_its_leader_is_gone() {
+        let (hearsay, begun) = (Hearsay::default(), Instant::now());
+        hearsay.hear(1, vec![group(5)]);
+        hearsay.hear(2, vec![group(6)]);
+        hearsay.look(|node| node == 1, begun);
+        // The leader of the older term was replaced, whatever he says.
+        assert_eq!(leader(&hearsay, begun + COUNTS_FOR), None);
+    }
+}

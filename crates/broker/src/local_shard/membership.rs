@@ -1,0 +1,187 @@
+//! What this node is in a shard's group, and who else is in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+
+use base::limits::REPLICAS;
+use base::{Level, ShardId};
+use consensus::{Floor, LogEnd, Members};
+use links::NodeId;
+use tokio::sync::watch;
+use world::Disk;
+
+use super::LocalShard;
+use crate::error::Unavailable;
+use crate::given_up::{Files, GivenUp};
+use crate::group_status::{GroupStatus, MemberLag};
+use crate::hearsay::Known;
+
+impl LocalShard {
+    /// The node that leads the shard, as far as this one knows. Alone it does so also between two terms.
+    pub(crate) fn leader(&self) -> Option<u32> {
+        let Some(role) = &self.role else { return Some(self.node) };
+        let role = *role.borrow();
+        match role {
+            consensus::Role::Leader { .. } => Some(self.node),
+            role => role.other_leader().and_then(|leader| u32::try_from(leader).ok()),
+        }
+    }
+
+    /// How the shard's group stands, as this node sees it.
+    pub(crate) fn group_status(&self) -> GroupStatus {
+        let group = &self.consensus;
+        let catching_up = group.catching_up();
+        let lags = group.lags().into_iter().map(|(node, entries)| {
+            let snapshot = catching_up.get(&node).map(|it| (it.bytes, it.of_bytes));
+            MemberLag { node, entries, snapshot }
+        });
+        let lags = if self.is_led_here() { lags.collect() } else { Vec::new() };
+        let Members { voters, learners } = self.members();
+        GroupStatus {
+            shard: self.id(),
+            leader: self.leader(),
+            term: self.term(),
+            voters,
+            learners,
+            is_changing: group.is_changing_voters(),
+            lags,
+        }
+    }
+
+    /// The nodes that have the shard, ascending.
+    pub(crate) fn replicas(&self) -> Vec<u32> {
+        if self.role.is_none() {
+            return vec![self.node];
+        }
+        let voters = self.members().voters.into_keys();
+        voters.filter_map(|node| u32::try_from(node).ok()).collect()
+    }
+
+    /// Whether the shard has no other members, and never will.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.role.is_none()
+    }
+
+    /// Whether this node leads the shard. Alone it does so also between two terms.
+    pub(crate) fn is_led_here(&self) -> bool {
+        let role = self.role.as_ref();
+        role.is_none_or(|role| matches!(*role.borrow(), consensus::Role::Leader { .. }))
+    }
+
+    /// The term in which this node leads the shard and has applied all that was committed before it: only then has it
+    /// all that was acknowledged, and may answer questions. Alone it is always the same one, also between two
+    /// elections.
+    pub(crate) fn serves_in(&self) -> Option<u64> {
+        let Some(role) = &self.role else { return Some(0) };
+        let consensus::Role::Leader { term } = *role.borrow() else { return None };
+        (self.consensus.term() == term).then_some(term)
+    }
+
+    /// The term in which the shard is led, as far as this node knows.
+    pub(crate) fn term(&self) -> u64 {
+        let role = self.role.as_ref().map(|role| *role.borrow());
+        match role {
+            Some(consensus::Role::Leader { term } | consensus::Role::Follower { term, .. }) => term,
+            _ => self.consensus.term(),
+        }
+    }
+
+    /// What this node is in the shard's group; `None` where it is alone.
+    pub(crate) fn role(&self) -> Option<watch::Receiver<consensus::Role>> {
+        self.role.clone()
+    }
+
+    /// Keeps what another node told of the group last, in place of what was told before.
+    pub(crate) fn hear(&self, known: Option<Known>) {
+        self.consensus.told_of_leader(known.as_ref().and_then(Known::leader));
+        self.heard.send_if_modified(|last| {
+            let is_new = *last != known;
+            *last = known;
+            is_new
+        });
+    }
+
+    /// Whether this node has the rows, or is about to have them: it is a member of the group by its own log, and no
+    /// leader says in a newer term that it is none. Who was removed may never see that in its log.
+    pub(crate) fn is_member(&self) -> bool {
+        if self.role.is_none() || self.is_led_here() {
+            return true;
+        }
+        if !self.consensus.has_member(self.node.into()) {
+            return false;
+        }
+        let heard = self.heard.borrow();
+        let newer = heard.as_ref().filter(|heard| heard.group.term >= self.term());
+        newer.is_none_or(|heard| heard.group.has(self.node.into()))
+    }
+
+    /// Whether this node's rows of the shard are asked. Where they are not, this node is no member of the group: the one
+    /// that leads is asked. Below the level at which that may be, every node is a member, or about to be.
+    pub(crate) fn has_rows(&self) -> bool {
+        self.level.now() < Level::REPLICAS || self.is_member()
+    }
+
+    /// The members of the group: by this node's log, and where it is none of them as their leader told last.
+    pub(crate) fn members(&self) -> Members {
+        let own = self.consensus.members();
+        if self.is_member() {
+            return own;
+        }
+        let heard = self.heard.borrow();
+        let Some(Known { group, .. }) = heard.as_ref() else { return own };
+        let known = self.cluster.iter().flat_map(|node| node.known());
+        let addresses: BTreeMap<NodeId, String> = known.map(|it| (it.id, it.address)).collect();
+        let named = |nodes: &[u64]| {
+            let address = |node: &u64| addresses.get(&NodeId(*node)).cloned().unwrap_or_default();
+            nodes.iter().map(|node| (*node, address(node))).collect()
+        };
+        Members { voters: named(&group.voters), learners: named(&group.learners) }
+    }
+
+    /// Whether the shard goes to another node: one learns, or more vote than are to.
+    pub(crate) fn is_on_its_way(&self) -> bool {
+        let Members { voters, learners } = self.consensus.members();
+        let has_rows = self.id() != ShardId::CATALOG && self.level.now() >= Level::REPLICAS;
+        has_rows && (!learners.is_empty() || voters.len() > REPLICAS)
+    }
+
+    /// For the shard's leader: the nodes that are in the group, or may come to be by what is under way. Whoever is
+    /// not among them is in it no more, whatever a node says that has not heard of that.
+    pub(crate) async fn members_now(&self) -> Result<BTreeSet<u64>, Unavailable> {
+        self.read_index().await?;
+        let failed = |error| Unavailable::from(&error);
+        let committed = self.consensus.committed_members().await.map_err(failed)?;
+        let newest = self.consensus.members();
+        let all =
+            [committed, newest].into_iter().flat_map(|it| it.voters.into_iter().chain(it.learners));
+        Ok(all.map(|(node, _)| node).collect())
+    }
+
+    /// Whether this node has a log of a group that it is in no more, as far as it knows, and has not given it up.
+    pub(crate) fn is_to_give_up(&self) -> bool {
+        let last = self.journal().last_id().map(LogEnd::from);
+        let has_given_up = |it: &GivenUp| it.files == Files::Marked && it.ended == last;
+        !self.is_member()
+            && last.is_some()
+            && !self.given_up.lock().as_ref().is_some_and(has_given_up)
+    }
+
+    /// Whether this node still has the files of a group that it is in no more.
+    pub(crate) fn has_former_files(&self) -> bool {
+        let last = self.journal().last_id().map(LogEnd::from);
+        let given_up = self.given_up.lock();
+        !self.is_member()
+            && given_up.as_ref().is_some_and(|it| it.files == Files::Marked && it.ended == last)
+    }
+
+    /// Notes that the next start is to remove the files. Blocking.
+    pub(crate) fn give_up(&self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+        let floor = Floor::of(self.journal()).map_err(io::Error::other)?;
+        let mut given_up = self.given_up.lock();
+        let now = GivenUp::of(floor, *given_up);
+        now.write(disk, dir, self.id())?;
+        *given_up = Some(now);
+        Ok(())
+    }
+}

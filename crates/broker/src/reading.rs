@@ -1,0 +1,149 @@
+//! Reading what one shard has of a partition, by offset and by time.
+
+use base::limits::FETCH_BYTES_MAX;
+use base::{Offset, PartitionId};
+use bytes::Bytes;
+use journal::Stored;
+
+use crate::bounds::{Bounds, TimedOffset};
+use crate::error::{FetchError, Unavailable};
+use crate::local_shard::LocalShard;
+
+/// Consecutive batches, as they lie in the journal.
+#[derive(Clone, Debug)]
+pub struct Batches {
+    /// Whole batches, one or more in each. The first may begin below the offset that was asked
+    /// for, since that may lie in the middle of a batch; empty at the end of the partition. Where
+    /// other partitions have a batch, too, its bytes begin with an offset that is not this one's:
+    /// [`batches_in`](crate::batches_in) goes by the right one, [`Stored::put_pieces`] puts it in.
+    pub records: Vec<Stored>,
+    pub high_watermark: Offset,
+    pub log_start: Offset,
+}
+
+impl Batches {
+    pub fn bytes(&self) -> usize {
+        self.records.iter().map(Stored::len).sum()
+    }
+}
+
+/// Where a partition of a shard that this node leads begins and ends. A new leader that has not applied all yet would
+/// call offsets out of range that were acknowledged.
+pub(crate) fn bounds_here(
+    shard: &LocalShard,
+    partition: PartitionId,
+) -> Result<Bounds, FetchError> {
+    if shard.serves_in().is_none() {
+        return Err(Unavailable::NotLeader.into());
+    }
+    bounds_known(shard, partition)
+}
+
+pub(crate) fn bounds_known(
+    shard: &LocalShard,
+    partition: PartitionId,
+) -> Result<Bounds, FetchError> {
+    shard.read(|view| {
+        let here = view.rows.partition(partition).map(Bounds::of);
+        // It moved, and one of the two that know so has not said it here.
+        let moves = || {
+            let topic = view.catalog.topic(partition.topic);
+            let moved = |topic: &machine::Topic| topic.placement.epoch_base(partition.index) > 0;
+            view.rows.gone_to(partition).is_some() || topic.is_some_and(moved)
+        };
+        here.ok_or_else(|| match moves() {
+            true => Unavailable::NotLeader.into(),
+            false => FetchError::UnknownPartition(partition),
+        })
+    })
+}
+
+pub(crate) async fn read_within(
+    shard: &LocalShard,
+    Bounds { log_start, end }: Bounds,
+    partition: PartitionId,
+    offset: Offset,
+    bytes_max: usize,
+) -> Result<Batches, FetchError> {
+    if offset < log_start || offset > end {
+        return Err(FetchError::OffsetOutOfRange { offset, log_start, end });
+    }
+    let records = if offset == end || bytes_max == 0 {
+        Vec::new()
+    } else {
+        let bytes_max = bytes_max.min(FETCH_BYTES_MAX);
+        let read = shard.journal().read(partition.stream(), offset, bytes_max).await;
+        read.map_err(|error| FetchError::Storage(error.to_string()))?
+    };
+    // It may have been dropped between the two, having moved: then nothing was found, and nothing is said.
+    if records.is_empty() && offset < end && shard.shard.rows().known(partition).is_none() {
+        return Err(Unavailable::NotLeader.into());
+    }
+    Ok(Batches { records, high_watermark: end, log_start })
+}
+
+impl LocalShard {
+    /// What the shard has of a partition, whether or not this node leads.
+    pub(crate) async fn read_known(
+        &self,
+        partition: PartitionId,
+        offset: Offset,
+        bytes_max: usize,
+    ) -> Result<Batches, FetchError> {
+        let bounds = bounds_known(self, partition)?;
+        read_within(self, bounds, partition, offset, bytes_max).await
+    }
+
+    pub(crate) async fn offset_at_time(
+        &self,
+        partition: PartitionId,
+        timestamp_ms: i64,
+    ) -> Result<Option<TimedOffset>, FetchError> {
+        let bounds = bounds_known(self, partition)?;
+        self.offset_at_time_within(partition, bounds, timestamp_ms).await
+    }
+
+    pub(crate) async fn offset_at_time_within(
+        &self,
+        partition: PartitionId,
+        bounds: Bounds,
+        timestamp_ms: i64,
+    ) -> Result<Option<TimedOffset>, FetchError> {
+        let found = self.journal().find_time(partition.stream(), timestamp_ms).await;
+        let Some((_, batch)) = found.map_err(|error| FetchError::Storage(error.to_string()))?
+        else {
+            return Ok(None);
+        };
+        let search = move |batch: &Bytes| record::offset_at_or_after(batch, timestamp_ms);
+        let at = self
+            .cpu()
+            .read_batch(batch.into_bytes(), search)
+            .await
+            .map_err(|error| FetchError::Storage(error.to_string()))?;
+        Ok(at
+            // The batch may begin below the log's start: what is deleted is not named again.
+            .map(|(offset, timestamp)| TimedOffset {
+                offset: offset.max(bounds.log_start),
+                timestamp,
+            })
+            .filter(|at| at.offset < bounds.end))
+    }
+
+    pub(crate) async fn offset_of_max_timestamp(
+        &self,
+        partition: PartitionId,
+    ) -> Result<Option<TimedOffset>, FetchError> {
+        let found = self.journal().find_max_time(partition.stream()).await;
+        let Some((_, batch)) = found.map_err(|error| FetchError::Storage(error.to_string()))?
+        else {
+            return Ok(None);
+        };
+        let search = |batch: &Bytes| record::first_with_max_timestamp(batch);
+        let at = self
+            .cpu()
+            .read_batch(batch.into_bytes(), search)
+            .await
+            .map_err(|error| FetchError::Storage(error.to_string()))?;
+        Ok(at.map(|(offset, timestamp)| TimedOffset { offset, timestamp }))
+    }
+}

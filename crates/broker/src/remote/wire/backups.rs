@@ -1,0 +1,31 @@
+//! Steps of a backup that another node sends, and what a member answers.
+
+use bytes::Bytes;
+use links::{Message, Received};
+
+use super::{Answer, Asked, bytes_of, elsewhere};
+use crate::backup_parts::{BackupError, BackupPart, BackupStep};
+use crate::error::Unavailable;
+
+pub(crate) fn ask_backup(backup: u64, step: &BackupStep) -> Message {
+    let asked = Asked::BackUp { backup, step: step.clone() };
+    Message { head: bytes_of(&asked), body: Vec::new() }
+}
+
+pub(crate) fn answer_backup(done: Result<(BackupPart, Bytes), BackupError>) -> Message {
+    let (part, body) = match done {
+        Ok((part, bytes)) => (Ok(part), vec![bytes]),
+        Err(error) => (Err(error), Vec::new()),
+    };
+    Message { head: bytes_of(&Answer::BackedUp(part)), body }
+}
+
+/// What the member answered.
+pub(crate) fn backed_up(reply: Received) -> Result<(BackupPart, Bytes), BackupError> {
+    match postcard::from_bytes(&reply.head) {
+        Ok(Answer::BackedUp(Ok(part))) => Ok((part, reply.body)),
+        Ok(Answer::BackedUp(Err(BackupError::Unavailable(why)))) => Err(elsewhere(why).into()),
+        Ok(Answer::BackedUp(Err(error))) => Err(error),
+        _ => Err(Unavailable::Unanswered.into()),
+    }
+}

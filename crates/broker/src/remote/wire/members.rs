@@ -1,0 +1,25 @@
+//! Who is in a shard's group, as its leader says.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use links::Message;
+
+use super::{Answer, Asked, bytes_of, elsewhere};
+use crate::error::Unavailable;
+
+pub(crate) fn ask_members() -> Message {
+    Message { head: bytes_of(&Asked::Members), body: Vec::new() }
+}
+
+pub(crate) fn answer_members(members: Result<BTreeSet<u64>, Unavailable>) -> Bytes {
+    bytes_of(&Answer::Members(members))
+}
+
+/// What the leader answered.
+pub(crate) fn members(answer: &[u8]) -> Result<BTreeSet<u64>, Unavailable> {
+    match postcard::from_bytes(answer) {
+        Ok(Answer::Members(members)) => members.map_err(elsewhere),
+        _ => Err(Unavailable::Unanswered),
+    }
+}

@@ -1,0 +1,91 @@
+//! What nodes are asked, apart from anything about rows: how groups stand, what is stored, who leads, whose sessions are.
+
+use bytes::Bytes;
+use dispatch::SessionId;
+use links::Message;
+
+use super::{Answer, Asked, bytes_of};
+use crate::delivery::history::{Look, Looked, SessionUser};
+use crate::error::Unavailable;
+use crate::group_status::GroupStatus;
+use crate::stored_status::StoredStatus;
+
+pub(crate) fn ask_groups() -> Message {
+    Message { head: bytes_of(&Asked::Groups), body: Vec::new() }
+}
+
+pub(crate) fn answer_groups(groups: Vec<GroupStatus>) -> Bytes {
+    bytes_of(&Answer::Groups(groups))
+}
+
+/// What the node answered.
+pub(crate) fn groups(answer: &[u8]) -> Result<Vec<GroupStatus>, Unavailable> {
+    match postcard::from_bytes(answer) {
+        Ok(Answer::Groups(groups)) => Ok(groups),
+        _ => Err(Unavailable::Unanswered),
+    }
+}
+
+pub(crate) fn ask_stored() -> Message {
+    Message { head: bytes_of(&Asked::Stored), body: Vec::new() }
+}
+
+pub(crate) fn answer_stored(stored: StoredStatus) -> Bytes {
+    bytes_of(&Answer::Stored(stored))
+}
+
+/// What the node answered.
+pub(crate) fn stored(answer: &[u8]) -> Result<StoredStatus, Unavailable> {
+    match postcard::from_bytes(answer) {
+        Ok(Answer::Stored(stored)) => Ok(stored),
+        _ => Err(Unavailable::Unanswered),
+    }
+}
+
+pub(crate) fn ask_hand_over(to: u64) -> Message {
+    Message { head: bytes_of(&Asked::HandOver { to }), body: Vec::new() }
+}
+
+pub(crate) fn answer_hand_over(done: Result<(), String>) -> Bytes {
+    bytes_of(&Answer::HandOver(done))
+}
+
+/// What the leader answered; `None`: it is not understood.
+pub(crate) fn hand_over(answer: &[u8]) -> Option<Result<(), String>> {
+    match postcard::from_bytes(answer) {
+        Ok(Answer::HandOver(done)) => Some(done),
+        _ => None,
+    }
+}
+
+pub(crate) fn ask_look(look: Look) -> Message {
+    Message { head: bytes_of(&Asked::Look(look)), body: Vec::new() }
+}
+
+pub(crate) fn answer_look(looked: Looked) -> Bytes {
+    bytes_of(&Answer::Looked(looked))
+}
+
+/// What the node answered.
+pub(crate) fn looked(answer: &[u8]) -> Result<Looked, Unavailable> {
+    match postcard::from_bytes(answer) {
+        Ok(Answer::Looked(looked)) => Ok(looked),
+        _ => Err(Unavailable::Unanswered),
+    }
+}
+
+pub(crate) fn ask_session_users(sessions: &[SessionId]) -> Message {
+    Message { head: bytes_of(&Asked::SessionUsers(sessions.to_vec())), body: Vec::new() }
+}
+
+pub(crate) fn answer_session_users(users: Vec<Option<SessionUser>>) -> Bytes {
+    bytes_of(&Answer::SessionUsers(users))
+}
+
+/// What the node answered.
+pub(crate) fn session_users(answer: &[u8]) -> Result<Vec<Option<SessionUser>>, Unavailable> {
+    match postcard::from_bytes(answer) {
+        Ok(Answer::SessionUsers(users)) => Ok(users),
+        _ => Err(Unavailable::Unanswered),
+    }
+}
