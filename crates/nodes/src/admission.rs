@@ -3,8 +3,9 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use base::limits::NODES_JOINED_MAX;
-use broker::{Broker, WeakBroker};
+use base::Level;
+use base::limits::{NODES_JOINED_MAX, NODES_MAX};
+use broker::{Broker, Unavailable, WeakBroker};
 use cluster::{Joining, Node};
 use tokio::time::timeout;
 
@@ -39,10 +40,19 @@ pub(crate) async fn run(broker: WeakBroker, cluster: Weak<Node>) {
 
 async fn register(broker: &Broker, joining: &Joining) -> Result<(), DecideError> {
     let is_founded = broker.groups().iter().all(|group| !group.voters.is_empty());
+    if !is_founded && broker.level().now() >= Level::REPLICAS {
+        // Of a group that it is no member of this node may not have heard yet, or not just now: the other one waits.
+        return Err(Unavailable::NotLeader.into());
+    }
     let words = format!("a node at {} joins", joining.address);
     decide(broker, &words, |registry| admit(registry, joining, is_founded)).await?;
     tracing::info!(address = joining.address, "a node joins the cluster");
     Ok(())
+}
+
+/// How many nodes a cluster may have. Where each has all shards, more would make nothing better.
+pub(crate) fn nodes_max(level: Level) -> usize {
+    if level < Level::REPLICAS { NODES_JOINED_MAX } else { NODES_MAX }
 }
 
 /// The document of a node that joins; none where it has one.
@@ -74,11 +84,21 @@ fn admit(registry: &Registry, joining: &Joining, is_founded: bool) -> Result<Dec
     }
     let stays = |standing| !matches!(standing, Standing::Leaving { .. });
     let count = registry.present().filter(|(_, node)| stays(node.standing)).count();
-    if count >= NODES_JOINED_MAX {
-        return refused(format!(
-            "it has {count} nodes, and each has all records: more than {NODES_JOINED_MAX} would make writing \
-             slower and nothing safer; remove one first, with `postroad node drain N` and `postroad node remove N`"
-        ));
+    match nodes_max(registry.level.0) {
+        NODES_MAX if count >= NODES_MAX => {
+            return refused(format!(
+                "it has {count} nodes, and more than {NODES_MAX} are not supported; remove one first, with \
+                 `postroad node drain N` and `postroad node remove N`"
+            ));
+        }
+        nodes_max if count >= nodes_max => {
+            return refused(format!(
+                "it has {count} nodes, and at feature level {level} each has all records, so that more than \
+                 {nodes_max} would make writing slower and nothing safer; raise the level with `postroad cluster \
+                 upgrade --finalize`, or remove a node first, with `postroad node drain N` and `postroad node remove N`"
+            ));
+        }
+        _ => {}
     }
     // It says itself in which rack it is, once it is one.
     let can = Can { levels, ..Can::default() };
@@ -89,7 +109,7 @@ fn admit(registry: &Registry, joining: &Joining, is_founded: bool) -> Result<Dec
 
 #[cfg(test)]
 mod tests {
-    use base::{Level, Levels};
+    use base::Levels;
     use uuid::Uuid;
 
     use super::*;
@@ -143,8 +163,23 @@ mod tests {
         let mut five = [Standing::Active; 5];
         let error = number(&five, 9).expect_err("too many");
         assert!(error.contains("postroad node remove"), "{error}");
+        assert!(error.contains("cluster upgrade --finalize"), "{error}");
         five[2] = LEAVING;
         assert_eq!(number(&five, 9), Ok(vec![6]));
+    }
+
+    #[test]
+    fn a_cluster_in_which_three_have_each_shard_takes_many_nodes() {
+        let admitted = |count: usize| {
+            let mut registry = registry(&vec![Standing::Active; count]);
+            registry.level = (Level::REPLICAS, 7);
+            let levels = Levels { min: Level(1), max: Level::REPLICAS };
+            admit(&registry, &Joining { levels, ..joining(99) }, true)
+        };
+        assert_eq!(admitted(5).expect("it is let in").into_keys().collect::<Vec<_>>(), [6]);
+        assert!(admitted(NODES_MAX - 1).is_ok());
+        let error = admitted(NODES_MAX).expect_err("too many").to_string();
+        assert!(error.contains("more than 64"), "{error}");
     }
 
     #[test]

@@ -67,7 +67,9 @@ fn refused(error: BackupError) -> OperationError {
         BackupError::NoShard(_) | BackupError::NoSuchPlace | BackupError::TooMany => {
             OperationError::Invalid(words)
         }
-        BackupError::Unavailable(_) | BackupError::Moving => OperationError::Unavailable(words),
+        BackupError::Unavailable(_) | BackupError::Moving | BackupError::Lacking { .. } => {
+            OperationError::Unavailable(words)
+        }
         BackupError::TooSlow(_) | BackupError::Replaced(_) | BackupError::Unreadable { .. } => {
             OperationError::Failed(words)
         }

@@ -17,6 +17,7 @@ mod backups;
 mod endpoint;
 mod moves;
 mod operations;
+mod placements;
 mod plan;
 mod reconcile;
 pub mod recovery;
@@ -85,7 +86,8 @@ impl Nodes {
         broker.vital(Task::Registration, following);
         let admitting = admission::run(broker.downgrade(), Arc::downgrade(cluster));
         broker.vital(Task::Admission, admitting);
-        let stepping = reconcile::run(broker.downgrade(), Arc::downgrade(cluster), told);
+        let stepping =
+            reconcile::run(broker.downgrade(), Arc::downgrade(cluster), told, heard.clone());
         broker.vital(Task::Membership, stepping);
         let own = LiveNode { id: broker.node(), endpoints, is_unwell: false };
         Self { own, others: Some(Others { cluster: Arc::clone(cluster), heard }) }
@@ -149,7 +151,7 @@ impl Others {
     fn live(&self, node: NodeId, told: &Bytes) -> Option<LiveNode> {
         let status = self.cluster.links().peer(node)?.status(Lane::Control);
         let id = u32::try_from(node.0).ok()?;
-        let Told { endpoints, is_unwell } = Told::of_bytes(told)?;
+        let Told { endpoints, is_unwell, .. } = Told::of_bytes(told)?;
         let connected = matches!(status.phase, Phase::Connected { .. });
         connected.then_some(LiveNode { id, endpoints, is_unwell })
     }
@@ -157,7 +159,7 @@ impl Others {
     fn left_lately(&self, node: NodeId, told: &Bytes, within: Duration) -> Option<LiveNode> {
         let status = self.cluster.links().peer(node)?.status(Lane::Control);
         let left_for = Instant::now().saturating_duration_since(status.last?.at);
-        let (id, Told { endpoints, is_unwell }) =
+        let (id, Told { endpoints, is_unwell, .. }) =
             (u32::try_from(node.0).ok()?, Told::of_bytes(told)?);
         (left_for < within).then_some(LiveNode { id, endpoints, is_unwell })
     }

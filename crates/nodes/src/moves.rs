@@ -18,7 +18,7 @@ pub(crate) async fn begin(
     let begun = broker.move_partitions(id, partitions, ShardId(to_shard)).await;
     begun.map_err(|error| in_words_of(topic, error))?;
     tracing::info!(topic, to_shard, "partitions are moved, as an operator asks");
-    look(broker, Some(topic))
+    look(broker, Some(topic)).await
 }
 
 pub(crate) async fn cancel(
@@ -28,10 +28,10 @@ pub(crate) async fn cancel(
 ) -> Result<document::Moves, OperationError> {
     let id = topic_named(broker, topic)?;
     broker.cancel_moves(id, partitions).await.map_err(|error| in_words_of(topic, error))?;
-    look(broker, Some(topic))
+    look(broker, Some(topic)).await
 }
 
-pub(crate) fn look(
+pub(crate) async fn look(
     broker: &Broker,
     topic: Option<&str>,
 ) -> Result<document::Moves, OperationError> {
@@ -43,13 +43,19 @@ pub(crate) fn look(
             (0..count).map(|index| broker.shard_with(PartitionId::new(id, index)).0).collect()
         }
     };
-    let moving = broker.moves().into_iter().filter_map(|status| moving(broker, status)).collect();
+    let moves = broker.moves().await.map_err(|why| OperationError::Unavailable(why.to_string()))?;
+    let moving = moves.into_iter().filter_map(|status| moving(broker, status)).collect();
     Ok(document::Moves { moving, shards })
 }
 
 /// What is under way, as `cluster status` says it.
-pub(crate) fn in_words(broker: &Broker) -> Vec<String> {
-    let moves = broker.moves();
+pub(crate) async fn in_words(broker: &Broker) -> Vec<String> {
+    let moves = match broker.moves().await {
+        Ok(moves) => moves,
+        Err(why) => {
+            return vec![format!("how far the partitions that move are is not known: {why}")];
+        }
+    };
     let named = moves.iter().take(NAMED).filter_map(|status| moving(broker, *status));
     let mut words: Vec<String> = named.map(|moving| line(&moving)).collect();
     if moves.len() > NAMED {

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use ::operations::cluster as document;
 use ::operations::cluster::Operation;
-use base::limits::NODES_JOINED_MAX;
 use broker::Broker;
 use broker::operations::{OperationAnswer, OperationError, OperationFamily};
 use cluster::Node;
@@ -14,10 +13,11 @@ use links::NodeId;
 use serde::Serialize;
 use tokio::time::{sleep, timeout};
 
+use crate::admission::nodes_max;
 use crate::reconcile::view_of;
 use crate::registry::{DecideError, Decided, Registration, Registry, Standing, decide};
 use crate::status;
-use crate::{backups, moves, plan, upgrade};
+use crate::{backups, moves, placements, plan, upgrade};
 
 /// The node that replaces another one has to be connected within this time.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
@@ -38,6 +38,8 @@ impl OperationFamily for Administration {
                 Operation::Status {}
                 | Operation::Scrub { begin: false }
                 | Operation::Moves { .. }
+                | Operation::Placements {}
+                | Operation::Balance { dry_run: true }
                 | Operation::Upgrade { finalize: false },
             ) => true,
             Ok(
@@ -45,6 +47,8 @@ impl OperationFamily for Administration {
                 | Operation::Upgrade { finalize: true }
                 | Operation::MovePartitions { .. }
                 | Operation::CancelMoves { .. }
+                | Operation::PlaceShard { .. }
+                | Operation::Balance { dry_run: false }
                 | Operation::DrainNode { .. }
                 | Operation::ResumeNode { .. }
                 | Operation::RemoveNode { .. }
@@ -110,7 +114,19 @@ impl Administration {
                 return written(&moves::cancel(&self.broker, &topic, partitions).await?);
             }
             Operation::Moves { topic } => {
-                return written(&moves::look(&self.broker, topic.as_deref())?);
+                return written(&moves::look(&self.broker, topic.as_deref()).await?);
+            }
+            Operation::Placements {} => {
+                let placed = placements::look(&self.broker, self.cluster()?);
+                return written(&placed.map_err(refused)?);
+            }
+            Operation::PlaceShard { shard, nodes } => {
+                let placed = placements::place(&self.broker, self.cluster()?, shard, &nodes).await;
+                return written(&placed.map_err(refused)?);
+            }
+            Operation::Balance { dry_run } => {
+                let placed = placements::balance(&self.broker, self.cluster()?, dry_run).await;
+                return written(&placed.map_err(refused)?);
             }
             Operation::Status {} => {
                 let status = status::status(&self.broker, self.cluster()?).await;
@@ -171,6 +187,9 @@ impl Administration {
             | Operation::MovePartitions { .. }
             | Operation::CancelMoves { .. }
             | Operation::Moves { .. }
+            | Operation::Placements {}
+            | Operation::PlaceShard { .. }
+            | Operation::Balance { .. }
             | Operation::Backup(_) => {
                 return Ok(Decided::new());
             }
@@ -227,7 +246,7 @@ fn may_rest(registry: &Registry, node: u64) -> Result<(), DecideError> {
 fn may_stay(registry: &Registry, standing: Standing) -> Result<(), DecideError> {
     let stays = |standing| !matches!(standing, Standing::Leaving { .. });
     let count = registry.present().filter(|(_, node)| stays(node.standing)).count();
-    match stays(standing) || count < NODES_JOINED_MAX {
+    match stays(standing) || count < nodes_max(registry.level.0) {
         true => Ok(()),
         false => Err(DecideError::Refused(format!(
             "the cluster has {count} other nodes by now, and no room for one more: let this one leave, or remove another"

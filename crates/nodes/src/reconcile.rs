@@ -5,19 +5,23 @@ use std::collections::BTreeMap;
 use std::sync::Weak;
 use std::time::Duration;
 
-use base::ShardId;
 use base::limits::APPEND_ENTRIES_MAX;
+use base::{Level, ShardId};
 use broker::{Broker, GroupChangeError, GroupStatus, Members, WeakBroker};
+use bytes::Bytes;
 use cluster::Node;
-use futures_util::future::join_all;
+use futures_util::future::{join_all, join4};
 use links::NodeId;
-use tokio::time::MissedTickBehavior;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, sleep};
 
 use crate::plan::{self, Group, Step, View};
 use crate::registry::{DecideError, Decided, Registration, Registry, Standing, decide};
-use crate::telling::Told;
+use crate::telling::{self, Told};
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// The pause between two looks for shards that this node has no more.
+const GIVE_UP_EVERY: Duration = Duration::from_secs(2);
 /// A step that takes longer is tried again, if it still is one.
 const STEP_WITHIN: Duration = Duration::from_secs(10);
 
@@ -30,14 +34,41 @@ enum StepError {
     Decide(#[from] DecideError),
 }
 
+/// What the node does about who has which shard, for as long as the broker is there.
+pub(crate) async fn run(
+    broker: WeakBroker,
+    cluster: Weak<Node>,
+    told: Told,
+    heard: watch::Receiver<BTreeMap<NodeId, Bytes>>,
+) {
+    // None of them waits for a step that takes long.
+    join4(
+        make_all_steps(broker.clone(), cluster.clone()),
+        telling::tell(broker.clone(), cluster, told),
+        telling::hear(broker.clone(), heard),
+        give_up(broker),
+    )
+    .await;
+}
+
+/// Gives up shards that this node has no more, for as long as the broker is there.
+async fn give_up(broker: WeakBroker) {
+    loop {
+        sleep(GIVE_UP_EVERY).await;
+        let Some(broker) = broker.upgrade() else { return };
+        for shard in broker.give_up_former().await {
+            tracing::info!(%shard, "this node has given the shard up: its files go when it is started the next time");
+        }
+    }
+}
+
 /// Makes steps for as long as the broker is there.
-pub(crate) async fn run(broker: WeakBroker, cluster: Weak<Node>, mut told: Told) {
+async fn make_all_steps(broker: WeakBroker, cluster: Weak<Node>) {
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         let Some((broker, cluster)) = broker.upgrade().zip(cluster.upgrade()) else { return };
-        told.keep_true(&broker, &cluster);
         let registry = match Registry::read(&broker) {
             Ok(registry) => registry,
             Err(error) => {
@@ -74,10 +105,19 @@ pub(crate) fn view_of(cluster: &Node, registry: &Registry, groups: &[GroupStatus
     };
     let nodes: BTreeMap<u64, plan::Node> = registry.present().map(node).collect();
     let removed = registry.removed().collect();
-    View { nodes, removed, groups: groups.iter().map(group).collect() }
+    let placed = registry.placements.iter().map(|(shard, (nodes, _))| (*shard, nodes.clone()));
+    let in_rack = registry.present().filter_map(|(id, node)| Some((id, node.rack.clone()?)));
+    View {
+        nodes,
+        removed,
+        groups: groups.iter().map(group).collect(),
+        spreads: registry.level.0 >= Level::REPLICAS,
+        racks: in_rack.collect(),
+        placed: placed.collect(),
+    }
 }
 
-fn group(status: &GroupStatus) -> Group {
+pub(crate) fn group(status: &GroupStatus) -> Group {
     let near = |lag: &&broker::MemberLag| {
         lag.snapshot.is_none() && lag.entries <= APPEND_ENTRIES_MAX as u64
     };
@@ -110,6 +150,10 @@ async fn make(
         Step::Promote { node, .. } => {
             let Some(address) = to.learners.remove(&node) else { return Ok(()) };
             to.voters.insert(node, address);
+        }
+        Step::Demote { node, .. } => {
+            let Some(address) = to.voters.remove(&node) else { return Ok(()) };
+            to.learners.insert(node, address);
         }
         Step::Remove { node, .. } => {
             to.voters.remove(&node);

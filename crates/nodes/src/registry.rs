@@ -18,6 +18,8 @@ use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 use uuid::Uuid;
 
+use crate::placements::{self, Placements};
+
 /// Where the documents are.
 pub(crate) const SPACE: &str = "nodes";
 /// Where the one is that each decision changes.
@@ -97,6 +99,8 @@ pub(crate) struct Registry {
     decided: u64,
     /// At which level the cluster is, and the version of the document that says so; 0: none does.
     pub(crate) level: (Level, u64),
+    /// Where operators have put shards.
+    pub(crate) placements: Placements,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -117,7 +121,8 @@ impl Registry {
         let level = documents::store::read::<LevelDocument>(broker, level::SPACE, level::NAME)?;
         let level =
             level.map_or((Level::FIRST, 0), |found| (found.body.level, found.stored.version));
-        Ok(Self { nodes, decided, level })
+        let placements = placements::read(broker)?;
+        Ok(Self { nodes, decided, level, placements })
     }
 
     /// What a decision changes beside what it is about: of two that are made at a time one is made anew.

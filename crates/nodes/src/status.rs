@@ -13,6 +13,7 @@ use links::{ConnectError, Lane, NodeId, Phase, Refusal};
 
 use crate::plan::{self, Step, View};
 use crate::registry::{DecideError, Registration, Registry, Standing};
+use crate::telling::Told;
 use crate::{moves, reconcile, upgrade};
 
 /// A node that does not say how it is within this is not waited for.
@@ -56,12 +57,39 @@ pub(crate) async fn status(
     let groups = newest(&said);
     let view = reconcile::view_of(cluster, &registry, &groups);
     let upgrade = upgrade::look(broker, Some(cluster), &registry);
+    let given_up = given_up(broker, cluster);
     let cluster = broker.cluster_id().to_string();
     let mut status = report(cluster, here, &registry, &connections, &groups, &view);
-    status.under_way.extend(moves::in_words(broker));
+    status.under_way.extend(moves::in_words(broker).await);
+    status.under_way.extend(given_up);
     status.under_way.extend(stored.iter().filter_map(scrubbed));
     status.at_risk.extend(stored.iter().flat_map(damaged));
     Ok(document::Status { stored, upgrade, ..status })
+}
+
+/// Files that nodes still have of shards that they gave up.
+fn given_up(broker: &Broker, cluster: &Node) -> Vec<String> {
+    let own = broker.given_up().into_iter().map(|shard| shard.0).collect();
+    let mut told = BTreeMap::from([(u64::from(broker.node()), own)]);
+    for (node, bytes) in &*cluster.groups().heard().borrow() {
+        let is_live = cluster.connected_for(*node).is_some();
+        let heard = Told::of_bytes(bytes).filter(|_| is_live);
+        told.extend(heard.map(|heard| (node.0, heard.given_up)));
+    }
+    told.into_iter().filter_map(|(node, shards)| still_has(node, &shards)).collect()
+}
+
+fn still_has(node: u64, shards: &[u32]) -> Option<String> {
+    let names: Vec<String> = shards.iter().map(u32::to_string).collect();
+    let (what, they) = match names.len() {
+        0 => return None,
+        1 => ("shard", "it"),
+        _ => ("shards", "them"),
+    };
+    Some(format!(
+        "node {node} has given {what} {} up, and still has the files of {they}: they go when it is started the next time",
+        names.join(", ")
+    ))
 }
 
 pub(crate) fn stored(node: u64, status: StoredStatus) -> document::Stored {
@@ -124,7 +152,10 @@ fn newest(said: &[(u64, Vec<GroupStatus>)]) -> Vec<GroupStatus> {
             let is_newer = match known {
                 None => true,
                 Some((true, known)) => leads && status.term > known.term,
-                Some((false, _)) => leads,
+                // Who is no member, and hears of no leader, knows no members.
+                Some((false, known)) => {
+                    leads || known.voters.is_empty() && !status.voters.is_empty()
+                }
             };
             if is_newer {
                 let leader = status.leader.filter(|_| leads);
@@ -228,7 +259,7 @@ fn listed(nodes: impl IntoIterator<Item = u64>) -> String {
 
 fn under_way(groups: &[GroupStatus], view: &View) -> Vec<String> {
     let mut words = Vec::new();
-    let wanted = plan::wanted(&view.nodes);
+    let (stay, wanted) = (plan::staying(&view.nodes), plan::wanted(view));
     let count = groups.len();
     let having = |node: u64| groups.iter().filter(|group| group.voters.contains_key(&node)).count();
     for (id, node) in &view.nodes {
@@ -246,6 +277,7 @@ fn under_way(groups: &[GroupStatus], view: &View) -> Vec<String> {
                     has.count()
                 ));
             }
+            _ if view.spreads => words.extend(moved(*id, groups, &wanted)),
             _ if having(*id) < count => words
                 .push(format!("node {id} joins: it votes in {} of {count} shards", having(*id))),
             _ => {}
@@ -273,11 +305,35 @@ fn under_way(groups: &[GroupStatus], view: &View) -> Vec<String> {
     }
     for (id, node) in &view.nodes {
         let leads = groups.iter().any(|group| group.leader.map(u64::from) == Some(*id));
-        if leads && !matches!(node.standing, Standing::Active) && wanted.contains(id) {
+        if leads && !matches!(node.standing, Standing::Active) && stay.contains(id) {
             words.push(format!("node {id} is drained, and hands over what it leads"));
         }
     }
     words
+}
+
+/// What a node is to get, and to give to others.
+fn moved(
+    node: u64,
+    groups: &[GroupStatus],
+    wanted: &BTreeMap<ShardId, plan::Wanted>,
+) -> Option<String> {
+    let (mut gets, mut gives) = (0, 0);
+    for group in groups {
+        let has = group.voters.contains_key(&node) || group.learners.contains_key(&node);
+        let is_to_have = wanted.get(&group.shard).is_some_and(|wanted| wanted.has(node));
+        let is_to_vote = wanted.get(&group.shard).is_some_and(|it| it.voters.contains(&node));
+        gets += usize::from(is_to_have && !has || is_to_vote && !group.voters.contains_key(&node));
+        gives += usize::from(has && !is_to_have);
+    }
+    match (gets, gives) {
+        (0, 0) => None,
+        (gets, 0) => Some(format!("node {node} takes over shards: {gets} are to come")),
+        (0, gives) => Some(format!("node {node} hands shards to others: {gives} are to go")),
+        (gets, gives) => Some(format!(
+            "node {node} takes over shards and hands others on: {gets} are to come, and {gives} to go"
+        )),
+    }
 }
 
 fn at_risk(nodes: &[document::Node], groups: &[GroupStatus], view: &View) -> Vec<String> {

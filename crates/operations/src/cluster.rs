@@ -34,6 +34,14 @@ pub enum Operation {
     CancelMoves { topic: String, partitions: Vec<u32> },
     /// Which partitions move, and where those of a topic are. Answers [`Moves`].
     Moves { topic: Option<String> },
+    /// Which nodes have which shard, and which are to have it. Answers [`Placements`].
+    Placements {},
+    /// A shard is wanted on these nodes, and stays there while they are in the cluster; without nodes the cluster places it
+    /// again. Answers [`Placements`].
+    PlaceShard { shard: u32, nodes: Vec<u64> },
+    /// The cluster places all shards again, also those that were put somewhere; with `dry_run` it only says where they would be.
+    /// Answers [`Placements`].
+    Balance { dry_run: bool },
     /// A step of a backup of the cluster, or of a node that is alone, from the node that is asked.
     Backup(Step),
 }
@@ -74,6 +82,34 @@ pub struct Moves {
     pub moving: Vec<Moving>,
     /// The shard of each partition of the topic that was asked about, from the first on.
     pub shards: Vec<u32>,
+}
+
+/// Where shards are, and where they are to be.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Placements {
+    /// Those with records.
+    pub shards: Vec<Placement>,
+    pub nodes: Vec<Load>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Placement {
+    pub shard: u32,
+    /// Its voters now; empty: nobody who leads it has said so.
+    pub nodes: Vec<u64>,
+    /// The same once all is done.
+    pub wanted: Vec<u64>,
+    /// An operator has put it there.
+    pub by_hand: bool,
+}
+
+/// How many of these shards a node has.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Load {
+    pub node: u64,
+    pub shards: u64,
+    /// The same once all is done.
+    pub wanted: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -37,10 +37,12 @@ pub enum Profile {
     Damage,
     /// As [`Self::Cluster`], and partitions move from shard to shard.
     Moves,
+    /// As [`Self::Relays`] and [`Self::Members`], with so many nodes that each shard is on three of them only.
+    Spread,
 }
 
 impl Profile {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Power,
         Self::Kill,
         Self::Disk,
@@ -54,6 +56,7 @@ impl Profile {
         Self::Upgrade,
         Self::Damage,
         Self::Moves,
+        Self::Spread,
     ];
 
     pub fn name(self) -> &'static str {
@@ -71,6 +74,7 @@ impl Profile {
             Self::Upgrade => "upgrade",
             Self::Damage => "damage",
             Self::Moves => "moves",
+            Self::Spread => "spread",
         }
     }
 
@@ -80,8 +84,8 @@ impl Profile {
 
     /// Whether it is about the nodes of a cluster.
     pub(crate) fn has_nodes(self) -> bool {
-        use Profile::{Cluster, Damage, Five, Members, Moves, Relays, Upgrade};
-        matches!(self, Cluster | Relays | Five | Members | Upgrade | Damage | Moves)
+        use Profile::{Cluster, Damage, Five, Members, Moves, Relays, Spread, Upgrade};
+        matches!(self, Cluster | Relays | Five | Members | Upgrade | Damage | Moves | Spread)
     }
 
     fn has(self, other: Self) -> bool {

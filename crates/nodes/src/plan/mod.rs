@@ -3,15 +3,21 @@
 //! Nothing is stored that could be stale: whoever leads a shard asks for the next steps again and again, makes those
 //! that are about its shard, and looks anew. So what one leader leaves half done, the next one goes on with.
 //!
-//! Each shard is on all nodes but those that leave. On the way there
+//! A shard with rows is on three nodes ([`spread`]), and the catalog on all; below [`base::Level::REPLICAS`], and where
+//! no more than three nodes stay, each shard is on all nodes but those that leave. On the way there
 //!
 //! * a group changes by one node at a time, and by none while a change of it is under way
 //! * no step is made that leaves a group without a majority that is connected
 //! * a node that comes gets one shard after the other, the catalog's first, and votes once it has the log
+//! * a node whose shard moves to another node gives it up once that one votes, and three voters are connected then
 //! * a node that leaves gives up one shard after the other, the catalog's last, so that it hears until then what the
 //!   cluster decides; where another one takes its place, each only once that one votes; and where fewer than three would
 //!   be left that vote, only once those vote that have joined
 
+mod leaving;
+mod spread;
+#[cfg(test)]
+mod spread_tests;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +27,9 @@ use std::fmt;
 use base::ShardId;
 
 use crate::registry::Standing;
+
+pub(crate) use leaving::may_leave;
+pub(crate) use spread::{Wanted, wanted};
 
 /// The fewest nodes that one may lose and go on.
 pub(crate) const NODES_SAFE_MIN: usize = 3;
@@ -33,6 +42,12 @@ pub(crate) struct View {
     pub(crate) removed: BTreeSet<u64>,
     /// The catalog's first.
     pub(crate) groups: Vec<Group>,
+    /// Whether three nodes have a shard, and not all.
+    pub(crate) spreads: bool,
+    /// Of the nodes that were told one.
+    pub(crate) racks: BTreeMap<u64, String>,
+    /// Shards that operators have put on nodes of their choice.
+    pub(crate) placed: BTreeMap<ShardId, BTreeSet<u64>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,6 +75,8 @@ pub(crate) enum Step {
     Add { shard: ShardId, node: u64 },
     /// It votes from now on.
     Promote { shard: ShardId, node: u64 },
+    /// It has the shard and votes no more, since enough others do.
+    Demote { shard: ShardId, node: u64 },
     /// Leadership goes to that node, since the leader is to leave.
     HandOver { shard: ShardId, to: u64 },
     /// The node is in the group no more.
@@ -74,6 +91,7 @@ impl Step {
         match self {
             Self::Add { shard, .. }
             | Self::Promote { shard, .. }
+            | Self::Demote { shard, .. }
             | Self::HandOver { shard, .. }
             | Self::Remove { shard, .. } => shard,
             Self::Forget { .. } => ShardId::CATALOG,
@@ -86,6 +104,9 @@ impl fmt::Display for Step {
         match self {
             Self::Add { shard, node } => write!(f, "node {node} gets {shard}"),
             Self::Promote { shard, node } => write!(f, "node {node} has {shard}, and votes in it"),
+            Self::Demote { shard, node } => {
+                write!(f, "node {node} keeps a copy of {shard}, and votes in it no more")
+            }
             Self::HandOver { shard, to } => write!(f, "{shard} is led by node {to}"),
             Self::Remove { shard, node } => write!(f, "node {node} gives up {shard}"),
             Self::Forget { node } => write!(f, "node {node} leaves the cluster"),
@@ -93,35 +114,39 @@ impl fmt::Display for Step {
     }
 }
 
-/// The nodes that are to have each shard.
-pub(crate) fn wanted(nodes: &BTreeMap<u64, Node>) -> BTreeSet<u64> {
+/// The nodes that are to be the cluster's.
+pub(crate) fn staying(nodes: &BTreeMap<u64, Node>) -> BTreeSet<u64> {
     let stays = |node: &Node| !matches!(node.standing, Standing::Leaving { .. });
     nodes.iter().filter(|(_, node)| stays(node)).map(|(id, _)| *id).collect()
 }
 
 /// What comes next, each of it by whoever leads its shard. They may be made in any order, or not at all.
 pub(crate) fn next_steps(view: &View) -> Vec<Step> {
-    let wanted = wanted(&view.nodes);
+    let (all_wanted, nobody) = (wanted(view), Wanted::default());
+    let wanted_of = |group: &Group| all_wanted.get(&group.shard).unwrap_or(&nobody);
     let mut steps = Vec::new();
     let (mut coming, mut leaving) = (BTreeSet::new(), BTreeSet::new());
     for group in &view.groups {
-        // Who has some shard as a learner only is busy with that one.
-        coming.extend(group.learners.intersection(&wanted).copied());
+        // Who has some shard as a learner only is busy with that one, unless it is to stay one.
+        coming.extend(group.learners.intersection(&wanted_of(group).voters).copied());
     }
     // Rows before the catalog.
     for group in view.groups.iter().rev() {
-        steps.extend(next_of_leaving(view, group, &wanted, &mut leaving));
+        steps.extend(next_of_leaving(view, group, wanted_of(group), &mut leaving));
     }
     for group in &view.groups {
         let is_leaving = steps.iter().any(|step| step.shard() == group.shard);
         if !is_leaving {
-            steps.extend(next_of_coming(view, group, &wanted, &mut coming));
+            let wanted = wanted_of(group);
+            let demoted = || next_of_demoted(view, group, wanted);
+            steps.extend(next_of_coming(view, group, wanted, &mut coming).or_else(demoted));
         }
     }
-    let members = view.groups.iter().flat_map(|group| group.voters.union(&group.learners));
-    let members: BTreeSet<u64> = members.copied().collect();
-    let gone = view.nodes.keys().filter(|node| !wanted.contains(node) && !members.contains(node));
-    // Of a group that this node is no member of it knows nobody.
+    let stay = staying(&view.nodes);
+    let members = view.groups.iter().flat_map(Group::members);
+    let members: BTreeSet<u64> = members.collect();
+    let gone = view.nodes.keys().filter(|node| !stay.contains(node) && !members.contains(node));
+    // Of a group that this node is no member of, and whose leader it does not hear, it knows nobody.
     let knows_all = view.groups.iter().all(|group| !group.voters.is_empty());
     if knows_all && !view.groups.is_empty() {
         steps.extend(gone.map(|node| Step::Forget { node: *node }));
@@ -133,63 +158,109 @@ pub(crate) fn next_steps(view: &View) -> Vec<Step> {
 fn next_of_leaving(
     view: &View,
     group: &Group,
-    wanted: &BTreeSet<u64>,
+    wanted: &Wanted,
     leaving: &mut BTreeSet<u64>,
 ) -> Option<Step> {
     let shard = group.shard;
-    let leavers = group.voters.union(&group.learners).copied();
-    let leavers: Vec<u64> = leavers.filter(|node| view.leaves(*node)).collect();
-    let mut step = None;
+    let leavers = group.members().filter(|node| !wanted.has(*node) && view.knows(*node));
+    let leavers: Vec<u64> = leavers.collect();
+    let is_elsewhere = |node: u64| {
+        let rows = view.groups.iter().filter(|group| group.shard != ShardId::CATALOG);
+        rows.flat_map(Group::members).any(|member| member == node)
+    };
     for node in leavers {
-        let is_first = leaving.insert(node);
-        if !is_first || step.is_some() || group.is_changing || group.leader.is_none() {
-            continue;
-        }
-        if group.learners.contains(&node) {
-            step = Some(Step::Remove { shard, node });
-            continue;
-        }
-        let replaced_by = match view.nodes.get(&node).map(|node| node.standing) {
-            Some(Standing::Leaving { replaced_by }) => replaced_by,
-            _ => None,
+        let is_free = match view.spreads {
+            // A shard that waits for a newcomer holds back no other one.
+            true => !leaving.contains(&node) && (shard != ShardId::CATALOG || !is_elsewhere(node)),
+            false => leaving.insert(node),
         };
-        // A replacement that leaves in its turn is none.
-        let replaced_by = replaced_by.filter(|by| wanted.contains(by));
-        if replaced_by.is_some_and(|by| !group.voters.contains(&by)) {
+        if !is_free || group.is_changing || group.leader.is_none() {
             continue;
         }
-        let mut rest = group.voters.clone();
-        rest.remove(&node);
-        if !view.has_majority(&group.voters) || !view.has_majority(&rest) {
-            continue;
+        if let Some(step) = leaves_group(view, group, wanted, node) {
+            leaving.extend(group.members().filter(|it| !view.spreads && view.leaves(*it)));
+            leaving.insert(node);
+            return Some(step);
         }
-        // Who comes votes first, or the group could lose nobody meanwhile.
-        if rest.intersection(wanted).count() < wanted.len().min(NODES_SAFE_MIN) {
-            continue;
-        }
-        step = match group.leader == Some(node) {
-            false => Some(Step::Remove { shard, node }),
-            true => {
-                let can = |to: &&u64| wanted.contains(to) && view.is_live(**to);
-                rest.iter().find(can).map(|to| Step::HandOver { shard, to: *to })
-            }
-        };
     }
-    step
+    None
+}
+
+fn leaves_group(view: &View, group: &Group, wanted: &Wanted, node: u64) -> Option<Step> {
+    let shard = group.shard;
+    if group.learners.contains(&node) {
+        return Some(Step::Remove { shard, node });
+    }
+    let replaced_by = match view.nodes.get(&node).map(|node| node.standing) {
+        Some(Standing::Leaving { replaced_by }) => replaced_by,
+        _ => None,
+    };
+    // A replacement that is to have something else is none.
+    let replaced_by = replaced_by.filter(|by| wanted.voters.contains(by));
+    if replaced_by.is_some_and(|by| !group.voters.contains(&by)) {
+        return None;
+    }
+    votes_no_more(view, group, wanted, node)?;
+    match group.leader == Some(node) {
+        false => Some(Step::Remove { shard, node }),
+        true => hands_over(view, group, wanted, node),
+    }
+}
+
+/// Whether the group can go on without the vote of a node.
+fn votes_no_more(view: &View, group: &Group, wanted: &Wanted, node: u64) -> Option<()> {
+    let mut rest = group.voters.clone();
+    rest.remove(&node);
+    if !view.has_majority(&group.voters) || !view.has_majority(&rest) {
+        return None;
+    }
+    // Who comes votes first, or the group could lose nobody meanwhile.
+    if rest.intersection(&wanted.voters).count() < wanted.voters.len().min(NODES_SAFE_MIN) {
+        return None;
+    }
+    // Nobody is in a hurry where the node stays: it goes once the others are there.
+    let live = rest.iter().filter(|voter| view.is_live(**voter)).count();
+    let is_moved = !view.leaves(node) && view.is_live(node);
+    (!is_moved || live >= NODES_SAFE_MIN).then_some(())
+}
+
+fn hands_over(view: &View, group: &Group, wanted: &Wanted, node: u64) -> Option<Step> {
+    let able = group
+        .voters
+        .iter()
+        .copied()
+        .filter(|to| *to != node && wanted.voters.contains(to) && view.is_live(*to));
+    let is_drained = |to: &u64| view.nodes.get(to).map(|it| it.standing) != Some(Standing::Active);
+    let to = able.min_by_key(|to| (is_drained(to), *to))?;
+    Some(Step::HandOver { shard: group.shard, to })
+}
+
+/// One of the voters that are to have a copy only.
+fn next_of_demoted(view: &View, group: &Group, wanted: &Wanted) -> Option<Step> {
+    if group.is_changing || group.leader.is_none() {
+        return None;
+    }
+    let demoted = group.voters.intersection(&wanted.learners).copied();
+    let mut able = demoted.filter(|node| votes_no_more(view, group, wanted, *node).is_some());
+    let node = able.next()?;
+    match group.leader == Some(node) {
+        false => Some(Step::Demote { shard: group.shard, node }),
+        true => hands_over(view, group, wanted, node),
+    }
 }
 
 /// One of the nodes that are to be members: `coming` has those which get a shard just now.
 fn next_of_coming(
     view: &View,
     group: &Group,
-    wanted: &BTreeSet<u64>,
+    wanted: &Wanted,
     coming: &mut BTreeSet<u64>,
 ) -> Option<Step> {
     let shard = group.shard;
     if group.is_changing || group.leader.is_none() || !view.has_majority(&group.voters) {
         return None;
     }
-    let learners = group.learners.intersection(wanted).copied();
+    let learners = group.learners.intersection(&wanted.voters).copied();
     let promoted = learners.filter(|node| group.caught_up.contains(node)).find(|node| {
         let with = group.voters.iter().copied().chain([*node]).collect();
         view.is_live(*node) && view.has_majority(&with)
@@ -198,10 +269,13 @@ fn next_of_coming(
         return Some(Step::Promote { shard, node });
     }
     let is_member = |node: &u64| group.voters.contains(node) || group.learners.contains(node);
-    let absent = wanted.iter().copied().filter(|node| !is_member(node));
+    let absent = wanted.voters.union(&wanted.learners).copied().filter(|node| !is_member(node));
     let has_catalog = |node: u64| {
         let catalog = view.groups.iter().find(|group| group.shard == ShardId::CATALOG);
-        shard == ShardId::CATALOG || catalog.is_some_and(|it| it.voters.contains(&node))
+        let has = |catalog: &Group| {
+            catalog.voters.contains(&node) || view.spreads && catalog.learners.contains(&node)
+        };
+        shard == ShardId::CATALOG || catalog.is_some_and(has)
     };
     let mut able = absent.filter(|node| view.is_live(*node) && has_catalog(*node));
     let node = able.find(|node| !coming.contains(node))?;
@@ -209,11 +283,23 @@ fn next_of_coming(
     Some(Step::Add { shard, node })
 }
 
+impl Group {
+    /// Voters and learners.
+    pub(crate) fn members(&self) -> impl Iterator<Item = u64> + '_ {
+        self.voters.union(&self.learners).copied()
+    }
+}
+
 impl View {
     /// A node that is not known here may have come since this node heard of the others.
-    fn leaves(&self, node: u64) -> bool {
+    pub(crate) fn leaves(&self, node: u64) -> bool {
         let standing = self.nodes.get(&node).map(|node| node.standing);
         matches!(standing, Some(Standing::Leaving { .. })) || self.removed.contains(&node)
+    }
+
+    /// Whether the node is registered, or was.
+    pub(crate) fn knows(&self, node: u64) -> bool {
+        self.nodes.contains_key(&node) || self.removed.contains(&node)
     }
 
     pub(crate) fn is_live(&self, node: u64) -> bool {
@@ -224,70 +310,4 @@ impl View {
     pub(crate) fn has_majority(&self, voters: &BTreeSet<u64>) -> bool {
         voters.iter().filter(|node| self.is_live(**node)).count() > voters.len() / 2
     }
-}
-
-/// Why a node is not removed.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum NotRemoved {
-    #[error("there is no node {0} in the cluster")]
-    Unknown(u64),
-    #[error("node {0} lives and may lead: drain it first, with `postroad node drain {0}`")]
-    Active(u64),
-    #[error(
-        "without node {node} the cluster would have {left} nodes, which cannot lose one and go on: start another one \
-         with `--join`, then `postroad node replace {node} --with NEW`"
-    )]
-    TooFew { node: u64, left: usize },
-    #[error(
-        "without node {node} {shard} would have no majority: of its voters {voters:?} only {live:?} are connected; \
-         start those that are not, first"
-    )]
-    NoMajority { node: u64, shard: ShardId, voters: Vec<u64>, live: Vec<u64> },
-    #[error("node {0} cannot take its own place")]
-    ByItself(u64),
-    #[error("node {with} cannot take the place of node {node}: it {why}")]
-    NoReplacement { node: u64, with: u64, why: &'static str },
-}
-
-/// Whether a node may leave, and another one takes its place if one is named.
-pub(crate) fn may_leave(view: &View, node: u64, with: Option<u64>) -> Result<(), NotRemoved> {
-    let found = view.nodes.get(&node).ok_or(NotRemoved::Unknown(node))?;
-    let mut stay = wanted(&view.nodes);
-    stay.remove(&node);
-    if let Some(with) = with {
-        if with == node {
-            return Err(NotRemoved::ByItself(node));
-        }
-        let why = match view.nodes.get(&with) {
-            None => Some("is not in the cluster: start it with `--join`, which says its number"),
-            Some(with) if matches!(with.standing, Standing::Leaving { .. }) => {
-                Some("leaves the cluster itself")
-            }
-            Some(with) if !with.is_live => Some("is not connected"),
-            Some(_) => None,
-        };
-        if let Some(why) = why {
-            return Err(NotRemoved::NoReplacement { node, with, why });
-        }
-    } else if found.is_live && found.standing == Standing::Active {
-        return Err(NotRemoved::Active(node));
-    }
-    let is_new = !matches!(found.standing, Standing::Leaving { .. });
-    if is_new && stay.len() < NODES_SAFE_MIN && stay.len() + 1 >= NODES_SAFE_MIN {
-        return Err(NotRemoved::TooFew { node, left: stay.len() });
-    }
-    for group in &view.groups {
-        // All that are to come may have come by then.
-        let rest: BTreeSet<u64> = match with {
-            None => group.voters.iter().copied().filter(|voter| *voter != node).collect(),
-            Some(_) => stay.clone(),
-        };
-        if !rest.is_empty() && view.has_majority(&rest) {
-            continue;
-        }
-        let live = rest.iter().copied().filter(|node| view.is_live(*node)).collect();
-        let (shard, voters) = (group.shard, rest.into_iter().collect());
-        return Err(NotRemoved::NoMajority { node, shard, voters, live });
-    }
-    Ok(())
 }

@@ -1,11 +1,12 @@
 //! The planner against a model of a cluster in which nodes come, go, die and return, and leaders make steps, lose
 //! leadership in the middle, and see less than there is.
 
+use super::leaving::NotRemoved;
 use super::*;
 
 const SHARDS: u32 = 4;
 
-fn group(shard: u32, leader: u64, voters: &[u64]) -> Group {
+pub(super) fn group(shard: u32, leader: u64, voters: &[u64]) -> Group {
     let voters: BTreeSet<u64> = voters.iter().copied().collect();
     Group {
         shard: ShardId(shard),
@@ -17,14 +18,14 @@ fn group(shard: u32, leader: u64, voters: &[u64]) -> Group {
     }
 }
 
-fn view(nodes: &[(u64, Standing, bool)], groups: Vec<Group>) -> View {
+pub(super) fn view(nodes: &[(u64, Standing, bool)], groups: Vec<Group>) -> View {
     let node = |(id, standing, is_live): &(u64, Standing, bool)| {
         (*id, Node { standing: *standing, is_live: *is_live })
     };
     View { nodes: nodes.iter().map(node).collect(), groups, ..View::default() }
 }
 
-const LEAVING: Standing = Standing::Leaving { replaced_by: None };
+pub(super) const LEAVING: Standing = Standing::Leaving { replaced_by: None };
 use Standing::{Active, Drained};
 
 #[test]
@@ -161,56 +162,66 @@ fn three_nodes_do_not_become_two_and_a_dead_one_is_replaced_by_one_that_lives() 
 }
 
 /// A cluster as it is, of which the planner is shown a part.
-struct Model {
-    nodes: BTreeMap<u64, Node>,
-    groups: Vec<Group>,
-    next: u64,
-    seed: u64,
+pub(super) struct Model {
+    pub(super) nodes: BTreeMap<u64, Node>,
+    pub(super) groups: Vec<Group>,
+    pub(super) next: u64,
+    pub(super) nodes_max: usize,
+    pub(super) spreads: bool,
+    pub(super) racks: BTreeMap<u64, String>,
+    pub(super) placed: BTreeMap<ShardId, BTreeSet<u64>>,
+    pub(super) seed: u64,
 }
 
 impl Model {
-    fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         let node = |id| (id, Node { standing: Active, is_live: true });
         Self {
             nodes: (1..=3).map(node).collect(),
             groups: (0..SHARDS).map(|shard| group(shard, 1, &[1, 2, 3])).collect(),
             next: 4,
+            nodes_max: 5,
+            spreads: false,
+            racks: BTreeMap::new(),
+            placed: BTreeMap::new(),
             seed,
         }
     }
 
     /// SplitMix64.
-    fn random(&mut self) -> u64 {
+    pub(super) fn random(&mut self) -> u64 {
         self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.seed ^ self.seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ mixed >> 31
     }
 
-    fn below(&mut self, count: usize) -> usize {
+    pub(super) fn below(&mut self, count: usize) -> usize {
         (self.random() % count.max(1) as u64) as usize
     }
 
-    fn one_in(&mut self, count: usize) -> bool {
+    pub(super) fn one_in(&mut self, count: usize) -> bool {
         self.below(count) == 0
     }
 
-    fn any_node(&mut self) -> u64 {
+    pub(super) fn any_node(&mut self) -> u64 {
         let place = self.below(self.nodes.len());
         *self.nodes.keys().nth(place).expect("there are some")
     }
 
-    fn view(&self) -> View {
-        View { nodes: self.nodes.clone(), groups: self.groups.clone(), ..View::default() }
+    pub(super) fn view(&self) -> View {
+        let (nodes, groups) = (self.nodes.clone(), self.groups.clone());
+        let (racks, spreads, placed) = (self.racks.clone(), self.spreads, self.placed.clone());
+        View { nodes, groups, racks, spreads, placed, ..View::default() }
     }
 
     /// What an operator or fate does.
-    fn something_happens(&mut self) {
+    pub(super) fn something_happens(&mut self) {
         let node = self.any_node();
         let (view, what) = (self.view(), self.below(8));
         let found = self.nodes.get_mut(&node).expect("it is there");
         match what {
-            0 if wanted(&view.nodes).len() < 5 => {
+            0 if staying(&view.nodes).len() < self.nodes_max => {
                 let standing = Active;
                 self.nodes.insert(self.next, Node { standing, is_live: true });
                 self.next += 1;
@@ -240,7 +251,7 @@ impl Model {
     }
 
     /// Leaders come and go, and members catch up.
-    fn time_passes(&mut self) {
+    pub(super) fn time_passes(&mut self) {
         let view = self.view();
         for place in 0..self.groups.len() {
             let live: Vec<u64> =
@@ -261,7 +272,7 @@ impl Model {
     }
 
     /// What a leader does, if it is still one and nothing went wrong.
-    fn make(&mut self, step: Step) {
+    pub(super) fn make(&mut self, step: Step) {
         let view = self.view();
         let shard = step.shard();
         if let Step::Forget { node } = step {
@@ -286,6 +297,11 @@ impl Model {
                 group.learners.remove(&node);
                 group.voters.insert(node);
             }
+            Step::Demote { node, .. } => {
+                assert_ne!(group.leader, Some(node), "a leader gives up its vote");
+                assert!(group.voters.remove(&node));
+                group.learners.insert(node);
+            }
             Step::HandOver { to, .. } => {
                 assert!(group.voters.contains(&to) && view.is_live(to));
                 group.leader = Some(to);
@@ -294,7 +310,7 @@ impl Model {
                 assert_ne!(group.leader, Some(node), "a leader removes itself");
                 let voted = group.voters.remove(&node);
                 group.learners.remove(&node);
-                let safe = wanted(&view.nodes).len().min(NODES_SAFE_MIN);
+                let safe = staying(&view.nodes).len().min(NODES_SAFE_MIN);
                 assert!(!voted || group.voters.len() >= safe, "{step} leaves {group:?}");
             }
             Step::Forget { .. } => {}
@@ -327,7 +343,7 @@ impl Model {
     }
 
     fn is_as_wanted(&self) -> bool {
-        let wanted = wanted(&self.nodes);
+        let wanted = staying(&self.nodes);
         let has_all = |group: &Group| group.voters == wanted && group.learners.is_empty();
         self.groups.iter().all(has_all) && wanted.len() == self.nodes.len()
     }

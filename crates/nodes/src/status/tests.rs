@@ -105,3 +105,35 @@ fn what_is_said_of_nodes_tells_what_to_do() {
     assert!(has(&said.at_risk, "node 5 is not connected (nobody listens)"), "{:?}", said.at_risk);
     assert!(has(&said.at_risk, "postroad node replace 5 --with NEW"));
 }
+
+#[test]
+fn what_moves_is_told_by_node_where_three_have_a_shard() {
+    let nodes: Vec<(u64, bool)> = (1..=4).map(|node| (node, true)).collect();
+    let mut groups: Vec<GroupStatus> =
+        (0..=4).map(|shard| group(shard, Some(1), &[1, 2, 3])).collect();
+    let mut seen = View { spreads: true, ..view(&nodes) };
+    seen.groups = groups.iter().map(reconcile::group).collect();
+    let said = under_way(&groups, &seen);
+    assert!(said.contains(&"node 4 takes over shards: 4 are to come".to_owned()), "{said:?}");
+    let gives = said.iter().filter(|words| words.contains("hands shards to others: 1 are to go"));
+    assert_eq!(gives.count(), 3, "{said:?}");
+
+    groups.truncate(1);
+    groups[0].voters.insert(4, "n4:1".into());
+    groups.extend(
+        [[1, 2, 3], [1, 2, 4], [1, 3, 4], [2, 3, 4]]
+            .iter()
+            .zip(1..)
+            .map(|(voters, shard)| group(shard, Some(voters[0] as u32), voters)),
+    );
+    seen.groups = groups.iter().map(reconcile::group).collect();
+    assert_eq!(under_way(&groups, &seen), Vec::<String>::new());
+}
+
+#[test]
+fn files_of_shards_that_were_given_up_are_told_of() {
+    assert_eq!(still_has(2, &[]), None);
+    let one = "node 2 has given shard 5 up, and still has the files of it: they go when it is started the next time";
+    assert_eq!(still_has(2, &[5]).as_deref(), Some(one));
+    assert!(still_has(2, &[5, 7]).is_some_and(|said| said.contains("shards 5, 7 up")));
+}

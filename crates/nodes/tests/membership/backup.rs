@@ -123,11 +123,22 @@ async fn started(place: &Place, former: &Cluster) -> Cluster {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_that_crosses_shards_is_in_the_restored_cluster_once() {
-    let former = Cluster::start().await;
+    crosses_shards(Cluster::start().await, [1, 2, 3, 1]).await;
+}
+
+/// Each has three of the four shards with its own, and the others send it the rest.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_is_asked_of_a_node_that_has_not_all_shards() {
+    let newest = base::Levels::OURS.max.0;
+    crosses_shards(Cluster::start_all_that_can(&[newest; 4]).await, [4, 1, 2, 3]).await;
+}
+
+/// Backups are taken from these nodes, one after the other.
+async fn crosses_shards(former: Cluster, nodes: [u64; 4]) {
     let letters = Letters::begin(former.broker(1)).await;
     wait_for(async || letters.so_far().rejected.len() > 40, || "dead letters".to_owned()).await;
     // From each node, with each order of shards, and at last while leaders change.
-    for (round, node) in [1, 2, 3, 1].into_iter().enumerate() {
+    for (round, node) in nodes.into_iter().enumerate() {
         let before = letters.so_far();
         let at = At { first: Some(round), ..At::slow(&former, node, Duration::from_millis(10)) };
         let place = Place::elsewhere();

@@ -5,6 +5,7 @@ mod damage;
 mod harness;
 mod moves;
 mod recovery;
+mod spread;
 mod upgrade;
 
 use base::ShardId;

@@ -52,11 +52,12 @@ async fn partitions_move_under_load_whichever_leader_ends_in_the_middle() {
         let is_there = async || {
             let of = |node: &u64| {
                 let broker = cluster.broker(*node);
-                broker.moves().is_empty() && broker.shard_with(partition) == to
+                broker.moving_count() == 0 && broker.shard_with(partition) == to
             };
             cluster.members.keys().all(of)
         };
-        let how = || format!("{partition} in {to}: {:?}", cluster.broker(cluster.any()).moves());
+        let how =
+            || format!("{partition} in {to}: {}", cluster.broker(cluster.any()).moving_count());
         wait_for(is_there, how).await;
         for node in cluster.members.keys() {
             let now = cluster.broker(*node).leaders(cluster.topic).of(0).epoch;
@@ -91,7 +92,7 @@ async fn a_member_that_was_away_finds_partitions_where_they_are() {
         let at = |index: &u32| {
             cluster.broker(1).shard_with(PartitionId::new(cluster.topic, *index)).0 == to_shard
         };
-        let are_there = async || cluster.broker(1).moves().is_empty() && all.iter().all(at);
+        let are_there = async || cluster.broker(1).moving_count() == 0 && all.iter().all(at);
         wait_for(are_there, || format!("all in shard {to_shard}")).await;
     }
     assert_eq!(cluster.start_again(place).await, 3);

@@ -28,6 +28,7 @@ pub(crate) mod recover;
 pub(crate) mod restore;
 pub(crate) mod schedule;
 pub(crate) mod shard;
+mod shard_move;
 pub(crate) mod tls;
 pub(crate) mod top;
 pub(crate) mod topic;

@@ -6,7 +6,7 @@ use operations::document::{Elected, Operation, ShardContent, ShardList, ShardSum
 use serde::Serialize;
 use world::Instant;
 
-use super::{ClientOptions, CommandError};
+use super::{ClientOptions, CommandError, shard_move};
 use crate::output::{OutputFormat, Table, bytes, count};
 
 #[derive(Args, Debug)]
@@ -21,6 +21,12 @@ pub(crate) struct ShardArguments {
 enum ShardCommand {
     /// List the node's shards: what each holds, its log and its disk
     List,
+    /// Say on which three nodes of a cluster a shard is to be
+    ///
+    /// It stays there until the nodes leave the cluster, or something else is said. Clients go on meanwhile.
+    Move(shard_move::Move),
+    /// Have the cluster place all shards again, also those that were put somewhere by `move`
+    Balance(shard_move::Balance),
     /// End the leaders' terms and elect them anew: a rehearsal of what clients see when leaders change
     ///
     /// Requests wait for some milliseconds. Nothing is lost and no lease ends.
@@ -32,6 +38,8 @@ pub(crate) async fn run(arguments: ShardArguments) -> Result<(), CommandError> {
     let output = arguments.client.output();
     match arguments.command {
         ShardCommand::List => list(&client, output).await,
+        ShardCommand::Move(wanted) => wanted.run(&client, output).await,
+        ShardCommand::Balance(wanted) => wanted.run(&client, output).await,
         ShardCommand::Elect => elect(&client, output).await,
     }
 }

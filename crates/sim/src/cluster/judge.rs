@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use base::PartitionId;
+use base::limits::REPLICAS;
 use broker::{Broker, ShardStatus};
 use tokio::time::{Instant, sleep};
 
@@ -48,17 +49,12 @@ async fn all_agree(shared: &Shared, random: &mut Random) -> Result<(), String> {
     loop {
         let brokers: Vec<Broker> =
             members.iter().filter_map(|place| shared.broker(*place)).collect();
-        let bounds = |broker: &Broker| -> Vec<_> {
-            let partition = |index| broker.bounds(PartitionId::new(topic, index));
-            (0..PARTITIONS).map(partition).collect()
-        };
-        let of_all: Vec<_> = brokers.iter().map(bounds).collect();
         let led = |broker: &Broker| {
             let leaders = broker.leaders(topic);
             (0..PARTITIONS).all(|index| leaders.of(index).node.is_some())
         };
-        let same = of_all.windows(2).all(|two| two[0] == two[1]);
-        if of_all.len() == members.len() && same && brokers.iter().all(led) {
+        let same = (0..PARTITIONS).all(|index| has_same(&brokers, PartitionId::new(topic, index)));
+        if brokers.len() == members.len() && same && brokers.iter().all(led) {
             return Ok(());
         }
         if Instant::now() > deadline {
@@ -67,6 +63,14 @@ async fn all_agree(shared: &Shared, random: &mut Random) -> Result<(), String> {
         drop(brokers);
         sleep(LOOK_EVERY).await;
     }
+}
+
+/// Whether all nodes that are to have a partition have the same of it.
+fn has_same(brokers: &[Broker], partition: PartitionId) -> bool {
+    let has = |broker: &&Broker| broker.is_member(broker.shard_with(partition));
+    let bounds: Vec<_> =
+        brokers.iter().filter(has).map(|broker| broker.bounds(partition)).collect();
+    bounds.len() >= REPLICAS && bounds.windows(2).all(|two| two[0] == two[1])
 }
 
 /// Of each node and shard: the term, and where its log ends.

@@ -34,6 +34,7 @@ mod upgrade;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use base::limits::REPLICAS;
 use broker::Broker;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -53,6 +54,8 @@ use producers::Producer;
 use upgrade::Versions;
 
 const SHARDS_MAX: u64 = 3;
+/// In profile `spread`.
+const SPREAD_SHARDS: (u64, u64) = (2, 6);
 const PRODUCERS: u32 = 4;
 const CONSUMERS: u32 = 4;
 const READERS: usize = 2;
@@ -80,6 +83,8 @@ pub(crate) struct State {
     pub(crate) flips: u32,
     /// With records.
     pub(crate) shards: u32,
+    /// Whether each of them is on three nodes only.
+    pub(crate) spreads: bool,
     pub(crate) history: History,
     pub(crate) leased: leased::Leased,
     pub(crate) trace: Trace,
@@ -107,6 +112,8 @@ struct Shape {
     upgrade: bool,
     /// With partitions that move from shard to shard.
     moves: bool,
+    /// With three nodes of many for each shard.
+    spreads: bool,
     scrub_interval: Option<Duration>,
 }
 
@@ -115,12 +122,14 @@ impl Shape {
         let (seeds, spares) = match profile {
             Profile::Five => (5, 0),
             Profile::Members | Profile::Damage => (3, 3),
+            Profile::Spread => (5, 2),
             _ => (3, 0),
         };
-        let (leases, damage) = (profile == Profile::Relays, profile == Profile::Damage);
+        let spreads = profile == Profile::Spread;
+        let (leases, damage) = (profile == Profile::Relays || spreads, profile == Profile::Damage);
         let scrub_interval = if damage { SCRUB_INTERVAL } else { None };
         let (upgrade, moves) = (profile == Profile::Upgrade, profile == Profile::Moves);
-        Self { seeds, spares, leases, damage, upgrade, moves, scrub_interval }
+        Self { seeds, spares, leases, damage, upgrade, moves, spreads, scrub_interval }
     }
 }
 
@@ -168,7 +177,11 @@ pub(crate) fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, 
     let places = shape.seeds + shape.spares;
     let nodes: Vec<Place> =
         (0..places).map(|place| Place::new(place < shape.seeds, &mut random)).collect();
-    let shards = random.between(if shape.moves { 2 } else { 1 }, SHARDS_MAX) as u32;
+    let (fewest, most) = match shape.spreads {
+        true => SPREAD_SHARDS,
+        false => (if shape.moves { 2 } else { 1 }, SHARDS_MAX),
+    };
+    let shards = random.between(fewest, most) as u32;
     trace.is_at(Duration::ZERO);
     trace.note(format_args!("a cluster of {} nodes, {shards} shards", shape.seeds));
     let mut sim = turmoil::Builder::new()
@@ -192,11 +205,16 @@ pub(crate) fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, 
         is_founded: false,
         flips: 0,
         shards,
+        spreads: shape.spreads,
         history: History::default(),
         leased,
         trace: trace.clone(),
         verdict: verdict.clone(),
-        versions: if shape.upgrade { Versions::Before } else { Versions::Same },
+        versions: match () {
+            () if shape.upgrade => Versions::Before,
+            () if !shape.spreads && places > REPLICAS => Versions::BelowReplicas,
+            () => Versions::Same,
+        },
         is_healed: false,
         crashes: 0,
         lives: 0,

@@ -54,8 +54,12 @@ pub(super) async fn are_done(shared: &Shared, random: &mut Random) -> Result<(),
         };
         let of_all: Vec<_> = brokers.iter().map(places).collect();
         let same = of_all.windows(2).all(|two| two[0] == two[1]);
-        let moving: Vec<_> = brokers.iter().flat_map(broker::Broker::moves).collect();
-        if brokers.len() == members.len() && same && moving.is_empty() {
+        let mut moving = Vec::new();
+        for broker in &brokers {
+            moving.push(broker.moves().await);
+        }
+        let nothing_moves = moving.iter().all(|moves| moves.as_ref().is_ok_and(Vec::is_empty));
+        if brokers.len() == members.len() && same && nothing_moves {
             return Ok(());
         }
         if Instant::now() > deadline {

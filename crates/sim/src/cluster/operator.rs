@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use base::limits::REPLICAS;
 use broker::operations::{OperationError, OperationFamily};
 use operations::cluster::{Decided, Node, Operation, Shard, Standing as Wanted, Status};
 use serde::de::DeserializeOwned;
@@ -12,8 +13,9 @@ use super::place::{Asked, Place, Standing};
 use super::{Shared, State};
 use crate::random::Random;
 
-/// The cluster takes no more.
+/// The cluster takes no more, or is not given more.
 const NODES_MAX: usize = 5;
+const SPREAD_NODES_MAX: usize = 7;
 /// And what goes below is refused.
 const NODES_MIN: usize = 3;
 const ANSWERED_WITHIN: Duration = Duration::from_secs(8);
@@ -118,7 +120,8 @@ impl Operator {
         let present = present + usize::from(state.lost.is_some());
         let waits =
             |place: &Place| place.asked.is_some() || (place.is_member() && place.broker.is_none());
-        if present >= NODES_MAX || state.nodes.iter().any(waits) {
+        let nodes_max = if state.spreads { SPREAD_NODES_MAX } else { NODES_MAX };
+        if present >= nodes_max || state.nodes.iter().any(waits) {
             return;
         }
         if let Some(place) = state.nodes.iter_mut().find(|place| !place.may_run()) {
@@ -192,8 +195,12 @@ impl Operator {
             return false;
         }
         let nodes: Vec<u64> = status.nodes.iter().map(|node| node.node).collect();
-        let is_whole =
-            |shard: &Shard| shard.voters == nodes && shard.learners.is_empty() && !shard.changing;
+        let spreads = self.shared.lock().spreads;
+        let has_all = |shard: &Shard| shard.voters == nodes && shard.learners.is_empty();
+        let is_whole = |shard: &Shard| match spreads {
+            true => !shard.changing && is_spread(shard, &nodes),
+            false => !shard.changing && has_all(shard),
+        };
         let members: Vec<u64> = {
             let state = self.shared.lock();
             if state.nodes.iter().any(|place| place.may_run() && place.broker.is_none()) {
@@ -209,6 +216,7 @@ impl Operator {
         nodes == members
             && status.nodes.iter().all(|node| node.standing == Wanted::Active)
             && status.shards.iter().all(is_whole)
+            && (!spreads || is_even(status))
     }
 
     fn place_is(&self, node: u64, standing: Standing) {
@@ -256,6 +264,24 @@ impl Operator {
             Ok(Err(_)) | Err(_) => Answer::Unknown,
         }
     }
+}
+
+/// Three have a shard, and all have the catalog.
+fn is_spread(shard: &Shard, nodes: &[u64]) -> bool {
+    let are_nodes = shard.voters.iter().all(|voter| nodes.contains(voter));
+    match shard.shard {
+        0 => are_nodes && shard.voters.len() + shard.learners.len() == nodes.len(),
+        _ => are_nodes && shard.voters.len() == REPLICAS && shard.learners.is_empty(),
+    }
+}
+
+/// No node has more shards with rows than another one, or one more.
+fn is_even(status: &Status) -> bool {
+    let rows = || status.shards.iter().filter(|shard| shard.shard != 0);
+    let has = |node: &Node| rows().filter(|shard| shard.voters.contains(&node.node)).count();
+    let loads: Vec<usize> = status.nodes.iter().map(has).collect();
+    let (most, least) = (loads.iter().max(), loads.iter().min());
+    most <= least.map(|least| least + 1).as_ref()
 }
 
 fn is_removed(refusal: &str) -> bool {

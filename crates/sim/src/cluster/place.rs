@@ -13,12 +13,13 @@ use crate::random::Random;
 
 /// The host's name.
 pub(super) fn name(place: usize) -> &'static str {
-    ["node-1", "node-2", "node-3", "node-4", "node-5", "node-6"][place]
+    ["node-1", "node-2", "node-3", "node-4", "node-5", "node-6", "node-7"][place]
 }
 
 /// What changes of its disk are called in the trace.
 pub(super) fn disk_name(place: usize) -> &'static str {
-    ["node-1's ", "node-2's ", "node-3's ", "node-4's ", "node-5's ", "node-6's "][place]
+    ["node-1's ", "node-2's ", "node-3's ", "node-4's ", "node-5's ", "node-6's ", "node-7's "]
+        [place]
 }
 
 /// What is wanted of a place.

@@ -24,6 +24,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 pub(crate) enum Versions {
     /// This source's.
     Same,
+    /// The last one at which each node has every shard.
+    BelowReplicas,
     /// The one before, until all have been open at a time: a cluster is founded at the newest level that all can.
     Before,
     Mixed,
@@ -35,6 +37,7 @@ pub(crate) enum Versions {
 pub(super) fn program(state: &mut State, place: usize) -> Levels {
     let max = match state.versions {
         Versions::Same => return Levels::OURS,
+        Versions::BelowReplicas => Level(Level::REPLICAS.0 - 1),
         Versions::Before => Level::FIRST,
         Versions::Mixed if state.random.once_in(4) => Level::FIRST,
         Versions::Mixed | Versions::Next => NEXT,
@@ -96,7 +99,7 @@ async fn ask(shared: &Shared, random: &mut Random) -> bool {
 pub(super) async fn is_done(shared: &Shared) -> Result<(), String> {
     let (wanted, mut random) = {
         let mut state = shared.lock();
-        if state.versions == Versions::Same {
+        if matches!(state.versions, Versions::Same | Versions::BelowReplicas) {
             return Ok(());
         }
         let is_next = state.versions == Versions::Next;

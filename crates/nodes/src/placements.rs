@@ -1,0 +1,280 @@
+//! Shards that operators have put on nodes of their choice. The plan follows that for as long as those nodes stay, and
+//! places all other shards itself.
+//!
+//! A document for each such shard, by its number, has the nodes. What operators decide is checked on what is there, as any
+//! decision about nodes; what follows from it is [`crate::reconcile`]'s.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ::operations::cluster as document;
+use base::limits::REPLICAS;
+use base::{Level, ShardId};
+use broker::Broker;
+use cluster::Node;
+use documents::{Change, Expect, Found, MalformedDocument};
+use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
+
+use crate::plan::{self, View};
+use crate::reconcile::view_of;
+use crate::registry::{AGAIN_AFTER, DecideError, Registry, Standing, TRIES};
+
+/// Where the documents are.
+pub(crate) const SPACE: &str = "placements";
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Placement {
+    nodes: BTreeSet<u64>,
+}
+
+/// Where operators have put shards, and the versions of the documents that say so.
+pub(crate) type Placements = BTreeMap<ShardId, (BTreeSet<u64>, u64)>;
+
+pub(crate) fn read(broker: &Broker) -> Result<Placements, MalformedDocument> {
+    let found = documents::store::read_all::<Placement>(broker, SPACE)?;
+    let placement = |Found { stored, body }: Found<Placement>| {
+        let shard = ShardId(stored.name.parse().ok()?);
+        Some((shard, (body.nodes, stored.version)))
+    };
+    Ok(found.into_iter().filter_map(placement).collect())
+}
+
+/// Where each shard is, and is to be.
+pub(crate) fn look(broker: &Broker, cluster: &Node) -> Result<document::Placements, DecideError> {
+    let registry = Registry::read(broker)?;
+    let view = view_of(cluster, &registry, &broker.groups());
+    let by_hand = view.placed.keys().copied().collect();
+    Ok(report(&view, &by_hand))
+}
+
+/// Puts a shard on these nodes; with none of them the cluster places it again.
+pub(crate) async fn place(
+    broker: &Broker,
+    cluster: &Node,
+    shard: u32,
+    nodes: &[u64],
+) -> Result<document::Placements, DecideError> {
+    let (shard, nodes) = (ShardId(shard), nodes.iter().copied().collect::<BTreeSet<u64>>());
+    let wanted = if nodes.is_empty() { None } else { Some(nodes) };
+    let words = match &wanted {
+        Some(nodes) => format!("{shard} is put on nodes {nodes:?}"),
+        None => format!("{shard} is placed by the cluster"),
+    };
+    change(broker, cluster, &words, |view, _| {
+        may_be_placed(view, shard, wanted.as_ref())?;
+        Ok(BTreeMap::from([(shard, wanted.clone())]))
+    })
+    .await
+}
+
+/// Where each shard is and is to be; unless this is only to be looked at, the cluster places all of them again.
+pub(crate) async fn balance(
+    broker: &Broker,
+    cluster: &Node,
+    dry_run: bool,
+) -> Result<document::Placements, DecideError> {
+    if dry_run {
+        broker.catalog_is_current().await?;
+        let registry = Registry::read(broker)?;
+        let mut view = view_of(cluster, &registry, &broker.groups());
+        spreads(&view)?;
+        let by_hand = std::mem::take(&mut view.placed);
+        return Ok(report(&view, &by_hand.into_keys().collect()));
+    }
+    change(broker, cluster, "all shards are placed by the cluster", |view, placements| {
+        spreads(view)?;
+        Ok(placements.keys().map(|shard| (*shard, None)).collect())
+    })
+    .await
+}
+
+type Decided = BTreeMap<ShardId, Option<BTreeSet<u64>>>;
+
+/// Decides on what is so now, and writes that unless something else was decided meanwhile: then it decides anew.
+async fn change(
+    broker: &Broker,
+    cluster: &Node,
+    words: &str,
+    decision: impl Fn(&View, &Placements) -> Result<Decided, DecideError>,
+) -> Result<document::Placements, DecideError> {
+    for _ in 0..TRIES {
+        broker.catalog_is_current().await?;
+        let registry = Registry::read(broker)?;
+        let placements = &registry.placements;
+        let mut view = view_of(cluster, &registry, &broker.groups());
+        let mut decided = decision(&view, placements)?;
+        decided
+            .retain(|shard, nodes| placements.get(shard).map(|(there, _)| there) != nodes.as_ref());
+        let mut change = Change::new();
+        for (shard, nodes) in &decided {
+            let version = placements.get(shard).map_or(0, |(_, version)| *version);
+            match nodes {
+                Some(nodes) => {
+                    let placement = Placement { nodes: nodes.clone() };
+                    let expected = Expect::Version(version);
+                    change.put(SPACE, shard.0.to_string(), &placement, expected)?;
+                    view.placed.insert(*shard, nodes.clone());
+                }
+                None => {
+                    let name = shard.0.to_string();
+                    change.delete(&documents::Stored { space: SPACE, name, version });
+                    view.placed.remove(shard);
+                }
+            }
+        }
+        if !decided.is_empty() {
+            registry.note(&mut change, words)?;
+            match change.make(broker).await {
+                Err(error) if error.is_conflict() => {
+                    sleep(AGAIN_AFTER).await;
+                    continue;
+                }
+                made => made?,
+            }
+            tracing::info!("{words}, as an operator asks");
+        }
+        let by_hand = view.placed.keys().copied().collect();
+        return Ok(report(&view, &by_hand));
+    }
+    Err(DecideError::Overtaken)
+}
+
+fn refused(reason: impl Into<String>) -> DecideError {
+    DecideError::Refused(reason.into())
+}
+
+fn spreads(view: &View) -> Result<(), DecideError> {
+    let count = plan::staying(&view.nodes).len();
+    match (view.spreads, count > REPLICAS) {
+        (true, true) => Ok(()),
+        (true, false) => Err(refused(format!(
+            "each of the {count} nodes has every shard: with more than {REPLICAS} nodes a shard is on {REPLICAS} of them"
+        ))),
+        (false, _) => Err(refused(format!(
+            "each node has every shard below feature level {}: `postroad cluster upgrade --finalize` raises it",
+            Level::REPLICAS.0
+        ))),
+    }
+}
+
+fn may_be_placed(
+    view: &View,
+    shard: ShardId,
+    nodes: Option<&BTreeSet<u64>>,
+) -> Result<(), DecideError> {
+    if shard == ShardId::CATALOG {
+        return Err(refused("shard 0 is the catalog, of which every node has a copy"));
+    }
+    if !view.groups.iter().any(|group| group.shard == shard) {
+        return Err(refused(format!(
+            "there is no {shard}: `postroad cluster status` says which there are"
+        )));
+    }
+    let Some(nodes) = nodes else { return Ok(()) };
+    spreads(view)?;
+    if nodes.len() != REPLICAS {
+        return Err(refused(format!("a shard is on {REPLICAS} nodes: name so many")));
+    }
+    for node in nodes {
+        match view.nodes.get(node) {
+            None => return Err(refused(format!("there is no node {node} in the cluster"))),
+            Some(known) if matches!(known.standing, Standing::Leaving { .. }) => {
+                return Err(refused(format!("node {node} leaves the cluster")));
+            }
+            Some(known) if !known.is_live => {
+                return Err(refused(format!("node {node} is not connected: start it first")));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Where shards with rows are and are to be.
+fn report(view: &View, by_hand: &BTreeSet<ShardId>) -> document::Placements {
+    let wanted = plan::wanted(view);
+    let rows = || view.groups.iter().filter(|group| group.shard != ShardId::CATALOG);
+    let placement = |group: &plan::Group| document::Placement {
+        shard: group.shard.0,
+        nodes: group.voters.iter().copied().collect(),
+        wanted: wanted.get(&group.shard).into_iter().flat_map(|it| &it.voters).copied().collect(),
+        by_hand: by_hand.contains(&group.shard),
+    };
+    let shards: Vec<_> = rows().map(placement).collect();
+    let count = |has: fn(&document::Placement) -> &Vec<u64>, node: u64| {
+        shards.iter().filter(|shard| has(shard).contains(&node)).count() as u64
+    };
+    let load = |node: &u64| document::Load {
+        node: *node,
+        shards: count(|it| &it.nodes, *node),
+        wanted: count(|it| &it.wanted, *node),
+    };
+    let nodes = view.nodes.keys().map(load).collect();
+    document::Placements { shards, nodes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Group, Node as Seen};
+
+    fn view(count: u64) -> View {
+        let active = Seen { standing: Standing::Active, is_live: true };
+        let group = |shard| Group {
+            shard: ShardId(shard),
+            leader: Some(1),
+            voters: BTreeSet::from([1, 2, 3]),
+            learners: BTreeSet::new(),
+            is_changing: false,
+            caught_up: BTreeSet::new(),
+        };
+        View {
+            nodes: (1..=count).map(|node| (node, active)).collect(),
+            groups: (0..=3).map(group).collect(),
+            spreads: true,
+            ..View::default()
+        }
+    }
+
+    fn error(view: &View, shard: u32, nodes: &[u64]) -> String {
+        let nodes = nodes.iter().copied().collect();
+        let refused = may_be_placed(view, ShardId(shard), Some(&nodes)).expect_err("refused");
+        refused.to_string()
+    }
+
+    #[test]
+    fn a_shard_is_put_on_three_nodes_that_are_there() {
+        let five = view(5);
+        assert!(may_be_placed(&five, ShardId(1), Some(&BTreeSet::from([1, 4, 5]))).is_ok());
+        assert!(error(&five, 0, &[1, 2, 3]).contains("the catalog"));
+        assert!(error(&five, 9, &[1, 2, 3]).contains("cluster status"));
+        assert!(error(&five, 1, &[1, 2]).contains("3 nodes"));
+        assert!(error(&five, 1, &[1, 2, 6]).contains("no node 6"));
+        let mut away = five.clone();
+        away.nodes.get_mut(&4).expect("there").is_live = false;
+        assert!(error(&away, 1, &[1, 2, 4]).contains("start it first"));
+        let leaving = Standing::Leaving { replaced_by: None };
+        away.nodes.get_mut(&5).expect("there").standing = leaving;
+        assert!(error(&away, 1, &[1, 2, 5]).contains("leaves"));
+        assert!(error(&view(3), 1, &[1, 2, 3]).contains("every shard"));
+        let before = View { spreads: false, ..view(5) };
+        assert!(error(&before, 1, &[1, 2, 3]).contains("--finalize"));
+    }
+
+    #[test]
+    fn the_report_says_where_shards_are_and_are_to_be() {
+        let mut five = view(5);
+        five.placed.insert(ShardId(2), BTreeSet::from([1, 4, 5]));
+        let by_hand = five.placed.keys().copied().collect();
+        let report = report(&five, &by_hand);
+        let second = &report.shards[1];
+        assert_eq!((second.shard, second.by_hand), (2, true));
+        assert_eq!((&*second.nodes, &*second.wanted), (&[1, 2, 3][..], &[1, 4, 5][..]));
+        assert!(report.shards.iter().all(|shard| shard.wanted.len() == REPLICAS));
+        let (now, then): (Vec<u64>, Vec<u64>) =
+            report.nodes.iter().map(|load| (load.shards, load.wanted)).unzip();
+        assert_eq!(now, [3, 3, 3, 0, 0]);
+        assert_eq!(then.iter().sum::<u64>(), 9);
+        assert!(then.iter().all(|shards| (1..=2).contains(shards)), "{then:?}");
+    }
+}
