@@ -4,6 +4,7 @@
 //! A task a consumer reads ahead as far as its prefetch allows and no further.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::limits::LEASE_READ_BYTES;
 use base::{Offset, PartitionId};
@@ -13,10 +14,14 @@ use record::{SharedBatch, SharedRecord};
 use tasks::Task;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
+use tokio::time::sleep;
 
 use crate::codec::table::{FieldTable, FieldValue, kind_name};
 use crate::errors::Exception;
 use crate::replies::Posted;
+
+/// While nobody leads what is read.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// Where a consumer begins in each partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -160,7 +165,8 @@ impl Reader {
     async fn begin(&self, partition: PartitionId, from: StartAt) -> Result<Offset, Exception> {
         let gone = || Exception::precondition_failed("the stream was deleted");
         let failed = |error: FetchError| Exception::precondition_failed(error.to_string());
-        let bounds = self.broker.bounds(partition).ok_or_else(gone)?;
+        let bounds = self.broker.bounds_of(partition).await;
+        let bounds = bounds.map_err(|why| failed(why.into()))?.ok_or_else(gone)?;
         Ok(match from {
             StartAt::First => bounds.log_start,
             StartAt::Next => bounds.end,
@@ -207,7 +213,14 @@ impl Reader {
         position: &mut Offset,
         credit: &StreamCredit,
     ) -> Result<bool, Stop> {
-        let bounds = self.broker.bounds(partition).ok_or(Stop::Gone)?;
+        let bounds = match self.broker.bounds_of(partition).await {
+            Ok(bounds) => bounds.ok_or(Stop::Gone)?,
+            Err(why) => {
+                tracing::debug!(%partition, %why, "a stream is not read for a moment");
+                sleep(AGAIN_AFTER).await;
+                return Ok(true);
+            }
+        };
         if *position < bounds.log_start {
             *position = bounds.log_start;
         }
@@ -220,6 +233,11 @@ impl Reader {
                 // Retention took it a moment ago.
                 Err(FetchError::OffsetOutOfRange { .. }) => return Ok(true),
                 Err(FetchError::UnknownPartition(_)) => return Err(Stop::Gone),
+                Err(FetchError::Unavailable(why)) => {
+                    tracing::debug!(%partition, %why, "a stream is not read for a moment");
+                    sleep(AGAIN_AFTER).await;
+                    return Ok(true);
+                }
                 Err(error) => {
                     tracing::warn!(%partition, %error, "a stream cannot be read");
                     return Err(Stop::Gone);

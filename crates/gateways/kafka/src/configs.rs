@@ -207,7 +207,7 @@ impl Resource {
 /// Each broker answers for itself, as in Kafka: what it was started with is known to it alone.
 fn other_broker(gateway: &Gateway, name: &str) -> Fault {
     let own = gateway.node_id();
-    let is_known = |id: u32| gateway.broker.replicas().contains(&id);
+    let is_known = |id: u32| gateway.options.nodes.get(id).is_some();
     let message = match name.parse().is_ok_and(is_known) {
         true => format!("this is broker {own}: ask broker {name} itself"),
         false => format!("this is broker {own}; there is no broker {name:?}"),

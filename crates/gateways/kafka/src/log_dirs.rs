@@ -91,12 +91,17 @@ async fn topics(
         let mut partitions = Vec::with_capacity(ids.len());
         for ids in ids.chunks(PARTITIONS_AT_ONCE) {
             pace.step(ids.len() as u32).await;
-            let sizes = gateway.broker.shards().live_bytes(ids).await?;
-            partitions.extend(ids.iter().zip(sizes).map(|(partition, bytes)| {
+            // What this node has no replica of is left out, as in Kafka.
+            let sizes = gateway.broker.shards().live_bytes_here(ids);
+            let here = ids.iter().zip(sizes).filter_map(|(id, bytes)| Some((id, bytes?)));
+            partitions.extend(here.map(|(partition, bytes)| {
                 DescribeLogDirsPartition::default()
                     .with_partition_index(partition.index as i32)
                     .with_partition_size(bytes as i64)
             }));
+        }
+        if partitions.is_empty() && !ids.is_empty() {
+            continue;
         }
         topics.push(DescribeLogDirsTopic::default().with_name(name).with_partitions(partitions));
     }

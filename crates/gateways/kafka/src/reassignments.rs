@@ -70,7 +70,7 @@ fn elsewhere(replicas: &[u32]) -> String {
     match replicas {
         [only] => format!("this partition is on broker {only}, which is alone"),
         all => format!(
-            "every partition is on all brokers, this one on {all:?}; to have another broker in the place of one of them, \
+            "this partition is on brokers {all:?}, as the cluster chooses; to have another broker in the place of one of them, \
              start it with `postroad serve --join` and type `postroad node replace N --with NEW`"
         ),
     }

@@ -115,7 +115,7 @@ fn new_topic(gateway: &Gateway, asker: &Asker, topic: &CreatableTopic) -> Result
     })
 }
 
-/// What is asked for is the least: every node has a replica of every partition.
+/// What is asked for is the least: every node has a replica of every partition, or three have one.
 pub(crate) fn check_replication_factor(gateway: &Gateway, factor: i16) -> Result<(), Fault> {
     let replicas = gateway.broker.replicas().len();
     let reason = match factor {
@@ -156,6 +156,12 @@ fn assigned_partitions(gateway: &Gateway, topic: &CreatableTopic) -> Result<u32,
 }
 
 fn check_brokers(gateway: &Gateway, brokers: &[BrokerId]) -> Result<(), Fault> {
+    let refused = |reason| Err(Fault::new(ResponseError::InvalidReplicaAssignment, reason));
+    if gateway.broker.is_spread() {
+        let reason = "not every broker has every partition here, and the cluster chooses which have one: leave the \
+                      assignment away";
+        return refused(reason.to_owned());
+    }
     let replicas = gateway.broker.replicas();
     if names_all(brokers, &replicas) {
         return Ok(());
@@ -164,7 +170,7 @@ fn check_brokers(gateway: &Gateway, brokers: &[BrokerId]) -> Result<(), Fault> {
         [only] => format!("a partition's replicas can only be [{only}], the one broker"),
         all => format!("a partition's replicas can only be {all:?}, all brokers"),
     };
-    Err(Fault::new(ResponseError::InvalidReplicaAssignment, reason))
+    refused(reason)
 }
 
 /// A name that a request has twice is refused wherever it stands, as in Kafka.

@@ -16,6 +16,7 @@ mod permissions;
 mod publishing;
 mod quotas;
 mod rules;
+mod spread;
 mod streams;
 mod tokens;
 mod transactions;

@@ -102,7 +102,7 @@ pub(super) async fn read(
     let (mut found, mut held) = (Vec::new(), Permit::default());
     loop {
         // Whoever waits holds no room.
-        if bounds(broker, partition)?.end > next {
+        if bounds(broker, partition).await?.end > next {
             held = front.answer_room(max_bytes).await;
             let room = Room { records: max_records, bytes: max_bytes };
             next = some(broker, partition, next, room, &mut found).await?;
@@ -122,7 +122,7 @@ pub(super) async fn read(
     let bytes = records.iter().map(weight).sum();
     peer.connection.traffic().delivered(bytes);
     spending.charge(bytes);
-    let Bounds { log_start: start, end } = bounds(broker, partition)?;
+    let Bounds { log_start: start, end } = bounds(broker, partition).await?;
     held::document(&Read { records, next, start, end }, held)
 }
 
@@ -168,8 +168,9 @@ fn gone() -> Problem {
     Problem::new(Kind::NoSuchTopic, "the topic was deleted")
 }
 
-pub(super) fn bounds(broker: &Broker, partition: PartitionId) -> Result<Bounds, Problem> {
-    broker.bounds(partition).ok_or_else(gone)
+pub(super) async fn bounds(broker: &Broker, partition: PartitionId) -> Result<Bounds, Problem> {
+    let bounds = broker.bounds_of(partition).await.map_err(|why| unavailable(&why))?;
+    bounds.ok_or_else(gone)
 }
 
 /// The offset of a place. One that is not there is refused: whoever goes on from where it was would miss what lies
@@ -179,7 +180,7 @@ pub(super) async fn locate(
     partition: PartitionId,
     position: Position,
 ) -> Result<u64, Problem> {
-    let Bounds { log_start, end } = bounds(broker, partition)?;
+    let Bounds { log_start, end } = bounds(broker, partition).await?;
     Ok(match position {
         Position::Earliest => log_start,
         Position::Latest => end,
@@ -215,7 +216,7 @@ pub(super) async fn some(
     let mut bytes = 0;
     let before = found.len();
     loop {
-        let Bounds { log_start, end } = bounds(broker, partition)?;
+        let Bounds { log_start, end } = bounds(broker, partition).await?;
         next = next.max(log_start);
         if next >= end {
             return Ok(next);

@@ -146,7 +146,7 @@ pub(super) async fn search(
             Some(_) => Some(from),
         };
         if let Some(at) = at {
-            left += bounds(broker, id)?.end.saturating_sub(at);
+            left += bounds(broker, id).await?.end.saturating_sub(at);
             next = next.or(Some(Place { partition: id.index, offset: at }));
         }
     }
@@ -167,7 +167,7 @@ async fn look_through(
 ) -> Result<Option<u64>, Problem> {
     let mut next = from;
     loop {
-        let bounds = bounds(broker, id)?;
+        let bounds = bounds(broker, id).await?;
         next = next.max(bounds.log_start);
         if next >= bounds.end {
             return Ok(None);

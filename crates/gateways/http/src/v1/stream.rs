@@ -207,7 +207,7 @@ impl Tail {
             let at = self.turn % partitions.len();
             self.turn = at + 1;
             let (partition, from) = (partitions[at], self.positions[at]);
-            let start = self.broker.bounds(partition)?.log_start;
+            let start = self.broker.bounds_of(partition).await.ok()??.log_start;
             if from < start {
                 let skipped = format!(
                     "event: skipped\ndata: {{\"partition\":{at},\"from\":{from},\"to\":{start}}}\n\n"

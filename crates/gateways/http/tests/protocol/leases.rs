@@ -7,6 +7,7 @@ use base::MAIN_LEASE_GROUP;
 use broker::Broker;
 use gateway_http::LoginOptions;
 use serde_json::{Value, json};
+use test_cluster::TestNode;
 use tokio::time::{Instant, sleep};
 
 use crate::harness::{SOON, Server, ask, connect, open_node, request};
@@ -138,7 +139,16 @@ async fn what_makes_no_sense_is_refused() {
 /// A dumb balancer in front of a cluster: each request goes to another node.
 #[tokio::test]
 async fn in_a_cluster_any_node_will_do() {
-    let nodes = test_cluster::start_three().await;
+    any_node_will_do(test_cluster::start_three().await).await;
+}
+
+/// Three of them have each partition.
+#[tokio::test]
+async fn in_a_cluster_of_four_any_node_will_do() {
+    any_node_will_do(test_cluster::start_four().await).await;
+}
+
+async fn any_node_will_do(nodes: Vec<TestNode>) {
     for node in &nodes {
         node.broker.ready().await.expect("ready");
     }
@@ -159,6 +169,7 @@ async fn in_a_cluster_any_node_will_do() {
         assert!(begun.elapsed() < SOON, "a node does not hear of it");
         sleep(Duration::from_millis(10)).await;
     }
+    let all = 6 * nodes.len();
     for (place, server) in servers.iter().enumerate() {
         let records: Vec<Value> = (0..6)
             .map(|partition| json!({"value": format!("{place}-{partition}"), "partition": partition}))
@@ -173,16 +184,17 @@ async fn in_a_cluster_any_node_will_do() {
             let path = format!("/v1/topics/t/partitions/{partition}/records");
             read += server.get(&path).await.json()["records"].as_array().expect("records").len();
         }
-        assert_eq!(read, 18, "what was acknowledged is read at any node");
+        assert_eq!(read, all, "what was acknowledged is read at any node");
     }
     let mut settled = 0;
     let mut turn = 0;
-    while settled < 18 {
+    while settled < all {
         assert!(begun.elapsed() < SOON * 3, "{settled} are settled");
-        let taken = take(&servers[turn % 3], json!({"max_records": 5, "wait_ms": 1000})).await;
+        let taken =
+            take(&servers[turn % nodes.len()], json!({"max_records": 5, "wait_ms": 1000})).await;
         for lease in &taken {
             turn += 1;
-            let outcome = settle(&servers[turn % 3], &lease["token"], "accept").await;
+            let outcome = settle(&servers[turn % nodes.len()], &lease["token"], "accept").await;
             assert_eq!(outcome, json!({"settled": true}));
             settled += 1;
         }

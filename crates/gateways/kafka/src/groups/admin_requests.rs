@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use base::HashSet;
-use broker::{Pace, Unavailable};
+use broker::Pace;
 use coordinator::Group;
 use coordinator::classic::{ClassicGroup, Phase};
 use coordinator::share::EMPTY_STATE;
@@ -26,9 +26,7 @@ use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
 use crate::groups::classic_requests::check_group;
 use crate::groups::code_of;
-use crate::groups::committed::{
-    GROUPS_PER_LOOK, WithOffsets, coordinator_error, coordinator_unavailable, has_offsets,
-};
+use crate::groups::committed::{GROUPS_PER_LOOK, WithOffsets, coordinator_error, has_offsets};
 use crate::groups::share_offset_requests::delete_part;
 use crate::groups::share_requests::group_not_found;
 use crate::groups::text::own;
@@ -159,19 +157,12 @@ pub(crate) async fn list(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: ListGroupsRequest = request.decode()?;
-    let offset_groups = gateway.broker.shards().offset_group_count().await.unwrap_or_default();
+    let offset_groups = gateway.broker.shards().coordinated_group_count();
     let count = offset_groups + gateway.broker.catalog().lease_group_count();
     let permit = gateway.answer_room(count * LISTED_GROUP_BYTES).await;
     let states = lower_case(&message.states_filter);
     let types = lower_case(&message.types_filter);
-    let mut listed = match durable_groups(gateway).await {
-        Ok(listed) => listed,
-        Err(unavailable) => {
-            let code = coordinator_unavailable(unavailable).code();
-            let refused = ListGroupsResponse::default().with_error_code(code);
-            return Response::encode(&request.head, &refused);
-        }
-    };
+    let mut listed = durable_groups(gateway).await;
     gateway.groups.for_each(|name, group| {
         let row = listed_group(group.protocol_type(), group.state_name(), group.type_name());
         listed.insert(name.to_string(), row);
@@ -193,7 +184,7 @@ pub(crate) async fn list(
 }
 
 /// Groups that outlive their members, listed as if they had none.
-async fn durable_groups(gateway: &Gateway) -> Result<BTreeMap<String, ListedGroup>, Unavailable> {
+async fn durable_groups(gateway: &Gateway) -> BTreeMap<String, ListedGroup> {
     let mut listed = BTreeMap::new();
     let mut pace = Pace::new(gateway.broker.turns(), GROUPS_PER_LOOK as u32);
     // Adds those that this node coordinates: clients ask every node. The last of all is where the next ones begin.
@@ -213,10 +204,10 @@ async fn durable_groups(gateway: &Gateway) -> Result<BTreeMap<String, ListedGrou
     let row = listed_group("", Phase::Empty.name(), Group::CLASSIC);
     let mut last = Some(String::new());
     while let Some(after) = last {
-        let names = gateway.broker.shards().offset_groups_after(&after, GROUPS_PER_LOOK).await?;
+        let names = gateway.broker.shards().coordinated_groups_after(&after, GROUPS_PER_LOOK);
         last = add(names, &row).await;
     }
-    Ok(listed)
+    listed
 }
 
 fn lease_group_names_after(gateway: &Gateway, name: &str) -> Vec<String> {

@@ -53,13 +53,13 @@ fn empty_for(homes: &Homes, name: &str) -> Option<Duration> {
     Some(groups.now().duration_since(since))
 }
 
-/// Looks at every group with offsets once.
+/// Looks at every group with offsets once that this node coordinates.
 async fn expire(broker: &Broker, homes: &Homes) -> Result<(), Unavailable> {
     let now_ms = broker.timeline().unstepped_ms();
     let retention_ms = broker.catalog().node_config().own.offsets_retention_ms;
     let mut last = String::new();
     loop {
-        let mut names = broker.shards().offset_groups_after(&last, GROUPS_PER_LOOK).await?;
+        let mut names = broker.shards().coordinated_groups_after(&last, GROUPS_PER_LOOK);
         let Some(end) = names.last() else { return Ok(()) };
         last.clone_from(end);
         names.retain(|name| empty_for(homes, name).is_some());

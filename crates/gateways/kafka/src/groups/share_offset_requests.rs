@@ -12,7 +12,7 @@ use std::sync::Arc;
 use base::limits::DESCRIBED_BYTES_MAX;
 use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::catalog::Topic;
-use broker::{CatalogView, ExecuteError, LeaseProgress, Pace, Refusal};
+use broker::{CatalogView, ExecuteError, LeaseProgress, Pace, Refusal, Unavailable};
 use bytes::BufMut;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::alter_share_group_offsets_request::AlterShareGroupOffsetsRequestTopic;
@@ -353,9 +353,8 @@ async fn alter_topic(
         results.push(match index {
             Some(((topic, ..), index)) => {
                 let id = PartitionId::new(topic, index);
-                let start = start_within(gateway, id, partition.start_offset);
-                moves.push((index, start));
-                Ok(())
+                let start = start_within(gateway, id, partition.start_offset).await;
+                start.map(|start| moves.push((index, start))).map_err(Fault::from)
             }
             None => Err(refused.clone().unwrap_or_else(Fault::unknown_partition)),
         });
@@ -381,10 +380,14 @@ async fn alter_topic(
 
 /// Kafka takes any offset and finds out later that there is nothing; here it is brought to the next
 /// one that there is.
-fn start_within(gateway: &Gateway, partition: PartitionId, offset: i64) -> u64 {
+async fn start_within(
+    gateway: &Gateway,
+    partition: PartitionId,
+    offset: i64,
+) -> Result<u64, Unavailable> {
     let offset = u64::try_from(offset).unwrap_or(0);
-    let bounds = gateway.broker.bounds(partition);
-    bounds.map_or(0, |bounds| offset.max(bounds.log_start).min(bounds.end))
+    let bounds = gateway.broker.bounds_of(partition).await?;
+    Ok(bounds.map_or(0, |bounds| offset.max(bounds.log_start).min(bounds.end)))
 }
 
 async fn move_group(

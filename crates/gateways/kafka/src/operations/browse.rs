@@ -99,7 +99,7 @@ pub(super) async fn read_log(
     records_max: usize,
 ) -> Result<Vec<Peeked>, Fault> {
     let mut found: Vec<Peeked> = Vec::new();
-    let bounds = broker.bounds(partition).ok_or_else(Fault::unknown_partition)?;
+    let bounds = broker.bounds_of(partition).await?.ok_or_else(Fault::unknown_partition)?;
     let mut next = from.max(bounds.log_start);
     // Compaction may have left nothing of a stretch: then what follows it is looked at.
     while found.is_empty() && next < bounds.end {

@@ -223,10 +223,15 @@ async fn choose(
     only: &DeadLetterFilter,
     span: &Span,
 ) -> Result<Chosen, Fault> {
-    let until = span.until.clone().unwrap_or_else(|| {
-        let partitions = (0..source.partitions).map(|index| PartitionId::new(source.topic, index));
-        partitions.map(|it| gateway.broker.bounds(it).map_or(0, |bounds| bounds.end)).collect()
-    });
+    let until = match &span.until {
+        Some(until) => until.clone(),
+        None => {
+            let ids = (0..source.partitions).map(|index| PartitionId::new(source.topic, index));
+            let ids: Vec<PartitionId> = ids.collect();
+            let bounds = gateway.broker.shards().bounds(&ids).await?.into_iter();
+            bounds.map(|bounds| bounds.map_or(0, |bounds| bounds.end)).collect()
+        }
+    };
     let records_max = (span.records_max as usize).clamp(1, MOVED_MAX);
     if let Some(places) = &only.records {
         let mut places = sorted(places);

@@ -166,7 +166,7 @@ impl Search<'_> {
         from: Option<u64>,
     ) -> Result<Option<u64>, Fault> {
         // A topic that was deleted meanwhile has nothing.
-        let Some(bounds) = self.broker.bounds(id) else { return Ok(None) };
+        let Some(bounds) = self.broker.bounds_of(id).await? else { return Ok(None) };
         let mut next = match (from, self.from_ms) {
             (Some(from), _) => from,
             (None, None) => bounds.log_start,
@@ -176,7 +176,7 @@ impl Search<'_> {
             }
         };
         loop {
-            let Some(bounds) = self.broker.bounds(id) else { return Ok(None) };
+            let Some(bounds) = self.broker.bounds_of(id).await? else { return Ok(None) };
             next = next.max(bounds.log_start);
             if next >= bounds.end {
                 return Ok(None);

@@ -47,9 +47,9 @@ pub(super) async fn of(
         let problem = format!("topic {topic} has no partition {}", place.partition);
         Fault::new(ResponseError::UnknownTopicOrPartition, problem)
     };
-    broker.bounds(partition).ok_or_else(unknown)?;
+    broker.bounds_of(partition).await?.ok_or_else(unknown)?;
     broker.copies_are_current(&[partition]).await?;
-    let bounds = broker.bounds(partition).ok_or_else(unknown)?;
+    let bounds = broker.bounds_of(partition).await?.ok_or_else(unknown)?;
     let mut found = None;
     if (bounds.log_start..bounds.end).contains(&offset) {
         found = read_log(broker, partition, offset, 1).await?.pop();

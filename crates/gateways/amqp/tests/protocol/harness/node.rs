@@ -60,6 +60,15 @@ impl Node {
         };
         let broker =
             Broker::open(World::on(disk), Path::new("/data"), options).await.expect("opens");
+        Self::serve(broker, users, change).await
+    }
+
+    /// A broker that is there, with a gateway.
+    pub(crate) async fn serve(
+        broker: Broker,
+        users: Vec<SettingsUser>,
+        change: impl FnOnce(&mut GatewayOptions),
+    ) -> Self {
         let topology = Topology::open(broker.clone()).await.expect("opens");
         let known = topology.clone();
         let users = Users::open(broker.clone(), users, move |name| known.vhost(name).is_some());

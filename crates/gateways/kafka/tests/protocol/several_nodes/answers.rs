@@ -22,7 +22,7 @@ pub(super) async fn leaders(client: &mut Client, topic: &str) -> Vec<(i32, i32)>
 }
 
 /// A fetch of version 13 and later.
-fn fetch_by_id(topic: Uuid, partition: i32, wait_ms: i32) -> FetchRequest {
+pub(super) fn fetch_by_id(topic: Uuid, partition: i32, wait_ms: i32) -> FetchRequest {
     let partition = FetchPartition::default()
         .with_partition(partition)
         .with_fetch_offset(0)

@@ -161,7 +161,7 @@ async fn a_reassignment_to_where_a_partition_is_has_been_made() {
         if code == InvalidReplicaAssignment.code() {
             let text = altered.error_message.expect("it says why");
             assert!(text.contains("postroad node replace N --with NEW"), "{text}");
-            assert!(text.contains("this one on [2, 3, 1]"), "{text}");
+            assert!(text.contains("is on brokers [2, 3, 1]"), "{text}");
         }
     }
     let listed =

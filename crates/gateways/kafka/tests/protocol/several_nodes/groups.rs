@@ -24,7 +24,7 @@ pub(super) async fn coordinator(client: &mut Client, group: &str) -> (i32, i32) 
     (found.node_id.0, found.port)
 }
 
-fn commit(group_id: &str) -> OffsetCommitRequest {
+pub(super) fn commit(group_id: &str) -> OffsetCommitRequest {
     let partition = OffsetCommitRequestPartition::default().with_committed_offset(7);
     let topic = OffsetCommitRequestTopic::default().with_name(name("t"));
     OffsetCommitRequest::default()
@@ -33,16 +33,16 @@ fn commit(group_id: &str) -> OffsetCommitRequest {
         .with_topics(vec![topic.with_partitions(vec![partition])])
 }
 
-fn all_offsets(name: &str) -> OffsetFetchRequest {
+pub(super) fn all_offsets(name: &str) -> OffsetFetchRequest {
     let asked = OffsetFetchRequestGroup::default().with_group_id(group(name)).with_topics(None);
     OffsetFetchRequest::default().with_groups(vec![asked])
 }
 
-async fn commit_code(client: &mut Client, group: &str) -> i16 {
+pub(super) async fn commit_code(client: &mut Client, group: &str) -> i16 {
     client.ask(8, &commit(group)).await.topics[0].partitions[0].error_code
 }
 
-async fn listed(client: &mut Client) -> Vec<String> {
+pub(super) async fn listed(client: &mut Client) -> Vec<String> {
     let listed = client.ask(4, &ListGroupsRequest::default()).await;
     listed.groups.iter().map(|it| it.group_id.to_string()).collect()
 }

@@ -1,10 +1,11 @@
-//! Three nodes: what clients are told of them, and what a node says that is not the right one.
+//! Three nodes, or four: what clients are told of them, and what a node says that is not the right one.
 
 mod answers;
 mod elections;
 mod groups;
 mod near;
 mod share;
+mod spread;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -35,14 +36,24 @@ struct Node {
     _serving: (watch::Sender<bool>, JoinHandle<()>),
 }
 
-/// Nodes 1 to 3, in their order.
+/// Nodes 1 to 3, or 4, in their order.
 struct Cluster {
     nodes: Vec<Node>,
 }
 
 impl Cluster {
     async fn start() -> Self {
-        let started = timeout(SOON, test_cluster::start_three()).await.expect("they start");
+        Self::of(timeout(SOON, test_cluster::start_three()).await.expect("they start")).await
+    }
+
+    /// Of four nodes, three of which have each partition.
+    async fn start_four() -> Self {
+        let newest = [base::Levels::OURS.max.0; 4];
+        let starting = test_cluster::start_all_that_can(&newest);
+        Self::of(timeout(SOON, starting).await.expect("they start")).await
+    }
+
+    async fn of(started: Vec<TestNode>) -> Self {
         let nodes = join_all(started.into_iter().map(serve)).await;
         let cluster = Self { nodes };
         for node in &cluster.nodes {
@@ -54,9 +65,10 @@ impl Cluster {
 
     /// Until then a leader may be known and its endpoint not.
     async fn all_know_each_other(&self) {
-        for id in 1..=3 {
+        let count = self.nodes.len();
+        for id in 1..=count as i32 {
             let mut client = self.client(id).await;
-            while all_metadata(&mut client).await.brokers.len() < 3 {
+            while all_metadata(&mut client).await.brokers.len() < count {
                 sleep(Duration::from_millis(10)).await;
             }
         }
