@@ -109,21 +109,32 @@ def one_of_rust(program, name):
     return name, time.monotonic() - begun, reason
 
 
+# It deletes all virtual hosts but the default one.
+DELETE_EVERYTHING = "::test_vhosts_delete_multiple_protects_default_vhost"
+
+
 def of_rust(crate, wanted, together=lambda module: "all"):
-    """Each test is a process of its own, as with their runner. Those that get in each other's way come after each other."""
+    """Each test is a process of its own, as with their runner. Those that get in each other's way come after each other, and
+    one that deletes what all others made comes last."""
     program = DEPS / "crates" / crate / "suite"
     listed = subprocess.run([program, "--list", "--format", "terse"], stdout=subprocess.PIPE, text=True, check=True)
     ignored = subprocess.run([program, "--list", "--format", "terse", "--ignored"], stdout=subprocess.PIPE, text=True)
     names = set(listed.stdout.splitlines()) - set(ignored.stdout.splitlines())
-    groups = {}
+    groups, last = {}, []
     for name in sorted(line.removesuffix(": test") for line in names):
-        if wanted(name):
+        if not wanted(name):
+            continue
+        if name.endswith(DELETE_EVERYTHING):
+            last.append(name)
+        else:
             groups.setdefault(together(name.split("::")[0]), []).append(name)
     with ThreadPoolExecutor(4) as workers:
         longest_first = sorted(groups.values(), key=len, reverse=True)
         running = [workers.submit(lambda some: [one_of_rust(program, it) for it in some], some) for some in longest_first]
         for group in running:
             yield from group.result()
+    for name in last:
+        yield one_of_rust(program, name)
 
 
 # What asks nothing of a server.
@@ -136,7 +147,8 @@ def rabbitmqadmin(wanted):
         for group in ["permissions", "users", "user_limits", "vhosts", "combined"]:
             if module.startswith(group):
                 return "access"
-        return "policies" if module.startswith(("policies", "operator_policies", "definitions")) else module
+        everywhere = ("policies", "operator_policies", "definitions", "federation", "queue_federation", "exchange_federation")
+        return "policies" if module.startswith(everywhere) else module
 
     return of_rust("rabbitmqadmin", lambda name: not name.startswith(WITHOUT_SERVER) and wanted(name), together)
 
