@@ -3,6 +3,7 @@
 //! ```text
 //! member   reads, or looks through what it has, and finds damage: the segment is noted, nothing of it that is
 //!          damaged is served
+//!          if its log ends in the segment: asks the leader for one entry more, which goes into the next
 //!          the log lets go of the segment: a snapshot covers it, and the log begins behind it
 //!          asks for what another member has of the entries that the segment covers       bulk lane
 //! other    takes a snapshot first, if its newest one is older than they are
@@ -119,10 +120,15 @@ impl Consensus {
     async fn let_go_of(&self, segment: u32) -> Result<(), FetchError> {
         if self.journal.is_written_to(segment) {
             self.journal.roll();
+            // The log is in another segment once something is in that one.
             if self.led_term().is_some() {
-                // The log is in another segment once something is in that one. Elsewhere the next entry does it.
                 let blank = self.raft.write_blank().await;
                 blank.map_err(|_| FetchError::Stopped)?;
+            } else {
+                self.ask_for_an_entry().await?;
+            }
+            while self.journal.is_written_to(segment) {
+                sleep(LOOKED_AT_EVERY).await;
             }
         }
         self.snapshots.take(&self.raft).await?;
@@ -137,12 +143,20 @@ impl Consensus {
         // The log begins later by now, and this one says so.
         self.snapshots.take_anew(&self.raft).await?;
         while !self.journal.is_sealed(segment) {
-            if self.journal.is_written_to(segment) {
-                return Err(FetchError::InUse(NotYet::Unsealed));
-            }
             sleep(LOOKED_AT_EVERY).await;
         }
         Ok(())
+    }
+
+    /// Has the leader append an entry if there is none that this member lacks: nobody else may for hours.
+    async fn ask_for_an_entry(&self) -> Result<(), FetchError> {
+        let leader = self.server.borrow_watched().current_leader;
+        let leader = self.others().into_iter().find(|member| Some(member.node) == leader);
+        let leader = leader.ok_or(FetchError::NobodyElse)?;
+        let last = self.applied().unwrap_or(0);
+        let asked = CoveringAsked { have: last, up_to: last };
+        // What it answers with is none that is wanted.
+        self.ask(&leader, Request::Covering(asked)).await.map(|_| ())
     }
 
     async fn repair_from(&self, from: &Target, mut repair: Repair) -> Result<(), FetchError> {
@@ -172,8 +186,12 @@ impl Consensus {
         Ok(finished.map_err(|_| FetchError::Stopped)??)
     }
 
-    /// Sees to it that this member's newest snapshot covers the log up to here.
+    /// Sees to it that this member's newest snapshot covers the log up to here, and that the log goes on behind it: the
+    /// segment that is repaired may be the one that the other member's log is to leave.
     pub(super) async fn cover(&self, up_to: u64) -> Result<(), Refusal> {
+        if self.led_term().is_some() && self.applied() <= Some(up_to) {
+            self.raft.write_blank().await.map_err(|_| Refusal::Stopped)?;
+        }
         let covered = |snapshots: &Arc<crate::snapshot::Snapshots>| {
             snapshots.newest().and_then(|meta| meta.last_log_id).map(|id| id.index) >= Some(up_to)
         };
