@@ -19,6 +19,7 @@ pub mod limits;
 pub mod ranges;
 pub mod shared;
 pub mod stripe;
+pub mod topics;
 
 pub use collections::{HashMap, HashSet};
 pub use ids::{LeaseGroupId, MAIN_LEASE_GROUP, Offset, PartitionId, ShardId, TopicId};

@@ -5,6 +5,7 @@
 //! in `x-death`: a client that publishes a message again with its headers starts a new life, and
 //! cannot make a cycle look like none, or the other way round.
 
+use base::topics::is_written_by_nodes;
 use base::{PartitionId, headers};
 use broker::delivery::{DeadLetterRouter, DeadRecord, DeathReason};
 use bytes::{Bytes, BytesMut};
@@ -146,7 +147,9 @@ impl Letter {
         let routed = Message { keys: &keys, headers: &looked_at, deferred: delay.is_some() };
         let mut queues = Vec::new();
         vhost.routes().route_unchecked(&route.exchange, &routed, &mut queues);
-        queues.retain(|Routed { queue, .. }| !self.is_cycle(&queue.name, dead.reason));
+        queues.retain(|Routed { queue, .. }| {
+            !self.is_cycle(&queue.name, dead.reason) && !is_written_by_nodes(&queue.topic_name)
+        });
         let mut letters: [Option<Bytes>; 2] = [None, None];
         let mut batches = Vec::with_capacity(queues.len());
         for Routed { queue, deferred } in queues {

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use base::topics::is_written_by_nodes;
 use base::{LeaseGroupId, Offset, PartitionId, TopicId, headers};
 use bytes::Bytes;
+use machine::{Catalog, Topic};
 use parking_lot::RwLock;
 use record::{BatchBuilder, BatchError, Header, SharedRecord};
 
@@ -45,6 +47,12 @@ pub struct DeadRecord {
     /// When, ms since the epoch.
     pub time_ms: i64,
     pub record: SharedRecord,
+}
+
+/// The topic of this name, if letters may go there.
+pub(super) fn topic_for_letters<'a>(catalog: &'a Catalog, name: &str) -> Option<&'a Topic> {
+    let topic = catalog.topic_named(name)?;
+    (!is_written_by_nodes(name)).then_some(topic)
 }
 
 /// A gateway's way to route dead letters (`dead.letter.route`), in its protocol's words.

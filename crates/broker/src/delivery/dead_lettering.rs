@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::error::AppendError;
 use crate::shard::Shard;
 
-use super::dead_letter::{DeadLetterRouter, DeadRecord, Routers};
+use super::dead_letter::{DeadLetterRouter, DeadRecord, Routers, topic_for_letters};
 use super::dead_letter_batches::DeadLetterBatches;
 use super::dead_letters::Next;
 use super::group::Group;
@@ -104,7 +104,7 @@ impl DeadLetterQueue {
         }
         let topic = config.dead_letter_topic.as_deref().and_then(|name| {
             self.shard.read(|state| {
-                let topic = state.catalog.topic_named(name)?;
+                let topic = topic_for_letters(&state.catalog, name)?;
                 Some((topic.id, topic.partition_count()))
             })
         });

@@ -21,7 +21,7 @@ use crate::append::{AppendBatch, Appends};
 use crate::cpu::{CpuPool, is_quick};
 use crate::shard::Shard;
 
-use super::dead_letter::{DeadRecord, DeathReason, Routers};
+use super::dead_letter::{DeadRecord, DeathReason, Routers, topic_for_letters};
 use super::dead_letter_batches::DeadLetterBatches;
 use super::group::Group;
 use super::policy::{drops_oldest, has_dead_letters, limit_here};
@@ -177,7 +177,7 @@ impl Places<'_> {
             let mut groups = catalog.lease_groups_of(topic.id);
             let group = groups.find(|group| has_dead_letters(&group.config))?;
             let target = group.config.dead_letter_topic.as_deref().and_then(|name| {
-                let target = catalog.topic_named(name)?;
+                let target = topic_for_letters(catalog, name)?;
                 let index = partition.index % target.partition_count();
                 Some(PartitionId::new(target.id, index))
             });

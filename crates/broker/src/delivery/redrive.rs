@@ -11,7 +11,7 @@ use crate::append::AppendBatch;
 use crate::broker::Broker;
 use crate::error::Unavailable;
 
-use super::dead_letter::copy;
+use super::dead_letter::{copy, topic_for_letters};
 use super::dead_letter_batches::append_batch;
 use super::error::{RedriveError, TransferError};
 use super::handle::{Message, Question};
@@ -205,7 +205,7 @@ impl Broker {
                 RedriveTo::Source => {
                     let source = text(headers::DEATH_PARTITION).and_then(|it| it.parse().ok());
                     let name = text(headers::DEATH_TOPIC)?;
-                    (state.catalog.topic_named(name)?, source.unwrap_or(index))
+                    (topic_for_letters(&state.catalog, name)?, source.unwrap_or(index))
                 }
             };
             Some(PartitionId::new(topic.id, index % topic.partition_count()))

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use base::headers;
+use base::topics::AUDIT;
 use bytes::Bytes;
+use record::Header;
 
 use super::*;
 use crate::delivery::{DeadLetterRouter, DeadRecord, RedriveTo, RedriveWhat};
@@ -281,5 +284,36 @@ async fn a_full_target_takes_dead_letters_from_another_shard() {
     wait_for("dead letters", async || values(&broker, graves).await.len() == 5).await;
     let full = broker.append(vec![batch(&[graves], &numbered("x", 1))]).await;
     assert!(full[0].is_err());
+    broker.shutdown().await;
+}
+
+#[tokio::test]
+async fn nothing_dead_goes_to_what_only_nodes_write() {
+    let broker = open(&SimulatedDisk::new()).await;
+    let audit = PartitionId::new(topic(&broker, AUDIT, 1, &[]).await, 0);
+    let limits = [("limit.records", "2"), ("limit.overflow", "reject-dead-letter")];
+    let queue = topic_in(&broker, 1, "queue", &limits).await;
+    let group = group(&broker, queue.topic, &[("dead.letter.topic", AUDIT)]).await;
+    // Back to where it says that it came from.
+    let mut forged = BatchBuilder::new(BatchOptions::default());
+    let source = Header { key: headers::DEATH_TOPIC.as_bytes(), value: Some(AUDIT.as_bytes()) };
+    forged.push(1, None, Some(b"forged"), &[source]).expect("has room");
+    let bytes = BytesMut::from(&forged.finish()[..]);
+    let header = BatchHeader::parse(&bytes).expect("a batch");
+    let appended = broker.append(vec![AppendBatch::new(queue, header, bytes)]).await;
+    assert!(appended.iter().all(Result::is_ok));
+    let redriven = broker.redrive(group, RedriveWhat::All, RedriveTo::Source).await;
+    let redriven = redriven.expect("is looked at");
+    assert_eq!((redriven.moved, redriven.left), (0, 1));
+    // Rejected, and too much.
+    append(&broker, queue, &numbered("job ", 1)).await;
+    let refused = broker.append(vec![batch(&[queue], &numbered("out ", 3))]).await;
+    assert!(refused.iter().all(Result::is_err));
+    let session = broker.lease_session();
+    let taken = take(&session, group, 10).await;
+    session.settle(settles(&taken, Settlement::Reject)).await;
+    wait_for_quiet(&broker).await;
+    assert!(take(&session, group, 10).await.is_empty());
+    assert_eq!(values(&broker, audit).await, [""; 0]);
     broker.shutdown().await;
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use base::topics::AUDIT;
 use base::{PartitionId, TopicId};
 use broker::{AppendBatch, NewTopic};
 use bytes::BytesMut;
@@ -155,4 +156,26 @@ async fn a_key_chooses_the_partition_where_there_are_several() {
         .collect();
     let expected = record::partition_of_key(b"foobar", 4) as usize;
     assert_eq!(ends[expected], 3, "{ends:?}");
+}
+
+#[tokio::test]
+async fn a_dead_letter_does_not_go_to_what_only_nodes_write() {
+    let node = Node::start().await;
+    let audit = topic(&node, AUDIT, 1).await;
+    let mut client = node.client().await;
+    client.declare("graves").await;
+    for (queue, target) in [("forger", AUDIT), ("other", "graves")] {
+        let dead =
+            [("x-dead-letter-exchange", "".into()), ("x-dead-letter-routing-key", target.into())];
+        client.declare_with(queue, &dead).await;
+        client.fill(queue, &["dead"]).await;
+        client.consume(1, queue, queue).await;
+        let tag = client.next(1).await.deliver().delivery_tag;
+        client.nack(1, tag, false).await;
+    }
+    // The one that was rejected later is where it belongs.
+    client.consume(1, "graves", "graves").await;
+    assert_eq!(client.next(1).await.text(), "dead");
+    let bounds = node.broker.bounds_of(PartitionId::new(audit, 0)).await.expect("is known");
+    assert_eq!(bounds.map_or(0, |bounds| bounds.end), 0);
 }

@@ -9,6 +9,7 @@
 //! otherwise whoever may configure a group could write to any topic.
 
 use base::PartitionId;
+use base::topics::is_written_by_nodes;
 use broker::WeakBroker;
 use broker::delivery::{DeadLetterRouter, DeadRecord, DeathReason};
 use bytes::Bytes;
@@ -62,6 +63,9 @@ impl ShareDeadLetters {
         let broker = self.0.upgrade().ok_or("the node is shutting down")?;
         let catalog = broker.catalog();
         let topic = catalog.topic_named(topic).ok_or("the dead-letter topic is not there")?;
+        if is_written_by_nodes(topic.name()) {
+            return Err("only nodes write to the topic");
+        }
         if !topic.config().dead_letters_of_groups {
             return Err("the dead-letter topic takes no letters of groups: \
                         errors.deadletterqueue.group.enable is false");
