@@ -2,6 +2,7 @@
 //!
 //! A rule is kept exactly as it was sent. What its numbers mean is Kafka's (`AclBinding`, KIP-11, KIP-290).
 
+use std::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
@@ -195,6 +196,37 @@ pub struct RuleFilter {
     pub host: Option<String>,
     pub action: Option<Action>,
     pub verdict: Option<Verdict>,
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { resource, pattern, name, principal, host, action, verdict } = self;
+        let (verdict, action) = (verdict.word(), action.word());
+        let (pattern, resource) = (pattern.word(), resource.word());
+        write!(f, "{verdict} {principal} {action} of {pattern} {resource} {name:?} from {host}")
+    }
+}
+
+impl fmt::Display for RuleFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { resource, pattern, name, principal, host, action, verdict } = self;
+        let pattern = match pattern {
+            PatternFilter::Any => "any",
+            PatternFilter::Match => "matching",
+            PatternFilter::Is(pattern) => pattern.word(),
+        };
+        let verdict = verdict.map_or("any verdict for", Verdict::word);
+        let action = action.map_or("any action", Action::word);
+        let resource = resource.map_or("resource", Resource::word);
+        let (principal, host) =
+            (principal.as_deref().unwrap_or("anybody"), host.as_deref().unwrap_or("anywhere"));
+        write!(f, "{verdict} {principal} {action} of {pattern} {resource} ")?;
+        match name {
+            Some(name) => write!(f, "{name:?}")?,
+            None => f.write_str("of any name")?,
+        }
+        write!(f, " from {host}")
+    }
 }
 
 impl RuleFilter {

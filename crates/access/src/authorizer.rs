@@ -106,17 +106,7 @@ impl fmt::Display for Decision<'_> {
             }
             Self::Tag => f.write_str("a tag of the user"),
             Self::Nothing => f.write_str("nothing allows it"),
-            Self::Rule(rule) => write!(
-                f,
-                "the rule: {} {} {} of {} {} {:?} from {}",
-                rule.verdict.word(),
-                rule.principal,
-                rule.action.word(),
-                rule.pattern.word(),
-                rule.resource.word(),
-                rule.name,
-                rule.host,
-            ),
+            Self::Rule(rule) => write!(f, "the rule: {rule}"),
         }
     }
 }

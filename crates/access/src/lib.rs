@@ -54,7 +54,7 @@ pub mod users;
 mod tests;
 
 pub use admission::Admission;
-pub use audit::Audit;
+pub use audit::{Audit, Said};
 pub use authorizer::{Decision, Rights, Target};
 pub use certificate::{CertificateMapping, Certified};
 pub use credentials::ScramCredential;

@@ -17,13 +17,22 @@ pub type OperationAnswer<'a> =
 
 /// The operations of one gateway.
 pub trait OperationFamily: Send + Sync + Debug {
-    /// Whether an operation, which comes as [`OperationFamily::carry_out`] gets it, only looks. Whoever may see the cluster
-    /// may ask for it then, and for others only who may change the cluster. What makes no sense is no look.
-    fn is_a_look(&self, operation: &[u8]) -> bool;
+    /// What an operation is about to do, which comes as [`OperationFamily::carry_out`] gets it.
+    fn effect(&self, operation: &[u8]) -> Effect;
 
     /// Carries out one operation. It comes as a JSON document of at most
     /// [`base::limits::OPERATION_BYTES_MAX`] bytes, unread; the answer is one, too.
     fn carry_out(&self, operation: Vec<u8>) -> OperationAnswer<'_>;
+}
+
+/// What an operation does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// Nothing: whoever may see the cluster may ask for it.
+    Look,
+    /// Only who may change the cluster may ask for it. In words, which are written and read by others: names, and no
+    /// values. What makes no sense is a change, without words.
+    Change(String),
 }
 
 /// Why an operation was not carried out, in words for whoever asked for it.

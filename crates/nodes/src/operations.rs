@@ -7,7 +7,7 @@ use std::time::Duration;
 use ::operations::cluster as document;
 use ::operations::cluster::Operation;
 use broker::Broker;
-use broker::operations::{OperationAnswer, OperationError, OperationFamily};
+use broker::operations::{Effect, OperationAnswer, OperationError, OperationFamily};
 use cluster::Node;
 use links::NodeId;
 use serde::Serialize;
@@ -23,6 +23,37 @@ use crate::{backups, moves, placements, plan, upgrade};
 const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
 const LOOKS_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
+/// What the audit says of a change; `None`: it is none.
+fn in_words(operation: &Operation) -> Option<String> {
+    Some(match operation {
+        Operation::Status {}
+        | Operation::Scrub { begin: false }
+        | Operation::Moves { .. }
+        | Operation::Placements {}
+        | Operation::Balance { dry_run: true }
+        | Operation::Upgrade { finalize: false } => return None,
+        Operation::Scrub { begin: true } => "all that is stored is looked through".to_owned(),
+        Operation::Upgrade { finalize: true } => "the feature level is raised".to_owned(),
+        Operation::MovePartitions { topic, partitions, to_shard } => {
+            let (count, topic) = (partitions.len(), topic.as_str());
+            format!("{count} partitions of topic {topic:?} move to shard {to_shard}")
+        }
+        Operation::CancelMoves { topic, partitions } => {
+            let (count, topic) = (partitions.len(), topic.as_str());
+            format!("{count} partitions of topic {topic:?} stay where they are")
+        }
+        Operation::PlaceShard { shard, nodes } => {
+            format!("shard {shard} is placed on nodes {nodes:?}")
+        }
+        Operation::Balance { dry_run: false } => "all shards are placed again".to_owned(),
+        Operation::DrainNode { node } => format!("node {node} is drained"),
+        Operation::ResumeNode { node } => format!("node {node} is resumed"),
+        Operation::RemoveNode { node } => format!("node {node} is removed"),
+        Operation::ReplaceNode { node, with } => format!("node {node} is replaced by node {with}"),
+        Operation::Backup(_) => "a backup is taken".to_owned(),
+    })
+}
+
 /// Carries operations out.
 #[derive(Debug)]
 pub struct Administration {
@@ -32,30 +63,10 @@ pub struct Administration {
 }
 
 impl OperationFamily for Administration {
-    fn is_a_look(&self, operation: &[u8]) -> bool {
+    fn effect(&self, operation: &[u8]) -> Effect {
         match serde_json::from_slice(operation) {
-            Ok(
-                Operation::Status {}
-                | Operation::Scrub { begin: false }
-                | Operation::Moves { .. }
-                | Operation::Placements {}
-                | Operation::Balance { dry_run: true }
-                | Operation::Upgrade { finalize: false },
-            ) => true,
-            Ok(
-                Operation::Scrub { begin: true }
-                | Operation::Upgrade { finalize: true }
-                | Operation::MovePartitions { .. }
-                | Operation::CancelMoves { .. }
-                | Operation::PlaceShard { .. }
-                | Operation::Balance { dry_run: false }
-                | Operation::DrainNode { .. }
-                | Operation::ResumeNode { .. }
-                | Operation::RemoveNode { .. }
-                | Operation::ReplaceNode { .. }
-                | Operation::Backup(_),
-            )
-            | Err(_) => false,
+            Ok(operation) => in_words(&operation).map_or(Effect::Look, Effect::Change),
+            Err(_) => Effect::Change(String::new()),
         }
     }
 

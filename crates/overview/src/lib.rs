@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::limits::OVERVIEW_ROWS_MAX;
-use broker::operations::{OperationAnswer, OperationError, OperationFamily};
+use broker::operations::{Effect, OperationAnswer, OperationError, OperationFamily};
 use broker::{Broker, Unavailable};
 use gateway::Connections;
 use operations::overview::{Look, Operation, Order, Overview, Table};
@@ -143,8 +143,11 @@ impl Counted {
 
 impl OperationFamily for Overviews {
     /// Names of all topics and groups are among what is shown, so whoever looks may see the cluster.
-    fn is_a_look(&self, operation: &[u8]) -> bool {
-        serde_json::from_slice::<Operation>(operation).is_ok()
+    fn effect(&self, operation: &[u8]) -> Effect {
+        match serde_json::from_slice::<Operation>(operation) {
+            Ok(_) => Effect::Look,
+            Err(_) => Effect::Change(String::new()),
+        }
     }
 
     fn carry_out(&self, operation: Vec<u8>) -> OperationAnswer<'_> {

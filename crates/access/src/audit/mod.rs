@@ -31,7 +31,7 @@ use crate::users::Users;
 use sampled::{Denials, LogIns};
 
 /// Where events are.
-pub const TOPIC: &str = "_postroad.audit";
+pub use base::topics::AUDIT as TOPIC;
 /// Of the log.
 const TARGET: &str = "audit";
 
@@ -80,6 +80,9 @@ pub(crate) struct Event {
     request: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     request_id: Option<String>,
+    /// What of the resource, where its name does not say it: which user, which rule.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    subject: String,
     /// So many of the kind came before it and were not written one by one.
     #[serde(skip_serializing_if = "is_none")]
     more_before: u32,
@@ -105,6 +108,21 @@ pub(crate) struct Asked {
     pub(crate) action: String,
     pub(crate) resource: &'static str,
     pub(crate) name: String,
+}
+
+/// What is written of a question besides what was asked.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Said<'a> {
+    /// As the protocol calls the request.
+    pub request: &'a str,
+    /// What of the resource: names, and no values.
+    pub subject: &'a str,
+}
+
+impl<'a> From<&'a str> for Said<'a> {
+    fn from(request: &'a str) -> Self {
+        Self { request, subject: "" }
+    }
 }
 
 /// What is written of something that is asked.
@@ -250,6 +268,7 @@ impl Inner {
             rule: String::new(),
             request: None,
             request_id: None,
+            subject: String::new(),
             more_before: 0,
         }
     }
@@ -292,7 +311,7 @@ impl Asker {
         &self,
         kind: Kind,
         is_allowed: bool,
-        request: &str,
+        said: Said<'_>,
         asked: impl FnOnce() -> Asked,
         rule: impl FnOnce() -> String,
     ) -> bool {
@@ -311,18 +330,19 @@ impl Asker {
         if kind == Kind::Contents && asked.name == TOPIC {
             return is_allowed;
         }
-        if let Some(written) = &self.written
+        if let Some(written) = self.written.as_ref().filter(|_| said.subject.is_empty())
             && !written.lock().insert(asked.clone())
         {
             return is_allowed;
         }
         let outcome = if is_allowed { Outcome::Allowed } else { Outcome::Denied };
-        let named = (!request.is_empty()).then(|| request.to_owned());
+        let named = (!said.request.is_empty()).then(|| said.request.to_owned());
         let event = Event {
             protocol: Some(self.protocol),
             rule: cut(rule()),
             request: named.or_else(|| self.request.clone()),
             request_id: self.request_id.clone(),
+            subject: cut(said.subject.to_owned()),
             more_before,
             ..inner.event(&self.principal, self.address, asked, outcome)
         };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Decision, Rights, Target};
 use crate::acl::{Action, CLUSTER, Resource};
-use crate::audit::{Asked, Asker, Kind};
+use crate::audit::{Asked, Asker, Kind, Said};
 use crate::operation::Operation;
 
 impl Rights {
@@ -27,13 +27,13 @@ impl Rights {
         &'a self,
         kind: Kind,
         decision: Decision<'a>,
-        request: &str,
+        said: Said<'_>,
         asked: impl FnOnce() -> Asked,
     ) -> bool {
         let is_allowed = decision.is_allowed();
         match &self.asker {
             None => is_allowed,
-            Some(asker) => asker.decided(kind, is_allowed, request, asked, || decision.to_string()),
+            Some(asker) => asker.decided(kind, is_allowed, said, asked, || decision.to_string()),
         }
     }
 
@@ -42,14 +42,19 @@ impl Rights {
         self.may_by("", operation, target)
     }
 
-    /// The same, by what a protocol calls so.
-    pub fn may_by(&self, request: &str, operation: Operation, target: Target<'_>) -> bool {
+    /// The same, of which this is said.
+    pub fn may_by<'a>(
+        &self,
+        said: impl Into<Said<'a>>,
+        operation: Operation,
+        target: Target<'_>,
+    ) -> bool {
         let kind = of_operation(operation, self.looks());
         if self.everything && (self.asker.is_none() || matches!(kind, Kind::Use | Kind::Look)) {
             return true;
         }
         let decision = self.decide_on(operation, target);
-        self.note(kind, decision, request, || {
+        self.note(kind, decision, said.into(), || {
             let (resource, name) = named(target);
             Asked { action: operation.word(), resource, name }
         })
@@ -65,14 +70,20 @@ impl Rights {
         self.allows_by("", action, resource, name)
     }
 
-    /// The same, by the request that is called so.
-    pub fn allows_by(&self, request: &str, action: Action, resource: Resource, name: &str) -> bool {
+    /// The same, of which this is said.
+    pub fn allows_by<'a>(
+        &self,
+        said: impl Into<Said<'a>>,
+        action: Action,
+        resource: Resource,
+        name: &str,
+    ) -> bool {
         let kind = of_action(action, self.looks());
         if self.everything && (self.asker.is_none() || matches!(kind, Kind::Use | Kind::Look)) {
             return true;
         }
         let decision = self.decide(action, resource, name);
-        self.note(kind, decision, request, || of_kafka(action, resource, name))
+        self.note(kind, decision, said.into(), || of_kafka(action, resource, name))
     }
 
     /// Whether a topic of this name may be made now: the right to make any is one to the cluster.
@@ -83,7 +94,7 @@ impl Rights {
             false => self.decide(Action::Create, Resource::Topic, name),
         };
         let asked = || of_kafka(Action::Create, Resource::Topic, name);
-        self.note(Kind::Change, decision, request, asked)
+        self.note(Kind::Change, decision, request.into(), asked)
     }
 }
 

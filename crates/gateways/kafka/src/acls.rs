@@ -27,9 +27,9 @@ const ANY: i8 = 1;
 /// Of names that a rule would be about.
 const MATCH: i8 = 2;
 
-/// The users, whose rules these are, for somebody who may look at or change them.
-fn users<'a>(gateway: &'a Gateway, request: &Request) -> Result<&'a Users, Fault> {
-    scram_credentials::check(gateway, request)?;
+/// The users, whose rules these are, for somebody who may look at them, or change this one.
+fn users<'a>(gateway: &'a Gateway, request: &Request, rule: &str) -> Result<&'a Users, Fault> {
+    scram_credentials::check(gateway, request, rule)?;
     let none = || {
         Fault::new(ResponseError::SecurityDisabled, "this broker has no users and no access lists")
     };
@@ -53,7 +53,7 @@ pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Respon
         [message.principal_filter.as_ref(), message.host_filter.as_ref()],
         [message.operation, message.permission_type],
     );
-    let found = users(gateway, &request).and_then(|users| {
+    let found = users(gateway, &request, "").and_then(|users| {
         let filter = filter?;
         Ok(users.rules().iter().filter(|rule| filter.fits(rule)).cloned().collect::<Vec<_>>())
     });
@@ -102,11 +102,14 @@ pub(crate) async fn create(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: CreateAclsRequest = request.decode()?;
-    let users = users(gateway, &request);
-    let read = |creation: &AclCreation| users.clone().and_then(|_| rule(creation));
+    let read = |creation: &AclCreation| {
+        let rule = rule(creation);
+        users(gateway, &request, &in_words(&rule))?;
+        rule
+    };
     let mut created: Vec<Result<Rule, Fault>> = message.creations.iter().map(read).collect();
     let rules: Vec<Rule> = created.iter().flatten().cloned().collect();
-    if let (Ok(users), false) = (&users, rules.is_empty())
+    if let (Some(users), false) = (&gateway.options.users, rules.is_empty())
         && let Err(error) = users.add_rules(rules).await
     {
         let fault = refused(error);
@@ -118,6 +121,11 @@ pub(crate) async fn create(
     });
     let response = CreateAclsResponse::default().with_results(results.collect());
     Response::encode(&request.head, &response)
+}
+
+/// Of what makes no sense there are no words.
+fn in_words(read: &Result<impl ToString, Fault>) -> String {
+    read.as_ref().map(ToString::to_string).unwrap_or_default()
 }
 
 fn rule(creation: &AclCreation) -> Result<Rule, Fault> {
@@ -143,21 +151,21 @@ pub(crate) async fn delete(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: DeleteAclsRequest = request.decode()?;
-    let users = users(gateway, &request);
     let read = |wanted: &DeleteAclsFilter| {
-        users.clone()?;
-        filter(
+        let filter = filter(
             wanted.resource_type_filter,
             wanted.pattern_type_filter,
             wanted.resource_name_filter.as_ref(),
             [wanted.principal_filter.as_ref(), wanted.host_filter.as_ref()],
             [wanted.operation, wanted.permission_type],
-        )
+        );
+        users(gateway, &request, &in_words(&filter))?;
+        filter
     };
     let filters: Vec<Result<RuleFilter, Fault>> = message.filters.iter().map(read).collect();
     let good: Vec<RuleFilter> = filters.iter().flatten().cloned().collect();
-    let removed = match &users {
-        Ok(users) if !good.is_empty() => users.remove_rules(&good).await.map_err(refused),
+    let removed = match &gateway.options.users {
+        Some(users) if !good.is_empty() => users.remove_rules(&good).await.map_err(refused),
         _ => Ok(Vec::new()),
     };
     let mut removed = removed.map(Vec::into_iter);

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use access::Rights;
 use access::acl::{Action, CLUSTER, Resource};
+use access::{Rights, Said};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::ApiKey;
 use parking_lot::Mutex;
@@ -242,8 +242,19 @@ impl Asker {
     }
 
     fn may(&self, action: Option<Action>, resource: Resource, name: &str) -> bool {
+        self.may_about("", action, resource, name)
+    }
+
+    fn may_about(
+        &self,
+        subject: &str,
+        action: Option<Action>,
+        resource: Resource,
+        name: &str,
+    ) -> bool {
+        let said = Said { request: self.request, subject };
         match action {
-            Some(action) => self.rights.allows_by(self.request, action, resource, name),
+            Some(action) => self.rights.allows_by(said, action, resource, name),
             None => self.may_everything(),
         }
     }
@@ -277,7 +288,12 @@ impl Asker {
 
     /// Whether the request may do to the cluster what it is for.
     pub(crate) fn cluster(&self) -> Result<(), Fault> {
-        match self.may(self.needs.cluster, Resource::Cluster, CLUSTER) {
+        self.cluster_about("")
+    }
+
+    /// The same of a part of it, which is written.
+    pub(crate) fn cluster_about(&self, subject: &str) -> Result<(), Fault> {
+        match self.may_about(subject, self.needs.cluster, Resource::Cluster, CLUSTER) {
             true => Ok(()),
             false => Err(Fault::new(
                 ResponseError::ClusterAuthorizationFailed,

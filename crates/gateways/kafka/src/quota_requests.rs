@@ -106,8 +106,12 @@ pub(crate) async fn alter(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: AlterClientQuotasRequest = request.decode()?;
-    let allowed = request.asker.cluster();
-    let read = |entry: &EntryData| allowed.clone().and_then(|()| alteration(entry));
+    let read = |entry: &EntryData| {
+        let read = alteration(entry);
+        let entity = read.as_ref().map(|read| format!("quotas of {}", read.entity));
+        request.asker.cluster_about(&entity.unwrap_or_default())?;
+        read
+    };
     let read: Vec<Result<Alteration, Fault>> = message.entries.iter().map(read).collect();
     let good: Vec<Alteration> = read.iter().flatten().cloned().collect();
     let altered = gateway.options.quotas.alter(&good, message.validate_only).await;

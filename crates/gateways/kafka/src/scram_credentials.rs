@@ -40,17 +40,18 @@ fn number_of(hash: Hash) -> i8 {
     }
 }
 
-/// Whether whoever asks may look after users: by its rights, or where nobody logs in from this machine.
-pub(crate) fn check(gateway: &Gateway, request: &Request) -> Result<(), Fault> {
-    match request.session.login.principal() {
-        Some(_) => request.asker.cluster(),
-        None => operations::access::check(gateway, &request.session, None, None).map(drop),
+/// Whether whoever asks may look after users: by its rights, or where nobody logs in from this machine. `subject`: which
+/// of them, or which rule.
+pub(crate) fn check(gateway: &Gateway, request: &Request, subject: &str) -> Result<(), Fault> {
+    if request.session.login.principal().is_none() {
+        operations::access::check(gateway, &request.session, None, None)?;
     }
+    request.asker.cluster_about(subject)
 }
 
-/// The users, for somebody who may change them.
-fn users<'a>(gateway: &'a Gateway, request: &Request) -> Result<&'a Users, Fault> {
-    check(gateway, request)?;
+/// The users, for somebody who may change this one.
+fn users<'a>(gateway: &'a Gateway, request: &Request, name: &str) -> Result<&'a Users, Fault> {
+    check(gateway, request, &format!("user {name:?}"))?;
     let none = || Fault::new(ResponseError::SecurityDisabled, "this broker has no users");
     gateway.options.users.as_ref().ok_or_else(none)
 }
@@ -58,7 +59,7 @@ fn users<'a>(gateway: &'a Gateway, request: &Request) -> Result<&'a Users, Fault
 pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
     let message: DescribeUserScramCredentialsRequest = request.decode()?;
     let response = DescribeUserScramCredentialsResponse::default().with_error_message(None);
-    if let Err(fault) = check(gateway, &request) {
+    if let Err(fault) = check(gateway, &request, "") {
         // Said of each user, too, as Kafka does: librdkafka does not bear an answer without them.
         let results = message.users.unwrap_or_default().into_iter().map(|user| {
             DescribeUserScramCredentialsResult::default()
@@ -156,7 +157,7 @@ pub(crate) async fn alter(
     let mut results = Vec::with_capacity(names.len());
     for name in names {
         // All that is said of a user holds, or nothing of it.
-        let changed = match users(gateway, &request) {
+        let changed = match users(gateway, &request, &name) {
             Ok(users) => match changes(&name, &message.deletions, &message.upsertions) {
                 Ok(changes) => change(users, &name, changes).await,
                 Err(fault) => Err(fault),

@@ -32,6 +32,7 @@ fn what_was_done_is_written_also_when_the_node_is_stopped_right_after() {
         ("command", "administer", "cluster")
     );
     assert!(of(0, "request").contains("add-user"), "{events:?}");
+    assert_eq!(of(0, "subject"), r#"user "app" is added"#);
     assert_eq!((of(1, "protocol"), of(1, "action"), of(1, "name")), ("kafka", "create", "orders"));
     assert_eq!((of(1, "request"), of(1, "outcome")), ("CreateTopics", "allowed"));
     assert!(!format!("{events:?}").contains("canary"));

@@ -11,7 +11,7 @@ pub mod document;
 
 use access::{UserError, Users, Verifiers};
 use base::limits::{OPERATION_PAGE_BYTES_MAX, OPERATION_RECORDS_MAX};
-use broker::operations::{OperationAnswer, OperationError, OperationFamily};
+use broker::operations::{Effect, OperationAnswer, OperationError, OperationFamily};
 use documents::StoreError;
 use serde::Serialize;
 use topology::{
@@ -38,9 +38,11 @@ pub struct Administration {
 }
 
 impl OperationFamily for Administration {
-    fn is_a_look(&self, operation: &[u8]) -> bool {
-        // The log tells of changes.
-        serde_json::from_slice(operation).is_ok_and(|operation| in_words(&operation).is_none())
+    fn effect(&self, operation: &[u8]) -> Effect {
+        match serde_json::from_slice(operation) {
+            Ok(operation) => in_words(&operation).map_or(Effect::Look, Effect::Change),
+            Err(_) => Effect::Change(String::new()),
+        }
     }
 
     fn carry_out(&self, operation: Vec<u8>) -> OperationAnswer<'_> {
@@ -224,7 +226,7 @@ impl Administration {
     }
 }
 
-/// What the log says of a change. It may be read by people who are to see no hash of a password.
+/// What the log and the audit say of a change. They may be read by people who are to see no hash of a password.
 fn in_words(operation: &Operation) -> Option<String> {
     Some(match operation {
         Operation::AddVhost { name } => format!("vhost {name:?} is added"),

@@ -1,7 +1,7 @@
 //! Operations of other gateways. This one does not read them: it finds the family, hands the
 //! document over, and says in Kafka's codes what went wrong.
 
-use broker::operations::OperationError;
+use broker::operations::{Effect, OperationError};
 use kafka_protocol::error::ResponseError;
 use serde_json::Value;
 
@@ -9,12 +9,12 @@ use super::{Answer, invalid};
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 
-/// Whether it changes nothing. What is not understood is taken for a change.
-pub(super) fn is_a_look(gateway: &Gateway, family: &str, operation: &Value) -> bool {
+/// What it is about to do. What no family understands is taken for a change.
+pub(super) fn effect(gateway: &Gateway, family: &str, operation: &Value) -> Effect {
     let families = &gateway.options.families;
     let found = families.iter().find(|(name, _)| *name == family);
     let document = serde_json::to_vec(operation).unwrap_or_default();
-    found.is_some_and(|(_, found)| found.is_a_look(&document))
+    found.map_or(Effect::Change(String::new()), |(_, found)| found.effect(&document))
 }
 
 pub(super) async fn carry_out(gateway: &Gateway, family: &str, operation: &Value) -> Answer {

@@ -73,10 +73,9 @@ pub(crate) fn start(
                 let asker = access::check(&gateway, &session, asked.token.as_deref(), expected);
                 let asker = asker.map(|asker| access::written(&gateway, &session, asker));
                 let allowed = asker.and_then(|asker| {
-                    let is_a_look = |family: &str, operation: &_| {
-                        families::is_a_look(&gateway, family, operation)
-                    };
-                    rights::check(&asker, &asked.operation, is_a_look).map(|()| asker)
+                    let effect =
+                        |family: &str, operation: &_| families::effect(&gateway, family, operation);
+                    rights::check(&asker, &asked.operation, effect).map(|()| asker)
                 });
                 match allowed {
                     Ok(asker) => carry_out(&gateway, &asker, asked.operation).await,

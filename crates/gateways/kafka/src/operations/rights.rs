@@ -1,26 +1,30 @@
 //! What each operation takes of whoever asks for it.
 
 use access::acl::{Action, Resource};
-use access::{Operation as Right, Rights, Target};
+use access::{Operation as Right, Rights, Said, Target};
+use broker::operations::Effect;
 use kafka_protocol::error::ResponseError;
 
 use crate::errors::Fault;
 
 use ::operations::document::{Operation, QueueName};
 
-/// Whether all that it takes is allowed. What a list shows is left to the list. `is_a_look`: an operation of another
-/// gateway changes nothing.
+/// Set to the name of a topic by those who declare a group.
+const DEAD_LETTER_TOPIC: &str = "dead.letter.topic";
+
+/// Whether all that it takes is allowed. What a list shows is left to the list. `effect`: of an operation of another
+/// gateway.
 pub(super) fn check(
     rights: &Rights,
     operation: &Operation,
-    is_a_look: impl Fn(&str, &serde_json::Value) -> bool,
+    effect: impl Fn(&str, &serde_json::Value) -> Effect,
 ) -> Result<(), Fault> {
     if rights.is_everything() && !rights.is_audited() {
         return Ok(());
     }
     let name = if rights.is_audited() { name(operation) } else { String::new() };
     if let Some((action, group)) = needs_of_group(operation)
-        && !rights.allows_by(&name, action, Resource::Group, group)
+        && !rights.allows_by(name.as_str(), action, Resource::Group, group)
     {
         return Err(Fault::new(
             ResponseError::GroupAuthorizationFailed,
@@ -29,8 +33,9 @@ pub(super) fn check(
             ),
         ));
     }
-    let needs = needs(operation, is_a_look);
-    let missing = needs.into_iter().find(|(right, target)| !rights.may_by(&name, *right, *target));
+    let (needs, subject) = needs(operation, effect);
+    let said = Said { request: &name, subject: &subject };
+    let missing = needs.into_iter().find(|(right, target)| !rights.may_by(said, *right, *target));
     missing.map_or(Ok(()), |(right, target)| Err(refused(right, target)))
 }
 
@@ -59,13 +64,14 @@ fn needs_of_group(operation: &Operation) -> Option<(Action, &str)> {
     }
 }
 
-/// Everything that it takes, of which all must be allowed.
+/// Everything that it takes, of which all must be allowed, and what an operation changes of the cluster, in words.
 fn needs<'a>(
     operation: &'a Operation,
-    is_a_look: impl Fn(&str, &serde_json::Value) -> bool,
-) -> Vec<(Right, Target<'a>)> {
+    effect: impl Fn(&str, &serde_json::Value) -> Effect,
+) -> (Vec<(Right, Target<'a>)>, String) {
     let cluster = |right| vec![(right, Target::Cluster)];
-    match operation {
+    let mut subject = String::new();
+    let needs = match operation {
         // Those show only what may be seen.
         Operation::ListQueues { .. }
         | Operation::ListDeadLetterTopics {}
@@ -76,8 +82,13 @@ fn needs<'a>(
         Operation::SeekOffsetGroup { to, .. } => {
             to.iter().map(|place| (Right::Browse, Target::Topic(&place.topic))).collect()
         }
-        Operation::DeclareQueue { queue, .. } | Operation::PauseQueue { queue, .. } => {
-            vec![(Right::Alter, of(queue))]
+        Operation::PauseQueue { queue, .. } => vec![(Right::Alter, of(queue))],
+        Operation::DeclareQueue { queue, config, .. } => {
+            let mut needs = vec![(Right::Alter, of(queue))];
+            // Who may not write there may not have it done, as of RabbitMQ's dead-letter exchanges.
+            let letters = config.get(DEAD_LETTER_TOPIC).filter(|topic| !topic.is_empty());
+            needs.extend(letters.map(|topic| (Right::Append, Target::Topic(topic))));
+            needs
         }
         Operation::DescribeQueue { queue } => vec![(Right::DescribeGroup, of(queue))],
         Operation::PeekQueue { queue, .. } | Operation::ListScheduled { queue, .. } => {
@@ -108,11 +119,15 @@ fn needs<'a>(
         Operation::DeleteDeadLetters { topic, .. } => vec![(Right::Purge, Target::Topic(topic))],
         Operation::ListShards {} | Operation::ListConnections { .. } => cluster(Right::Look),
         Operation::ElectLeader {} | Operation::CloseConnection { .. } => cluster(Right::Administer),
-        Operation::Family { family, operation } => match is_a_look(family, operation) {
-            true => cluster(Right::Look),
-            false => cluster(Right::Administer),
+        Operation::Family { family, operation } => match effect(family, operation) {
+            Effect::Look => cluster(Right::Look),
+            Effect::Change(words) => {
+                subject = words;
+                cluster(Right::Administer)
+            }
         },
-    }
+    };
+    (needs, subject)
 }
 
 fn of(queue: &QueueName) -> Target<'_> {

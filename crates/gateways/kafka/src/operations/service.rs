@@ -33,9 +33,8 @@ impl Operations {
 
     /// Whether somebody may do that, without doing it.
     pub fn check(&self, asker: &Rights, operation: &Operation) -> Result<(), OperationError> {
-        let is_a_look =
-            |family: &str, operation: &_| families::is_a_look(&self.0, family, operation);
-        rights::check(asker, operation, is_a_look).map_err(told)
+        let effect = |family: &str, operation: &_| families::effect(&self.0, family, operation);
+        rights::check(asker, operation, effect).map_err(told)
     }
 }
 

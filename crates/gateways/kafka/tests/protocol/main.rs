@@ -5,6 +5,7 @@
 #![expect(clippy::disallowed_types, reason = "clients of a node in the kernel's network")]
 
 mod acls;
+mod audit;
 mod authorization;
 mod bad_input;
 mod certificates;

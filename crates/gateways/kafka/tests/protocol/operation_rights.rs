@@ -22,14 +22,17 @@ fn queue(group: &str) -> QueueName {
 }
 
 /// The rights that an operation takes, all of them. One that is new has to be put here, and among the samples.
-fn rights(operation: &Operation) -> (usize, Vec<(Resource, &'static str, Action)>) {
+fn rights(operation: &Operation) -> (usize, Vec<(Resource, &str, Action)>) {
     let topic = |action| vec![(Resource::Topic, "t", action)];
     let offset_group = |action| vec![(Resource::Group, "g", action)];
     let cluster = |action| vec![(Resource::Cluster, CLUSTER, action)];
     let group =
         |action, of_group| vec![(Resource::Topic, "t", action), (Resource::Group, "g", of_group)];
     match operation {
-        Operation::DeclareQueue { .. } => (0, topic(Action::Alter)),
+        Operation::DeclareQueue { config, .. } => {
+            let letters = config.values().map(|to| (Resource::Topic, &**to, Action::Write));
+            (0, topic(Action::Alter).into_iter().chain(letters).collect())
+        }
         Operation::ListQueues { .. } => (1, Vec::new()),
         Operation::DescribeQueue { .. } => (2, group(Action::Describe, Action::Describe)),
         Operation::PeekQueue { .. } => (3, group(Action::Read, Action::Describe)),
@@ -76,6 +79,11 @@ fn samples() -> Vec<Operation> {
     let topic = || "t".to_owned();
     vec![
         Operation::DeclareQueue { queue: queue("g"), from: Start::Earliest, config: [].into() },
+        Operation::DeclareQueue {
+            queue: queue("g"),
+            from: Start::Earliest,
+            config: [("dead.letter.topic".into(), "other".into())].into(),
+        },
         Operation::ListQueues { after: None, queues_max: 10 },
         Operation::DescribeQueue { queue: queue("g") },
         Operation::PeekQueue { queue: queue("g"), partition: None, from, records_max },

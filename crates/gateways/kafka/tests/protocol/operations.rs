@@ -10,7 +10,7 @@ use ::operations::document::{
 use ::operations::{API_KEY, KNOWN_TO, VERSION, VERSION_WITH_TOKEN, document};
 use base::MAIN_LEASE_GROUP;
 use broker::TakeOptions;
-use broker::operations::{OperationAnswer, OperationError, OperationFamily};
+use broker::operations::{Effect, OperationAnswer, OperationError, OperationFamily};
 use bytes::{Buf, Bytes};
 use kafka_protocol::error::ResponseError::{self, *};
 use kafka_protocol::messages::ApiVersionsRequest;
@@ -331,8 +331,11 @@ async fn a_page_is_bounded_by_bytes_and_the_next_one_goes_on() {
 struct Echo;
 
 impl OperationFamily for Echo {
-    fn is_a_look(&self, operation: &[u8]) -> bool {
-        operation == b"\"look\""
+    fn effect(&self, operation: &[u8]) -> Effect {
+        match operation {
+            b"\"look\"" => Effect::Look,
+            _ => Effect::Change("something".to_owned()),
+        }
     }
 
     fn carry_out(&self, operation: Vec<u8>) -> OperationAnswer<'_> {
