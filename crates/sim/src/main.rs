@@ -41,6 +41,9 @@ enum What {
         /// Prints all that happens, to standard error.
         #[arg(long)]
         trace: bool,
+        /// Prints what nodes log, to standard error.
+        #[arg(long)]
+        log: bool,
     },
     /// Runs many seeds, each in a process of its own, and tells which fail.
     Search {
@@ -68,7 +71,7 @@ fn profile(name: &str) -> Result<Profile, String> {
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
-        What::Run { seed, profile, trace } => run(seed, profile, trace),
+        What::Run { seed, profile, trace, log } => run(seed, profile, trace, log),
         What::Search { from, seeds, profile, jobs, failures } => {
             let jobs = jobs.unwrap_or_else(|| available_parallelism().map_or(1, usize::from));
             search(from..from + seeds, profile, jobs, failures)
@@ -76,12 +79,16 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(seed: u64, profile: Profile, printed: bool) -> ExitCode {
+fn run(seed: u64, profile: Profile, printed: bool, logged: bool) -> ExitCode {
     // What tokio and the standard library draw from the kernel, before they have drawn anything.
     mad_turmoil::rand::set_rng(StdRng::seed_from_u64(seed));
     if !base::collections::seed(seed) {
         eprintln!("a map was made before the seed was known: this is no repeatable run");
         return ExitCode::FAILURE;
+    }
+    if logged {
+        // Times are the world's, which the trace has.
+        tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(io::stderr).init();
     }
     sim::run::watch_panics();
     thread::spawn(move || {

@@ -104,8 +104,8 @@ impl Operator {
         match (self.random.below(4), standing) {
             (0, Wanted::Active) => self.start_one(),
             (1, Wanted::Active) => drop(self.ask(Operation::DrainNode { node }).await),
-            (0 | 1, Wanted::Drained) => drop(self.ask(Operation::ResumeNode { node }).await),
-            (2, Wanted::Leaving) => self.have_it_stay(node).await,
+            // Whoever answered may not have heard yet that a drained one is to leave: it stays then, too.
+            (0 | 1, Wanted::Drained) | (2, Wanted::Leaving) => self.have_it_stay(node).await,
             (2, Wanted::Drained) if is_calm => self.remove(node).await,
             // Never one too many.
             (3, Wanted::Active) if is_calm && status.verdict.can_lose_a_node => self.lose(node),
@@ -191,7 +191,7 @@ impl Operator {
         }
         let drained = status.nodes.iter().find(|node| node.standing == Wanted::Drained);
         if let Some(Node { node, .. }) = drained {
-            let _ = self.ask(Operation::ResumeNode { node: *node }).await;
+            self.have_it_stay(*node).await;
             return false;
         }
         let nodes: Vec<u64> = status.nodes.iter().map(|node| node.node).collect();
