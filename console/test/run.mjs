@@ -1,40 +1,14 @@
 // The console in a real browser, against the real binary: node test/run.mjs BINARY CHROMIUM [SCREENSHOTS]
 // Prints a line for each check; ends with 1 if one fails.
 import { spawn } from "node:child_process";
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { chromium } from "playwright-core";
 import { consuming } from "./amqp.mjs";
+import { api, browserAt, end, folder, nodes, serve, sleep } from "./server.mjs";
 
 const [binary, browserPath, pictures] = process.argv.slice(2);
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-const folder = mkdtempSync(join(tmpdir(), "console-"));
-const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
-const nodes = [];
-
-async function start(name, ...more) {
-  const arguments_ = ["serve", "--data", join(folder, name), "--kafka", "127.0.0.1:0", "--amqp", "127.0.0.1:0", "--http", "127.0.0.1:0", ...more];
-  const process_ = spawn(binary, arguments_, { stdio: ["ignore", "pipe", "inherit"], env: { ...process.env, POSTROAD_LOG: "error" } });
-  nodes.push(process_);
-  let said = "";
-  process_.stdout.on("data", (bytes) => { said += bytes; });
-  for (let tries = 0; tries < 600 && !said.includes("\nready"); tries++) await sleep(50);
-  const console_ = said.match(/console (http:\/\/[\d.:]+\/)/);
-  const kafka = said.match(/kafka ([\d.:]+)/);
-  const amqp = said.match(/amqp ([\d.:]+)/);
-  if (!console_ || !kafka || !amqp) throw new Error(`the server did not say where it is: ${said}`);
-  return { url: console_[1], kafka: kafka[1], amqp: amqp[1] };
-}
-
-async function api(node, method, path, body, headers = {}) {
-  const response = await fetch(new URL(path, node.url), { method, body: body === undefined ? undefined : JSON.stringify(body), headers: { "content-type": "application/json", ...headers } });
-  const text = await response.text();
-  if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`);
-  return text ? JSON.parse(text) : undefined;
-}
-
 function command(node, input, ...arguments_) {
   return new Promise((resolve, reject) => {
     const child = spawn(binary, [...arguments_, "--bootstrap", node.kafka], { stdio: ["pipe", "ignore", "inherit"] });
@@ -137,10 +111,10 @@ const PAGES = {
 };
 
 try {
-  const open = await start("open");
+  const open = await serve(binary, "open");
   await fill(open);
   const rest = keepBusy(open);
-  const browser = await chromium.launch({ executablePath: browserPath, args: ["--no-sandbox", "--disable-background-networking", "--disable-dev-shm-usage"] });
+  const browser = await browserAt(browserPath);
   const errors = [];
   const watch = (page) => {
     page.on("console", (message) => { if (message.type() === "error" && !/status of (4|5)\d\d/.test(message.text())) errors.push(message.text()); });
@@ -354,7 +328,7 @@ try {
 
   // ------------------------------------------------------------------------------ where one logs in
   writeFileSync(join(folder, "password"), "toor\n");
-  const safe = await start("safe", "--admin-user", "root", "--admin-password-file", join(folder, "password"));
+  const safe = await serve(binary, "safe", "--admin-user", "root", "--admin-password-file", join(folder, "password"));
   const context = await browser.newContext({ viewport: { width: 1280, height: 820 } });
   const guarded = watch(await context.newPage());
   await guarded.goto(safe.url);
@@ -427,9 +401,7 @@ try {
   });
   await browser.close();
 } finally {
-  for (const node of nodes) node.kill("SIGKILL");
-  await sleep(200);
-  rmSync(folder, { recursive: true, force: true });
+  await end();
 }
 console.log(`${passed} passed, ${failed} failed`);
 process.exit(failed ? 1 : 0);

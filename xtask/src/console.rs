@@ -27,8 +27,7 @@ const BROWSERS: [&str; 3] =
     ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 
 pub(crate) fn run(options: &Options) -> Outcome {
-    let folder = paths::root().join("console");
-    step(&folder, "npm", &["ci", "--no-audit", "--no-fund"])?;
+    let folder = prepared()?;
     step(&folder, "npm", &["run", "--silent", "check"])?;
     step(&folder, "npm", &["run", "--silent", "build"])?;
     if !options.write {
@@ -55,6 +54,13 @@ pub(crate) fn run(options: &Options) -> Outcome {
     }
 }
 
+/// The console's folder, with the packages that its tests need.
+pub(crate) fn prepared() -> Outcome<PathBuf> {
+    let folder = paths::root().join("console");
+    step(&folder, "npm", &["ci", "--no-audit", "--no-fund"])?;
+    Ok(folder)
+}
+
 fn step(folder: &Path, program: &str, arguments: &[&str]) -> Outcome {
     let mut command = Command::new(program);
     command.current_dir(folder).args(arguments);
@@ -63,7 +69,7 @@ fn step(folder: &Path, program: &str, arguments: &[&str]) -> Outcome {
 }
 
 /// The one that is there; else the distribution's is installed.
-fn browser() -> Outcome<PathBuf> {
+pub(crate) fn browser() -> Outcome<PathBuf> {
     let found = || BROWSERS.iter().map(PathBuf::from).find(|path| path.exists());
     if let Some(found) = found() {
         return Ok(found);

@@ -1,6 +1,7 @@
 //! `cargo xtask measure`: single figures of the real binary, each with its target beside it.
 
 mod catch_up;
+mod console;
 mod cost;
 mod delays;
 mod idle;
@@ -55,6 +56,8 @@ pub(crate) enum Measure {
     Idle(idle::IdleOptions),
     /// What TLS, log-ins, rules, quotas, scrapes and the history of records cost, beside a server without
     Cost(cost::CostOptions),
+    /// How soon the console's pages are there, with many topics, sessions and a load
+    Console(console::ConsoleOptions),
     /// One, three and five nodes times one, two and four shards a node: idle, a record's cost and latency, another hop
     Scale(scale::ScaleOptions),
     /// What this machine can do at best: write + fdatasync by size, and a hop over loopback
@@ -123,6 +126,7 @@ pub(crate) fn run(measure: &Measure) -> Outcome {
         Measure::CatchUp(options) => catch_up::run(options),
         Measure::Idle(options) => idle::run(options),
         Measure::Cost(options) => cost::run(options),
+        Measure::Console(options) => console::run(options),
         Measure::Scale(options) => scale::run(options),
         Measure::Machine(options) => machine(options),
     }
