@@ -188,8 +188,12 @@ fn next_of_leaving(
 
 fn leaves_group(view: &View, group: &Group, wanted: &Wanted, node: u64) -> Option<Step> {
     let shard = group.shard;
+    let goes = || match group.leader == Some(node) {
+        false => Some(Step::Remove { shard, node }),
+        true => hands_over(view, group, wanted, node),
+    };
     if group.learners.contains(&node) {
-        return Some(Step::Remove { shard, node });
+        return goes();
     }
     let replaced_by = match view.nodes.get(&node).map(|node| node.standing) {
         Some(Standing::Leaving { replaced_by }) => replaced_by,
@@ -201,10 +205,7 @@ fn leaves_group(view: &View, group: &Group, wanted: &Wanted, node: u64) -> Optio
         return None;
     }
     votes_no_more(view, group, wanted, node)?;
-    match group.leader == Some(node) {
-        false => Some(Step::Remove { shard, node }),
-        true => hands_over(view, group, wanted, node),
-    }
+    goes()
 }
 
 /// Whether the group can go on without the vote of a node.
@@ -261,7 +262,9 @@ fn next_of_coming(
         return None;
     }
     let learners = group.learners.intersection(&wanted.voters).copied();
-    let promoted = learners.filter(|node| group.caught_up.contains(node)).find(|node| {
+    // One that leads may have lost its vote by a change that the leader before it had begun. It has all there is.
+    let has_log = |node: &u64| group.caught_up.contains(node) || group.leader == Some(*node);
+    let promoted = learners.filter(has_log).find(|node| {
         let with = group.voters.iter().copied().chain([*node]).collect();
         view.is_live(*node) && view.has_majority(&with)
     });

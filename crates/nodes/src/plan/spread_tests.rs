@@ -432,3 +432,16 @@ fn while_some_of_the_founders_are_not_registered_nothing_moves() {
     }
     assert_eq!(next_steps(&spread(&all(4), groups)), []);
 }
+
+/// A change that a leader before it had begun took its vote while it was elected.
+#[test]
+fn one_that_leads_without_a_vote_gets_it_back_or_hands_over() {
+    let led = Group { learners: BTreeSet::from([2]), ..group(1, 2, &[1, 4, 5]) };
+    let groups = || vec![group(0, 1, &[1, 2, 3, 4, 5]), led.clone(), group(2, 2, &[1, 2, 3])];
+    let steps = next_steps(&spread(&all(5), groups()));
+    assert!(steps.contains(&Step::Promote { shard: ShardId(1), node: 2 }), "{steps:?}");
+    let mut nodes = all(5);
+    nodes[1].1 = LEAVING;
+    let steps = next_steps(&spread(&nodes, groups()));
+    assert!(steps.contains(&Step::HandOver { shard: ShardId(1), to: 1 }), "{steps:?}");
+}
