@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
-use base::LeaseGroupId;
+use base::{LeaseGroupId, PartitionId};
 use consensus::{Replace, RestoreError};
 use machine::{ALL_PARTITIONS, Catalog, Role, State};
 
@@ -37,7 +37,12 @@ impl Shard {
         forgotten.map_err(|error| {
             RestoreError(format!("what is compacted is not forgotten: {error}"))
         })?;
-        Ok(Box::new(move |switch| {
+        let (here, lives) = (Arc::clone(&self), state.rows.lives());
+        let renewed = move || {
+            let own = here.read(|own| own.rows.lives());
+            lives.differing(&own).map(PartitionId::stream).collect()
+        };
+        let put = move |switch: &mut dyn FnMut()| {
             let new = groups(&state.catalog);
             // Under the lock: whoever reads an end must find its batches in the index.
             let former = self.exchange(state, switch);
@@ -57,7 +62,8 @@ impl Shard {
             self.outgoing.note_sent();
             self.watchers.wake_all();
             self.note_applied(index);
-        }))
+        };
+        Ok(Replace { renewed: Box::new(renewed), put: Box::new(put) })
     }
 }
 
@@ -108,7 +114,7 @@ mod tests {
         let replace = Arc::clone(&shard).replacement(9, &state(rows)).expect("it is this shard's");
         assert!(watch.take_ready().is_empty() && shard.applied() == 0, "nothing is changed yet");
         let mut switched = 0;
-        replace(&mut || {
+        (replace.put)(&mut || {
             assert!(shard.is_locked(), "somebody could read between the two");
             switched += 1;
         });
@@ -125,7 +131,7 @@ mod tests {
         catalog.lead_on(&rows);
         drop(rows.changes.take());
         let replace = Arc::clone(&catalog).replacement(3, &state(Role::Catalog)).expect("it is");
-        replace(&mut || {});
+        (replace.put)(&mut || {});
         assert!(rows.changes.take().all);
     }
 }

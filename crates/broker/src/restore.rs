@@ -7,7 +7,7 @@ use backup::{Stored, StoredError};
 use base::ShardId;
 use base::limits::PROPOSAL_BYTES_MAX;
 use bytes::Bytes;
-use journal::transfer::{ImportError, Received};
+use journal::transfer::{Here, ImportError, Received};
 use journal::{Encoded, EntryId, Journal, JournalFailed};
 use machine::Role;
 use operations::backup::LogId;
@@ -90,7 +90,8 @@ async fn write_shard(
     if !import.has_room(&received) {
         return Err(RestoreError::NoRoom { shard });
     }
-    let installed = journal.install(world, import, received, None, |switch| switch()).await;
+    let installed =
+        journal.install(world, import, received, Here::default(), |switch| switch()).await;
     installed.map_err(refused)?;
     let failed = |source| RestoreError::Journal { shard, source };
     let (mut waiting, mut bytes) = (Vec::new(), 0);

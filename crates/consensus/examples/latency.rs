@@ -37,7 +37,7 @@ impl StateMachine for Nothing {
     }
 
     fn replace(self: Arc<Self>, _: u64, _: &[u8]) -> Result<Replace, RestoreError> {
-        Ok(Box::new(|switch| switch()))
+        Ok(Replace::new(|switch| switch()))
     }
 }
 

@@ -263,7 +263,7 @@ mod tests {
         }
 
         fn replace(self: Arc<Self>, _: u64, _: &[u8]) -> Result<Replace, RestoreError> {
-            Ok(Box::new(|switch| switch()))
+            Ok(Replace::new(|switch| switch()))
         }
     }
 

@@ -36,10 +36,28 @@ pub struct Committed<'a> {
 /// A state that is fixed, to be encoded.
 pub type Encode = Box<dyn FnOnce() -> Bytes + Send>;
 
-/// Puts another member's state in the place of this one's. It is called between two `apply`s, once what comes
-/// with that state is durable, and calls what it is given where readers change from one to the other: these
-/// are the batches that go with it.
-pub type Replace = Box<dyn FnOnce(&mut dyn FnMut()) + Send>;
+/// Another member's state on its way to the place of this one's. Both are called between two `apply`s.
+pub struct Replace {
+    /// The streams that are others there than those which are here by the same number: of their batches here nothing is
+    /// live any more. Called when the state is here, and last when nothing is applied any more.
+    pub renewed: Box<dyn Fn() -> Vec<u64> + Send>,
+    /// Puts it there. Called once what comes with that state is durable, and calls what it is given where readers change
+    /// from one to the other: these are the batches that go with it.
+    pub put: Box<dyn FnOnce(&mut dyn FnMut()) + Send>,
+}
+
+impl Replace {
+    /// Of a machine whose streams never begin anew.
+    pub fn new(put: impl FnOnce(&mut dyn FnMut()) + Send + 'static) -> Self {
+        Self { renewed: Box::new(Vec::new), put: Box::new(put) }
+    }
+}
+
+impl fmt::Debug for Replace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replace").finish_non_exhaustive()
+    }
+}
 
 /// The replicated state of a shard, implemented by the broker.
 pub trait StateMachine: Send + Sync + 'static {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures_util::{Stream, StreamExt};
 use journal::Journal;
+use journal::transfer::Here;
 use openraft::entry::EntryPayload;
 use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::type_config::alias::{SnapshotMetaOf, SnapshotOf};
@@ -18,7 +19,7 @@ use crate::catch_up::Ready;
 use crate::encoding;
 use crate::error::SnapshotError;
 use crate::log_store::LogStore;
-use crate::machine::{Committed, Payload, StateMachine};
+use crate::machine::{Committed, Payload, Replace, StateMachine};
 use crate::snapshot::{Captured, Snapshots};
 use crate::types::{LogId, SnapshotMeta, StoredMembership, TypeConfig};
 
@@ -106,11 +107,13 @@ impl Replica {
     async fn install(&self, ready: Ready) -> io::Result<()> {
         let Ready { import, received, replace } = ready;
         let applied = self.applied.map(|id| id.index);
-        let replace = move |switch: &mut dyn FnMut()| {
+        let Replace { renewed, put } = replace;
+        let put = move |switch: &mut dyn FnMut()| {
             let _entered = tasks::enter(Task::Apply);
-            replace(switch);
+            put(switch);
         };
-        let installed = self.journal.install(&self.world, import, received, applied, replace).await;
+        let here = Here { applied, renewed: renewed() };
+        let installed = self.journal.install(&self.world, import, received, here, put).await;
         installed.map_err(io::Error::other)
     }
 
@@ -299,7 +302,7 @@ mod tests {
         }
 
         fn replace(self: Arc<Self>, _: u64, _: &[u8]) -> Result<Replace, RestoreError> {
-            Ok(Box::new(|switch| switch()))
+            Ok(Replace::new(|switch| switch()))
         }
     }
 

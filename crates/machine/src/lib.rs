@@ -44,12 +44,12 @@ pub use entry::{
 };
 pub use moves::{MoveEnd, MoveStep, MovedRow, Step};
 pub use outcome::{ALL_PARTITIONS, AppendOutcome, Applied, Outcome, Refusal};
-pub use rows::Rows;
 pub use rows::channels::{Channels, Outbox};
 pub use rows::group::{CommittedOffset, Group};
 pub use rows::partition::{LeaderEpoch, Partition};
 pub use rows::producer::{BatchSequence, ProducerState, SequenceRefusal, SequenceVerdict};
 pub use rows::progress::Progress;
+pub use rows::{Lives, Rows};
 pub use snapshot::Image;
 pub use state::{Role, State};
 

@@ -67,6 +67,8 @@ pub(super) enum FetchError {
     InUse(NotYet),
     #[error("this member lacks entries that the other one has applied")]
     Behind,
+    #[error("a partition has left and come back since a former attempt; all is asked for again")]
+    Renewed,
 }
 
 /// Whom to ask, for as long as the answer is wanted.
@@ -308,7 +310,14 @@ impl Consensus {
         if !has_room {
             return Err(FetchError::NoRoom);
         }
-        let ready = Ready { import, received, replace: replace? };
+        let replace = replace?;
+        if import.is_resumed() && !(replace.renewed)().is_empty() {
+            let give_up = move || import.give_up();
+            let given_up = self.workers.blocking(Task::ConsensusDisk, give_up).await;
+            given_up.map_err(|_| FetchError::Stopped)??;
+            return Err(FetchError::Renewed);
+        }
+        let ready = Ready { import, received, replace };
         self.hand_over(fetch, meta, last, ready).await
     }
 

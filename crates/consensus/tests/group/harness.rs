@@ -109,7 +109,7 @@ impl StateMachine for Ledger {
 
     fn replace(self: Arc<Self>, _: u64, machine: &[u8]) -> Result<Replace, RestoreError> {
         let machine = machine.to_vec();
-        Ok(Box::new(move |switch| {
+        Ok(Replace::new(move |switch| {
             switch();
             self.restore(&machine).expect("it was captured by another one");
         }))

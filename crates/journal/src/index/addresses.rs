@@ -22,9 +22,14 @@ impl Addresses {
         self.0.len()
     }
 
-    /// The next of its stream.
+    /// The next of its stream. One that lies before what is here is the first of a stream that begins anew, once all that
+    /// it had was removed.
     pub(crate) fn push(&mut self, stream: u64, address: Address) {
-        Arc::make_mut(self.0.get_or_insert_with(stream, Arc::default)).push(address);
+        let list = Arc::make_mut(self.0.get_or_insert_with(stream, Arc::default));
+        if list.last.last().is_some_and(|last| last.next_offset() > address.base_offset) {
+            *list = AddressList::default();
+        }
+        list.push(address);
     }
 
     /// A stream's addresses; an empty list for an unknown stream.

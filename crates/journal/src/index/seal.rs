@@ -230,12 +230,6 @@ impl Index {
             self.log
                 .scan(segment, &*file, &mut |stream, address| {
                     if expected.holds(stream, &address) {
-                        let known = addresses.of(stream);
-                        let last = known.len().checked_sub(1).map(|last| *known.get(last));
-                        if last.is_some_and(|last| last.next_offset() > address.base_offset) {
-                            // A stream begins anew once all that it had was removed.
-                            addresses.remove(stream);
-                        }
                         addresses.push(stream, address);
                     }
                 })

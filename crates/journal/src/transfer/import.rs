@@ -58,6 +58,8 @@ pub struct Import {
     from: u32,
     /// Complete and durable.
     files: Vec<ReceivedFile>,
+    /// Some of the files are of a former attempt, so of another snapshot.
+    resumed: bool,
     /// The journal's own snapshot has all up to this log index.
     base: u64,
     /// All up to this one is here.
@@ -106,6 +108,7 @@ impl Journal {
             shared: Arc::clone(shared),
             from: 0,
             files: Vec::new(),
+            resumed: false,
             base: own,
             have: own,
             expected: None,
@@ -118,7 +121,7 @@ impl Journal {
                 import.from = from;
                 import.have = own.max(last.indexes.1);
                 remove(&shared.index, &useless)?;
-                import.files = files;
+                (import.files, import.resumed) = (files, true);
                 let (segments, have) = (import.files.len(), import.have);
                 info!(segments, have, "goes on with another node's snapshot");
                 return Ok(import);
@@ -134,6 +137,18 @@ impl Journal {
 }
 
 impl Import {
+    /// Whether a former attempt's segments are among what is here. Of a stream that has begun anew since they came they have
+    /// batches of the one before.
+    pub fn is_resumed(&self) -> bool {
+        self.resumed
+    }
+
+    /// Forgets all that is here, so that the next attempt begins anew. Blocking.
+    pub fn give_up(mut self) -> io::Result<()> {
+        self.writing = None;
+        give_up(&self.shared, self.from)
+    }
+
     /// The log index up to which nothing is lacking.
     pub fn have(&self) -> u64 {
         self.have

@@ -42,6 +42,15 @@ pub struct Received {
     pub machine: Bytes,
 }
 
+/// What the receiver has.
+#[derive(Clone, Default, Debug)]
+pub struct Here {
+    /// All up to this log index was applied.
+    pub applied: Option<u64>,
+    /// Streams that the snapshot has anew: what is here of them is of the ones before, which were removed since.
+    pub renewed: Vec<u64>,
+}
+
 impl Import {
     /// Whether the disk has room for what [`Journal::install`] writes. Asks the disk and reads nothing.
     pub fn has_room(&self, received: &Received) -> bool {
@@ -57,8 +66,7 @@ impl Import {
 }
 
 impl Journal {
-    /// Puts the received snapshot in the place of this journal's state, of which all up to `applied` was
-    /// applied. `replace` is called on a worker's thread when it is durable, and calls what it is given when
+    /// Puts the received snapshot in the place of this journal's state. `replace` is called on a worker's thread when it is durable, and calls what it is given when
     /// readers may see the other batches. To be called while nothing is applied and nothing appended. A failure
     /// is the journal's end, since nobody knows what is on the disk.
     ///
@@ -68,10 +76,10 @@ impl Journal {
         world: &World,
         import: Import,
         received: Received,
-        applied: Option<u64>,
+        here: Here,
         replace: impl FnOnce(&mut dyn FnMut()) + Send + 'static,
     ) -> Result<(), ImportError> {
-        let installed = self.install_steps(world, import, received, applied, replace).await;
+        let installed = self.install_steps(world, import, received, here, replace).await;
         if let Err(error) = &installed {
             let error = io::Error::other(error.to_string());
             let shared = self.shared();
@@ -85,9 +93,10 @@ impl Journal {
         world: &World,
         import: Import,
         received: Received,
-        applied: Option<u64>,
+        here: Here,
         replace: impl FnOnce(&mut dyn FnMut()) + Send + 'static,
     ) -> Result<(), ImportError> {
+        let Here { applied, renewed } = here;
         let shared = Arc::clone(self.shared());
         let journal = self.clone();
         let cut =
@@ -114,7 +123,7 @@ impl Journal {
         shared.queue.jump(Jump { to, done });
         told.await.map_err(io::Error::other)?;
 
-        let mut parts = Box::new(Parts { import, received, replace });
+        let mut parts = Box::new(Parts { import, received, renewed, replace });
         loop {
             let shared = Arc::clone(&shared);
             let switch = move || take_over(&shared, parts);
@@ -146,6 +155,7 @@ fn is_full(error: &io::Error) -> bool {
 struct Parts<R> {
     import: Import,
     received: Received,
+    renewed: Vec<u64>,
     replace: R,
 }
 
@@ -180,8 +190,8 @@ fn take_over<R: FnOnce(&mut dyn FnMut())>(
         return Err(ImportError::Refused("an older snapshot than the one that is here").into());
     }
     let table = shared.index.table().read().clone();
-    let table = table.brought_to(id.index, &expected.live, parts.import.shipped())?;
-    let table = table.ok_or(ImportError::Refused("a snapshot that lacks what is here"))?;
+    let table =
+        table.brought_to(id.index, &expected.live, &parts.renewed, parts.import.shipped())?;
     let scan_from = shared.log.read().end();
     debug_assert_eq!(scan_from.position, FIRST_FRAME as u32, "nothing is appended meanwhile");
     let file = file(id, scan_from, &parts.received, &table);

@@ -26,6 +26,6 @@ mod repair;
 pub use export::{Export, SegmentPiece};
 pub use import::{Import, ImportError};
 pub(crate) use import::{ImportState, give_up_useless};
-pub use install::Received;
+pub use install::{Here, Received};
 pub use manifest::{Manifest, Section, SectionSize};
 pub use repair::{Covered, NotYet, Repair};

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use bytes::Bytes;
-use journal::transfer::{Import, ImportError, Received, Section};
+use journal::transfer::{Here, Import, ImportError, Received, Section};
 
 use crate::common::*;
 use crate::replica::{History, Receiving, Replica, options, section};
@@ -30,7 +30,7 @@ fn finish(history: &History, sender: &Replica, receiver: &mut Replica) {
     let (mut receiving, mut export) = begun(receiver.journal.import().unwrap(), sender);
     while receiving.step(&mut export).unwrap() {}
     let received = receiving.received(&export).unwrap();
-    receiver.install(receiving, received, sender.applied).unwrap();
+    receiver.install(history, receiving, received, sender.applied).unwrap();
     receiver.check(history);
 }
 
@@ -111,7 +111,8 @@ fn what_is_not_complete_is_not_installed() {
     assert!(receiving.step(&mut export).unwrap());
     let received = receiving.received(&export).unwrap();
     let (world, import) = (receiver.world(), receiving.import);
-    let install = receiver.journal.install(&world, import, received, None, |switch| switch());
+    let install =
+        receiver.journal.install(&world, import, received, Here::default(), |switch| switch());
     assert!(matches!(block_on(install), Err(ImportError::Refused(_))));
     // Where it went wrong nobody knows, so that only a restart helps.
     assert!(receiver.journal.append(vec![blank(1, 1)], |_| {}).is_err());
@@ -128,7 +129,8 @@ fn a_snapshot_of_another_id_than_its_segments_is_not_installed() {
     let id = journal::EntryId { index: received.id.index + 1, ..received.id };
     let received = Received { id, ..received };
     let (world, import) = (receiver.world(), receiving.import);
-    let install = receiver.journal.install(&world, import, received, None, |switch| switch());
+    let install =
+        receiver.journal.install(&world, import, received, Here::default(), |switch| switch());
     assert!(matches!(block_on(install), Err(ImportError::Refused(_))));
 }
 

@@ -213,7 +213,7 @@ fn what_is_damaged_is_neither_rewritten_nor_sent_and_the_rest_is() {
 #[test]
 fn what_the_log_has_not_left_is_not_written_anew_yet() {
     let (mut history, sound, mut damaged) = both(&mut Random(5));
-    let mut random = Random(6);
+    let mut random = Random(7);
     (0..40).for_each(|_| history.grow(&mut random));
     damaged.follow(&history, history.last());
     damaged.snapshot().unwrap();

@@ -1,11 +1,11 @@
 //! A history that every replica applies alike, and a replica that has a part of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use journal::transfer::{Export, Import, ImportError, Manifest, Received, Section};
+use journal::transfer::{Export, Here, Import, ImportError, Manifest, Received, Section};
 use journal::{BatchCheck, Body, Entry, EntryId, EntryKind, Journal, Options};
 use world::{SimulatedDisk, World};
 
@@ -33,6 +33,10 @@ pub(crate) struct History {
     /// What is live after each entry, from none on.
     live: Vec<Live>,
     ends: BTreeMap<u64, u64>,
+    /// Which time each stream is there, after each entry.
+    lives: Vec<BTreeMap<u64, u64>>,
+    /// What streams come back with that were removed: what was live of them, batch by batch.
+    returning: BTreeMap<u64, VecDeque<(u64, Bytes)>>,
 }
 
 pub(crate) fn id(index: u64) -> EntryId {
@@ -41,7 +45,13 @@ pub(crate) fn id(index: u64) -> EntryId {
 
 impl History {
     pub(crate) fn new() -> Self {
-        Self { logged: Vec::new(), live: vec![Live::new()], ends: BTreeMap::new() }
+        Self {
+            logged: Vec::new(),
+            live: vec![Live::new()],
+            ends: BTreeMap::new(),
+            lives: vec![BTreeMap::new()],
+            returning: BTreeMap::new(),
+        }
     }
 
     pub(crate) fn last(&self) -> u64 {
@@ -52,20 +62,35 @@ impl History {
         &self.live[index as usize]
     }
 
+    /// The streams that are others after the second of two entries than after the first.
+    pub(crate) fn renewed(&self, from: u64, to: u64) -> Vec<u64> {
+        let lives = |index: u64| &self.lives[index as usize];
+        let is_other = |stream: &u64| lives(from).get(stream) != lives(to).get(stream);
+        (0..STREAMS).filter(is_other).collect()
+    }
+
     /// One more entry: bodies, some of them refused or shared, and perhaps something that dies.
     pub(crate) fn grow(&mut self, random: &mut Random) {
         let index = self.last() + 1;
         let mut live = self.live_at(self.last()).clone();
         let (mut bodies, mut accepted) = (Vec::new(), Vec::new());
+        let comes_back = self.returning.values().any(|rest| !rest.is_empty());
         let mut add = |stream: u64, bytes: &Bytes, shared: bool, taken: bool| {
-            let base_offset = self.ends.get(&stream).copied().unwrap_or(0);
-            let bytes = &if shared { bytes.clone() } else { based(bytes, base_offset) };
+            let end = self.ends.get(&stream).copied().unwrap_or(0);
+            let rest = self.returning.entry(stream).or_default();
+            let (base_offset, bytes) = match rest.front() {
+                Some((base_offset, had)) => (*base_offset, had.clone()),
+                None if shared => (end, bytes.clone()),
+                None => (end, based(bytes, end)),
+            };
             accepted.push(taken);
             if taken {
-                live.entry(stream).or_default().insert(base_offset, based(bytes, base_offset));
-                self.ends.insert(stream, base_offset + 1);
+                live.entry(stream).or_default().insert(base_offset, based(&bytes, base_offset));
+                if rest.pop_front().is_none() {
+                    self.ends.insert(stream, base_offset + 1);
+                }
             }
-            let (bytes, max_timestamp) = (bytes.clone(), index as i64);
+            let max_timestamp = index as i64;
             bodies.push(Body { stream, base_offset, span: 1, max_timestamp, bytes });
         };
         for _ in 0..random.below(4) {
@@ -76,28 +101,41 @@ impl History {
         }
         if random.below(3) == 0 {
             let bytes = batch(random.below(u64::MAX), 70 + random.below(900) as usize);
-            (0..STREAMS).for_each(|stream| add(stream, &bytes, true, random.below(5) > 0));
+            // Shared by two at least: one that comes back has what it had.
+            let shared = !comes_back;
+            (0..STREAMS).for_each(|stream| add(stream, &bytes, shared, random.below(5) > 0));
         }
         let end = |stream| self.ends.get(&stream).copied().unwrap_or(0);
         let stream = random.below(STREAMS);
-        let trim = (random.below(12) == 0)
+        // Until all of it is there nothing of it dies.
+        let is_whole = self.returning.get(&stream).is_none_or(VecDeque::is_empty);
+        let trim = (random.below(12) == 0 && is_whole)
             .then(|| (stream, end(stream) - random.below(end(stream) / 2 + 1)));
-        let punch = (random.below(4) == 0).then(|| {
+        let punch = (random.below(4) == 0 && is_whole).then(|| {
             let from = random.below(end(stream) + 1);
             (stream, from, from + random.below(20))
         });
-        let remove = (random.below(100) == 0).then_some(stream);
+        let remove = (random.below(60) == 0).then_some(stream);
         if let Some(batches) = live.get_mut(&stream) {
             batches.retain(|base, _| {
                 trim.is_none_or(|(_, start)| *base >= start)
                     && punch.is_none_or(|(_, from, to)| !(from..to).contains(base))
-                    && remove.is_none()
             });
+        }
+        let had = remove.and_then(|stream| live.remove(&stream)).unwrap_or_default();
+        if let (Some(stream), true) = (remove, random.below(3) > 0) {
+            let rest = self.returning.remove(&stream).unwrap_or_default();
+            self.returning.insert(stream, had.into_iter().chain(rest).collect());
         }
         let entry =
             Entry { id: id(index), kind: EntryKind::Command, head: filling(index, 30), bodies };
         self.logged.push(Logged { entry, accepted, trim, punch, remove });
         self.live.push(live);
+        let mut lives = self.lives[self.lives.len() - 1].clone();
+        if let Some(stream) = remove {
+            *lives.entry(stream).or_default() += 1;
+        }
+        self.lives.push(lives);
     }
 }
 
@@ -211,11 +249,15 @@ impl Replica {
 
     /// Serves what is live, and nothing that never was; what died since it was sent may be there or not.
     pub(crate) fn check(&self, history: &History) {
-        let certainly = history.live_at(self.applied.max(self.thinned_to));
+        let thinned_to = self.applied.max(self.thinned_to);
+        let certainly = history.live_at(thinned_to);
+        let renewed = history.renewed(self.applied, thinned_to);
         let perhaps = history.live_at(self.applied);
         for stream in 0..STREAMS {
             let none = BTreeMap::new();
-            let certainly = certainly.get(&stream).unwrap_or(&none);
+            // One that has come back since was gone meanwhile.
+            let certainly = certainly.get(&stream).filter(|_| !renewed.contains(&stream));
+            let certainly = certainly.unwrap_or(&none);
             let perhaps = perhaps.get(&stream).unwrap_or(&none);
             let mut rest = perhaps.iter().peekable();
             let mut offset = 0;
@@ -329,16 +371,19 @@ impl Replica {
     /// All of the segments are here: the snapshot takes the place of the state.
     pub(crate) fn install(
         &mut self,
+        history: &History,
         receiving: Receiving,
         received: Received,
         sent_at: u64,
     ) -> Result<(), ImportError> {
         let index = received.id.index;
+        let renewed = history.renewed(self.applied, index);
         let import = receiving.import;
         let world = self.world();
         let replace = |switch: &mut dyn FnMut()| switch();
         let applied = (self.applied > 0).then_some(self.applied);
-        block_on(self.journal.install(&world, import, received, applied, replace))?;
+        let here = Here { applied, renewed };
+        block_on(self.journal.install(&world, import, received, here, replace))?;
         self.applied = index;
         self.thinned_to = sent_at;
         assert_eq!(self.journal.last_id(), Some(id(index)));

@@ -71,11 +71,17 @@ fn attempt(
         }
     }
     let received = receiving.received(&export)?;
+    if receiving.import.is_resumed()
+        && !history.renewed(receiver.applied, received.id.index).is_empty()
+    {
+        receiving.import.give_up()?;
+        return Ok(false);
+    }
     if random.below(2) == 0 {
         // Somewhere on the way from one state to the other.
         receiver.disk.cut_power_after(random.below(30));
     }
-    receiver.install(receiving, received, *sent_at)?;
+    receiver.install(history, receiving, received, *sent_at)?;
     seen.installed += 1;
     Ok(true)
 }

@@ -7,7 +7,7 @@
 //! * [`group`], `offset_groups`: committed offsets; `memberships`: who is in which group
 //! * [`channels`]: what is sent to other shards, and what was taken from them
 //! * `adopt`: taking over what changed in the catalog
-//! * [`moves`]: partitions that come from another shard, or go to one
+//! * [`moves`]: partitions that come from another shard, or go to one; `lives`: which time they are here
 //! * `settle`: settling and seeking
 //! * `retention`: deleting
 
@@ -32,6 +32,7 @@ mod adopt;
 pub mod channels;
 pub mod group;
 pub mod lease_group;
+mod lives;
 pub(crate) mod memberships;
 pub mod moves;
 mod offset_groups;
@@ -41,6 +42,8 @@ pub mod progress;
 mod retention;
 mod settle;
 pub mod topic;
+
+pub use lives::Lives;
 
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Rows {

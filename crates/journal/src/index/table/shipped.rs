@@ -28,20 +28,24 @@ pub(crate) struct Shipped {
 
 impl RunTable {
     /// The table as of `up_to`, where `live` says what is live. `shipped` ascend, and lie behind all segments
-    /// of this table. `None`: this table has batches that the other replica does not have yet.
+    /// of this table.
+    ///
+    /// `renewed` streams were removed and have begun anew since: what is here is of the ones before, and all of the others
+    /// is shipped. What any other stream has here was applied by the other replica as well, before `up_to`: if it is longer
+    /// here, the rest is dead there.
     pub(crate) fn brought_to(
         &self,
         up_to: u64,
         live: &LiveOffsets,
+        renewed: &[u64],
         shipped: impl Iterator<Item = io::Result<Shipped>>,
-    ) -> io::Result<Option<Self>> {
+    ) -> io::Result<Self> {
         let mut table = self.clone();
         for (&stream, runs) in self.streams.iter() {
-            match live.get(stream) {
+            let end = runs.last().map_or(0, |last| last.next_offset);
+            match live.get(stream).filter(|_| !renewed.contains(&stream)) {
                 None => table.remove(stream..stream.saturating_add(1)),
-                Some(known) if runs.last().is_some_and(|last| last.next_offset > known.end) => {
-                    return Ok(None);
-                }
+                Some(known) if known.end < end => table.punch(stream, known.end, end),
                 Some(_) => {}
             }
         }
@@ -62,7 +66,7 @@ impl RunTable {
         }
         table.undecided = table.undecided.max(up_to.saturating_add(1));
         table.note_seal_after();
-        Ok(Some(table))
+        Ok(table)
     }
 
     fn add_shipped(&mut self, live: &LiveOffsets, shipped: &Shipped) {

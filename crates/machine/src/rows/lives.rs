@@ -1,0 +1,59 @@
+//! Which time a partition is in a shard: it may have gone to another one and come back.
+
+use std::collections::BTreeMap;
+
+use base::PartitionId;
+
+use super::Rows;
+
+/// The move by which each partition came that did; of one that never moved there is nothing.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Lives(BTreeMap<PartitionId, u64>);
+
+impl Rows {
+    pub fn lives(&self) -> Lives {
+        let topics = self.moving.iter().filter_map(|topic| Some((*topic, self.topic(*topic)?)));
+        let lives = topics.flat_map(|(topic, rows)| {
+            let moves = rows.moves();
+            let arrived = moves.into_iter().flat_map(|moves| moves.arrived.iter());
+            let arrived = arrived.map(|(index, it)| (*index, it.id));
+            let imports = moves.into_iter().flat_map(|moves| moves.imports.iter());
+            // What comes counts, also where the place of the one before is still there.
+            arrived
+                .chain(imports.map(|(index, it)| (*index, it.id)))
+                .map(move |(index, id)| (PartitionId::new(topic, index), id))
+        });
+        Lives(lives.collect())
+    }
+}
+
+impl Lives {
+    /// Partitions that came another time than here, or for the first time, or never: all that is here of their records
+    /// is of the time before.
+    pub fn differing<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = PartitionId> + 'a {
+        let here = self.0.iter().filter(|(id, by)| other.0.get(id) != Some(by));
+        let there = other.0.keys().filter(|id| !self.0.contains_key(id));
+        here.map(|(id, _)| id).chain(there).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::TopicId;
+
+    use super::*;
+
+    #[test]
+    fn what_came_by_another_move_or_never_is_another_partition() {
+        let lives = |told: &[(u32, u64)]| {
+            let one = |(index, by): &(u32, u64)| (PartitionId::new(TopicId(1), *index), *by);
+            Lives(told.iter().map(one).collect())
+        };
+        let there = lives(&[(1, 10), (2, 11), (3, 12)]);
+        let here = lives(&[(1, 10), (2, 4), (5, 1)]);
+        let mut differing: Vec<u32> = there.differing(&here).map(|it| it.index).collect();
+        differing.sort_unstable();
+        assert_eq!(differing, [2, 3, 5]);
+        assert_eq!(there.differing(&there).count(), 0);
+    }
+}
