@@ -184,3 +184,20 @@ fn fault_of(error: SettleError) -> Fault {
         SettleError::Unavailable(unavailable) => unavailable.into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_meets_no_leader_tries_again_here_and_who_was_late_does_not() {
+        let code = |error: SettleError| fault_of(error).code();
+        let tries_again = [Unavailable::NotLeader, Unavailable::Unanswered]
+            .map(|why| code(SettleError::Unavailable(why)));
+        let retriable = [ResponseError::LeaderNotAvailable, ResponseError::RequestTimedOut];
+        assert_eq!(tries_again, retriable.map(|error| error.code()));
+        assert_eq!(code(SettleError::NotLeased), ResponseError::InvalidRecordState.code());
+        let stopping = code(SettleError::Unavailable(Unavailable::Stopping));
+        assert_eq!(stopping, ResponseError::NotLeaderOrFollower.code(), "its sessions end");
+    }
+}
