@@ -94,7 +94,7 @@ impl Relay {
         let Some(waiting) = self.waiters.remove(id) else { return Ok(()) };
         let until = Instant::now() + REMOTE_ANSWERED_WITHIN;
         match (&waiting, &got) {
-            // What is accepted is said until it is known whether it was.
+            // What is accepted or renewed is said until it is known whether it was.
             (Waiting::Settle { settles, .. }, Got::Plain(answer))
                 if !settles.is_empty() && answer.is_of_no_leader() =>
             {

@@ -29,7 +29,7 @@ pub(super) enum Waiting {
     Take(Take),
     Settle {
         session: SessionId,
-        /// Until they are said; what is accepted may be said again.
+        /// Until they are said; what is accepted or renewed may be said again.
         settles: Vec<Settle>,
         /// An earlier leader may have done it.
         again: bool,
@@ -78,6 +78,11 @@ fn is_not_leader(why: &Unavailable) -> bool {
     matches!(why, Unavailable::NotLeader | Unavailable::Stopping)
 }
 
+/// Whether it makes no difference to do it twice.
+fn may_be_repeated(settle: &Settle) -> bool {
+    matches!(settle.settlement, Settlement::Accept | Settlement::Renew { .. })
+}
+
 impl Waiting {
     /// What is said for it. To be asked again after that only where [`Self::on_lost`] says so.
     pub(super) fn say(&mut self, id: AskId, now: Instant) -> Option<(Said, Vec<Bytes>)> {
@@ -91,8 +96,7 @@ impl Waiting {
                 Said::Take { id, session, group, options: take_options(&take.options, wait) }
             }
             Self::Settle { session, settles, .. } => {
-                let accepts = |settle: &Settle| matches!(settle.settlement, Settlement::Accept);
-                let said = match settles.iter().all(accepts) {
+                let said = match settles.iter().all(may_be_repeated) {
                     true => settles.clone(),
                     false => std::mem::take(settles),
                 };
@@ -381,5 +385,54 @@ impl Waiters {
                 self.put_back(id, waiting, until);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dispatch::Selection;
+
+    use super::*;
+
+    fn settles(settlements: &[Settlement]) -> (Waiting, oneshot::Receiver<Settled>) {
+        let settle = |(offset, settlement): (usize, &Settlement)| {
+            let offset = offset as u64;
+            let what = Selection::Range { partition: 0, first: offset, last: offset };
+            Settle { group: LeaseGroupId(1), what, settlement: *settlement }
+        };
+        let settles: Vec<Settle> = settlements.iter().enumerate().map(settle).collect();
+        let (items, (reply, answer)) = (settles.len(), oneshot::channel());
+        (Waiting::Settle { session: 1, settles, again: false, items, reply }, answer)
+    }
+
+    /// What was said, and what is said again after the relay is over.
+    fn said_and_said_again(settlements: &[Settlement]) -> (usize, Option<usize>) {
+        let count = |said: Option<(Said, Vec<Bytes>)>| match said {
+            Some((Said::Settle { settles, .. }, _)) => settles.len(),
+            said => panic!("{said:?}"),
+        };
+        let (mut waiting, mut answer) = settles(settlements);
+        let said = count(waiting.say(1, Instant::now()));
+        let again = waiting.on_lost(true).map(|mut again| {
+            assert!(matches!(again, Waiting::Settle { again: true, .. }));
+            assert!(answer.try_recv().is_err(), "it has no answer yet");
+            count(again.say(1, Instant::now()))
+        });
+        if again.is_none() {
+            let unanswered = Err(SettleError::Unavailable(Unavailable::Unanswered));
+            assert_eq!(answer.try_recv(), Ok(vec![unanswered; settlements.len()]));
+        }
+        (said, again)
+    }
+
+    #[test]
+    fn what_is_accepted_or_renewed_is_said_again_and_nothing_else() {
+        let renew = Settlement::Renew { lease_ms: Some(15_000) };
+        let release = Settlement::Release { delay_ms: None, count: true };
+        assert_eq!(said_and_said_again(&[Settlement::Accept]), (1, Some(1)));
+        assert_eq!(said_and_said_again(&[renew]), (1, Some(1)));
+        assert_eq!(said_and_said_again(&[Settlement::Accept, renew]), (2, Some(2)));
+        assert_eq!(said_and_said_again(&[renew, release]), (2, None));
+        assert_eq!(said_and_said_again(&[Settlement::Reject]), (1, None));
     }
 }

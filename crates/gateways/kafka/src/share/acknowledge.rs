@@ -4,13 +4,18 @@
 //! What is settled is durable before it is answered. A partition has one answer for everything that
 //! is said of its records; where Kafka takes back the rest if a part is refused, here the parts
 //! stand for themselves.
+//!
+//! Records are fetched where their partition is led, and acknowledged where they were fetched: the
+//! member's leases are its session's, which stays at this node when another one comes to lead. So
+//! an acknowledgement is never refused because of that. It goes to the leader as those of all
+//! other protocols do, and waits for one while there is none.
 
 use std::collections::BTreeMap;
 use std::future::Future;
 
-use base::{LeaseGroupId, PartitionId};
+use base::LeaseGroupId;
 use broker::delivery::SettleError;
-use broker::{Broker, CatalogView, LeaseSession, Settle, SettleWhat, Settlement};
+use broker::{Broker, CatalogView, LeaseSession, Settle, SettleWhat, Settlement, Unavailable};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
@@ -18,7 +23,7 @@ use uuid::Uuid;
 use crate::authorization::Asker;
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
-use crate::leaders::{Referrals, is_about_leader, not_leader};
+use crate::leaders::{Referrals, is_about_leader};
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::share::answers::refer;
@@ -92,26 +97,18 @@ pub(super) fn settle(
     partitions: &[SharePartition],
 ) -> impl Future<Output = Vec<Option<Fault>>> + use<> {
     let mut settles = Vec::new();
-    let plans: Vec<_> = {
+    let planned: Vec<_> = {
         let catalog = broker.catalog();
-        partitions.iter().map(|partition| plan(&catalog, asker, group, partition)).collect()
-    };
-    let ids: Vec<PartitionId> =
-        plans.iter().filter_map(|plan| plan.as_ref().ok().map(|(id, _)| *id)).collect();
-    // The member holds nothing here of what another node leads; that node knows what it holds.
-    let mut led = broker.leads_each(&ids).into_iter();
-    let planned: Vec<_> = plans
-        .into_iter()
-        .map(|plan| match plan {
-            Ok(_) if led.next() == Some(false) => Planned::Refused(not_leader()),
-            Ok((_, planned)) => {
+        let planned = |partition| match plan(&catalog, asker, group, partition) {
+            Ok(planned) => {
                 let count = planned.len();
                 settles.extend(planned);
                 Planned::Settles(count)
             }
             Err(fault) => Planned::Refused(fault),
-        })
-        .collect();
+        };
+        partitions.iter().map(planned).collect()
+    };
     let reply = (!settles.is_empty()).then(|| leases.settle(settles));
     async move {
         let outcomes = match reply {
@@ -136,7 +133,7 @@ fn plan(
     asker: &Asker,
     group: &str,
     partition: &SharePartition,
-) -> Result<(PartitionId, Vec<Settle>), Fault> {
+) -> Result<Vec<Settle>, Fault> {
     let ranges = match &partition.acknowledged {
         Ok(ranges) => ranges,
         Err(invalid) => return Err(Fault::new(ResponseError::InvalidRequest, invalid.0)),
@@ -156,7 +153,7 @@ fn plan(
     }
     let lease_ms = i64::from(lease_groups::lock_ms(catalog, group));
     let settle = |range: &AcknowledgedRange| settle_range(lease_group, index, range, lease_ms);
-    Ok((PartitionId::new(topic.id(), index), ranges.iter().map(settle).collect()))
+    Ok(ranges.iter().map(settle).collect())
 }
 
 fn settle_range(
@@ -179,6 +176,28 @@ fn fault_of(error: SettleError) -> Fault {
     match error {
         SettleError::UnknownGroup(_) => Fault::unknown_partition(),
         SettleError::NotLeased => Fault::new(ResponseError::InvalidRecordState, error.to_string()),
+        // Nobody led for a while, and nothing was done. What is leased is still this node's session's,
+        // so that the member is to try again here: told of no leader it would give its records up.
+        SettleError::Unavailable(Unavailable::NotLeader) => {
+            Fault::new(ResponseError::LeaderNotAvailable, error.to_string())
+        }
         SettleError::Unavailable(unavailable) => unavailable.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_meets_no_leader_tries_again_here_and_who_was_late_does_not() {
+        let code = |error: SettleError| fault_of(error).code();
+        let tries_again = [Unavailable::NotLeader, Unavailable::Unanswered]
+            .map(|why| code(SettleError::Unavailable(why)));
+        let retriable = [ResponseError::LeaderNotAvailable, ResponseError::RequestTimedOut];
+        assert_eq!(tries_again, retriable.map(|error| error.code()));
+        assert_eq!(code(SettleError::NotLeased), ResponseError::InvalidRecordState.code());
+        let stopping = code(SettleError::Unavailable(Unavailable::Stopping));
+        assert_eq!(stopping, ResponseError::NotLeaderOrFollower.code(), "its sessions end");
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::delivery::TakeError;
-use broker::{Delivery, Settle, SettleWhat, Settlement, Stored, TakeOptions};
+use broker::{Delivery, Settle, SettleWhat, Settlement, TakeOptions};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -17,7 +17,6 @@ use kafka_protocol::error::ResponseError;
 use kafka_protocol::protocol::StrBytes;
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
 use tokio::time::{Instant, sleep_until};
-use tracing::warn;
 use uuid::Uuid;
 
 use crate::authorization::Asker;
@@ -28,13 +27,13 @@ use crate::leaders::not_leader;
 use crate::quotas;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
-use crate::share::acquired::{InBatch, Leased, PartitionPlan, Plan, Run};
+use crate::share::acquired::{InBatch, Leased, Plan};
 use crate::share::answers::Answers;
 use crate::share::limits::Limits;
 use crate::share::request::{ShareFetchRequest, SharePartition};
-use crate::share::response::{ShareFetched, encode_fetched};
+use crate::share::response::{Acquired, ShareFetched, encode_fetched};
 use crate::share::sessions::{FINAL_EPOCH, INITIAL_EPOCH, ShareKey, ShareSession, session_user};
-use crate::share::{acknowledge, key_of, lease_groups};
+use crate::share::{acknowledge, batches, key_of, lease_groups};
 
 /// What a fetch may send when the node's budget for fetched bytes is used up: consumers that do not
 /// take their responses must not stop the others.
@@ -386,11 +385,16 @@ impl Fetching<'_> {
             surplus.extend(plan.surplus.iter().map(|&range| give_back(source.group, range)));
             for (index, planned) in plan.partitions {
                 let partition = PartitionId::new(source.topic, index);
-                let batches = self.read(partition, &planned).await;
-                self.gateway.traffic.delivered(batches.iter().map(|it| it.len() as u64).sum());
-                let answer = answers.partition(source.uuid, index as i32);
-                answer.batches = batches;
-                answer.acquired = planned.acquired;
+                let read = batches::read(&self.gateway.broker, partition, &planned.runs).await;
+                if let Ok(batches) = &read {
+                    self.gateway.traffic.delivered(batches.iter().map(|it| it.len() as u64).sum());
+                }
+                let given_back = answers
+                    .partition(source.uuid, index as i32)
+                    .give(read, planned.acquired)
+                    .into_iter()
+                    .map(|Acquired { first, last, .. }| (index, first, last));
+                surplus.extend(given_back.map(|range| give_back(source.group, range)));
             }
         }
         if !surplus.is_empty() {
@@ -415,52 +419,6 @@ impl Fetching<'_> {
             Err(_) => (bytes.min(WITHOUT_ROOM_BYTES_MAX), None),
         }
     }
-
-    /// The batches of these runs. One that is gone is left out: the member finds no record at the
-    /// offsets that it was given, says so, and they are settled.
-    async fn read(&self, partition: PartitionId, planned: &PartitionPlan) -> Vec<Bytes> {
-        let mut batches = Vec::new();
-        for run in &planned.runs {
-            if let Err(error) = self.read_run(partition, *run, &mut batches).await {
-                warn!(%partition, from = run.from, %error, "leased records cannot be read");
-            }
-        }
-        batches
-    }
-
-    async fn read_run(
-        &self,
-        partition: PartitionId,
-        run: Run,
-        batches: &mut Vec<Bytes>,
-    ) -> Result<(), broker::FetchError> {
-        let (mut from, mut left) = (run.from, run.bytes);
-        while from < run.to && left > 0 {
-            let read = self.gateway.broker.read_batches(partition, from, left).await?;
-            let before = from;
-            for slice in read.records {
-                let Some((wanted, next)) = up_to(&slice, run.to) else { return Ok(()) };
-                from = from.max(next);
-                left = left.saturating_sub(wanted);
-                let (bytes, base_offset) = (slice.bytes.slice(..wanted), slice.base_offset);
-                Stored { bytes, base_offset }.put_pieces(batches);
-            }
-            if from == before {
-                return Ok(());
-            }
-        }
-        Ok(())
-    }
-}
-
-/// How many bytes at the front are whole batches that begin below an offset, and the offset after
-/// the last of them. `None` if there is none.
-fn up_to(slice: &Stored, to: u64) -> Option<(usize, u64)> {
-    record::split_at(&slice.bytes, slice.base_offset)
-        .map_while(Result::ok)
-        .take_while(|(header, _)| header.base_offset < to)
-        .last()
-        .map(|(header, range)| (range.end, header.next_offset()))
 }
 
 fn leased(delivery: &Delivery) -> Leased {

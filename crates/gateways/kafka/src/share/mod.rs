@@ -6,7 +6,7 @@
 //!
 //! * `fetch`, `acknowledge`: the two requests; `limits`: how much a fetch takes
 //! * `sessions`: what is remembered between them
-//! * `acquired`, `answers`: from leased records to what is answered
+//! * `acquired`, `batches`, `answers`: from leased records to what is answered
 //! * `lease_groups`: share groups as the broker knows them; `dead_letters`: what they give up
 //! * `request`, `response`: both requests' own codec
 
@@ -18,6 +18,7 @@ use crate::share::request::ShareHead;
 mod acknowledge;
 mod acquired;
 mod answers;
+mod batches;
 pub(crate) mod dead_letters;
 mod fetch;
 pub(crate) mod lease_groups;

@@ -35,6 +35,28 @@ pub(crate) struct SharedPartition {
     pub(crate) acquired: Vec<Acquired>,
 }
 
+impl SharedPartition {
+    /// Says which records the member was given, with their batches as they were read. Returns what goes back, since it
+    /// could not be. A member looks at no records where something is wrong with their partition, and its next fetch
+    /// tells it what is.
+    pub(crate) fn give(
+        &mut self,
+        read: Result<Vec<Bytes>, Fault>,
+        acquired: Vec<Acquired>,
+    ) -> Vec<Acquired> {
+        match read {
+            Ok(batches) => {
+                (self.batches, self.acquired, self.fault) = (batches, acquired, None);
+                Vec::new()
+            }
+            Err(fault) => {
+                self.fault = Some(fault);
+                acquired
+            }
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct ShareFetched {
     /// What the client is told to wait, since it took more than it may.
@@ -212,6 +234,24 @@ mod tests {
             (endpoint.node_id.0, endpoint.host.as_str(), endpoint.port),
             (3, "node-3", 9003)
         );
+    }
+
+    #[test]
+    fn records_come_with_their_batches_and_without_a_fault_or_go_back() {
+        let acquired = vec![Acquired { first: 5, last: 8, deliveries: 1 }];
+        let led_elsewhere = || Fault::plain(ResponseError::NotLeaderOrFollower);
+        let mut moved =
+            SharedPartition { fault: Some(led_elsewhere()), ..SharedPartition::default() };
+        let batches = vec![Bytes::from_static(b"batch")];
+        assert_eq!(moved.give(Ok(batches.clone()), acquired.clone()), []);
+        let given =
+            SharedPartition { batches, acquired: acquired.clone(), ..SharedPartition::default() };
+        assert_eq!(moved, given);
+
+        let mut unread = SharedPartition::default();
+        assert_eq!(unread.give(Err(led_elsewhere()), acquired.clone()), acquired);
+        let told = SharedPartition { fault: Some(led_elsewhere()), ..SharedPartition::default() };
+        assert_eq!(unread, told);
     }
 
     #[test]

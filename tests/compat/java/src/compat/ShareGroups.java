@@ -24,6 +24,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.atomic.AtomicReference;
 
 /** Share groups as an administrator sees them. */
@@ -46,6 +47,19 @@ final class ShareGroups {
     private static ShareGroupDescription describe(Context context, String group)
             throws Exception {
         return done(context.admin.describeShareGroups(List.of(group)).all()).get(group);
+    }
+
+    /** None while there is no such group: it begins with the first member that has joined. */
+    private static Collection<ShareMemberDescription> membersOf(Context context, String group)
+            throws Exception {
+        try {
+            return describe(context, group).members();
+        } catch (ExecutionException e) {
+            if (e.getCause() instanceof GroupIdNotFoundException) {
+                return List.of();
+            }
+            throw e;
+        }
     }
 
     private static boolean listed(Context context, String group, ListGroupsOptions options)
@@ -143,7 +157,7 @@ final class ShareGroups {
                         two.consumer.poll(Duration.ofMillis(100));
                         Set<TopicPartition> all = new HashSet<>();
                         int count = 0;
-                        for (ShareMemberDescription m : describe(context, group).members()) {
+                        for (ShareMemberDescription m : membersOf(context, group)) {
                             Set<TopicPartition> had = m.assignment().topicPartitions();
                             all.addAll(had);
                             count += had.size() == 2 ? had.size() : 100;

@@ -10,6 +10,8 @@ import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicIdPartition;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.NotLeaderOrFollowerException;
+import org.apache.kafka.common.errors.UnknownServerException;
 
 import java.time.Duration;
 import java.util.ArrayList;
@@ -21,6 +23,9 @@ import java.util.Optional;
 
 /** A share consumer, and what scenarios do with one again and again. */
 final class ShareMember implements AutoCloseable {
+    /** Leaders change while the scenarios run, and nodes are killed. */
+    static final boolean LEADERS_MOVE = System.getenv("LEADERS_MOVE") != null;
+
     final KafkaShareConsumer<byte[], byte[]> consumer;
 
     private ShareMember(
@@ -108,6 +113,17 @@ final class ShareMember implements AutoCloseable {
         return records;
     }
 
+    /**
+     * Polls once for the first records there are. Then the client fetches nothing more by itself: a
+     * poll that begins while records arrive has it fetch on, and take what its own lock has lost.
+     */
+    List<ConsumerRecord<byte[], byte[]>> takeAtOnce() {
+        List<ConsumerRecord<byte[], byte[]>> records = new ArrayList<>();
+        consumer.poll(Duration.ofSeconds(30)).forEach(records::add);
+        Expect.holds(!records.isEmpty(), "records within 30 s");
+        return records;
+    }
+
     /** Polls as often, and says of each record the same, until so many are in. */
     List<ConsumerRecord<byte[], byte[]>> take(int count, AcknowledgeType type) throws Exception {
         List<ConsumerRecord<byte[], byte[]>> records = new ArrayList<>();
@@ -131,6 +147,24 @@ final class ShareMember implements AutoCloseable {
         outcome.forEach((p, e) -> Expect.holds(e.isEmpty(), "commit of " + p + ": " + e));
     }
 
+    /** Commits what was acknowledged of one partition: why that was refused, if it was. */
+    Optional<KafkaException> refusal() {
+        return consumer.commitSync().values().stream().flatMap(Optional::stream).findFirst();
+    }
+
+    /**
+     * Whether the client gave its records up by itself. It tells NOT_LEADER_OR_FOLLOWER and asks
+     * nobody once its metadata names another leader than the one that gave it the records, or once
+     * its session with that one is lost; it tells UNKNOWN_SERVER_ERROR when the connection breaks
+     * before there is an answer. No broker can prevent either where a node dies. Where none does
+     * the client hears of another leader only by fetching, so that neither may happen.
+     */
+    static boolean gaveUp(KafkaException refusal) {
+        return LEADERS_MOVE
+                && (refusal instanceof NotLeaderOrFollowerException
+                        || refusal instanceof UnknownServerException);
+    }
+
     void acknowledgeAll(
             Collection<ConsumerRecord<byte[], byte[]>> records, AcknowledgeType type) {
         records.forEach(record -> consumer.acknowledge(record, type));
@@ -138,13 +172,20 @@ final class ShareMember implements AutoCloseable {
 
     /** Nothing is delivered for a while. */
     void expectNothing(int seconds) {
-        long end = System.nanoTime() + seconds * 1_000_000_000L;
-        while (System.nanoTime() < end) {
-            for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(200))) {
-                throw new AssertionError(
-                        "delivered at offset " + record.offset() + ", " + deliveries(record));
-            }
+        for (ConsumerRecord<byte[], byte[]> record : within(seconds)) {
+            throw new AssertionError(
+                    "delivered at offset " + record.offset() + ", " + deliveries(record));
         }
+    }
+
+    /** The first records that are delivered within a while, if there are any. */
+    List<ConsumerRecord<byte[], byte[]>> within(int seconds) {
+        List<ConsumerRecord<byte[], byte[]>> records = new ArrayList<>();
+        long end = System.nanoTime() + seconds * 1_000_000_000L;
+        while (records.isEmpty() && System.nanoTime() < end) {
+            consumer.poll(Duration.ofMillis(200)).forEach(records::add);
+        }
+        return records;
     }
 
     static List<String> values(Collection<ConsumerRecord<byte[], byte[]>> records) {

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use kafka_protocol::error::ResponseError::*;
 use kafka_protocol::messages::ShareFetchResponse;
+use kafka_protocol::messages::share_fetch_request::AcknowledgementBatch;
 use tokio::time::{Instant, sleep};
 
 use super::answers::leaders;
 use super::groups::coordinator;
 use super::{Cluster, other_than};
 use crate::share::configure;
-use crate::share::member::{ACCEPT, Member, acquired};
+use crate::share::member::{ACCEPT, Member, RELEASE, acknowledge_code, acquired};
 
 async fn member(cluster: &Cluster, at: i32) -> Member {
     let client = cluster.client(at).await;
@@ -45,9 +46,7 @@ async fn a_member_is_sent_to_the_leader_of_its_records() {
     let mut right = member(&cluster, leader).await;
     assert_eq!(right.take(topic, 0).await, acquired(&[(0, 0, 1)], &["x"]));
     let settled = wrong.acknowledge(topic, &[(0, 0, ACCEPT)]).await;
-    let partition = &settled.responses[0].partitions[0];
-    let found = (partition.error_code, partition.current_leader.leader_id);
-    assert_eq!((found.0, found.1, settled.node_endpoints[0].port), elsewhere);
+    assert_eq!(acknowledge_code(&settled), InvalidRecordState.code(), "it holds nothing");
     right.settle(topic, &[(0, 0, ACCEPT)]).await;
 
     let handing_over = async {
@@ -58,4 +57,44 @@ async fn a_member_is_sent_to_the_leader_of_its_records() {
     let (fetched, ()) = tokio::join!(right.send(request), handing_over);
     assert_eq!(told(&fetched).0, NotLeaderOrFollower.code());
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
+/// Java's client acknowledges records at the node that gave them to it, until it hears of another leader.
+#[tokio::test]
+async fn records_are_acknowledged_where_they_were_fetched_whoever_leads_by_then() {
+    let cluster = Cluster::start().await;
+    let mut client = cluster.client(1).await;
+    let topic = client.create("t", 1, &[]).await;
+    assert_eq!(configure(&mut client, "g", &[("share.auto.offset.reset", "earliest")]).await, 0);
+    let (at, _) = coordinator(&mut client, "g").await;
+    assert_eq!(member(&cluster, at).await.beat(Some(&["t"])).await.error_code, 0);
+    let (leader, _) = leaders(&mut client, "t").await[0];
+    cluster.client(leader).await.put("t", 0, &["x", "y", "z"]).await;
+    let mut holder = member(&cluster, leader).await;
+    assert_eq!(holder.take(topic, 0).await, acquired(&[(0, 2, 1)], &["x", "y", "z"]));
+
+    cluster.node(leader).broker.hand_over().await;
+    // At once, while nobody may lead; and then, when another node does.
+    holder.settle(topic, &[(0, 0, ACCEPT)]).await;
+    let (next, _) = leaders(&mut client, "t").await[0];
+    assert_ne!(next, leader);
+    holder.settle(topic, &[(1, 1, RELEASE)]).await;
+    for late in [(0, 0, ACCEPT), (1, 1, ACCEPT)] {
+        let settled = holder.acknowledge(topic, &[late]).await;
+        assert_eq!(acknowledge_code(&settled), InvalidRecordState.code(), "{late:?}");
+    }
+    let mut other = Member { id: "b", ..member(&cluster, next).await };
+    assert_eq!(other.take(topic, 0).await, acquired(&[(1, 1, 2)], &["x", "y", "z"]));
+    // What comes with a fetch has an answer of its own.
+    let mut request = holder.fetch_request(topic, &[0], 0);
+    request.topics[0].partitions[0].acknowledgement_batches = vec![
+        AcknowledgementBatch::default()
+            .with_first_offset(2)
+            .with_last_offset(2)
+            .with_acknowledge_types(vec![ACCEPT]),
+    ];
+    let fetched = holder.send(request).await;
+    assert_eq!(told(&fetched), (NotLeaderOrFollower.code(), next, cluster.port(next)));
+    assert_eq!(fetched.responses[0].partitions[0].acknowledge_error_code, 0);
+    other.settle(topic, &[(1, 1, ACCEPT)]).await;
 }

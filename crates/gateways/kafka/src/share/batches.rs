@@ -1,0 +1,88 @@
+//! The batches of what a member was given.
+//!
+//! A member that is given records without their batches takes them for gone, and says so, and then they are settled. So
+//! that is told of what is gone, and of nothing else: what cannot be read is given back.
+
+use base::PartitionId;
+use broker::{Broker, FetchError, Stored};
+use bytes::Bytes;
+use tracing::warn;
+
+use crate::errors::Fault;
+use crate::share::acquired::Run;
+
+/// The batches of these runs, but for those that are gone.
+pub(super) async fn read(
+    broker: &Broker,
+    partition: PartitionId,
+    runs: &[Run],
+) -> Result<Vec<Bytes>, Fault> {
+    let mut batches = Vec::new();
+    for run in runs {
+        if let Err(error) = read_run(broker, partition, *run, &mut batches).await {
+            warn!(%partition, from = run.from, %error, "leased records cannot be read");
+            if !is_gone(&error) {
+                return Err(error.into());
+            }
+        }
+    }
+    Ok(batches)
+}
+
+fn is_gone(error: &FetchError) -> bool {
+    match error {
+        FetchError::UnknownPartition(_) | FetchError::OffsetOutOfRange { .. } => true,
+        FetchError::Storage(_) | FetchError::Unavailable(_) => false,
+    }
+}
+
+async fn read_run(
+    broker: &Broker,
+    partition: PartitionId,
+    run: Run,
+    batches: &mut Vec<Bytes>,
+) -> Result<(), FetchError> {
+    let (mut from, mut left) = (run.from, run.bytes);
+    while from < run.to && left > 0 {
+        let read = broker.read_batches(partition, from, left).await?;
+        let before = from;
+        for slice in read.records {
+            let Some((wanted, next)) = up_to(&slice, run.to) else { return Ok(()) };
+            from = from.max(next);
+            left = left.saturating_sub(wanted);
+            let (bytes, base_offset) = (slice.bytes.slice(..wanted), slice.base_offset);
+            Stored { bytes, base_offset }.put_pieces(batches);
+        }
+        if from == before {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// How many bytes at the front are whole batches that begin below an offset, and the offset after
+/// the last of them. `None` if there is none.
+fn up_to(slice: &Stored, to: u64) -> Option<(usize, u64)> {
+    record::split_at(&slice.bytes, slice.base_offset)
+        .map_while(Result::ok)
+        .take_while(|(header, _)| header.base_offset < to)
+        .last()
+        .map(|(header, range)| (range.end, header.next_offset()))
+}
+
+#[cfg(test)]
+mod tests {
+    use base::TopicId;
+    use broker::Unavailable;
+
+    use super::*;
+
+    #[test]
+    fn records_that_another_node_leads_by_now_or_that_cannot_be_read_are_not_gone() {
+        let gone = FetchError::OffsetOutOfRange { offset: 1, log_start: 2, end: 3 };
+        assert!(is_gone(&gone));
+        assert!(is_gone(&FetchError::UnknownPartition(PartitionId::new(TopicId(1), 0))));
+        assert!(!is_gone(&FetchError::Unavailable(Unavailable::NotLeader)));
+        assert!(!is_gone(&FetchError::Storage("an error of the disk".to_owned())));
+    }
+}
