@@ -284,6 +284,22 @@ try {
     await page.click("dialog button.danger");
     await page.waitForFunction(() => !document.querySelector("main table")?.innerText.includes("billing worker"));
   });
+  await check("somebody who is new here finds a message that is stuck, and sends it back", async () => {
+    await at("#/", ".flow .big");
+    await page.click("nav a:has-text('Dead letters')");
+    await page.click("main td a:text-is('mails')");
+    const letter = page.locator("table.records tbody tr", { hasText: "grace" }).first();
+    await letter.waitFor();
+    must(/rejected[\s\S]*mails[\s\S]*main/.test(await letter.innerText()), await letter.innerText());
+    await letter.locator("input[type=checkbox]").click();
+    await page.click("button.primary:text-is('Redrive 1')");
+    await page.click("dialog button.primary");
+    await page.waitForSelector("text=1 dead letter was redriven.");
+    await page.click("nav a:has-text('Groups')");
+    await page.click("main a:has-text('mails / main')");
+    await page.click("main a:has-text('Waiting')");
+    await page.waitForSelector("table.records tr:has-text('grace')");
+  });
   await check("dead letters go back to where they came from", async () => {
     await at("#/dead-letters/mails.failed", "table.records");
     await page.click("button.primary:has-text('Redrive')");

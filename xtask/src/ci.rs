@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::compat::{self, Counts};
 use crate::failure::{Context, Failure, Outcome};
-use crate::{fuzz, paths, soak};
+use crate::{console, fuzz, paths, soak};
 
 /// A kill loop short enough for every change; `soak kill` is the long one.
 const KILLS: u32 = 10;
@@ -48,7 +48,7 @@ struct Step {
     run: fn() -> Outcome<Counts>,
 }
 
-const STEPS: [Step; 12] = [
+const STEPS: [Step; 13] = [
     Step {
         title: "format",
         lint: true,
@@ -108,6 +108,12 @@ const STEPS: [Step; 12] = [
         lint: false,
         remedy: "cargo build --release -p postroad",
         run: || cargo(&["build", "--locked", "--release", "--package", "postroad"]),
+    },
+    Step {
+        title: "the console in a browser",
+        lint: false,
+        remedy: "cargo xtask console",
+        run: || console::in_ci().map(|()| Counts { passed: 1, failed: 0 }),
     },
     Step {
         title: "real clients",

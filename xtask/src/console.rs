@@ -54,6 +54,16 @@ pub(crate) fn run(options: &Options) -> Outcome {
     }
 }
 
+/// The same with the release build that is there, as a step of CI. Where a browser cannot be had, that is told.
+pub(crate) fn in_ci() -> Outcome {
+    if let Err(failure) = browser() {
+        println!("skipped: {failure}");
+        return Ok(());
+    }
+    let bin = Some(paths::target().join("release/postroad"));
+    run(&Options { bin, pictures: None, write: false })
+}
+
 /// The console's folder, with the packages that its tests need.
 pub(crate) fn prepared() -> Outcome<PathBuf> {
     let folder = paths::root().join("console");

@@ -80,7 +80,7 @@ export function DeadLettersOf({ topic }: { topic: string }) {
         setWork({ what: action === "redrive" ? "redriven" : "deleted", done, left, of });
         if (slow && cursor) await new Promise((resolve) => setTimeout(resolve, 1000));
       } while (cursor && !stopped.current);
-      tell(`${count(done)} dead letters were ${action === "redrive" ? "redriven" : "deleted"}.`);
+      tell(`${done === 1 ? "1 dead letter was" : `${count(done)} dead letters were`} ${action === "redrive" ? "redriven" : "deleted"}.`);
     } catch (error) { if (error instanceof Problem) setProblem(error); else throw error; }
     setChosen(new Set()); setWork(null); list.reload(); counts.reload();
   }
