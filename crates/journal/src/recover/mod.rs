@@ -95,7 +95,6 @@ pub(crate) struct Full {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
-    pub(crate) segment_bytes: u64,
     pub(crate) tail_cache_bytes: usize,
     pub(crate) keep_log: bool,
 }
