@@ -41,7 +41,7 @@ pub(crate) const FIRST_FRAME: u64 = BLOCK as u64;
 pub(crate) struct SegmentHeader {
     pub(crate) id: u32,
     pub(crate) salt: u32,
-    /// The file was made this long, or longer for a large entry.
+    /// The file is this long at least.
     pub(crate) bytes: u64,
     version: u8,
 }
