@@ -113,7 +113,7 @@ impl Worker for Writer {
             Phase::Written(header) => self.sync(header),
             Phase::Synced(header) => self.finish(&header),
             Phase::Rolling { frame_bytes } => self.roll(frame_bytes),
-            Phase::Growing { frame_bytes } => self.grow(frame_bytes),
+            Phase::Growing { frame_bytes } => self.grow(frame_bytes, true),
         };
         stepped.unwrap_or_else(|failed| {
             self.shared.fail(failed);
@@ -342,11 +342,11 @@ impl Writer {
             let (segment, file_bytes) = (full.header.id, full.file_bytes);
             self.left = Some(Full { segment, last_index: self.last_index, file_bytes });
         }
-        self.grow(frame_bytes)
+        self.grow(frame_bytes, false)
     }
 
-    /// Makes the segment large enough for the next frame.
-    fn grow(&mut self, frame_bytes: u64) -> StepResult {
+    /// Makes the segment large enough for the next frame. Waits while the disk is full; `waited` once it has.
+    fn grow(&mut self, frame_bytes: u64, waited: bool) -> StepResult {
         let needed = FIRST_FRAME + frame_bytes;
         if self.segment.file_bytes >= needed {
             return Ok(Step::Again);
@@ -361,8 +361,14 @@ impl Writer {
                 Ok(Step::Again)
             }
             Err(error) if is_full(&error) => {
+                // Give back the blocks that there were: nothing is behind what the segment had.
+                let _ = self.segment.file.truncate(self.segment.file_bytes);
                 if self.shared.spares.is_ending() {
                     return Err(JournalFailed::Closed);
+                }
+                if !waited {
+                    let (dir, segment) = (self.shared.dir.display(), self.segment.header.id);
+                    tracing::warn!(%dir, segment, bytes, %error, "no room for a journal segment: entries wait");
                 }
                 self.phase = Phase::Growing { frame_bytes };
                 Ok(Step::WaitFor(RETRY_AFTER))
