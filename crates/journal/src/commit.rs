@@ -217,8 +217,11 @@ impl Writer {
         if header.bytes >= *file_bytes {
             return Ok(());
         }
-        let written = header.write_bytes(&**file, *file_bytes);
-        written.map_err(|error| self.io_error("write the header of", error))
+        match header.write_bytes(&**file, *file_bytes) {
+            // Some file systems write what is written again elsewhere. It is tried again with the next frame.
+            Err(error) if is_full(&error) => Ok(()),
+            written => written.map_err(|error| self.io_error("write the header of", error)),
+        }
     }
 
     /// Decides what of the batch is copied into the buffer, in which order the parts go, and what

@@ -107,20 +107,28 @@ struct Spare {
     zeroed_to: u64,
 }
 
+/// Where the making of segments begins.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// Made ahead in a former life.
+    pub(crate) ready: Option<OpenSegment>,
+    /// For the one after.
+    pub(crate) next_id: u32,
+    /// Nothing was ever written: none is made before the first frame.
+    pub(crate) asleep: bool,
+}
+
 impl Spares {
-    /// `found`: a segment that was made ahead in a former life. `next_id`: for the one after. `asleep`: none is made
-    /// before the first frame.
     pub(crate) fn new(
         world: World,
         dir: PathBuf,
         segment_bytes: u64,
         reserve_bytes: u64,
-        found: Option<OpenSegment>,
-        next_id: u32,
-        asleep: bool,
+        found: Found,
         signals: Signals,
     ) -> Self {
-        let ready = found.map(|segment| Spare { segment, zeroed_to: FIRST_FRAME });
+        let Found { ready, next_id, asleep } = found;
+        let ready = ready.map(|segment| Spare { segment, zeroed_to: FIRST_FRAME });
         let state = State {
             ready,
             next_id,

@@ -67,8 +67,10 @@ impl SegmentHeader {
     /// Says that the file has so many bytes, which are durable. One block: it is written whole or not at all, and either
     /// of the two is true. Durable with the next sync.
     pub(crate) fn write_bytes(&mut self, file: &dyn DiskFile, bytes: u64) -> io::Result<()> {
-        self.bytes = bytes;
-        file.write_at(&mut [IoSlice::new(&self.encode())], 0)
+        let longer = Self { bytes, ..*self };
+        file.write_at(&mut [IoSlice::new(&longer.encode())], 0)?;
+        *self = longer;
+        Ok(())
     }
 
     fn encode(&self) -> [u8; BLOCK] {

@@ -17,7 +17,7 @@ use crate::error::{OpenError, ReadError};
 use crate::index::files::{FileKind, file_name};
 use crate::index::{Index, Setup};
 use crate::log::Log;
-use crate::prepare::{Signals, Spares};
+use crate::prepare::{Found, Signals, Spares};
 use crate::queue::Queue;
 use crate::read::Reader;
 use crate::recover::{Full, Recovered, Sizes, recover};
@@ -78,6 +78,7 @@ impl Journal {
         let older = !end.segment.header.takes_entries();
         let next_id = end.segment.header.id + 1 + u32::from(spare.is_some());
         let asleep = end.segment.is_bare() && spare.is_none();
+        let found = Found { ready: spare, next_id, asleep };
         let log = Arc::new(Log::new(disk.clone(), dir, log));
         let setup = Setup {
             disk: disk.clone(),
@@ -108,9 +109,7 @@ impl Journal {
             dir.to_owned(),
             options.segment_bytes,
             options.disk_reserve_bytes,
-            spare,
-            next_id,
-            asleep,
+            found,
             signals.clone(),
         );
         let threads_error =
