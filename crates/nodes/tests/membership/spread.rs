@@ -204,6 +204,11 @@ async fn files_of_a_shard_that_was_given_up_go_at_the_next_start_and_it_may_come
     assert_eq!(cluster.broker(node).given_up(), []);
     let after = bytes(cluster.members[&node].node.place());
     assert!(after < before / 2, "{shard} still has {after} of {before} bytes");
+    let bytes = file_bytes(cluster.members[&node].node.place(), shard.0);
+    assert!(
+        bytes <= 4 << 10,
+        "{shard} has {bytes} bytes of the disk though this node has nothing of it"
+    );
     becomes_spread(&cluster, &[1, 2, 3, 4]).await;
 
     // Three nodes have everything, this one again.
