@@ -21,7 +21,7 @@ use crate::error::JournalFailed;
 use crate::frame::{self, BLOCK, EncodedEntry, EntriesChecksum, FrameHeader};
 use crate::index::files::{FileKind, file_name};
 use crate::log::LogPosition;
-use crate::prepare::{NoSpare, RETRY_AFTER};
+use crate::prepare::{NoSpare, RETRY_AFTER, is_full};
 use crate::queue::{Durable, Jump, Limits, Task};
 use crate::recover::Full;
 use crate::segment::{FIRST_FRAME, OpenSegment};
@@ -111,9 +111,9 @@ impl Worker for Writer {
             Phase::Idle => Ok(self.begin()),
             Phase::Placed(header) => self.write(header),
             Phase::Written(header) => self.sync(header),
-            Phase::Synced(header) => Ok(self.finish(&header)),
+            Phase::Synced(header) => self.finish(&header),
             Phase::Rolling { frame_bytes } => self.roll(frame_bytes),
-            Phase::Growing { frame_bytes } => self.grow(frame_bytes),
+            Phase::Growing { frame_bytes } => self.grow(frame_bytes, true),
         };
         stepped.unwrap_or_else(|failed| {
             self.shared.fail(failed);
@@ -183,7 +183,7 @@ impl Writer {
     }
 
     /// The frame is durable: counts it, and answers.
-    fn finish(&mut self, header: &FrameHeader) -> Step {
+    fn finish(&mut self, header: &FrameHeader) -> StepResult {
         let shared = self.shared.clone();
         if let Some(Full { segment, last_index, file_bytes }) = self.left.take() {
             shared.index.full(segment, last_index, file_bytes);
@@ -203,7 +203,25 @@ impl Writer {
         self.answer(self.batch.len() as u64);
         shared.drained.notify_waiters();
         self.batch.clear();
-        Step::Again
+        if u64::from(header.position) == FIRST_FRAME {
+            shared.spares.wake_up();
+        }
+        self.say_how_long()?;
+        Ok(Step::Again)
+    }
+
+    /// The segment's file was made longer, which is durable by now: then its header says so, so that a file that is cut
+    /// short is told from it.
+    fn say_how_long(&mut self) -> Result<(), JournalFailed> {
+        let OpenSegment { header, file, file_bytes } = &mut self.segment;
+        if header.bytes >= *file_bytes {
+            return Ok(());
+        }
+        match header.write_bytes(&**file, *file_bytes) {
+            // Some file systems write what is written again elsewhere. It is tried again with the next frame.
+            Err(error) if is_full(&error) => Ok(()),
+            written => written.map_err(|error| self.io_error("write the header of", error)),
+        }
     }
 
     /// Decides what of the batch is copied into the buffer, in which order the parts go, and what
@@ -327,23 +345,33 @@ impl Writer {
             let (segment, file_bytes) = (full.header.id, full.file_bytes);
             self.left = Some(Full { segment, last_index: self.last_index, file_bytes });
         }
-        self.grow(frame_bytes)
+        self.grow(frame_bytes, false)
     }
 
-    /// Makes the segment large enough for the next frame.
-    fn grow(&mut self, frame_bytes: u64) -> StepResult {
+    /// Makes the segment large enough for the next frame. Waits while the disk is full; `waited` once it has.
+    fn grow(&mut self, frame_bytes: u64, waited: bool) -> StepResult {
         let needed = FIRST_FRAME + frame_bytes;
         if self.segment.file_bytes >= needed {
             return Ok(Step::Again);
         }
-        match self.segment.file.allocate(needed) {
+        let bytes = match self.segment.is_bare() {
+            true => needed.max(self.shared.options.segment_bytes),
+            false => needed,
+        };
+        match self.segment.file.allocate(bytes) {
             Ok(()) => {
-                self.segment.file_bytes = needed;
+                self.segment.file_bytes = bytes;
                 Ok(Step::Again)
             }
-            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {
+            Err(error) if is_full(&error) => {
+                // Give back the blocks that there were: nothing is behind what the segment had.
+                let _ = self.segment.file.truncate(self.segment.file_bytes);
                 if self.shared.spares.is_ending() {
                     return Err(JournalFailed::Closed);
+                }
+                if !waited {
+                    let (dir, segment) = (self.shared.dir.display(), self.segment.header.id);
+                    tracing::warn!(%dir, segment, bytes, %error, "no room for a journal segment: entries wait");
                 }
                 self.phase = Phase::Growing { frame_bytes };
                 Ok(Step::WaitFor(RETRY_AFTER))

@@ -5,6 +5,8 @@
 //! small pieces, each synced, and only while the journal idles: under load a segment is merely
 //! allocated. When the disk is full, the segment made ahead is what small commands still go to,
 //! while [`Room::Full`] keeps records away; making the next is tried again each second.
+//!
+//! Of a journal that was never written to none is made: a node has one for each shard, and nothing of most of them.
 
 use std::io::{self, IoSlice};
 use std::path::PathBuf;
@@ -56,6 +58,8 @@ struct State {
     next_id: u32,
     /// Counts the jumps of the log: what was made for the place before one is of no use.
     jumps: u64,
+    /// Nothing was ever written: no segment is needed.
+    asleep: bool,
     failed: Option<PrepareError>,
     room: Room,
     /// The journal is being closed: a full disk is no longer waited for.
@@ -69,6 +73,11 @@ enum PrepareError {
     /// The disk is full, or this process has too many files open: that passes.
     Full,
     Broken(Arc<io::Error>),
+}
+
+/// Whether it is for lack of room that a file cannot grow, which passes.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 impl From<io::Error> for PrepareError {
@@ -98,22 +107,33 @@ struct Spare {
     zeroed_to: u64,
 }
 
+/// Where the making of segments begins.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// Made ahead in a former life.
+    pub(crate) ready: Option<OpenSegment>,
+    /// For the one after.
+    pub(crate) next_id: u32,
+    /// Nothing was ever written: none is made before the first frame.
+    pub(crate) asleep: bool,
+}
+
 impl Spares {
-    /// `found`: a segment that was made ahead in a former life. `next_id`: for the one after.
     pub(crate) fn new(
         world: World,
         dir: PathBuf,
         segment_bytes: u64,
         reserve_bytes: u64,
-        found: Option<OpenSegment>,
-        next_id: u32,
+        found: Found,
         signals: Signals,
     ) -> Self {
-        let ready = found.map(|segment| Spare { segment, zeroed_to: FIRST_FRAME });
+        let Found { ready, next_id, asleep } = found;
+        let ready = ready.map(|segment| Spare { segment, zeroed_to: FIRST_FRAME });
         let state = State {
             ready,
             next_id,
             jumps: 0,
+            asleep,
             failed: None,
             room: Room::Ok,
             draining: false,
@@ -137,6 +157,14 @@ impl Spares {
     /// The journal is writing.
     pub(crate) fn note_busy(&self) {
         self.busy.store(true, Ordering::Relaxed);
+    }
+
+    /// The log has begun a segment: another one will be needed.
+    pub(crate) fn wake_up(&self) {
+        let was_asleep = std::mem::take(&mut self.state.lock().asleep);
+        if was_asleep {
+            self.signals.preparer.wake();
+        }
     }
 
     /// The next segment; `None` while the disk is full. The writer is woken when there may be one.
@@ -164,6 +192,7 @@ impl Spares {
     pub(crate) fn jump(&self, next_id: u32) {
         let mut state = self.state.lock();
         state.jumps += 1;
+        state.asleep = false;
         state.next_id = next_id;
         let useless = state.ready.take();
         drop(state);
@@ -313,6 +342,9 @@ impl Worker for Preparer {
         let state = spares.state.lock();
         if state.closing {
             return Step::Done;
+        }
+        if state.asleep {
+            return Step::WaitFor(LOOK_EVERY);
         }
         match &state.ready {
             None if state.failed.is_none() => {

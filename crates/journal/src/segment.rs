@@ -7,6 +7,11 @@
 //!
 //! The header is durable before the file gets its name, so a segment without one is damage.
 //!
+//! The first segment of a journal is made *bare*: a header and nothing behind it, which says so. A journal that is
+//! never written to takes no more of the disk. It gets its blocks with its first frame, and a header that says how
+//! many once these are durable: a crash in between leaves a file that is longer than its header says, as a segment
+//! with one large entry is.
+//!
 //! Version 2 says that entries of version 2 may follow. A program that knows only version 1 would take
 //! them for a torn end and cut them, so it must refuse the whole segment. Version 1 is still read.
 //!
@@ -36,7 +41,7 @@ pub(crate) const FIRST_FRAME: u64 = BLOCK as u64;
 pub(crate) struct SegmentHeader {
     pub(crate) id: u32,
     pub(crate) salt: u32,
-    /// The file was made this long, or longer for a large entry.
+    /// The file is this long at least.
     pub(crate) bytes: u64,
     version: u8,
 }
@@ -57,6 +62,15 @@ impl SegmentHeader {
         self.version = VERSION;
         file.write_at(&mut [IoSlice::new(&self.encode())], 0)?;
         file.sync()
+    }
+
+    /// Says that the file has so many bytes, which are durable. One block: it is written whole or not at all, and either
+    /// of the two is true. Durable with the next sync.
+    pub(crate) fn write_bytes(&mut self, file: &dyn DiskFile, bytes: u64) -> io::Result<()> {
+        let longer = Self { bytes, ..*self };
+        file.write_at(&mut [IoSlice::new(&longer.encode())], 0)?;
+        *self = longer;
+        Ok(())
     }
 
     fn encode(&self) -> [u8; BLOCK] {
@@ -100,6 +114,18 @@ pub(crate) struct OpenSegment {
     pub(crate) header: SegmentHeader,
     pub(crate) file: Arc<dyn DiskFile>,
     pub(crate) file_bytes: u64,
+}
+
+impl OpenSegment {
+    /// Whether it has no room for a frame, and never had.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.file_bytes == FIRST_FRAME
+    }
+}
+
+/// Makes a segment without room for a frame, durably.
+pub(crate) fn create_bare(world: &World, dir: &Path, id: u32) -> io::Result<OpenSegment> {
+    create(world, dir, id, FIRST_FRAME)
 }
 
 /// Makes a segment, durably. An error leaves nothing that makes a later call fail.

@@ -111,13 +111,14 @@ fn a_hung_sync_keeps_its_callers_waiting_and_shows_in_the_figures() {
 fn a_full_disk_refuses_records_while_small_commands_go_on_and_recovers_by_itself() {
     let disk = SimulatedDisk::new();
     let journal = open(&disk).journal;
+    let mut entries = write(&journal, 1, 1);
     eventually("a segment is made ahead", || {
         disk.list(std::path::Path::new(DIR)).unwrap().contains(&"00000002.seg".to_owned())
     });
     assert_eq!(journal.room(), Room::Ok);
     // Nothing beyond the two segments that are there.
     disk.set_capacity(Some(2 * (64 << 10)));
-    let mut entries = write(&journal, 1, 35);
+    entries.extend(write(&journal, 2, 34));
     eventually("the disk is full", || matches!(journal.room(), Room::Full { .. }));
     // Both are full now: what comes next waits, and is not refused.
     let mut waiting = Vec::new();
@@ -160,11 +161,12 @@ fn the_reserve_is_kept_free() {
     let options = Options { disk_reserve_bytes: 950 << 10, ..small() };
     let journal = try_open(&disk, options).unwrap().journal;
     let reserve_bytes = 950 << 10;
+    append_durably(&journal, vec![blank(1, 1)]);
     eventually("two segments are made", || {
         matches!(journal.room(), Room::Full { reserve_bytes: told, free_bytes }
             if told == reserve_bytes && free_bytes < reserve_bytes)
     });
-    append_durably(&journal, vec![blank(1, 1)]);
+    append_durably(&journal, vec![blank(1, 2)]);
 }
 
 #[test]

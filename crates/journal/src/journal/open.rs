@@ -17,7 +17,7 @@ use crate::error::{OpenError, ReadError};
 use crate::index::files::{FileKind, file_name};
 use crate::index::{Index, Setup};
 use crate::log::Log;
-use crate::prepare::{Signals, Spares};
+use crate::prepare::{Found, Signals, Spares};
 use crate::queue::Queue;
 use crate::read::Reader;
 use crate::recover::{Full, Recovered, Sizes, recover};
@@ -43,11 +43,8 @@ impl Journal {
             _ => io_error("lock")(source),
         })?;
         let vote = Vote::load(disk, dir)?;
-        let sizes = Sizes {
-            segment_bytes: options.segment_bytes,
-            tail_cache_bytes: options.tail_cache_bytes,
-            keep_log: options.keep_log,
-        };
+        let sizes =
+            Sizes { tail_cache_bytes: options.tail_cache_bytes, keep_log: options.keep_log };
         let mut recovered = recover(world, dir, sizes)?;
         vote.make_room(&**disk, dir).map_err(io_error("make the vote in"))?;
         let covered = recovered.snapshot.as_ref().map(|file| file.id);
@@ -80,6 +77,8 @@ impl Journal {
             recovered;
         let older = !end.segment.header.takes_entries();
         let next_id = end.segment.header.id + 1 + u32::from(spare.is_some());
+        let asleep = end.segment.is_bare() && spare.is_none();
+        let found = Found { ready: spare, next_id, asleep };
         let log = Arc::new(Log::new(disk.clone(), dir, log));
         let setup = Setup {
             disk: disk.clone(),
@@ -110,8 +109,7 @@ impl Journal {
             dir.to_owned(),
             options.segment_bytes,
             options.disk_reserve_bytes,
-            spare,
-            next_id,
+            found,
             signals.clone(),
         );
         let threads_error =

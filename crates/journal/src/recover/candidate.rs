@@ -27,7 +27,7 @@ impl Candidate {
             }
             Some(header) if self.file_bytes < header.bytes => {
                 let has = self.file_bytes;
-                Some(format!("it has {has} bytes and was made with {}: cut short", header.bytes))
+                Some(format!("it has {has} bytes and had at least {}: cut short", header.bytes))
             }
             Some(_) => None,
         }

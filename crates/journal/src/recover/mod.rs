@@ -23,10 +23,11 @@
 //!
 //! | row | what | decision |
 //! |-----|------|----------|
-//! | fresh     | no segment, no snapshot, no vote | make segment 1 |
+//! | fresh     | no segment, no snapshot, no vote | make segment 1, a header without room for a frame |
+//! | bare      | segment 1 is a header that says so, and nothing behind it | the log is empty: the first frame makes it longer |
 //! | beginless | no snapshot to start from, and segment 1 is missing | **refuse** |
 //! | missing   | a segment from the starting place on is missing | **refuse** |
-//! | short     | a segment is shorter than it was made | **refuse** |
+//! | short     | a segment is shorter than its header says | **refuse** |
 //! | nameless  | a segment's own header is damaged | **refuse** |
 //! | ahead     | an empty segment behind the end of the log | kept as the next one; a second one is removed |
 //! | emptied   | no segment, but a vote | **refuse**: the log was lost, an empty one must not vote |
@@ -95,7 +96,6 @@ pub(crate) struct Full {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
-    pub(crate) segment_bytes: u64,
     pub(crate) tail_cache_bytes: usize,
     pub(crate) keep_log: bool,
 }

@@ -20,7 +20,6 @@ use world::World;
 pub(super) struct Walk<'a> {
     pub(super) world: &'a World,
     pub(super) dir: &'a Path,
-    pub(super) sizes: Sizes,
     pub(super) segments: BTreeMap<u32, Candidate>,
     pub(super) scan_from: LogPosition,
     pub(super) at: LogPosition,
@@ -57,7 +56,6 @@ impl<'a> Walk<'a> {
         let mut walk = Self {
             world,
             dir,
-            sizes,
             segments: BTreeMap::new(),
             scan_from,
             at: scan_from,
@@ -88,7 +86,7 @@ impl<'a> Walk<'a> {
         let unreadable = names.iter().any(|name| snapshot::parse_name(name).is_some());
         let voted = names.iter().any(|name| name == vote::NAME);
         if segments.is_empty() && !unreadable && !voted {
-            let made = segment::create(self.world, self.dir, 1, self.sizes.segment_bytes)
+            let made = segment::create_bare(self.world, self.dir, 1)
                 .map_err(|source| io_error("make a segment in", self.dir.to_owned(), source))?;
             self.report.segments = 1;
             let OpenSegment { header, file, file_bytes } = made;

@@ -14,6 +14,22 @@ fn fresh() {
 }
 
 #[test]
+fn bare() {
+    let disk = SimulatedDisk::new();
+    open(&disk).journal.close();
+    let disk = disk.killed();
+    assert_eq!(disk.content(&segment_path(1)).unwrap().len(), 512);
+    let opened = opens_with(&disk, &[]);
+    assert_eq!((opened.report.segments, opened.report.torn_tail), (1, None));
+    // A program that knows no bare ones would make it as long as its first frame, and go on in the next one.
+    let disk = SimulatedDisk::new();
+    open(&disk).journal.close();
+    let disk = disk.killed();
+    disk.open(&segment_path(1), false).unwrap().allocate(1 << 10).unwrap();
+    opens_with(&disk, &[]);
+}
+
+#[test]
 fn beginless() {
     let (disk, _) = written(50);
     disk.lose_file(&segment_path(1));

@@ -54,6 +54,13 @@ async fn becomes_spread(cluster: &Cluster, over: &[u64]) {
     .await;
 }
 
+/// How long the files of a shard are on a node's disk.
+fn file_bytes(place: &Place, shard: u32) -> usize {
+    let files = place.disk().files().into_iter();
+    let of_shard = files.filter(|path| path.starts_with(Place::shard_dir(shard)));
+    of_shard.filter_map(|path| place.disk().content(&path)).map(|content| content.len()).sum()
+}
+
 /// Every value of the topic, as whoever leads each partition has it.
 async fn all_values(cluster: &Cluster) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
@@ -197,6 +204,11 @@ async fn files_of_a_shard_that_was_given_up_go_at_the_next_start_and_it_may_come
     assert_eq!(cluster.broker(node).given_up(), []);
     let after = bytes(cluster.members[&node].node.place());
     assert!(after < before / 2, "{shard} still has {after} of {before} bytes");
+    let bytes = file_bytes(cluster.members[&node].node.place(), shard.0);
+    assert!(
+        bytes <= 4 << 10,
+        "{shard} has {bytes} bytes of the disk though this node has nothing of it"
+    );
     becomes_spread(&cluster, &[1, 2, 3, 4]).await;
 
     // Three nodes have everything, this one again.
@@ -222,6 +234,18 @@ async fn five_nodes_found_a_cluster_in_which_three_have_each_shard_from_the_begi
     assert_eq!(founded[0].voters.len(), 5);
     // Nothing moves once all are written down.
     becomes_spread(&cluster, &[1, 2, 3, 4, 5]).await;
+    let mut without = 0;
+    for node in 1..=5 {
+        let place = cluster.members[&node].node.place();
+        for shard in founded[1..].iter().filter(|it| !it.voters.contains(&node)) {
+            let bytes = file_bytes(place, shard.shard);
+            assert!(bytes <= 4 << 10, "{bytes} bytes of shard {} on node {node}", shard.shard);
+            without += 1;
+        }
+        let voted = founded.iter().find(|it| it.shard > 0 && it.voters.contains(&node));
+        assert!(file_bytes(place, voted.expect("it has one").shard) > 64 << 10);
+    }
+    assert!(without > 0);
     let voters = |shards: &[Shard]| shards.iter().map(|it| it.voters.clone()).collect::<Vec<_>>();
     assert_eq!(voters(&cluster.status(3).await.shards), voters(&founded));
 }

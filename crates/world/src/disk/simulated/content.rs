@@ -137,7 +137,8 @@ impl Content {
             }
         }
         if self.len != self.durable_len && !kept(random) {
-            self.len = self.durable_len;
+            // What was behind the end is not there again once the file grows.
+            self.truncate(self.durable_len);
         }
         self.sync();
     }

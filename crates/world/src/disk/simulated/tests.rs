@@ -48,6 +48,27 @@ fn unsynced_sectors_names_and_lengths_may_go_each_on_its_own() {
 }
 
 #[test]
+fn what_lay_behind_an_end_that_a_power_loss_brought_back_is_zeros_once_the_file_grows() {
+    let mut shorter = 0;
+    for seed in 0..200 {
+        let (disk, path, file) = disk_with_file("f");
+        write(&file, &[7; SECTOR], 0);
+        file.sync().unwrap();
+        disk.sync_dir(Path::new("/d")).unwrap();
+        write(&file, &[8; SECTOR * 3], SECTOR as u64);
+        let after = disk.power_loss(seed);
+        if after.content(&path).unwrap().len() > SECTOR {
+            continue;
+        }
+        shorter += 1;
+        after.open(&path, false).unwrap().allocate(1 << 14).unwrap();
+        let content = after.content(&path).unwrap();
+        assert!(content[..SECTOR] == [7; SECTOR] && content[SECTOR..].iter().all(|it| *it == 0));
+    }
+    assert!(shorter > 20, "{shorter}");
+}
+
+#[test]
 fn a_failed_sync_loses_pages_that_the_next_sync_does_not_save() {
     let lost = (0..50).any(|seed| {
         let (disk, path, file) = disk_with_file("f");
