@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::Value;
 
 use self::page::{Section, sections};
 use self::shell::Shell;
@@ -98,7 +99,49 @@ fn typed(section: &Section, by_hand: &Section, shell: &mut Shell) -> Outcome {
             }
             Ok(())
         }
-        "How it stands" | "What is stored is looked through" | "Backup and restore" => {
+        "Racks" => {
+            // "Each node is told where it is": the others by the same line with names and ports of their own.
+            let line = &section.commands[0];
+            shell.types(line)?;
+            for (place, rack) in [(2, "zone-b"), (3, "zone-c")] {
+                let line = line
+                    .replace("--data n1", &format!("--data n{place}"))
+                    .replace("zone-a", rack)
+                    .replace(":9092", &format!(":{}", 9091 + place))
+                    .replace(
+                        "--peer 127.0.0.1:7701",
+                        &format!("--peer 127.0.0.1:{}", 7700 + place),
+                    );
+                shell.types(&format!("{line} --amqp off --http off"))?;
+            }
+            whole(shell)
+        }
+        "More than three nodes" => {
+            three_nodes_with(by_hand, " --shards 6", shell)?;
+            for place in [4, 5] {
+                let [kafka, amqp, http, peer] = [9091, 5671, 15_671, 7700].map(|port| port + place);
+                shell.types(&format!(
+                    "postroad serve --data n{place} --kafka 127.0.0.1:{kafka} --amqp 127.0.0.1:{amqp} \
+                     --http 127.0.0.1:{http} --peer 127.0.0.1:{peer} --join 127.0.0.1:7701"
+                ))?;
+            }
+            shell.wait("five nodes have the shards", SETTLES_WITHIN, |status| {
+                let nodes = status["nodes"].as_array().map_or(0, Vec::len);
+                // Files of what was given up stay until the next start.
+                let is_left =
+                    |it: &Value| it.as_str().is_some_and(|it| it.contains(" given shard"));
+                let under_way = status["under_way"].as_array();
+                let is_done = under_way.is_some_and(|all| all.iter().all(is_left));
+                nodes == 5 && is_done && status["verdict"]["can_lose_a_node"] == true
+            })?;
+            section.commands.iter().try_for_each(|command| shell.types(command))
+        }
+        "Moving partitions" => {
+            three_nodes_with(by_hand, " --shards 3", shell)?;
+            shell.types("postroad topic create orders --partitions 6")?;
+            section.commands.iter().try_for_each(|command| shell.types(command))
+        }
+        "Upgrade" | "How it stands" | "What is stored is looked through" | "Backup and restore" => {
             three_nodes(by_hand, shell)?;
             section.commands.iter().try_for_each(|command| shell.types(command))
         }
@@ -108,8 +151,13 @@ fn typed(section: &Section, by_hand: &Section, shell: &mut Shell) -> Outcome {
 }
 
 fn three_nodes(by_hand: &Section, shell: &mut Shell) -> Outcome {
+    three_nodes_with(by_hand, "", shell)
+}
+
+/// The same with further arguments for each node.
+fn three_nodes_with(by_hand: &Section, more: &str, shell: &mut Shell) -> Outcome {
     let lines = by_hand.commands.iter().filter(|command| command.starts_with("postroad serve"));
-    lines.into_iter().try_for_each(|line| shell.types(line))?;
+    lines.into_iter().try_for_each(|line| shell.types(&format!("{line}{more}")))?;
     whole(shell)
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use base::PartitionId;
 use broker::{Bounds, CommitOffset, Unavailable, batches_in};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::harness::*;
 
@@ -20,9 +20,16 @@ impl Cluster {
             let broker = self.broker(*node);
             !broker.is_member(broker.shard_with(id))
         };
-        let all: Vec<u32> = (1..=4).filter(lacks).collect();
-        assert_eq!(all.len(), 1, "of partition {index}");
-        all[0]
+        let until = Instant::now() + SOON;
+        loop {
+            let all: Vec<u32> = (1..=4).filter(lacks).collect();
+            if let [outsider] = all[..] {
+                return outsider;
+            }
+            // A member learns that it is one a moment after the leader.
+            assert!(Instant::now() < until, "nodes {all:?} have no rows of partition {index}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     async fn append_at(&self, node: u32, index: u32, values: &[String]) {

@@ -177,7 +177,7 @@ fn what_was_received_goes_once_the_journal_has_it_by_itself() {
 fn a_full_disk_holds_an_attempt_back_and_nothing_else() {
     let (history, sender, mut receiver) = both();
     let (mut receiving, mut export) = begun(receiver.journal.import().unwrap(), &sender);
-    receiver.disk.set_capacity(Some(140_000));
+    receiver.disk.set_capacity(Some(30_000));
     let failed = loop {
         match receiving.step(&mut export) {
             Ok(goes_on) => assert!(goes_on, "there was room for all"),

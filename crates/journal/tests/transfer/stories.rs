@@ -199,7 +199,7 @@ fn a_replica_is_brought_up_to_another_one_whatever_happens_to_both() {
     if let Some(seed) = number("TRANSFER_SEED") {
         return story(seed, &mut seen);
     }
-    let seeds = number("TRANSFER_SEEDS").unwrap_or(100);
+    let seeds = number("TRANSFER_SEEDS").unwrap_or(30);
     for seed in 0..seeds {
         let told = catch_unwind(AssertUnwindSafe(|| story(seed, &mut seen)));
         assert!(told.is_ok(), "tell it again with TRANSFER_SEED={seed}");
