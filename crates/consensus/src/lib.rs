@@ -68,7 +68,7 @@ pub use error::{
 pub use floor::{Floor, NotAFloor};
 pub use group::{Group, Members};
 pub use leadership::{Leadership, Proposed};
-pub use machine::{Committed, Encode, Payload, Replace, StateMachine};
+pub use machine::{Committed, Encode, Payload, Put, Replace, StateMachine};
 pub use members::Progress;
 pub use message::{GroupId, Refusal};
 pub use peers::{AppendMessage, PeerError, Peers, ReceivedAppend, Target};

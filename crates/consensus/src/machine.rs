@@ -43,8 +43,11 @@ pub struct Replace {
     pub renewed: Box<dyn Fn() -> Vec<u64> + Send>,
     /// Puts it there. Called once what comes with that state is durable, and calls what it is given where readers change
     /// from one to the other: these are the batches that go with it.
-    pub put: Box<dyn FnOnce(&mut dyn FnMut()) + Send>,
+    pub put: Put,
 }
+
+/// What puts a state in the place of another one.
+pub type Put = Box<dyn FnOnce(&mut dyn FnMut()) + Send>;
 
 impl Replace {
     /// Of a machine whose streams never begin anew.

@@ -104,7 +104,7 @@ impl DeadLetterQueue {
         }
         let topic = config.dead_letter_topic.as_deref().and_then(|name| {
             self.shard.read(|state| {
-                let topic = topic_for_letters(&state.catalog, name)?;
+                let topic = topic_for_letters(state.catalog, name)?;
                 Some((topic.id, topic.partition_count()))
             })
         });

@@ -205,7 +205,7 @@ impl Broker {
                 RedriveTo::Source => {
                     let source = text(headers::DEATH_PARTITION).and_then(|it| it.parse().ok());
                     let name = text(headers::DEATH_TOPIC)?;
-                    (topic_for_letters(&state.catalog, name)?, source.unwrap_or(index))
+                    (topic_for_letters(state.catalog, name)?, source.unwrap_or(index))
                 }
             };
             Some(PartitionId::new(topic.id, index % topic.partition_count()))
