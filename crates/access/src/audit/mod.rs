@@ -149,7 +149,7 @@ pub struct Asker {
     /// It is a person who looks.
     looks: bool,
     /// What was written of this request, which may be asked twice. `None`: it is no single request.
-    written: Option<Mutex<HashSet<Asked>>>,
+    written: Option<Mutex<HashSet<(Asked, String)>>>,
 }
 
 impl fmt::Debug for Asker {
@@ -330,8 +330,8 @@ impl Asker {
         if kind == Kind::Contents && asked.name == TOPIC {
             return is_allowed;
         }
-        if let Some(written) = self.written.as_ref().filter(|_| said.subject.is_empty())
-            && !written.lock().insert(asked.clone())
+        if let Some(written) = &self.written
+            && !written.lock().insert((asked.clone(), said.subject.to_owned()))
         {
             return is_allowed;
         }

@@ -28,6 +28,7 @@ use crate::error::JournalFailed;
 use crate::index::RunTable;
 use crate::journal::Journal;
 use crate::log::LogPosition;
+use crate::prepare::is_full;
 use crate::queue::Jump;
 use crate::segment::{self, FIRST_FRAME, OpenSegment};
 use crate::shared::Shared;
@@ -66,9 +67,9 @@ impl Import {
 }
 
 impl Journal {
-    /// Puts the received snapshot in the place of this journal's state. `replace` is called on a worker's thread when it is durable, and calls what it is given when
-    /// readers may see the other batches. To be called while nothing is applied and nothing appended. A failure
-    /// is the journal's end, since nobody knows what is on the disk.
+    /// Puts the received snapshot in the place of this journal's state. `replace` is called on a worker's thread when it
+    /// is durable, and calls what it is given when readers may see the other batches. To be called while nothing is
+    /// applied and nothing appended. A failure is the journal's end, since nobody knows what is on the disk.
     ///
     /// On success the log is empty, and goes on behind the snapshot.
     pub async fn install(
@@ -145,10 +146,6 @@ impl Journal {
 /// There was room when the engine was told; others may have taken it since.
 async fn wait_for_room() {
     sleep(SNAPSHOT_ROOM_LOOKED_FOR_EVERY).await;
-}
-
-fn is_full(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::StorageFull
 }
 
 /// What is installed.

@@ -8,6 +8,8 @@ use std::io;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use base::HashSet;
+
 use super::{Content, RunTable, Segment, SharedBytes};
 use crate::index::live_offsets::LiveOffsets;
 use crate::index::runs::{Run, Runs};
@@ -41,6 +43,7 @@ impl RunTable {
         shipped: impl Iterator<Item = io::Result<Shipped>>,
     ) -> io::Result<Self> {
         let mut table = self.clone();
+        let renewed: HashSet<u64> = renewed.iter().copied().collect();
         for (&stream, runs) in self.streams.iter() {
             let end = runs.last().map_or(0, |last| last.next_offset);
             match live.get(stream).filter(|_| !renewed.contains(&stream)) {
