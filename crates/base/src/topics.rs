@@ -3,8 +3,8 @@
 /// What the audit has written.
 pub const AUDIT: &str = "_postroad.audit";
 
-/// Whether only nodes write to the topic of this name. Where records come from others by a way on which nobody's rights are
-/// asked (dead letters, redrives), they do not go there: whoever reads the topic takes it for what nodes say.
+/// Whether only nodes write to the topic of this name. Dead letters and redriven records must not go there: nobody's rights
+/// are checked when they are moved, and whoever reads the topic trusts that nodes wrote it.
 pub fn is_written_by_nodes(name: &str) -> bool {
     name == AUDIT
 }

@@ -36,13 +36,13 @@ pub struct Committed<'a> {
 /// A state that is fixed, to be encoded.
 pub type Encode = Box<dyn FnOnce() -> Bytes + Send>;
 
-/// Another member's state on its way to the place of this one's. Both are called between two `apply`s.
+/// Another member's state that is to take the place of this one's.
 pub struct Replace {
-    /// The streams that are others there than those which are here by the same number: of their batches here nothing is
-    /// live any more. Called when the state is here, and last when nothing is applied any more.
+    /// The streams that were removed and have begun anew in that state: of their batches here nothing is live any more.
+    /// Called once the state is decoded, and again when nothing is applied any more.
     pub renewed: Box<dyn Fn() -> Vec<u64> + Send>,
-    /// Puts it there. Called once what comes with that state is durable, and calls what it is given where readers change
-    /// from one to the other: these are the batches that go with it.
+    /// Replaces the state. Called between two `apply`s, once the batches that go with it are durable, and calls what it is
+    /// given where readers change from the former batches to these.
     pub put: Put,
 }
 

@@ -210,15 +210,15 @@ impl Writer {
         Ok(Step::Again)
     }
 
-    /// The segment's file was made longer, which is durable by now: then its header says so, so that a file that is cut
-    /// short is told from it.
+    /// Writes the file's length into its header where the file was made longer, which is durable by now. Recovery compares
+    /// the two to find a file that was cut short.
     fn say_how_long(&mut self) -> Result<(), JournalFailed> {
         let OpenSegment { header, file, file_bytes } = &mut self.segment;
         if header.bytes >= *file_bytes {
             return Ok(());
         }
         match header.write_bytes(&**file, *file_bytes) {
-            // Some file systems write what is written again elsewhere. It is tried again with the next frame.
+            // Some file systems need new blocks even to overwrite. It is tried again with the next frame.
             Err(error) if is_full(&error) => Ok(()),
             written => written.map_err(|error| self.io_error("write the header of", error)),
         }
@@ -364,7 +364,7 @@ impl Writer {
                 Ok(Step::Again)
             }
             Err(error) if is_full(&error) => {
-                // Give back the blocks that there were: nothing is behind what the segment had.
+                // Frees the blocks that it got before the disk was full: no frame is in them.
                 let _ = self.segment.file.truncate(self.segment.file_bytes);
                 if self.shared.spares.is_ending() {
                     return Err(JournalFailed::Closed);

@@ -257,7 +257,7 @@ impl Proposal {
             let is_here = rows.partition(*partition).is_some();
             !is_here
                 && rows.gone_to(*partition).is_none()
-                // Where it came from may have handed it over, and know so before this shard serves it.
+                // Its former shard sends messages on from the hand-over, before this shard serves it.
                 && (context.state.is_placed_here(*partition) || rows.import(*partition).is_some())
         });
         // It is about to be: what is for it must not be taken for something that comes too late.

@@ -148,14 +148,14 @@ impl Consensus {
         Ok(())
     }
 
-    /// Has the leader append an entry if there is none that this member lacks: nobody else may for hours.
+    /// Has the leader append an entry, unless it has one that this member lacks: in an idle group none may come for hours.
     async fn ask_for_an_entry(&self) -> Result<(), FetchError> {
         let leader = self.server.borrow_watched().current_leader;
         let leader = self.others().into_iter().find(|member| Some(member.node) == leader);
         let leader = leader.ok_or(FetchError::NobodyElse)?;
         let last = self.applied().unwrap_or(0);
         let asked = CoveringAsked { have: last, up_to: last };
-        // What it answers with is none that is wanted.
+        // The manifest that it answers with is not used.
         self.ask(&leader, Request::Covering(asked)).await.map(|_| ())
     }
 

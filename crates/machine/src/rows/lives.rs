@@ -1,4 +1,4 @@
-//! Which time a partition is in a shard: it may have gone to another one and come back.
+//! Tells the stays of a partition in a shard apart: it may move to another shard and come back.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ impl Rows {
             let arrived = moves.into_iter().flat_map(|moves| moves.arrived.iter());
             let arrived = arrived.map(|(index, it)| (*index, it.id));
             let imports = moves.into_iter().flat_map(|moves| moves.imports.iter());
-            // What comes counts, also where the place of the one before is still there.
+            // The import comes last and counts: the arrival may be of the stay before.
             arrived
                 .chain(imports.map(|(index, it)| (*index, it.id)))
                 .map(move |(index, id)| (PartitionId::new(topic, index), id))
@@ -28,8 +28,8 @@ impl Rows {
 }
 
 impl Lives {
-    /// Partitions that came another time than here, or for the first time, or never: all that is here of their records
-    /// is of the time before.
+    /// Partitions whose stay there is another one than here, or which have a stay in one of the two only. Their records
+    /// here belong to the earlier stay.
     pub fn differing<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = PartitionId> + 'a {
         let here = self.0.iter().filter(|(id, by)| other.0.get(id) != Some(by));
         let there = other.0.keys().filter(|id| !self.0.contains_key(id));
