@@ -30,6 +30,8 @@ impl Level {
     /// Three nodes have each shard with rows, and every node has a copy of the catalog; below it each node has every
     /// shard.
     pub const REPLICAS: Self = Self(3);
+    /// Groups of Kafka Streams are stored for the next coordinator.
+    pub const STREAMS: Self = Self(4);
 
     /// What a cluster gains by being raised to this level, in words. `None`: this binary does not know it.
     pub const fn brings(self) -> Option<&'static str> {
@@ -39,6 +41,7 @@ impl Level {
             3 => Some(
                 "three nodes have each shard, whichever of up to 64: a cluster that grows takes more",
             ),
+            4 => Some("groups of Kafka Streams go on when another node coordinates them"),
             // Of a test's binary that acts as the next version.
             next if next == Levels::OURS.max.0 + 1 => Some(
                 "entries and snapshots that say their level, and nothing else: it is for tests",
@@ -69,7 +72,7 @@ pub struct Levels {
 
 impl Levels {
     /// Of this source.
-    pub const OURS: Self = Self { min: Level::FIRST, max: Level::REPLICAS };
+    pub const OURS: Self = Self { min: Level::FIRST, max: Level::STREAMS };
     /// Of a binary that tells none.
     pub const UNTOLD: Self = Self { min: Level::FIRST, max: Level::FIRST };
 
@@ -170,7 +173,13 @@ impl Format {
             Self::RunTable => 3,
             Self::Vote => 2,
             Self::Transfer => 1,
-            Self::GroupMembers => 1,
+            Self::GroupMembers => {
+                if level.0 < Level::STREAMS.0 {
+                    1
+                } else {
+                    2
+                }
+            }
             Self::NodeFile => 1,
             Self::LevelFile => 1,
             Self::GivenUp => 1,

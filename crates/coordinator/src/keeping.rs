@@ -1,100 +1,207 @@
 //! Stores groups when they have changed, so that the next coordinator can restore them.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use base::HashSet;
 use base::limits::MEMBERSHIP_BYTES_MAX;
+use base::{HashMap, Level};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use thiserror::Error;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep;
 use tracing::warn;
 
+use crate::member::Reply;
 use crate::{Registry, Text};
 
-/// Changes within this time share an entry of the log.
-const KEEP_EVERY: Duration = Duration::from_millis(50);
+/// Between two entries of the log, so that changes of many groups share one.
+const KEEP_EVERY: Duration = Duration::from_millis(2);
+/// The same for each MiB that was stored: a large group that keeps changing is written 20 times a second.
+const KEEP_EVERY_MIB: Duration = Duration::from_millis(50);
 /// About so many bytes are in one entry.
 const ENTRY_BYTES: usize = MEMBERSHIP_BYTES_MAX;
 
-/// Groups that have changed since they were stored.
+/// The node does not coordinate these groups any more, so that nothing can be stored of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("another node coordinates the groups")]
+pub struct TermOver;
+
+/// Resolves once the state of a group is stored, and to an error if its coordinator ends before.
+pub type Stored = oneshot::Receiver<()>;
+
+/// Who is told once the state of a group is stored. Without that, the other end is closed.
+#[derive(Debug)]
+enum Due {
+    Answer(oneshot::Sender<Reply>, Reply),
+    Stored(oneshot::Sender<()>),
+}
+
+impl Due {
+    fn tell(self) {
+        // Whoever asked may be gone: the group will notice by its silence.
+        match self {
+            Self::Answer(answer, reply) => drop(answer.send(reply)),
+            Self::Stored(stored) => drop(stored.send(())),
+        }
+    }
+}
+
+/// Groups that have changed since they were stored, and who waits for that.
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
-    groups: Mutex<HashSet<Text>>,
+    /// Whether anybody stores groups.
+    are_kept: AtomicBool,
+    groups: Mutex<Pending>,
     some: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    changed: HashMap<Text, Vec<Due>>,
+    /// Taken out of `changed`. What is stored of them is what they are now, unless they are in `changed` again.
+    storing: HashMap<Text, Vec<Due>>,
+}
+
+impl Pending {
+    fn due(&mut self, group: &str) -> Option<&mut Vec<Due>> {
+        let Self { changed, storing } = self;
+        changed.get_mut(group).or_else(|| storing.get_mut(group))
+    }
 }
 
 impl Changed {
     pub(crate) fn note(&self, group: Text) {
-        if self.groups.lock().insert(group) {
-            self.some.notify_one();
+        if !self.are_kept.load(Ordering::Relaxed) {
+            return;
+        }
+        self.groups.lock().changed.entry(group).or_default();
+        self.some.notify_one();
+    }
+
+    /// Sends a reply once the group is stored as it is now.
+    pub(crate) fn answer(&self, group: &str, answer: oneshot::Sender<Reply>, reply: Reply) {
+        let due = Due::Answer(answer, reply);
+        match self.groups.lock().due(group) {
+            Some(all) => all.push(due),
+            None => due.tell(),
         }
     }
 
-    async fn next(&self) -> HashSet<Text> {
+    /// `None`: the group is stored as it is now.
+    pub(crate) fn stored(&self, group: &str) -> Option<Stored> {
+        let mut groups = self.groups.lock();
+        let all = groups.due(group)?;
+        let (sender, stored) = oneshot::channel();
+        all.push(Due::Stored(sender));
+        Some(stored)
+    }
+
+    /// Takes all groups that have changed.
+    async fn next(&self) -> Vec<Text> {
         loop {
-            let groups = std::mem::take(&mut *self.groups.lock());
-            if !groups.is_empty() {
-                return groups;
+            {
+                let mut groups = self.groups.lock();
+                if !groups.changed.is_empty() {
+                    groups.storing = std::mem::take(&mut groups.changed);
+                    return groups.storing.keys().cloned().collect();
+                }
             }
             self.some.notified().await;
         }
     }
-}
 
-/// Calls `keep` with the stored form of each group that has changed. No bytes: the group has no members, and its stored
-/// form is to be removed. A group that `keep` fails to store is stored with its next change. Ends only by being
-/// cancelled: see [`crate::Coordinator::own`].
-pub async fn keep_members<F: Future<Output = ()>>(
-    groups: Weak<Registry>,
-    keep: impl Fn(Vec<(String, Vec<u8>)>) -> F,
-) {
-    while let Some(changed) = groups.upgrade().map(|registry| Arc::clone(registry.changed())) {
-        let mut names = changed.next().await.into_iter();
-        loop {
-            let some = {
-                let Some(registry) = groups.upgrade() else { break };
-                some_of(&registry, &mut names)
-            };
-            if some.is_empty() {
-                break;
-            }
-            keep(some).await;
-        }
-        sleep(KEEP_EVERY).await;
+    /// Who waits for these groups to be stored, and for no later change of them.
+    fn take_due(&self, names: &[Text]) -> Vec<Due> {
+        let mut groups = self.groups.lock();
+        let due = names.iter().filter_map(|name| groups.storing.remove(name));
+        due.flatten().collect()
     }
-    // Whoever dropped the groups has cancelled this already.
-    std::future::pending().await
 }
 
-fn some_of(registry: &Registry, names: &mut impl Iterator<Item = Text>) -> Vec<(String, Vec<u8>)> {
-    let (mut some, mut bytes) = (Vec::new(), 0);
-    while bytes < ENTRY_BYTES
+/// Calls `keep` with the stored form of each group that has changed, as far as the `level` permits it. No bytes: the group
+/// has no members, and its stored form is to be removed. Answers that tell of a change are sent once `keep` has ended: then
+/// the next coordinator knows what a member was told. Where it ends with [`TermOver`] they are not sent. Ends
+/// only by being cancelled: see [`crate::Coordinator::own`].
+pub fn keep_members<F: Future<Output = Result<(), TermOver>>>(
+    groups: Weak<Registry>,
+    level: impl Fn() -> Level,
+    keep: impl Fn(Vec<(String, Vec<u8>)>) -> F,
+) -> impl Future<Output = ()> {
+    // From now on, and not only from when the task is run first.
+    if let Some(registry) = groups.upgrade() {
+        registry.changed().are_kept.store(true, Ordering::Relaxed);
+    }
+    async move {
+        while let Some(changed) = groups.upgrade().map(|registry| Arc::clone(registry.changed())) {
+            let mut names = changed.next().await.into_iter();
+            let mut bytes = 0;
+            loop {
+                let some = {
+                    let Some(registry) = groups.upgrade() else { break };
+                    some_of(&registry, level(), &mut names)
+                };
+                let Some(Batch { names, kept, bytes: of_batch }) = some else { break };
+                bytes += of_batch;
+                let stored = if kept.is_empty() { Ok(()) } else { keep(kept).await };
+                let due = changed.take_due(&names);
+                if stored.is_ok() {
+                    due.into_iter().for_each(Due::tell);
+                }
+            }
+            let of_bytes = KEEP_EVERY_MIB.mul_f64(bytes as f64 / f64::from(1 << 20));
+            sleep(KEEP_EVERY.max(of_bytes)).await;
+        }
+        // Whoever dropped the groups has cancelled this already.
+        std::future::pending().await
+    }
+}
+
+/// What is stored by one entry.
+struct Batch {
+    names: Vec<Text>,
+    kept: Vec<(String, Vec<u8>)>,
+    bytes: usize,
+}
+
+/// `None`: no name is left.
+fn some_of(
+    registry: &Registry,
+    level: Level,
+    names: &mut impl Iterator<Item = Text>,
+) -> Option<Batch> {
+    let mut some = Batch { names: Vec::new(), kept: Vec::new(), bytes: 0 };
+    while some.bytes < ENTRY_BYTES
         && let Some(name) = names.next()
     {
-        let Some(mut kept) = registry.kept(&name) else { continue };
-        if kept.len() > MEMBERSHIP_BYTES_MAX {
-            let (bytes, at_most) = (kept.len(), MEMBERSHIP_BYTES_MAX);
-            warn!(group = %name, bytes, at_most, "members of so large a group join anew when another node coordinates it");
-            kept.clear();
+        // A rebalance of the classic protocol is under way: the state before it stays stored.
+        if let Some(mut kept) = registry.kept(&name, level) {
+            if kept.len() > MEMBERSHIP_BYTES_MAX {
+                let (bytes, at_most) = (kept.len(), MEMBERSHIP_BYTES_MAX);
+                warn!(group = %name, bytes, at_most, "members of so large a group join anew when another node coordinates it");
+                kept.clear();
+            }
+            some.bytes += name.len() + kept.len();
+            some.kept.push((name.to_string(), kept));
         }
-        bytes += name.len() + kept.len();
-        some.push((name.to_string(), kept));
+        some.names.push(name);
     }
-    some
+    (!some.names.is_empty()).then_some(some)
 }
 
 #[cfg(test)]
 mod tests {
+    use base::Levels;
     use tokio::sync::mpsc;
     use tokio::time::timeout;
 
     use super::*;
     use crate::classic::{ClassicGroup, Join, JoinLimits, Protocol, Sync};
     use crate::member::{Client, Reply};
-    use crate::{Coordinator, Group, text};
+    use crate::{Coordinator, Group, SessionTimeouts, text};
 
     const SESSION: Duration = Duration::from_secs(30);
+    const SESSIONS: SessionTimeouts = SessionTimeouts { consumer: SESSION, streams: SESSION };
     const LIMITS: JoinLimits = JoinLimits { initial_delay: Duration::ZERO, members_max: 10 };
 
     /// A group with one member, which leads and has what it gave itself.
@@ -151,19 +258,19 @@ mod tests {
         let (sender, mut kept) = mpsc::unbounded_channel();
         let keep = move |some| {
             let sent = sender.send(some);
-            async move { sent.expect("it is waited for") }
+            async move { sent.map_err(|_| TermOver) }
         };
-        groups.own(tokio::spawn(keep_members(groups.registry(), keep)));
+        groups.own(tokio::spawn(keep_members(groups.registry(), || Levels::OURS.max, keep)));
         let member = joins(&groups, "g").await;
         let some = kept.recv().await.expect("it changed");
         let [(name, bytes)] = &some[..] else { panic!("{some:?}") };
         assert_eq!(name, "g");
 
         let next = Registry::default();
-        next.restore("g", bytes, SESSION).expect("it was kept");
+        next.restore("g", bytes, SESSIONS).expect("it was kept");
         assert!(heartbeat(&next, "g", &member) && !heartbeat(&next, "g", &text("another")));
-        assert_eq!(next.kept("g").as_ref(), Some(bytes));
-        assert_eq!(next.restore("h", &bytes[..3], SESSION).map_err(|_| ()), Err(()));
+        assert_eq!(next.kept("g", Levels::OURS.max).as_ref(), Some(bytes));
+        assert_eq!(next.restore("h", &bytes[..3], SESSIONS).map_err(|_| ()), Err(()));
 
         // A heartbeat changes nothing that is stored; without the group its stored form is removed.
         assert!(heartbeat(&groups, "g", &member));
@@ -171,5 +278,46 @@ mod tests {
         assert!(nothing.is_err(), "{nothing:?}");
         groups.visit("g", |visit| *visit.group = None);
         assert_eq!(kept.recv().await, Some(vec![("g".to_owned(), Vec::new())]));
+    }
+
+    /// What a group is told is sent after it was stored.
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_waits_until_what_it_tells_of_is_stored() {
+        let mut groups = Coordinator::default();
+        let (sender, mut kept) = mpsc::unbounded_channel();
+        let keep = move |some| {
+            let (stored, waits) = oneshot::channel::<Result<(), TermOver>>();
+            let sent = sender.send((some, stored));
+            async move {
+                sent.map_err(|_| TermOver)?;
+                waits.await.map_err(|_| TermOver)?
+            }
+        };
+        groups.own(tokio::spawn(keep_members(groups.registry(), || Levels::OURS.max, keep)));
+        let groups = Arc::new(groups);
+        let joining = tokio::spawn({
+            let groups = Arc::clone(&groups);
+            async move { joins(&groups, "g").await }
+        });
+        // A rebalance is under way, of which nothing is stored: the member is let in, and syncs.
+        let (some, stored) = kept.recv().await.expect("it changed");
+        assert!(some.iter().any(|(name, bytes)| name == "g" && !bytes.is_empty()));
+        sleep(Duration::from_secs(1)).await;
+        assert!(!joining.is_finished(), "it is answered before it is stored");
+        let (_, waits) = groups.visit_to_store("g", |_| ());
+        let mut waits = waits.expect("it is about to be stored");
+        assert!(waits.try_recv().is_err());
+        // Another group has nothing to do with it.
+        assert!(groups.visit_to_store("h", |_| ()).1.is_none());
+        stored.send(Ok(())).expect("it is waited for");
+        joining.await.expect("it ends");
+        waits.await.expect("it is stored");
+        assert!(groups.visit_to_store("g", |_| ()).1.is_none(), "nothing has changed since");
+
+        // The term is over before the next change is stored.
+        let (_, waits) = groups.visit_to_store("g", |visit| *visit.group = None);
+        let (_, stored) = kept.recv().await.expect("it changed");
+        stored.send(Err(TermOver)).expect("it is waited for");
+        waits.expect("it has changed").await.expect_err("it is not stored");
     }
 }

@@ -2,13 +2,12 @@
 //! and members do not notice. It may lag: a member with a newer generation or epoch is then fenced, and joins again.
 //!
 //! ```text
-//! version u8, 1; then KeptV1 in postcard's encoding
+//! version u8, 2 for a group of Kafka Streams and 1 for others; then KeptV1 in postcard's encoding
 //! ```
 //!
-//! Groups of the classic protocol and of KIP-848 are stored. Members of share groups get a new assignment with their next
-//! heartbeat, and those of streams groups join again.
+//! Members of share groups are not stored: they get a new assignment with their next heartbeat.
 
-use base::{Format, Levels};
+use base::{Format, Level, Levels};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -19,10 +18,16 @@ use crate::classic::ClassicGroup;
 use crate::classic::kept::ClassicV1;
 use crate::consumer::ConsumerGroup;
 use crate::consumer::kept::ConsumerV1;
+use crate::reconcile::Progress;
+use crate::streams::StreamsGroup;
+use crate::streams::kept::StreamsV1;
 use crate::{Group, Text, text};
 
 const VERSION: u8 = 1;
-const _: () = assert!(VERSION as u32 == Format::GroupMembers.newest(Levels::OURS.max));
+/// There may be [`KeptV1::Streams`].
+const VERSION_STREAMS: u8 = 2;
+const _: () = assert!(VERSION as u32 == Format::GroupMembers.newest(Level::FIRST));
+const _: () = assert!(VERSION_STREAMS as u32 == Format::GroupMembers.newest(Levels::OURS.max));
 
 #[derive(Serialize, Deserialize)]
 enum KeptV1<'a> {
@@ -30,6 +35,9 @@ enum KeptV1<'a> {
     Classic(ClassicV1<'a>),
     #[serde(borrow)]
     Consumer(ConsumerV1<'a>),
+    /// Since version 2.
+    #[serde(borrow)]
+    Streams(StreamsV1<'a>),
 }
 
 /// Why a group cannot be restored.
@@ -43,6 +51,13 @@ pub enum KeptError {
     Inconsistent(&'static str),
     #[error("there is no room for its members")]
     NoRoom,
+}
+
+/// How long members of a restored group have time for their next heartbeat. Those of the classic protocol say it themselves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SessionTimeouts {
+    pub consumer: Duration,
+    pub streams: Duration,
 }
 
 /// Changes whenever the stored form of a group does.
@@ -60,15 +75,17 @@ impl Group {
         match self {
             Self::Classic(group) => group.stamp(),
             Self::Consumer(group) => Some(group.stamp()),
-            Self::Share(_) | Self::Streams(_) => Some(Stamp::Nothing),
+            Self::Streams(group) => Some(group.stamp()),
+            Self::Share(_) => Some(Stamp::Nothing),
         }
     }
 
     /// The bytes to store, empty for [`Stamp::Nothing`]; `None` as [`Group::stamp`] has it.
-    pub(crate) fn kept(&self) -> Option<Vec<u8>> {
+    pub(crate) fn kept(&self, level: Level) -> Option<Vec<u8>> {
         match self {
             Self::Classic(group) => group.kept(),
             Self::Consumer(group) => Some(group.kept()),
+            Self::Streams(group) if level >= Level::STREAMS => Some(group.kept()),
             Self::Share(_) | Self::Streams(_) => Some(Vec::new()),
         }
     }
@@ -77,18 +94,20 @@ impl Group {
     pub(crate) fn restored(
         name: &str,
         kept: &[u8],
-        consumer_session_timeout: Duration,
+        sessions: SessionTimeouts,
         now: Instant,
     ) -> Result<Self, KeptError> {
         let (version, body) = kept.split_first().ok_or(KeptError::Inconsistent("it is empty"))?;
-        if *version != VERSION {
+        if !(VERSION..=VERSION_STREAMS).contains(version) {
             return Err(KeptError::UnknownVersion(*version));
         }
+        let name = text(name);
         match postcard::from_bytes(body)? {
-            KeptV1::Classic(kept) => kept.restored(text(name), now).map(Self::Classic),
+            KeptV1::Classic(kept) => kept.restored(name, now).map(Self::Classic),
             KeptV1::Consumer(kept) => {
-                kept.restored(text(name), consumer_session_timeout, now).map(Self::Consumer)
+                kept.restored(name, sessions.consumer, now).map(Self::Consumer)
             }
+            KeptV1::Streams(kept) => kept.restored(name, sessions.streams, now).map(Self::Streams),
         }
     }
 }
@@ -97,23 +116,57 @@ impl ClassicGroup {
     /// See [`Group::kept`].
     pub(crate) fn kept(&self) -> Option<Vec<u8>> {
         let stamp = self.stamp()?;
-        Some(bytes_of(stamp, || KeptV1::Classic(self.to_keep())))
+        Some(bytes_of(stamp, VERSION, || KeptV1::Classic(self.to_keep())))
     }
 }
 
 impl ConsumerGroup {
     /// See [`Group::kept`].
     pub(crate) fn kept(&self) -> Vec<u8> {
-        bytes_of(self.stamp(), || KeptV1::Consumer(self.to_keep()))
+        bytes_of(self.stamp(), VERSION, || KeptV1::Consumer(self.to_keep()))
     }
 }
 
-fn bytes_of<'a>(stamp: Stamp, kept: impl FnOnce() -> KeptV1<'a>) -> Vec<u8> {
+impl StreamsGroup {
+    /// See [`Group::kept`].
+    pub(crate) fn kept(&self) -> Vec<u8> {
+        bytes_of(self.stamp(), VERSION_STREAMS, || KeptV1::Streams(self.to_keep()))
+    }
+}
+
+fn bytes_of<'a>(stamp: Stamp, version: u8, kept: impl FnOnce() -> KeptV1<'a>) -> Vec<u8> {
     if stamp == Stamp::Nothing {
         return Vec::new();
     }
-    let bytes = postcard::to_extend(&kept(), vec![VERSION]);
+    let bytes = postcard::to_extend(&kept(), vec![version]);
     bytes.expect("a vector grows, and these are types that postcard can encode")
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(crate) enum ProgressV1 {
+    Stable,
+    Revoking,
+    Waiting,
+}
+
+impl From<Progress> for ProgressV1 {
+    fn from(progress: Progress) -> Self {
+        match progress {
+            Progress::Stable => Self::Stable,
+            Progress::Revoking => Self::Revoking,
+            Progress::Waiting => Self::Waiting,
+        }
+    }
+}
+
+impl From<ProgressV1> for Progress {
+    fn from(kept: ProgressV1) -> Self {
+        match kept {
+            ProgressV1::Stable => Self::Stable,
+            ProgressV1::Revoking => Self::Revoking,
+            ProgressV1::Waiting => Self::Waiting,
+        }
+    }
 }
 
 pub(crate) fn millis(time: Duration) -> u32 {

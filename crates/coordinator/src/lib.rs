@@ -18,7 +18,7 @@
 //!
 //! A node has a [`Coordinator`] for each term in which it leads some of the groups. When that is dropped, requests
 //! that wait in it end without an answer. What of its groups is to outlive it is handed out as bytes whenever it changes
-//! ([`keep_members`]), and the next one begins with that ([`Registry::restore`]).
+//! ([`keep_members`]), before members are told of it, and the next one begins with that ([`Registry::restore`]).
 
 mod alarms;
 pub mod assignment;
@@ -43,8 +43,8 @@ pub use coordinator::Coordinator;
 pub use epochs::EpochGroup;
 pub use error::{ErrorKind, GroupError};
 pub use group::Group;
-pub use keeping::keep_members;
-pub use kept::KeptError;
+pub use keeping::{Stored, TermOver, keep_members};
+pub use kept::{KeptError, SessionTimeouts};
 pub use reconcile::{Holding, MemberState};
 pub use registry::{Registry, Totals, Visit, watch_deadlines};
 

@@ -114,6 +114,11 @@ impl<M: Member> Members<M> {
         self.changes
     }
 
+    /// Something has changed that is stored with the members.
+    pub(crate) fn note_change(&mut self) {
+        self.changes += 1;
+    }
+
     /// Whether the targets are those of an earlier epoch.
     pub(crate) fn needs_targets(&self) -> bool {
         self.epoch > self.target_epoch

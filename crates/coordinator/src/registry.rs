@@ -8,11 +8,10 @@ use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
-use base::HashMap;
 use base::collections::HashState;
 use base::limits::{GROUPS_BYTES_MAX, GROUPS_MAX};
+use base::{HashMap, Level};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tracing::warn;
@@ -20,8 +19,8 @@ use world::Instant;
 
 use crate::alarms::Alarms;
 use crate::classic::JoinLimits;
-use crate::keeping::Changed;
-use crate::kept::{KeptError, Stamp};
+use crate::keeping::{Changed, Stored};
+use crate::kept::{KeptError, SessionTimeouts, Stamp};
 use crate::member::{Effects, Reply, Waiter};
 use crate::{Group, Text, text};
 
@@ -142,8 +141,19 @@ impl Registry {
         self.visit_in(&mut bucket, name, event)
     }
 
+    /// As [`Registry::visit`], for an event whose answer is to be sent once what it changed is stored; `None`: it is.
+    pub fn visit_to_store<R>(
+        &self,
+        name: &str,
+        event: impl FnOnce(Visit<'_>) -> R,
+    ) -> (R, Option<Stored>) {
+        let mut bucket = self.bucket(name).lock();
+        let result = self.visit_in(&mut bucket, name, event);
+        (result, self.changed.stored(name))
+    }
+
     /// As [`Registry::visit`], for an event whose answer may come later: it is sent to the
-    /// receiver.
+    /// receiver, once what it tells of is stored.
     pub fn visit_and_wait(
         &self,
         name: &str,
@@ -196,8 +206,7 @@ impl Registry {
         }
         for (waiter, reply) in effects.replies {
             if let Some(Waiting { answer, .. }) = bucket.waiting.remove(&waiter) {
-                // Whoever asked may be gone: the group will notice by its silence.
-                let _ = answer.send(reply);
+                self.changed.answer(name, answer, reply);
             }
         }
         result.unwrap_or_else(|panic| {
@@ -255,10 +264,10 @@ impl Registry {
     }
 
     /// See [`Group::kept`].
-    pub(crate) fn kept(&self, name: &str) -> Option<Vec<u8>> {
+    pub(crate) fn kept(&self, name: &str, level: Level) -> Option<Vec<u8>> {
         let bucket = self.bucket(name).lock();
         let group = bucket.slots.get(name).and_then(|slot| slot.group.as_ref());
-        group.map_or(Some(Vec::new()), Group::kept)
+        group.map_or(Some(Vec::new()), |group| group.kept(level))
     }
 
     /// Restores a group that an earlier coordinator stored. Each member has a session timeout to send its next heartbeat.
@@ -266,10 +275,10 @@ impl Registry {
         &self,
         name: &str,
         kept: &[u8],
-        consumer_session_timeout: Duration,
+        sessions: SessionTimeouts,
     ) -> Result<(), KeptError> {
         let now = self.now();
-        let group = Group::restored(name, kept, consumer_session_timeout, now)?;
+        let group = Group::restored(name, kept, sessions, now)?;
         if !self.has_room(name, group.bytes()) {
             return Err(KeptError::NoRoom);
         }

@@ -18,6 +18,7 @@ use crate::{Group, Text, text};
 
 mod assignor;
 mod heartbeat;
+pub(crate) mod kept;
 mod member;
 mod status;
 pub mod tasks;

@@ -10,7 +10,7 @@ use world::Instant;
 use super::{ConsumerGroup, Member};
 use crate::assignment::Assignment;
 use crate::assignor::Assignor;
-use crate::kept::{KeptError, Stamp, millis, own};
+use crate::kept::{KeptError, ProgressV1, Stamp, millis, own};
 use crate::member::Client;
 use crate::members::{Enrolment, Members};
 use crate::reconcile::{MemberState, Progress};
@@ -59,13 +59,6 @@ struct MemberV1<'a> {
     assigned: HeldV1,
     revoking: HeldV1,
     target: AssignmentV1,
-}
-
-#[derive(Clone, Copy, Serialize, Deserialize)]
-enum ProgressV1 {
-    Stable,
-    Revoking,
-    Waiting,
 }
 
 fn stored(assignment: &Assignment) -> AssignmentV1 {
@@ -118,11 +111,7 @@ impl Member {
             assignor: self.assignor.map(Assignor::name),
             epoch: state.epoch,
             previous_epoch: state.previous_epoch,
-            progress: match state.progress {
-                Progress::Stable => ProgressV1::Stable,
-                Progress::Revoking => ProgressV1::Revoking,
-                Progress::Waiting => ProgressV1::Waiting,
-            },
+            progress: state.progress.into(),
             assigned: held(state, &state.assigned),
             revoking: held(state, &state.revoking),
             target: stored(&state.target),
@@ -136,14 +125,10 @@ impl MemberV1<'_> {
         let mut enrolment = Enrolment::new(&text(self.id), &client, now + session_timeout);
         enrolment.rack_id = own(self.rack_id);
         let rebalance_timeout = Duration::from_millis(self.rebalance_timeout_ms.into());
-        let progress = match self.progress {
-            ProgressV1::Stable => Progress::Stable,
-            ProgressV1::Revoking => {
-                enrolment.deadlines.revocation = Some(now + rebalance_timeout);
-                Progress::Revoking
-            }
-            ProgressV1::Waiting => Progress::Waiting,
-        };
+        let progress = Progress::from(self.progress);
+        if progress == Progress::Revoking {
+            enrolment.deadlines.revocation = Some(now + rebalance_timeout);
+        }
         let of = |held: &HeldV1| given(held).map(|(partition, _)| partition).collect();
         let (assigned, revoking) = (of(&self.assigned), of(&self.revoking));
         let given_in = given(&self.assigned).chain(given(&self.revoking)).collect();

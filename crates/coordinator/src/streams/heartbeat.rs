@@ -81,6 +81,7 @@ impl StreamsGroup {
         self.members.hear_from(&heartbeat.member_id, now + limits.session_timeout);
         if heartbeat.shutdown {
             self.own.shutdown_by = Some(heartbeat.member_id.clone());
+            self.members.note_change();
         }
         self.report(heartbeat, now)
     }
@@ -123,10 +124,9 @@ impl StreamsGroup {
 
     /// Whether the tasks that a member says it does are tasks of the topology.
     fn check_owned(&self, heartbeat: &Heartbeat) -> Result<(), GroupError> {
-        let Some(owned) = heartbeat.owned.as_ref().filter(|_| self.own.configured.is_ready())
-        else {
-            return Ok(());
-        };
+        // A restored group has not worked out its tasks before the first heartbeat.
+        let has_tasks = self.own.stamp.is_some() && self.own.configured.is_ready();
+        let Some(owned) = heartbeat.owned.as_ref().filter(|_| has_tasks) else { return Ok(()) };
         let is_task = |task: &Task| {
             let shape = self.own.configured.tasks.get(&task.subtopology);
             shape.is_some_and(|it| u32::try_from(task.partition).is_ok_and(|at| at < it.tasks))

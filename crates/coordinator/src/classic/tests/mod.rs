@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::ErrorKind::{self, *};
-use crate::{Group, Text, text};
+use crate::{Group, SessionTimeouts, Text, text};
 use bytes::Bytes;
 use world::Instant;
 
@@ -16,6 +16,7 @@ mod histories;
 mod static_members;
 
 const SESSION: Duration = Duration::from_secs(10);
+const SESSIONS: SessionTimeouts = SessionTimeouts { consumer: SESSION, streams: SESSION };
 const REBALANCE: Duration = Duration::from_secs(60);
 const DELAY: Duration = Duration::from_secs(3);
 
@@ -43,7 +44,7 @@ impl World {
     fn moves(&mut self, kept: &[u8]) {
         let restored = match kept.is_empty() {
             true => Ok(Group::Classic(ClassicGroup::new(text("g")))),
-            false => Group::restored("g", kept, SESSION, self.now),
+            false => Group::restored("g", kept, SESSIONS, self.now),
         };
         let Ok(Group::Classic(group)) = restored else { panic!("{restored:?}") };
         self.group = group;
@@ -459,7 +460,7 @@ fn changed_bytes_are_refused_or_make_another_group() {
     let mut world = World::new();
     world.stable(2);
     let kept = world.group.kept().expect("it is stable");
-    let restored = |bytes: &[u8]| Group::restored("g", bytes, SESSION, Instant::now());
+    let restored = |bytes: &[u8]| Group::restored("g", bytes, SESSIONS, Instant::now());
     assert!(restored(&kept).is_ok());
     for cut in 0..kept.len() {
         assert!(restored(&kept[..cut]).is_err(), "cut at {cut}");

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::error::ErrorKind::{self, *};
-use crate::{Group, Text, text};
+use crate::{Group, SessionTimeouts, Text, text};
 use uuid::Uuid;
 use world::Instant;
 
@@ -18,6 +18,7 @@ use crate::subscription::{Catalog, Topics};
 mod histories;
 
 const SESSION: Duration = Duration::from_secs(45);
+const SESSIONS: SessionTimeouts = SessionTimeouts { consumer: SESSION, streams: SESSION };
 const REBALANCE: Duration = Duration::from_secs(60);
 
 /// A client as Kafka's is: it gives up what it was not assigned any more, and says what it owns.
@@ -55,7 +56,7 @@ impl World {
     fn moves(&mut self, kept: &[u8]) {
         let restored = match kept.is_empty() {
             true => Ok(Group::Consumer(ConsumerGroup::new(text("g")))),
-            false => Group::restored("g", kept, SESSION, self.now),
+            false => Group::restored("g", kept, SESSIONS, self.now),
         };
         let Ok(Group::Consumer(group)) = restored else { panic!("{restored:?}") };
         self.group = group;

@@ -13,6 +13,7 @@ use crate::error::ErrorKind;
 use crate::member::JOINING;
 use crate::subscription::{Catalog, Topic};
 
+mod another_node;
 mod topologies;
 
 const TIMEOUT: Duration = Duration::from_secs(45);

@@ -16,13 +16,12 @@ use kafka_protocol::messages::{
     LeaveGroupResponse, SyncGroupRequest, SyncGroupResponse,
 };
 use kafka_protocol::protocol::StrBytes;
-use tokio::sync::oneshot;
 
 use crate::authorization::Asker;
 use crate::errors::group_code;
 use crate::gateway::{Gateway, Session};
 use crate::groups::code_of;
-use crate::groups::node::{group_values, join_limits, millis};
+use crate::groups::node::{answer_or_drain, group_values, join_limits, millis, visit_to_store};
 use crate::groups::text::{own, own_bytes};
 use crate::request::{Request, RequestError, RequestHead};
 use crate::response::Response;
@@ -196,19 +195,6 @@ fn reason(given: Option<&str>) -> String {
     given.unwrap_or("not provided").chars().take(REASON_CHARS_MAX).collect()
 }
 
-/// The client looks for another coordinator if the node shuts down first, or coordinates the group no more: then the
-/// group ends, and with it the other end.
-async fn answer_or_drain(
-    gateway: &Gateway,
-    answer: &mut oneshot::Receiver<Reply>,
-) -> Result<Reply, ResponseError> {
-    tokio::select! {
-        biased;
-        reply = answer => reply.map_err(|_| ResponseError::NotCoordinator),
-        () = gateway.draining() => Err(ResponseError::CoordinatorNotAvailable),
-    }
-}
-
 // ------------------------------------------------------------------------------------------ sync
 
 pub(crate) async fn sync(
@@ -308,7 +294,10 @@ pub(crate) fn heartbeat(gateway: &Gateway, mut request: Request) -> Result<Respo
     Response::encode(&request.head, &response)
 }
 
-pub(crate) fn leave(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
+pub(crate) async fn leave(
+    gateway: &Gateway,
+    mut request: Request,
+) -> Result<Response, RequestError> {
     let mut message: LeaveGroupRequest = request.decode()?;
     let is_batched = request.head.version >= 3;
     if !is_batched {
@@ -320,7 +309,7 @@ pub(crate) fn leave(gateway: &Gateway, mut request: Request) -> Result<Response,
         response.error_code = error.code();
         return Response::encode(&request.head, &response);
     }
-    let results = match leave_results(gateway, &message) {
+    let results = match leave_results(gateway, &message).await {
         Ok(results) => results,
         Err(error) => {
             response.error_code = error.code();
@@ -345,7 +334,7 @@ pub(crate) fn leave(gateway: &Gateway, mut request: Request) -> Result<Response,
     Response::encode(&request.head, &response)
 }
 
-fn leave_results(
+async fn leave_results(
     gateway: &Gateway,
     message: &LeaveGroupRequest,
 ) -> Result<Vec<Result<(), ErrorKind>>, ResponseError> {
@@ -359,11 +348,11 @@ fn leave_results(
             reason: reason(member.reason.as_deref()),
         })
         .collect();
-    let groups = gateway.groups.of(&message.group_id)?;
-    Ok(groups.visit(&message.group_id, |visit| match visit.group {
+    let event = |visit: Visit<'_>| match visit.group {
         Some(Group::Classic(group)) => group.leave(&leavers, limits, visit.now, visit.effects),
         Some(Group::Consumer(_) | Group::Share(_) | Group::Streams(_)) | None => {
             vec![Err(ErrorKind::UnknownMemberId); leavers.len()]
         }
-    }))
+    };
+    visit_to_store(gateway, &message.group_id, event).await
 }

@@ -29,7 +29,7 @@ use crate::gateway::{Gateway, Session};
 use crate::groups::admin_requests::DESCRIBED_GROUP_BYTES;
 use crate::groups::classic_requests::{check_group, client_of};
 use crate::groups::committed::WithOffsets;
-use crate::groups::node::millis;
+use crate::groups::node::{millis, visit_to_store};
 use crate::groups::share_requests::group_not_found;
 use crate::groups::text::own;
 use crate::groups::topics::Topics;
@@ -43,7 +43,7 @@ const NAMED_BY_CLIENT_SINCE: i16 = 1;
 
 // ------------------------------------------------------------------------------------- heartbeat
 
-pub(crate) fn heartbeat(
+pub(crate) async fn heartbeat(
     gateway: &Gateway,
     session: &Session,
     mut request: Request,
@@ -56,13 +56,11 @@ pub(crate) fn heartbeat(
     {
         message.member_id = StrBytes::from_string(gateway.broker.entropy().uuid().to_string());
     }
-    let result = check_heartbeat(gateway, &asker, &message).and_then(|assignor| {
-        if message.member_epoch < JOINING {
-            leave(gateway, &message)
-        } else {
-            report(gateway, session, &head, &message, assignor)
-        }
-    });
+    let result = match check_heartbeat(gateway, &asker, &message) {
+        Ok(_) if message.member_epoch < JOINING => leave(gateway, &message).await,
+        Ok(assignor) => report(gateway, session, &head, &message, assignor).await,
+        Err(fault) => Err(fault),
+    };
     let response = match result {
         Ok(response) => response.with_member_id(Some(message.member_id)),
         Err(fault) => ConsumerGroupHeartbeatResponse::default()
@@ -142,21 +140,19 @@ fn asked_assignor(message: &ConsumerGroupHeartbeatRequest) -> Result<Option<Assi
     }
 }
 
-fn leave(
+async fn leave(
     gateway: &Gateway,
     message: &ConsumerGroupHeartbeatRequest,
 ) -> Result<ConsumerGroupHeartbeatResponse, Fault> {
-    gateway.groups.of(&message.group_id).map_err(Fault::plain)?.visit(
-        &message.group_id,
-        |visit| match visit.group {
-            Some(Group::Consumer(group)) => {
-                let (instance, epoch) = (message.instance_id.as_deref(), message.member_epoch);
-                group.leave(&message.member_id, instance, epoch).map_err(Fault::from)
-            }
-            Some(other) if !other.is_empty() => Err(not_a_consumer_group(message)),
-            _ => Err(unknown_member(message)),
-        },
-    )?;
+    let event = |visit: Visit<'_>| match visit.group {
+        Some(Group::Consumer(group)) => {
+            let (instance, epoch) = (message.instance_id.as_deref(), message.member_epoch);
+            group.leave(&message.member_id, instance, epoch).map_err(Fault::from)
+        }
+        Some(other) if !other.is_empty() => Err(not_a_consumer_group(message)),
+        _ => Err(unknown_member(message)),
+    };
+    visit_to_store(gateway, &message.group_id, event).await.map_err(Fault::plain)??;
     Ok(ConsumerGroupHeartbeatResponse::default().with_member_epoch(message.member_epoch))
 }
 
@@ -176,7 +172,7 @@ fn unknown_member(message: &ConsumerGroupHeartbeatRequest) -> Fault {
     Fault::new(ResponseError::UnknownMemberId, message)
 }
 
-fn report(
+async fn report(
     gateway: &Gateway,
     session: &Session,
     head: &RequestHead,
@@ -187,7 +183,7 @@ fn report(
     let (limits, interval_ms) = limits_of(&gateway.broker.catalog(), name);
     let event = heartbeat_event(message, client_of(session, head), assignor);
     let topics = Topics(&gateway.broker);
-    let report = gateway.groups.of(name).map_err(Fault::plain)?.visit(name, |visit| {
+    let shown = visit_to_store(gateway, name, |visit: Visit<'_>| {
         let Visit { group, now, .. } = visit;
         match group {
             Some(Group::Consumer(group)) => Ok(group.heartbeat(event, limits, &topics, now)?),
@@ -201,7 +197,8 @@ fn report(
                 Ok(report)
             }
         }
-    })?;
+    });
+    let report = shown.await.map_err(Fault::plain)??;
     let Report { epoch, assigned } = report;
     Ok(ConsumerGroupHeartbeatResponse::default()
         .with_member_epoch(epoch)

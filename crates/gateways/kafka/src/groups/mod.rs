@@ -1,6 +1,6 @@
 //! Groups: who consumes together, who gets which partitions, and how far they have come.
 //!
-//! What they have committed is durable before it is answered; who the members are is kept in the log a moment after it changed.
+//! What they have committed is durable before it is answered, and so is who the members are and what each of them has.
 //!
 //! The groups themselves are the [`coordinator`]'s, which knows nothing of messages and codes:
 //!
@@ -51,8 +51,10 @@ pub(crate) async fn handle(
         ApiKey::JoinGroup => classic_requests::join(gateway, session, request).await,
         ApiKey::SyncGroup => classic_requests::sync(gateway, request).await,
         ApiKey::Heartbeat => classic_requests::heartbeat(gateway, request),
-        ApiKey::LeaveGroup => classic_requests::leave(gateway, request),
-        ApiKey::ConsumerGroupHeartbeat => consumer_requests::heartbeat(gateway, session, request),
+        ApiKey::LeaveGroup => classic_requests::leave(gateway, request).await,
+        ApiKey::ConsumerGroupHeartbeat => {
+            consumer_requests::heartbeat(gateway, session, request).await
+        }
         ApiKey::ConsumerGroupDescribe => consumer_requests::describe(gateway, request).await,
         ApiKey::ShareGroupHeartbeat => share_requests::heartbeat(gateway, session, request).await,
         ApiKey::ShareGroupDescribe => share_requests::describe(gateway, request).await,

@@ -9,16 +9,19 @@ use std::time::Duration;
 
 use base::{HashMap, ShardId};
 use broker::config::GroupValues;
-use broker::{Broker, Coordination, HomeTerm};
+use broker::{Broker, Coordination, ExecuteError, HomeTerm};
 use coordinator::classic::JoinLimits;
-use coordinator::{Coordinator, Group, Totals, keep_members, watch_deadlines};
+use coordinator::{
+    Coordinator, Group, SessionTimeouts, TermOver, Totals, Visit, keep_members, watch_deadlines,
+};
 use kafka_protocol::ResponseError;
 use parking_lot::RwLock;
 use tasks::Task;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::groups::consumer_requests::limits_of;
-use crate::groups::expiry;
+use crate::gateway::Gateway;
+use crate::groups::{consumer_requests, expiry, streams_requests};
 
 /// What all sessions share about groups.
 #[derive(Debug)]
@@ -123,13 +126,22 @@ impl Homes {
         let keep = move |members| {
             let broker = of_node.clone();
             async move {
-                // The term is over, or the disk is full: members join again at the next coordinator.
-                if let Err(error) = broker.shards().keep_members(members).await {
-                    tracing::debug!(%error, "who is in groups is not kept");
+                // What the next coordinator stores must not be overwritten.
+                let goes_on = || if broker.still_leads(home) { Ok(()) } else { Err(TermOver) };
+                goes_on()?;
+                match broker.shards().keep_members(members).await {
+                    Ok(()) => goes_on(),
+                    Err(ExecuteError::Unavailable(_)) => Err(TermOver),
+                    // With a full disk groups go on, and members join again at the next coordinator.
+                    Err(ExecuteError::Refused(why)) => {
+                        tracing::debug!(%why, "who is in groups is not kept");
+                        goes_on()
+                    }
                 }
             }
         };
-        let keeping = keep_members(groups.registry(), keep);
+        let of_node = self.broker.clone();
+        let keeping = keep_members(groups.registry(), move || of_node.level().now(), keep);
         groups.own(self.broker.vital(Task::KafkaGroupMembers, keeping));
         let of_node = self.broker.clone();
         let limits = move || join_limits(&group_values(&of_node));
@@ -141,8 +153,14 @@ impl Homes {
     /// Restores the groups that were stored in an earlier term.
     fn restore(&self, home: HomeTerm, groups: &Coordinator) {
         for (name, kept) in self.broker.shards().memberships(home) {
-            let session = limits_of(&self.broker.catalog(), &name).0.session_timeout;
-            if let Err(error) = groups.restore(&name, &kept, session) {
+            let sessions = {
+                let catalog = self.broker.catalog();
+                SessionTimeouts {
+                    consumer: consumer_requests::limits_of(&catalog, &name).0.session_timeout,
+                    streams: streams_requests::limits_of(&catalog, &name).0.session_timeout,
+                }
+            };
+            if let Err(error) = groups.restore(&name, &kept, sessions) {
                 tracing::warn!(group = %name, %error, "its members have to join anew");
             }
         }
@@ -167,6 +185,33 @@ impl Homes {
         let led = self.led.read();
         let led = led.values().filter(|led| self.broker.still_leads(led.home));
         led.map(|led| Arc::clone(&led.groups)).collect()
+    }
+}
+
+/// Shows a group an event whose answer is sent once what came of it is stored: no member knows more than the next
+/// coordinator will.
+pub(crate) async fn visit_to_store<R>(
+    gateway: &Gateway,
+    group: &str,
+    event: impl FnOnce(Visit<'_>) -> R,
+) -> Result<R, ResponseError> {
+    let (result, stored) = gateway.groups.of(group)?.visit_to_store(group, event);
+    if let Some(mut stored) = stored {
+        answer_or_drain(gateway, &mut stored).await?;
+    }
+    Ok(result)
+}
+
+/// The client looks for another coordinator if the node shuts down first, or coordinates the group no more: then the
+/// group ends, and with it the other end.
+pub(crate) async fn answer_or_drain<T>(
+    gateway: &Gateway,
+    answer: &mut oneshot::Receiver<T>,
+) -> Result<T, ResponseError> {
+    tokio::select! {
+        biased;
+        reply = answer => reply.map_err(|_| ResponseError::NotCoordinator),
+        () = gateway.draining() => Err(ResponseError::CoordinatorNotAvailable),
     }
 }
 

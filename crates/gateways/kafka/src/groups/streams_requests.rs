@@ -24,7 +24,7 @@ use crate::gateway::{Gateway, Session};
 use crate::groups::admin_requests::DESCRIBED_GROUP_BYTES;
 use crate::groups::classic_requests::check_group;
 use crate::groups::committed::has_offsets;
-use crate::groups::node::millis;
+use crate::groups::node::{millis, visit_to_store};
 use crate::groups::share_requests::group_not_found;
 use crate::groups::streams_messages::{
     DescribeRequest, DescribedGroup, HeartbeatRequest, HeartbeatResponse, begin_described,
@@ -147,7 +147,7 @@ async fn heartbeat(
     client: Client,
 ) -> HeartbeatResponse {
     let reported = match check(gateway, asker, &request) {
-        Ok(()) if request.epoch < JOINING => leave(gateway, &request),
+        Ok(()) if request.epoch < JOINING => leave(gateway, &request).await,
         Ok(()) => report(gateway, request, client).await,
         Err(fault) => Err(fault),
     };
@@ -212,22 +212,21 @@ fn not_a_streams_group(name: &str) -> Fault {
     Fault::new(ResponseError::GroupIdNotFound, format!("Group {name} is not a streams group."))
 }
 
-/// Kafka says here that there is no such group, at which clients give up. But members are not kept beyond the
-/// coordinator, and one that hears this joins again.
+/// Kafka says here that there is no such group, at which clients give up. But below feature level 4 members are not stored
+/// for the next coordinator, and one that hears this joins again.
 fn unknown_member(request: &HeartbeatRequest) -> Fault {
     let (member, group) = (&*request.member_id, &*request.group);
     let message = format!("Member {member} is not a member of group {group}.");
     Fault::new(ResponseError::UnknownMemberId, message)
 }
 
-fn leave(gateway: &Gateway, request: &HeartbeatRequest) -> Result<HeartbeatResponse, Fault> {
-    gateway.groups.of(&request.group).map_err(Fault::plain)?.visit(&request.group, |visit| {
-        match visit.group {
-            Some(Group::Streams(group)) => Ok(group.leave(&request.member_id, request.shutdown)?),
-            Some(other) if !other.is_empty() => Err(not_a_streams_group(&request.group)),
-            _ => Err(unknown_member(request)),
-        }
-    })?;
+async fn leave(gateway: &Gateway, request: &HeartbeatRequest) -> Result<HeartbeatResponse, Fault> {
+    let event = |visit: Visit<'_>| match visit.group {
+        Some(Group::Streams(group)) => Ok(group.leave(&request.member_id, request.shutdown)?),
+        Some(other) if !other.is_empty() => Err(not_a_streams_group(&request.group)),
+        _ => Err(unknown_member(request)),
+    };
+    visit_to_store(gateway, &request.group, event).await.map_err(Fault::plain)??;
     Ok(HeartbeatResponse {
         member_id: request.member_id.clone(),
         epoch: request.epoch,
@@ -241,11 +240,11 @@ async fn report(
     client: Client,
 ) -> Result<HeartbeatResponse, Fault> {
     let (limits, interval_ms) = limits_of(&gateway.broker.catalog(), &request.group);
-    let mut report = show(gateway, &request, limits, &client)?;
+    let mut report = show(gateway, &request, limits, &client).await?;
     if !report.missing.is_empty() {
         match create(gateway, &report.missing).await {
             // With its topics the group can give out tasks.
-            Ok(()) => report = again(gateway, &request, limits, &client)?,
+            Ok(()) => report = again(gateway, &request, limits, &client).await?,
             Err(reason) => explain(&mut report, &reason),
         }
     }
@@ -263,7 +262,7 @@ async fn report(
 }
 
 /// Shows the group a heartbeat.
-fn show(
+async fn show(
     gateway: &Gateway,
     request: &HeartbeatRequest,
     limits: StreamsLimits,
@@ -271,7 +270,7 @@ fn show(
 ) -> Result<Report, Fault> {
     let event = event(request, client);
     let (name, topics) = (&request.group, Topics(&gateway.broker));
-    gateway.groups.of(name).map_err(Fault::plain)?.visit(name, |visit| {
+    let shown = visit_to_store(gateway, name, |visit: Visit<'_>| {
         let Visit { group, now, .. } = visit;
         match group {
             Some(Group::Streams(group)) => Ok(group.heartbeat(&event, limits, &topics, now)?),
@@ -285,41 +284,41 @@ fn show(
                 Ok(report)
             }
         }
-    })
+    });
+    shown.await.map_err(Fault::plain)?
 }
 
 /// The same member reports once more, now that the topics are there: as one that stays.
-fn again(
+async fn again(
     gateway: &Gateway,
     request: &HeartbeatRequest,
     limits: StreamsLimits,
     client: &Client,
 ) -> Result<Report, Fault> {
     let mut event = event(request, client);
-    gateway.groups.of(&request.group).map_err(Fault::plain)?.visit(&request.group, |visit| {
-        match visit.group {
-            Some(Group::Streams(group)) => {
-                if let Some(epoch) = group.member_epoch(&request.member_id) {
-                    event.topology = None;
-                    event.epoch = epoch;
-                    if request.epoch == JOINING {
-                        event.owned = Some(Tasks::default());
-                    }
+    let shown = visit_to_store(gateway, &request.group, |visit: Visit<'_>| match visit.group {
+        Some(Group::Streams(group)) => {
+            if let Some(epoch) = group.member_epoch(&request.member_id) {
+                event.topology = None;
+                event.epoch = epoch;
+                if request.epoch == JOINING {
+                    event.owned = Some(Tasks::default());
                 }
-                let mut report =
-                    group.heartbeat(&event, limits, &Topics(&gateway.broker), visit.now)?;
-                if request.epoch == JOINING && report.tasks.is_none() {
-                    report.tasks = Some(Tasks::default());
-                }
-                Ok(report)
             }
-            _ => Err(unknown_member(request)),
+            let mut report =
+                group.heartbeat(&event, limits, &Topics(&gateway.broker), visit.now)?;
+            if request.epoch == JOINING && report.tasks.is_none() {
+                report.tasks = Some(Tasks::default());
+            }
+            Ok(report)
         }
-    })
+        _ => Err(unknown_member(request)),
+    });
+    shown.await.map_err(Fault::plain)?
 }
 
 /// What holds for the group, and how often its members are to report.
-fn limits_of(catalog: &CatalogView<'_>, name: &str) -> (StreamsLimits, i32) {
+pub(crate) fn limits_of(catalog: &CatalogView<'_>, name: &str) -> (StreamsLimits, i32) {
     let node = &catalog.node_config().own.streams;
     let own = &catalog.group_config(name).streams;
     let delay = own.initial_rebalance_delay_ms.unwrap_or(node.initial_rebalance_delay_ms);
