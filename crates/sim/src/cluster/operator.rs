@@ -164,14 +164,15 @@ impl Operator {
 
     /// The newest node takes the place of the lost one, once there are enough of them.
     async fn replace(&mut self, lost: u64, status: &Status) {
-        let others = status.nodes.iter().filter(|node| node.node != lost);
+        let stay = || status.nodes.iter().filter(|node| node.standing != Wanted::Leaving);
+        let others = stay().filter(|node| node.node != lost);
         let newest = others.filter(|node| node.live).map(|node| node.node).max();
         let known = status.nodes.iter().find(|node| node.node == lost);
         let operation = match (known.map(|node| node.standing), newest) {
             // This node hears nothing new, or the lost one is none of the cluster's any more.
             (None, _) => Operation::RemoveNode { node: lost },
             (Some(Wanted::Leaving), _) => return,
-            (_, Some(newest)) if status.nodes.len() > NODES_MIN => {
+            (_, Some(newest)) if stay().count() > NODES_MIN => {
                 Operation::ReplaceNode { node: lost, with: newest }
             }
             _ => return self.start_one(),
