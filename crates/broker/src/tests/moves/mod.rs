@@ -5,13 +5,16 @@ mod elections;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use machine::moves::MOVES_SINCE;
+use machine::moves::{MOVES_SINCE, MoveStep, Step};
+use machine::{Command, Origin};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::*;
 use crate::Refusal;
 use crate::error::{AppendError, ExecuteError, FetchError, Unavailable};
 use crate::moving::MoveState;
+use crate::request::{Message, Request};
 
 /// How long anything may take on a machine that does much else.
 const SOON: Duration = Duration::from_secs(60);
@@ -401,5 +404,30 @@ async fn a_cluster_below_the_level_says_what_to_type() {
     let (needed, at) = (MOVES_SINCE, base::Level(1));
     assert_eq!(refused, Err(ExecuteError::Refused(Refusal::LevelTooLow { needed, at })));
     assert!(refused.unwrap_err().to_string().contains("cluster upgrade --finalize"));
+    broker.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_message_is_refused_until_its_partition_is_served_here() {
+    let broker = open(&SimulatedDisk::new()).await;
+    let partition = topic_in(&broker, 1, "t", &[]).await;
+    let shards = broker.shards_with_rows();
+    let here = shards.iter().find(|shard| shard.id() == ShardId(2)).expect("there are three");
+    // Later than all that the catalog knows, so that nobody finds it given up.
+    let step = |what| Command::Move(MoveStep { partition, id: 1_000_000, what });
+    here.execute(step(Step::Import { from: 0, to: 0 })).await.expect("it may come");
+    let message = || {
+        let (reply, answer) = oneshot::channel();
+        let origin = Origin { shard: ShardId(1), number: 0, next: 1 };
+        let batches = vec![batch(&[partition], &numbered("letter ", 1))];
+        let message = Message { origin, batches };
+        here.request(Request::Receive { message, reply }).expect("it goes on");
+        answer
+    };
+    let refused = message().await.expect("it is answered").map(drop);
+    assert_eq!(refused, Err(AppendError::UnknownPartition(partition).into()));
+    // Only what is neither here nor about to be comes too late.
+    here.execute(step(Step::Discard)).await.expect("it is given up");
+    message().await.expect("it is answered").expect("it is passed over");
     broker.shutdown().await;
 }
