@@ -60,6 +60,9 @@ pub(crate) enum Measure {
     Console(console::ConsoleOptions),
     /// One, three and five nodes times one, two and four shards a node: idle, a record's cost and latency, another hop
     Scale(scale::ScaleOptions),
+    /// Three nodes with very many partitions and queues: how soon they are made, their memory, and how soon another node
+    /// leads
+    Rows(scale::RowsOptions),
     /// What this machine can do at best: write + fdatasync by size, and a hop over loopback
     Machine(MachineOptions),
 }
@@ -128,6 +131,7 @@ pub(crate) fn run(measure: &Measure) -> Outcome {
         Measure::Cost(options) => cost::run(options),
         Measure::Console(options) => console::run(options),
         Measure::Scale(options) => scale::run(options),
+        Measure::Rows(options) => scale::rows(options),
         Measure::Machine(options) => machine(options),
     }
 }

@@ -6,10 +6,12 @@
 //!
 //! * [`nodes`]: one node or a cluster; [`log`]: Kafka's records at the leaders; [`hop`]: AMQP's messages at the leader
 //!   and at another node
+//! * [`rows`]: very many partitions and queues, which is a command of its own
 
 mod hop;
 mod log;
 mod nodes;
+mod rows;
 
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -24,6 +26,7 @@ use crate::paths;
 use crate::server;
 use hop::Hop;
 use nodes::Nodes;
+pub(super) use rows::{RowsOptions, run as rows};
 
 #[derive(Debug, Args)]
 pub(crate) struct ScaleOptions {
