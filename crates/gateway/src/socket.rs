@@ -69,6 +69,12 @@ impl Socket {
         Some(session.peer_certificates()?.first()?.as_ref())
     }
 
+    /// What client and node agreed to speak when they began to encrypt, if they did.
+    pub fn application_protocol(&mut self) -> Option<&[u8]> {
+        let Self::Tls(tls) = self else { return None };
+        tls.get_mut().stream.get_ref().1.alpn_protocol()
+    }
+
     /// Ready once a read may bring something, or the end. This is a hint, the read may still have to wait;
     /// with it an idle connection needs no buffer.
     pub fn poll_read_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {

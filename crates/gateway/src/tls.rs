@@ -74,9 +74,18 @@ pub enum TlsError {
     NoAuthority,
 }
 
+/// What of HTTP is spoken over TLS, as clients and servers agree on it (RFC 7301), the one that is rather wanted first. A
+/// client that names others alone is refused; those that name none speak HTTP/1.
+pub const HTTP2: &[u8] = b"h2";
+const HTTP_PROTOCOLS: [&[u8]; 3] = [HTTP2, b"http/1.1", b"http/1.0"];
+
 /// What encrypts the connections of a node's listeners. Clones are the same.
 #[derive(Clone, Debug)]
-pub struct Tls(Arc<Inner>);
+pub struct Tls {
+    inner: Arc<Inner>,
+    /// Whether clients are told that HTTP is spoken.
+    of_http: bool,
+}
 
 #[derive(Debug)]
 struct Inner {
@@ -89,6 +98,8 @@ struct Inner {
 #[derive(Debug)]
 struct Current {
     configuration: Arc<ServerConfig>,
+    /// The same for listeners of HTTP, of which there is more than one version.
+    of_http: Arc<ServerConfig>,
     /// When the node's certificate ends, in seconds since the epoch.
     ends_secs: i64,
 }
@@ -117,26 +128,36 @@ impl Tls {
     pub fn new(pem: Pem<'_>, clients: ClientCertificates, now_secs: i64) -> Result<Self, TlsError> {
         let current = RwLock::new(configuration(pem, clients, now_secs)?);
         let handshakes = Semaphore::new(TLS_HANDSHAKES_AT_ONCE_MAX);
-        Ok(Self(Arc::new(Inner { clients, current, handshakes })))
+        Ok(Self { inner: Arc::new(Inner { clients, current, handshakes }), of_http: false })
+    }
+
+    /// The same certificates for a listener of HTTP, where client and node agree on a version of it.
+    pub fn of_http(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner), of_http: true }
     }
 
     /// Takes other contents for connections that come from now on. What cannot be used changes nothing.
     pub fn replace(&self, pem: Pem<'_>, now_secs: i64) -> Result<(), TlsError> {
-        let new = configuration(pem, self.0.clients, now_secs)?;
-        *self.0.current.write() = new;
+        let new = configuration(pem, self.inner.clients, now_secs)?;
+        *self.inner.current.write() = new;
         Ok(())
     }
 
     /// When the node's certificate ends, in seconds since the epoch.
     pub fn ends_secs(&self) -> i64 {
-        self.0.current.read().ends_secs
+        self.inner.current.read().ends_secs
+    }
+
+    fn configuration(&self) -> Arc<ServerConfig> {
+        let current = self.inner.current.read();
+        Arc::clone(if self.of_http { &current.of_http } else { &current.configuration })
     }
 
     /// The side that accepts. Bounded in time, and in how many are under way at once.
     pub(crate) async fn accept(&self, stream: Stream) -> Result<Socket, HandshakeError> {
         let handshake = async {
-            let _permit = self.0.handshakes.acquire().await.map_err(io::Error::other)?;
-            let current = Arc::clone(&self.0.current.read().configuration);
+            let _permit = self.inner.handshakes.acquire().await.map_err(io::Error::other)?;
+            let current = self.configuration();
             Ok::<_, io::Error>(TlsAcceptor::from(current).accept(stream).into_fallible().await)
         };
         // Boxed: a session that is encrypted must not carry the room for its handshake for ever.
@@ -212,7 +233,9 @@ fn configuration(
         }
     };
     let configuration = builder.with_single_cert(chain, key).map_err(TlsError::Pair)?;
-    Ok(Current { configuration: Arc::new(configuration), ends_secs })
+    let mut of_http = configuration.clone();
+    of_http.alpn_protocols = HTTP_PROTOCOLS.iter().map(|name| name.to_vec()).collect();
+    Ok(Current { configuration: Arc::new(configuration), of_http: Arc::new(of_http), ends_secs })
 }
 
 fn certificates(what: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {

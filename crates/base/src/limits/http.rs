@@ -19,6 +19,36 @@ pub const HTTP_ANSWER_TAKEN_WITHIN: Duration = Duration::from_secs(30);
 /// What a connection that an operator closes may take to finish its request.
 pub const HTTP_CLOSES_WITHIN: Duration = Duration::from_secs(1);
 
+// ------------------------------------------------------------------------------------------- HTTP/2
+
+/// Requests of one connection at a time.
+pub const HTTP2_STREAMS_MAX: u32 = 100;
+/// What a client may send of one request's body, and of all of a connection together, before the node has read it. A body of
+/// [`HTTP_BODY_BYTES_MAX`] comes within [`HTTP_BODY_WITHIN`] as long as a round trip takes no more than 60 ms, and four
+/// requests whose bodies wait do not leave the others of the connection without room.
+pub const HTTP2_STREAM_WINDOW_BYTES: u32 = 128 << 10;
+pub const HTTP2_CONNECTION_WINDOW_BYTES: u32 = 512 << 10;
+/// Bytes of one answer that were given to the protocol and that the client has not taken, besides one piece of it.
+pub const HTTP2_UNSENT_BYTES_MAX: usize = 32 << 10;
+/// A larger part of an answer is given to the protocol in pieces of this size, which is what fits a frame.
+pub const HTTP2_ANSWER_PIECE_BYTES: usize = 16 << 10;
+/// A connection that has said nothing for so long is asked whether it is still there, and is closed when it has not answered
+/// within the time after that.
+pub const HTTP2_PING_EVERY: Duration = Duration::from_secs(10);
+pub const HTTP2_PING_ANSWERED_WITHIN: Duration = Duration::from_secs(20);
+/// Requests that a client takes back before the node has looked at them (h2's own default): a client that means what it sends
+/// has at most a few of them in what is read at once.
+pub const HTTP2_RESETS_UNSEEN_MAX: usize = 20;
+/// Requests that the node refuses because the client broke the protocol, such as those beyond the number that it may have, as
+/// long as the connection lasts. Clients in order have none, but for what was under way when an answer ended its request.
+pub const HTTP2_ERRORS_MAX: usize = 200;
+/// Requests that a client takes back, and frames that ask for nothing (`PING`, `SETTINGS`, `PRIORITY`, `GOAWAY`, unknown ones),
+/// within [`HTTP2_COUNTED_FOR`]. Twice all requests of a connection may be given up at once, as by a program that stops and
+/// begins again, and clients measure their connections with some ten pings in a second.
+pub const HTTP2_RESETS_MAX: u32 = 2 * HTTP2_STREAMS_MAX;
+pub const HTTP2_CONTROL_FRAMES_MAX: u32 = 1_000;
+pub const HTTP2_COUNTED_FOR: Duration = Duration::from_secs(10);
+
 // ------------------------------------------------------------------------------- documents, records
 
 /// A body must have come within this time.

@@ -1,7 +1,7 @@
-//! One connection, from accepted to closed: HTTP/1.1 by hyper.
+//! One connection, from accepted to closed: HTTP/1.1 and HTTP/2 by hyper.
 
 use std::convert::Infallible;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use gateway::{Connection, Socket};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::server::conn::http2::Connection as Connection2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tasks::Task;
@@ -24,7 +25,12 @@ use tokio::time::timeout;
 use tower_service::Service;
 use tracing::debug;
 
+use crate::http2::{self, Served};
+use crate::opening::{self, Version};
+use crate::places::{ConnectionPlaces, Places};
+use crate::problem::Problem;
 use crate::slow_client::Watched;
+use crate::streams::{Answer, Streams};
 
 /// Who is at the other end; every request carries it.
 #[derive(Clone, Debug)]
@@ -62,54 +68,133 @@ impl Peer {
     }
 }
 
-pub(crate) async fn serve(
-    socket: Socket,
-    peer: Peer,
-    routes: Router,
-    taken_within: Duration,
-    mut stopping: watch::Receiver<bool>,
-) {
+/// A request that is refused for what it is, before anybody looks into it.
+#[derive(Clone, Debug)]
+pub(crate) struct Refused(pub(crate) Problem);
+
+/// What connections are served with.
+#[derive(Clone)]
+pub(crate) struct Serving {
+    pub(crate) routes: Router,
+    pub(crate) taken_within: Duration,
+    pub(crate) places: Places,
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
+pub(crate) async fn serve(mut socket: Socket, peer: Peer, serving: Serving) {
     let connection = peer.connection.clone();
     let (id, address) = (connection.id(), connection.peer());
     debug!(peer = %address, session = id, encrypted = peer.encrypted, "connected");
+    let places = serving.places.connected();
+    let mut stopping = serving.stopping.clone();
+    let opened = tokio::select! {
+        biased;
+        opened = timeout(HTTP_HEADERS_WITHIN, opening::version(&mut socket)) => opened,
+        () = connection.closing() => return,
+        _ = stopping.wait_for(|stopping| *stopping) => return,
+    };
+    let (version, first) = match opened {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(error)) => {
+            return debug!(peer = %address, session = id, reason = %error, "disconnected");
+        }
+        Err(_) => return debug!(peer = %address, session = id, "it says nothing: closed"),
+    };
+    let io = Watched::new(socket, first, serving.taken_within);
+    let ended = match version {
+        Version::Http1 => serve_1(io, peer, serving).await,
+        Version::Http2 => Box::pin(serve_2(io, peer, places, serving)).await,
+    };
+    match ended {
+        Some(Ok(())) => debug!(peer = %address, session = id, ?version, "disconnected"),
+        Some(Err(error)) => {
+            debug!(peer = %address, session = id, ?version, reason = %error, "disconnected");
+        }
+        None => debug!(peer = %address, session = id, ?version, "an operator closed it"),
+    }
+}
+
+async fn serve_1(io: Watched, peer: Peer, serving: Serving) -> Option<hyper::Result<()>> {
+    let Serving { routes, stopping, .. } = serving;
+    let connection = peer.connection.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());
         tasks::inject::point(Task::HttpSession);
         let mut routes = routes.clone();
         async move { answer(&mut routes, request).await }
     });
-    let io = TokioIo::new(Watched::new(socket, taken_within));
-    let mut serving = pin!(
+    let serving = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
             // What does not say anything for so long is closed as well.
             .header_read_timeout(HTTP_HEADERS_WITHIN)
             .max_buf_size(HTTP_HEADER_BYTES_MAX)
             .max_headers(HTTP_HEADERS_MAX)
-            .serve_connection(io, service)
+            .serve_connection(TokioIo::new(io), service)
     );
+    until_closed(serving, |serving| serving.graceful_shutdown(), &connection, stopping).await
+}
+
+async fn serve_2(
+    io: Watched,
+    peer: Peer,
+    places: ConnectionPlaces,
+    serving: Serving,
+) -> Option<hyper::Result<()>> {
+    let Serving { routes, taken_within, stopping, .. } = serving;
+    let connection = peer.connection.clone();
+    let streams = Streams::new(taken_within);
+    let begun = streams.clone();
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        let (progress, place) = (begun.next(), places.take());
+        let refused = match place {
+            Some(_) => http2::as_of_http1(&mut request).err(),
+            None => Some(Problem::busy(format!(
+                "{} connections and requests are served at a time, each further request of a connection as one",
+                places.most()
+            ))),
+        };
+        let extensions = request.extensions_mut();
+        extensions.insert(peer.clone());
+        if let Some(problem) = refused {
+            extensions.insert(Refused(problem));
+        }
+        tasks::inject::point(Task::HttpSession);
+        let mut routes = routes.clone();
+        async move {
+            let answered = answer(&mut routes, request).await;
+            answered.map(|answered| answered.map(|body| Answer::new(body, progress, place)))
+        }
+    });
+    let serving =
+        http2::builder(streams.clone()).serve_connection(TokioIo::new(io.counted()), service);
+    let finish = |connection: Pin<&mut Connection2<_, _, _>>| connection.graceful_shutdown();
+    let serving = pin!(Served::new(serving, finish, streams, taken_within));
+    until_closed(serving, |serving| serving.get_mut().finish(), &connection, stopping).await
+}
+
+/// Serves a connection until it ends, is to end, or the node shuts down. `None`: an operator has closed it.
+async fn until_closed<S: Future<Output = hyper::Result<()>>>(
+    mut serving: Pin<&mut S>,
+    finish: impl Fn(Pin<&mut S>),
+    connection: &Connection,
+    mut stopping: watch::Receiver<bool>,
+) -> Option<hyper::Result<()>> {
     let stopped = async {
         // The other end is gone only together with the node.
         let _ = stopping.wait_for(|stopping| *stopping).await;
     };
-    let ended = tokio::select! {
+    tokio::select! {
         biased;
         ended = serving.as_mut() => Some(ended),
         () = connection.closing() => {
-            serving.as_mut().graceful_shutdown();
+            finish(serving.as_mut());
             timeout(HTTP_CLOSES_WITHIN, serving.as_mut()).await.ok()
         }
         () = stopped => {
-            serving.as_mut().graceful_shutdown();
+            finish(serving.as_mut());
             Some(serving.as_mut().await)
         }
-    };
-    match ended {
-        Some(Ok(())) => debug!(peer = %address, session = id, "disconnected"),
-        Some(Err(error)) => {
-            debug!(peer = %address, session = id, reason = %error, "disconnected");
-        }
-        None => debug!(peer = %address, session = id, "an operator closed it"),
     }
 }
 

@@ -5,8 +5,9 @@ use gateway::{Connection, ListenerOptions, Ports, Socket};
 use tasks::Task;
 use world::net::Listener;
 
-use crate::connection::{self, Peer};
+use crate::connection::{self, Peer, Serving};
 use crate::front::Front;
+use crate::places::Places;
 use crate::routes;
 
 /// As operators call the protocol.
@@ -32,8 +33,10 @@ impl HttpPorts {
 /// drain time of its options) and returns.
 pub async fn serve(ports: HttpPorts, front: Front) {
     let metrics = Ports { plain: ports.metrics, tls: None };
+    let tls = ports.http.tls.map(|(listener, tls)| (listener, tls.of_http()));
+    let http = Ports { tls, ..ports.http };
     tokio::join!(
-        serve_ports(PROTOCOL, ports.http, routes::all(&front), &front),
+        serve_ports(PROTOCOL, http, routes::all(&front), &front),
         serve_ports(METRICS, metrics, routes::metrics_alone(&front), &front),
     );
 }
@@ -48,10 +51,15 @@ async fn serve_ports(protocol: &'static str, ports: Ports, routes: Router, front
         connections: options.connections.clone(),
         of_clients: true,
     };
-    let (taken_within, stopping) = (options.answer_taken_within, front.stopping());
+    let serving = Serving {
+        routes,
+        taken_within: options.answer_taken_within,
+        places: Places::new(options.sessions_max),
+        stopping: front.stopping(),
+    };
     let serving = move |mut socket: Socket, connection: Connection| {
         let peer = Peer::of(&mut socket, connection);
-        connection::serve(socket, peer, routes.clone(), taken_within, stopping.clone())
+        connection::serve(socket, peer, serving.clone())
     };
     gateway::serve_ports(ports, accepting, front.stopping(), serving).await;
 }

@@ -15,8 +15,11 @@ use axum::http::{HeaderName, HeaderValue};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use base::limits::{HTTP_BODY_BYTES_MAX, HTTP_HEADER_BYTES_MAX, HTTP_URI_BYTES_MAX};
+use base::limits::{
+    HTTP_BODY_BYTES_MAX, HTTP_HEADER_BYTES_MAX, HTTP_HEADERS_MAX, HTTP_URI_BYTES_MAX,
+};
 
+use crate::connection::Refused;
 use crate::front::Front;
 use crate::problem::{Kind, Problem};
 use crate::{api, console, finishing, health, hosts, login, metrics, origin, v1};
@@ -72,6 +75,9 @@ async fn method_not_allowed() -> Problem {
 
 /// What is too long is refused before anybody looks at it.
 async fn limited(request: Request, next: Next) -> Response {
+    if let Some(Refused(problem)) = request.extensions().get::<Refused>() {
+        return problem.clone().into_response();
+    }
     let uri = request.uri();
     let length = uri.path().len() + uri.query().map_or(0, |query| 1 + query.len());
     if length > HTTP_URI_BYTES_MAX {
@@ -81,6 +87,13 @@ async fn limited(request: Request, next: Next) -> Response {
     }
     let of = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len();
     let bytes: usize = request.headers().iter().map(of).sum();
+    // By HTTP/1 there are never more.
+    let count = request.headers().len();
+    if count > HTTP_HEADERS_MAX {
+        let detail = format!("there are {count} headers");
+        return Problem::limited(Kind::HeadersTooLong, detail, HTTP_HEADERS_MAX as u64)
+            .into_response();
+    }
     if bytes > HTTP_HEADER_BYTES_MAX {
         let detail = format!("the headers have {bytes} bytes");
         let limit = HTTP_HEADER_BYTES_MAX as u64;

@@ -5,9 +5,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::{Buf, Bytes};
 use gateway::Socket;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::frames::Frames;
 
 /// A socket whose client has so long for each write to get on.
 #[derive(Debug)]
@@ -16,11 +19,21 @@ pub(crate) struct Watched {
     within: Duration,
     /// While a write waits.
     due: Option<Pin<Box<Sleep>>>,
+    /// What was read before, and is read again.
+    first: Bytes,
+    /// Of HTTP/2.
+    frames: Option<Frames>,
 }
 
 impl Watched {
-    pub(crate) fn new(socket: Socket, within: Duration) -> Self {
-        Self { socket, within, due: None }
+    /// `first` was read from it already.
+    pub(crate) fn new(socket: Socket, first: Bytes, within: Duration) -> Self {
+        Self { socket, within, due: None, first, frames: None }
+    }
+
+    /// Of HTTP/2: frames that ask for nothing are counted.
+    pub(crate) fn counted(self) -> Self {
+        Self { frames: Some(Frames::new()), ..self }
     }
 
     /// What a write came to, unless it waits for too long.
@@ -51,7 +64,20 @@ impl AsyncRead for Watched {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().socket).poll_read(context, buffer)
+        let watched = self.get_mut();
+        let before = buffer.filled().len();
+        let read = if watched.first.is_empty() {
+            Pin::new(&mut watched.socket).poll_read(context, buffer)
+        } else {
+            let again = watched.first.len().min(buffer.remaining());
+            buffer.put_slice(&watched.first[..again]);
+            watched.first.advance(again);
+            Poll::Ready(Ok(()))
+        };
+        if let (Poll::Ready(Ok(())), Some(frames)) = (&read, &mut watched.frames) {
+            frames.came(&buffer.filled()[before..])?;
+        }
+        read
     }
 }
 

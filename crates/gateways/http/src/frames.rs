@@ -1,0 +1,139 @@
+//! Frames of HTTP/2 that cost a client next to nothing and the node some work: those by which requests are taken back
+//! (CVE-2023-44487), and those that ask for nothing. A client that sends too many of them in a while is cut off.
+//!
+//! The protocol's implementation bounds them as far as they would fill memory: it answers a `PING` and `SETTINGS` before it
+//! reads on, counts requests that are taken back before it has handed them over, parts of a header block and empty or tiny parts
+//! of bodies. What it does not count are requests that are taken back as soon as their handlers have begun, and frames
+//! in time. They are counted here, as they come out of the socket: a frame says its length and type in its first bytes.
+
+use std::io::{Error, ErrorKind};
+
+use base::limits::{HTTP2_CONTROL_FRAMES_MAX, HTTP2_COUNTED_FOR, HTTP2_RESETS_MAX};
+use tokio::time::Instant;
+
+use crate::opening::PREFACE;
+
+const HEAD_BYTES: usize = 9;
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const WINDOW_UPDATE: u8 = 8;
+const CONTINUATION: u8 = 9;
+
+/// What a connection has sent.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    /// Bytes before the next frame.
+    skipped: usize,
+    head: [u8; HEAD_BYTES],
+    of_head: usize,
+    since: Instant,
+    resets: u32,
+    controls: u32,
+}
+
+impl Frames {
+    /// Of a connection that has sent nothing.
+    pub(crate) fn new() -> Self {
+        Self {
+            skipped: PREFACE.len(),
+            head: [0; HEAD_BYTES],
+            of_head: 0,
+            since: Instant::now(),
+            resets: 0,
+            controls: 0,
+        }
+    }
+
+    /// These bytes came. `Err`: the connection is to end.
+    pub(crate) fn came(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
+        while !bytes.is_empty() {
+            let skipped = self.skipped.min(bytes.len());
+            self.skipped -= skipped;
+            bytes = &bytes[skipped..];
+            let of_head = (HEAD_BYTES - self.of_head).min(bytes.len());
+            self.head[self.of_head..self.of_head + of_head].copy_from_slice(&bytes[..of_head]);
+            self.of_head += of_head;
+            bytes = &bytes[of_head..];
+            if self.of_head == HEAD_BYTES {
+                let [high, middle, low, kind, ..] = self.head;
+                self.of_head = 0;
+                self.skipped = u32::from_be_bytes([0, high, middle, low]) as usize;
+                self.count(kind)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, kind: u8) -> Result<(), Error> {
+        let (counted, most) = match kind {
+            // These belong to requests, and are bounded with them.
+            DATA | HEADERS | WINDOW_UPDATE | CONTINUATION => return Ok(()),
+            RST_STREAM => (&mut self.resets, HTTP2_RESETS_MAX),
+            _ => (&mut self.controls, HTTP2_CONTROL_FRAMES_MAX),
+        };
+        *counted += 1;
+        if *counted <= most {
+            return Ok(());
+        }
+        if self.since.elapsed() < HTTP2_COUNTED_FOR {
+            let what =
+                if kind == RST_STREAM { "requests taken back" } else { "frames for nothing" };
+            let why = format!("more than {most} {what} within {HTTP2_COUNTED_FOR:?}");
+            return Err(Error::new(ErrorKind::InvalidData, why));
+        }
+        (self.resets, self.controls, self.since) = (0, 0, Instant::now());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PING: u8 = 6;
+
+    fn frame(kind: u8, length: u32) -> Vec<u8> {
+        let [_, high, middle, low] = length.to_be_bytes();
+        let mut bytes = vec![high, middle, low, kind, 0, 0, 0, 0, 1];
+        // Of what is in them nothing is taken for a frame.
+        bytes.resize(HEAD_BYTES + length as usize, RST_STREAM);
+        bytes
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_frames_that_ask_for_nothing_are_counted_in_whatever_pieces_they_come() {
+        for piece in [1, 2, 7, 9, 10, 1_000_000] {
+            let mut bytes = PREFACE.to_vec();
+            for _ in 0..HTTP2_CONTROL_FRAMES_MAX + 1 {
+                for kind in [DATA, HEADERS, WINDOW_UPDATE, CONTINUATION] {
+                    bytes.extend(frame(kind, 13));
+                }
+            }
+            for _ in 0..HTTP2_RESETS_MAX {
+                bytes.extend(frame(RST_STREAM, 4));
+            }
+            for _ in 0..HTTP2_CONTROL_FRAMES_MAX {
+                bytes.extend(frame(PING, 8));
+            }
+            let mut frames = Frames::new();
+            for part in bytes.chunks(piece) {
+                frames.came(part).expect("is in order");
+            }
+            frames.came(&frame(0x42, 0)).expect_err("one too many");
+            frames.came(&frame(RST_STREAM, 0)).expect_err("one too many");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_requests_back_now_and_then_goes_on() {
+        let mut frames = Frames::new();
+        frames.came(PREFACE).expect("is in order");
+        for _ in 0..10 {
+            for _ in 0..HTTP2_RESETS_MAX {
+                frames.came(&frame(RST_STREAM, 4)).expect("is in order");
+            }
+            tokio::time::advance(HTTP2_COUNTED_FOR).await;
+        }
+    }
+}
