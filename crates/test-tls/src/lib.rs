@@ -137,9 +137,21 @@ impl Authority {
         address: SocketAddr,
         own: Option<&Pair>,
     ) -> io::Result<TlsStream<TcpStream>> {
+        self.connect_speaking(&[], address, own).await
+    }
+
+    /// The same for a client that says what it speaks (RFC 7301).
+    pub async fn connect_speaking(
+        &self,
+        protocols: &[&[u8]],
+        address: SocketAddr,
+        own: Option<&Pair>,
+    ) -> io::Result<TlsStream<TcpStream>> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let name = ServerName::try_from("localhost").map_err(io::Error::other)?;
-        TlsConnector::from(self.client(own)).connect(name, stream).await
+        let mut client = ClientConfig::clone(&self.client(own));
+        client.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+        TlsConnector::from(Arc::new(client)).connect(name, stream).await
     }
 }

@@ -72,6 +72,8 @@ impl AsyncRead for Watched {
             let again = watched.first.len().min(buffer.remaining());
             buffer.put_slice(&watched.first[..again]);
             watched.first.advance(again);
+            // With what follows, as if it was read at once. An end or a fault is found by the next read, too.
+            let _ = Pin::new(&mut watched.socket).poll_read(context, buffer);
             Poll::Ready(Ok(()))
         };
         if let (Poll::Ready(Ok(())), Some(frames)) = (&read, &mut watched.frames) {

@@ -11,6 +11,8 @@ mod harness;
 mod health;
 mod history;
 mod hosts;
+mod http2;
+mod http2_floods;
 mod leases;
 mod limits;
 mod login;
