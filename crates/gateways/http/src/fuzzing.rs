@@ -1,12 +1,13 @@
 //! What must hold of what a request says, as far as it is read here and not by hyper, whatever it is: for fuzz targets,
 //! and for tests of what those found.
 
-use axum::http::header::COOKIE;
-use axum::http::{HeaderMap, HeaderValue};
+use axum::http::header::{COOKIE, HOST};
+use axum::http::{HeaderMap, HeaderValue, Request, Uri};
 use operations::position::Position;
 use operations::time::{parse_duration, parse_time};
 
-use crate::{api, hosts, login, sessions, v1};
+use crate::frames::Frames;
+use crate::{api, hosts, http2, login, sessions, v1};
 
 const NOW_MS: i64 = 1_793_019_600_000;
 
@@ -19,6 +20,7 @@ pub fn part(data: &[u8]) {
             v1::fuzzing::body(part);
         }
         b'h' => header(part),
+        b'f' => frames(part),
         b'm' => api::fuzzing::form(part),
         kind => {
             let Ok(text) = std::str::from_utf8(part) else { return };
@@ -42,6 +44,16 @@ fn header(bytes: &[u8]) {
         let _ = login::of_scheme(text, "bearer");
         let _ = hosts::is_ours(text, &["node.example".to_owned()]);
     }
+    if let Ok(uri) = Uri::builder().scheme("http").authority(bytes).path_and_query("/a?b").build() {
+        let mut request = Request::new(());
+        *request.uri_mut() = uri;
+        http2::as_of_http1(&mut request).expect("it is for one host");
+        let host = request.headers().get(HOST).expect("the host is in its header");
+        assert_eq!((host.as_bytes(), request.uri().to_string()), (bytes, "/a?b".to_owned()));
+        // By a header of its own the same request would be for another one.
+        request.headers_mut().append(HOST, HeaderValue::from_static("another.example"));
+        assert!(http2::as_of_http1(&mut request).is_err());
+    }
     let mut headers = HeaderMap::new();
     headers.insert(COOKIE, value);
     for encrypted in [false, true] {
@@ -49,6 +61,14 @@ fn header(bytes: &[u8]) {
             assert!(id.bytes().all(|byte| byte.is_ascii_hexdigit()));
         }
     }
+}
+
+/// What a client of HTTP/2 sends: the same frames are counted in whatever pieces it comes.
+fn frames(bytes: &[u8]) {
+    let (mut whole, mut pieces) = (Frames::new(), Frames::new());
+    let of_whole = whole.came(bytes).is_ok();
+    let of_pieces = bytes.chunks(7).all(|piece| pieces.came(piece).is_ok());
+    assert_eq!(of_whole, of_pieces, "pieces make a difference");
 }
 
 /// A place or a time, as people type it.

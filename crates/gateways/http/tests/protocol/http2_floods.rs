@@ -142,6 +142,30 @@ impl Client {
     }
 }
 
+#[tokio::test]
+async fn the_first_bytes_may_come_one_by_one() {
+    let (server, _broker) = open_node().await;
+    let mut client = Client(TcpStream::connect(server.address).await.expect("connects"));
+    client.0.set_nodelay(true).expect("is set");
+    let said = [PREFACE, &frame(SETTINGS, 0, 0, &[]), &asks(1, "/health/live")].concat();
+    for byte in said {
+        client.send(&[byte]).await.expect("is sent");
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(client.next_of(HEADERS).await.map(|said| said.stream), Some(1));
+    // So may those of a method that begins alike.
+    let mut stream = TcpStream::connect(server.address).await.expect("connects");
+    for piece in
+        [&b"P"[..], b"R", b"OPFIND / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"]
+    {
+        stream.write_all(piece).await.expect("is sent");
+        sleep(Duration::from_millis(20)).await;
+    }
+    let mut text = String::new();
+    timeout(SOON, stream.read_to_string(&mut text)).await.expect("in time").expect("text");
+    assert!(text.starts_with("HTTP/1.1 405 "), "{text}");
+}
+
 /// Others are served while somebody is cut off.
 async fn unharmed(server: &Server) {
     assert_eq!(server.get("/health/live").await.status, 200);
