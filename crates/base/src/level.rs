@@ -32,6 +32,8 @@ impl Level {
     pub const REPLICAS: Self = Self(3);
     /// Groups of Kafka Streams are stored for the next coordinator.
     pub const STREAMS: Self = Self(4);
+    /// A topic may have what happens to its records written to a topic.
+    pub const TRACES: Self = Self(4);
 
     /// What a cluster gains by being raised to this level, in words. `None`: this binary does not know it.
     pub const fn brings(self) -> Option<&'static str> {
@@ -41,7 +43,10 @@ impl Level {
             3 => Some(
                 "three nodes have each shard, whichever of up to 64: a cluster that grows takes more",
             ),
-            4 => Some("groups of Kafka Streams go on when another node coordinates them"),
+            4 => Some(
+                "groups of Kafka Streams go on when another node coordinates them; topics can keep what happens to their records: \
+                 the configuration `trace`",
+            ),
             // Of a test's binary that acts as the next version.
             next if next == Levels::OURS.max.0 + 1 => Some(
                 "entries and snapshots that say their level, and nothing else: it is for tests",
@@ -72,7 +77,7 @@ pub struct Levels {
 
 impl Levels {
     /// Of this source.
-    pub const OURS: Self = Self { min: Level::FIRST, max: Level::STREAMS };
+    pub const OURS: Self = Self { min: Level::FIRST, max: Level::TRACES };
     /// Of a binary that tells none.
     pub const UNTOLD: Self = Self { min: Level::FIRST, max: Level::FIRST };
 

@@ -21,6 +21,7 @@ use crate::barrier::Barriers;
 use crate::budget::{Budget, Permit};
 use crate::cpu::CpuPool;
 use crate::delivery::drivers::Drivers;
+use crate::delivery::traced::{self, TraceFeed};
 use crate::error::{OpenError, Unavailable};
 use crate::forwarding::Line;
 use crate::hearsay::Hearsay;
@@ -73,6 +74,7 @@ struct Inner {
     failure: Failure,
     scrubbing: Arc<Scrubbing>,
     backups: Arc<Backups>,
+    traces: TraceFeed,
     /// None once the broker shut down.
     tasks: Mutex<Option<Tasks>>,
 }
@@ -85,6 +87,7 @@ struct Tasks {
     moving: JoinHandle<()>,
     watchdog: JoinHandle<()>,
     scrubbing: JoinHandle<()>,
+    tracing: JoinHandle<()>,
     /// Where there are other nodes that may lead.
     leading: Option<[JoinHandle<()>; 4]>,
 }
@@ -131,6 +134,7 @@ impl Broker {
         if let Some(cluster) = &options.cluster {
             cluster.groups().serve_proxy(Arc::clone(&led_here) as _);
         }
+        let (traces, traced) = TraceFeed::new();
         let common = Common {
             world: &world,
             dir,
@@ -141,6 +145,7 @@ impl Broker {
             watchers: &watchers,
             peers: &peers,
             level: &level,
+            traces: &traces,
         };
         layout::prepare(&common).await?;
         let cluster_id = cluster_id::open(&world, dir, options.cluster.as_deref())?;
@@ -208,6 +213,7 @@ impl Broker {
             failure: failure.clone(),
             scrubbing: Arc::clone(&scrubbing),
             backups: Arc::default(),
+            traces,
             tasks: Mutex::new(None),
             world,
         }));
@@ -215,6 +221,8 @@ impl Broker {
         if options.cluster.is_none() {
             broker.adopted().await?;
         }
+        let tracing = traced::run(broker.downgrade(), traced);
+        let tracing = tasks::vital(Task::TraceWriting, tracing, &failure);
         let catalog = &broker.0.shards[0];
         let peers = Arc::clone(&broker.0.peers);
         let with_rows = broker.0.shards[1..].iter().map(Arc::downgrade).collect();
@@ -253,8 +261,16 @@ impl Broker {
             ];
             tasks.map(|(task, run)| tasks::vital(task, run, &failure))
         });
-        *broker.0.tasks.lock() =
-            Some(Tasks { adopting, levelling, housekeeping, moving, watchdog, scrubbing, leading });
+        *broker.0.tasks.lock() = Some(Tasks {
+            adopting,
+            levelling,
+            housekeeping,
+            moving,
+            watchdog,
+            scrubbing,
+            tracing,
+            leading,
+        });
         Ok(broker)
     }
 
@@ -453,12 +469,28 @@ impl Broker {
         tasks.moving.abort();
         tasks.watchdog.abort();
         tasks.scrubbing.abort();
+        tasks.tracing.abort();
         tasks.leading.iter().flatten().for_each(JoinHandle::abort);
         tasks.adopting.iter().for_each(JoinHandle::abort);
         self.0.shards.iter().for_each(|shard| shard.refuse_requests());
         // Those with rows go by the catalog to their end.
         join_all(self.shards_with_rows().iter().map(|shard| shard.shutdown())).await;
         self.catalog_shard().shutdown().await;
+    }
+
+    pub(crate) fn trace_feed(&self) -> &TraceFeed {
+        &self.0.traces
+    }
+
+    /// Records that were written of what happened to records of topics with `trace`, and steps of these that were not: there was no
+    /// room for them, or they could not be.
+    pub fn traces_counted(&self) -> (u64, u64) {
+        self.0.traces.counted()
+    }
+
+    /// Writes what happened to such records so far; false: not within that time.
+    pub async fn flush_traces(&self, within: Duration) -> bool {
+        self.0.traces.flush(within).await
     }
 
     pub(crate) fn drivers(&self) -> &Arc<Drivers> {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::ShardId;
 use base::limits::ADOPTED_WITHIN;
+use base::{Levelled, ShardId};
 use futures_util::future::try_join_all;
 use machine::command::Home;
-use machine::{Command, Outcome};
+use machine::{Command, Outcome, Refusal};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 use world::Instant;
@@ -27,6 +27,11 @@ impl Broker {
     /// Puts a command into the log where it belongs, whichever node leads there, and answers what it led to,
     /// once it is durable and applied. What changed in the catalog is then so in the shards, too.
     pub(crate) async fn execute(&self, command: Command) -> Result<Outcome, ExecuteError> {
+        // Nodes of an earlier version could not read it.
+        if !self.level().permits(&command) {
+            let (needed, at) = (command.level(), self.level().now());
+            return Err(ExecuteError::Refused(Refusal::LevelTooLow { needed, at }));
+        }
         match command.home() {
             Home::Catalog => {
                 let outcome = self.execute_in_time(self.catalog_shard(), command).await?;

@@ -22,6 +22,7 @@ use crate::cpu::CpuPool;
 use crate::delivery::driver;
 use crate::delivery::handle::{Handle, Message};
 use crate::delivery::relay::Ground;
+use crate::delivery::traced::TraceFeed;
 use crate::error::{ExecuteError, OpenError, Unavailable};
 use crate::given_up::{self, GivenUp};
 use crate::hearsay::Known;
@@ -50,6 +51,7 @@ pub(crate) struct Common<'a> {
     pub(crate) watchers: &'a Arc<Watchers>,
     pub(crate) peers: &'a Arc<Peers>,
     pub(crate) level: &'a Arc<ClusterLevel>,
+    pub(crate) traces: &'a TraceFeed,
 }
 
 #[derive(Debug)]
@@ -131,6 +133,7 @@ impl LocalShard {
                 Arc::clone(common.timeline),
                 options.history_bytes,
                 options.feed.clone(),
+                common.traces.clone(),
             );
             let _ = shard.delivery.set(handle.clone());
             let parts = driver::Parts {

@@ -28,6 +28,7 @@ use tasks::Failure;
 use world::World;
 
 use crate::cpu::CpuPool;
+use crate::delivery::traced::TraceFeed;
 use crate::error::OpenError;
 use crate::given_up;
 use crate::local_shard::{Common, LocalShard, journal_options, replica};
@@ -132,6 +133,7 @@ pub async fn recover<E>(
         watchers: &watchers,
         peers: &peers,
         level: &level,
+        traces: &TraceFeed::new().0,
     };
     let catalog = Replica::alone(&common, ShardId::CATALOG, address, None).await?;
     let mut rows = BTreeMap::new();

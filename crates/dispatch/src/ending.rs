@@ -171,6 +171,11 @@ impl Dispatch {
         self.steps.turn_off();
     }
 
+    /// For one that wants to know of them after all.
+    pub fn note_steps(&mut self) {
+        self.steps.turn_on();
+    }
+
     pub fn has_steps(&self) -> bool {
         !self.steps.is_empty()
     }

@@ -75,6 +75,10 @@ impl Steps {
         *self = Self { waiting: Vec::new(), is_off: true };
     }
 
+    pub(crate) fn turn_on(&mut self) {
+        self.is_off = false;
+    }
+
     pub(crate) fn add(&mut self, step: Step) {
         if self.is_off {
             return;
@@ -151,6 +155,9 @@ mod tests {
         steps.turn_off();
         steps.add(Step::of(What::Accepted, 0, 1));
         assert!(steps.is_empty());
+        steps.turn_on();
+        steps.add(Step::of(What::Accepted, 0, 2));
+        assert_eq!(taken(&mut steps), [(0, 2, 1, What::Accepted)]);
     }
 
     #[test]

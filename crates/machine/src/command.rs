@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use base::{LeaseGroupId, Level, Offset, PartitionId, ShardId, TopicId};
+use base::{LeaseGroupId, Level, Levelled, Offset, PartitionId, ShardId, TopicId};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::catalog::feed::{AdoptedGroup, Adoption};
 use crate::catalog::together::DocumentsChange;
+use crate::config::level_of;
 use crate::moves::{MOVES_SINCE, MoveEnd, MoveStep, Step};
 
 /// A change of the state other than an append.
@@ -186,16 +187,25 @@ pub enum Command {
 }
 
 base::levels!(Command {
-    Level::FIRST => CreateTopics | DeleteTopic | CreatePartitions | SetTopicConfig
+    Level::FIRST => DeleteTopic | CreatePartitions
         | SetNodeConfig | SetGroupConfig | AdvanceStart | Compacted | AllocateProducerId
         | CommitOffsets | DeleteOffsets | DeleteGroup | ExpireOffsets | ExpireProducers
         | CreateLeaseGroup | SetLeaseGroupConfig | DeleteLeaseGroup | PauseLeaseGroup
         | SeekLeaseGroup | Settle | PutDocument | DeleteDocument | SetShards | Adopt
         | AllocateProducerIds | Send | Acknowledged | SkipNumbers
-        | ResumeChannels | ChangeTopic | KeepMembers;
+        | ResumeChannels | KeepMembers;
     MOVES_SINCE => MovePartitions | CancelMoves | EndMove | Move;
     @ Self::ChangeDocuments(change) => change.level();
+    @ Self::CreateTopics { topics } => topics.iter().map(Levelled::level).max().unwrap_or_default();
+    @ Self::SetTopicConfig { config, .. } => level_of(config);
+    @ Self::ChangeTopic { wanted, .. } => level_of(&wanted.config);
 });
+
+impl Levelled for NewTopic {
+    fn level(&self) -> Level {
+        level_of(&self.config)
+    }
+}
 
 /// What of a topic can be changed.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]

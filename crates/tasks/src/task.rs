@@ -117,6 +117,7 @@ table! {
     AmqpUsers: "amqp-users", Process;
     Quotas: "quotas", Process;
     Audit: "audit", Process;
+    TraceWriting: "trace-writing", Process;
     TraceCollecting: "trace-collecting", Process;
     TraceExporting: "trace-exporting", Process;
     TraceAuthorities: "trace-authorities", Request;

@@ -3,7 +3,7 @@
 //! All fail alike: [`ExecuteError::Refused`] says what spoke against the change, which was then not
 //! made; [`ExecuteError::Unavailable`] that it may or may not have been made.
 
-use base::{LeaseGroupId, Offset, PartitionId, TopicId};
+use base::{LeaseGroupId, Levelled, Offset, PartitionId, TopicId};
 use machine::config::Overrides;
 use machine::{Command, DocumentsChange, NewTopic, Outcome, Refusal, TopicDefinition};
 
@@ -31,7 +31,33 @@ impl Broker {
             Outcome::Topics(topics) => Some(topics),
             _ => None,
         };
-        self.execute_for(Command::CreateTopics { topics }, topics_of).await
+        let now = self.level().now();
+        let is_permitted = |topic: &NewTopic| topic.level() <= now;
+        if topics.iter().all(is_permitted) {
+            return self.execute_for(Command::CreateTopics { topics }, topics_of).await;
+        }
+        // Those that nodes of an earlier version could not read are refused by themselves, too.
+        let refused: Vec<Option<Refusal>> = topics
+            .iter()
+            .map(|topic| {
+                let needed = topic.level();
+                (!is_permitted(topic)).then_some(Refusal::LevelTooLow { needed, at: now })
+            })
+            .collect();
+        let permitted: Vec<NewTopic> = topics.into_iter().filter(is_permitted).collect();
+        let made = match permitted.is_empty() {
+            true => Vec::new(),
+            false => {
+                let command = Command::CreateTopics { topics: permitted };
+                self.execute_for(command, topics_of).await?
+            }
+        };
+        let mut made = made.into_iter();
+        let answer = |refused: Option<Refusal>| match refused {
+            Some(refusal) => Err(refusal),
+            None => made.next().expect("each topic is answered"),
+        };
+        Ok(refused.into_iter().map(answer).collect())
     }
 
     /// Makes one topic.

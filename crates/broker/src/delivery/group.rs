@@ -218,6 +218,9 @@ impl Group {
         }
         self.config = group.config.clone();
         self.topic_config = topic.config.clone();
+        if self.topic_config.traced_per_million > 0 {
+            self.dispatch.note_steps();
+        }
         self.dispatch.set_paused(group.paused);
         for row in self.log_starts.len()..found.row_count() {
             let Some(start) = found.start(self.stripe.partition(row)) else { break };

@@ -151,7 +151,7 @@ impl Groups {
         under_way: Vec<UnderWay>,
     ) -> Group {
         let mut group = Group::new(found, first_token, engine, counts, under_way);
-        if !self.keeps_history {
+        if !self.keeps_history && found.topic.config.traced_per_million == 0 {
             group.dispatch.note_no_steps();
         }
         group

@@ -28,6 +28,7 @@ use super::lent::Loan;
 use super::options::{ConsumeOptions, Credit, Settle, TakeOptions};
 use super::rates::{Published, Totals};
 use super::standings::Standings;
+use super::traced::TraceFeed;
 
 /// What sessions and others tell the driver.
 pub(crate) enum Message {
@@ -276,6 +277,7 @@ pub(crate) struct Handle {
     pub(crate) totals: Arc<Totals>,
     pub(crate) history: Arc<Mutex<Ring>>,
     pub(crate) feed: Option<HistoryFeed>,
+    pub(super) traces: TraceFeed,
     pub(super) timeline: Arc<Timeline>,
 }
 
@@ -285,11 +287,13 @@ impl Handle {
         timeline: Arc<Timeline>,
         history_bytes: usize,
         feed: Option<HistoryFeed>,
+        traces: TraceFeed,
     ) -> (Self, Inbox) {
         let (inbox, messages) = mpsc::unbounded_channel();
         let (routers, standings, published) = (Arc::default(), Arc::default(), Arc::default());
         let (totals, history) = (Arc::default(), Arc::new(Mutex::new(Ring::new(history_bytes))));
-        let handle = Self { inbox, routers, standings, published, totals, history, feed, timeline };
+        let handle =
+            Self { inbox, routers, standings, published, totals, history, feed, traces, timeline };
         (handle, messages)
     }
 

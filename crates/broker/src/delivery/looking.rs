@@ -127,7 +127,7 @@ impl Broker {
     }
 
     /// Each node knows whose its own sessions are.
-    async fn users_of(
+    pub(super) async fn users_of(
         &self,
         shard: ShardId,
         sessions: BTreeSet<SessionId>,

@@ -11,6 +11,7 @@ use world::Disk;
 
 use super::*;
 use crate::cpu::CpuPool;
+use crate::delivery::traced::TraceFeed;
 use crate::local_shard::{Common, LocalShard, replica};
 use crate::peers::Peers;
 use crate::timeline::Timeline;
@@ -43,6 +44,7 @@ async fn channels_on(disk: &SimulatedDisk, shard: u32) -> Channels {
         watchers: &watchers,
         peers: &peers,
         level: &Arc::default(),
+        traces: &TraceFeed::new().0,
     };
     let shard = ShardId(shard);
     let dir = LocalShard::dir(dir, shard);

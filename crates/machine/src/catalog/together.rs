@@ -60,7 +60,8 @@ pub enum TopicChange {
 }
 
 base::levels!(TopicChange {
-    Level::FIRST => None | Create | Delete;
+    Level::FIRST => None | Delete;
+    @ Self::Create { topic, .. } => topic.level();
 });
 
 /// A lease group of a topic that is made with it: it begins at the topic's start.

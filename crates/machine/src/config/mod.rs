@@ -20,6 +20,7 @@ mod node;
 mod node_table;
 mod shared;
 mod table;
+mod traced;
 
 pub use entry::{ConfigEntry, ConfigKind, Effect};
 pub use group::{GroupConfig, IsolationLevel, ShareConfig, StartPosition};
@@ -31,6 +32,8 @@ pub use node::{
 pub use node_table::NODE_CONFIGS;
 pub(crate) use shared::SharedConfigs;
 pub use table::TOPIC_CONFIGS;
+pub use traced::TRACE_CONFIG;
+pub(crate) use traced::level_of;
 
 /// Values by name, as a user gave them.
 pub type Overrides = BTreeMap<String, String>;
@@ -147,6 +150,8 @@ pub struct TopicConfig {
     pub dedup_window_ms: i64,
     /// Kafka's share groups may name it for their dead letters.
     pub dead_letters_of_groups: bool,
+    /// Of a million records, those whose steps are written to a topic; 0: none.
+    pub traced_per_million: u32,
 }
 
 impl Default for TopicConfig {
@@ -181,6 +186,7 @@ impl Default for TopicConfig {
             limit_overflow: LimitOverflow::Reject,
             dedup_window_ms: 0,
             dead_letters_of_groups: false,
+            traced_per_million: 0,
         }
     }
 }

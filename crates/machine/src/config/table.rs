@@ -5,6 +5,7 @@ use base::limits::BATCH_BYTES_MAX;
 use super::entry::ConfigKind::{Boolean, Double, Int, List, Long, String};
 use super::entry::Effect::{Inherent, OnlyDefault, Sets};
 use super::entry::{ConfigEntry, minus_one_or_more, one_or_more, zero_or_more};
+use super::traced::{TRACE_CONFIG, per_million};
 use super::{
     CleanupPolicy, CompressionType, Durability, LimitOverflow, PrioritiesOrder, TimestampType,
     TopicConfig,
@@ -61,7 +62,7 @@ fn limit_overflow(name: &str) -> Option<LimitOverflow> {
     })
 }
 
-pub static TOPIC_CONFIGS: [Topic; 44] = [
+pub static TOPIC_CONFIGS: [Topic; 45] = [
     // --------------------------------------------------------------------- what is kept, how long
     Topic::new(
         "cleanup.policy",
@@ -373,6 +374,20 @@ pub static TOPIC_CONFIGS: [Topic; 44] = [
         "Whether share groups may write their dead letters to this topic, as Kafka asks before \
          one may name it in errors.deadletterqueue.topic.name.",
     ),
+    Topic::new(
+        TRACE_CONFIG,
+        String,
+        "off",
+        Sets(|config, value| {
+            config.traced_per_million = per_million(value.text()).unwrap_or_default();
+        }),
+        "Of which records it is written to _postroad.trace when they are delivered, given back and \
+         settled, and to whom: of all, of none, or of a share such as 1% or 0.5%. Needs feature \
+         level 4.",
+    )
+    .valid("off, on, or a share above 0% and below 100% with at most 4 decimals, such as 0.5%", |value| {
+        per_million(value.text()).is_some()
+    }),
     // ------------------------------------------------------------- what Kafka has and is not here
     Topic::new(
         "segment.index.bytes",

@@ -2,7 +2,8 @@ use super::*;
 
 /// For each topic configuration: a valid value other than the default, and what it is refused for.
 /// `None` where the default is all there is.
-const TOPIC_VALUES: [(&str, Option<&str>, &[&str]); 44] = [
+const TOPIC_VALUES: [(&str, Option<&str>, &[&str]); 45] = [
+    ("trace", Some("0.5%"), &["", "true", "0%", "100%", "1", "0.01", "On"]),
     ("retention.settled", Some("true"), &["1", "yes", ""]),
     ("priorities.max", Some("255"), &["256", "-1", ""]),
     ("priorities.order", Some("two-to-one"), &["fair", ""]),

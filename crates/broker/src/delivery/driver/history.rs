@@ -13,8 +13,12 @@ impl Driver {
             return;
         };
         let at_ms = self.clock.now_ms();
+        let traced = self.traces.of_group(at_ms, group);
         let mut ring = self.history.lock();
         group.dispatch.take_steps(|step| {
+            if let Some(tell) = &traced {
+                tell(step);
+            }
             ring.add(at_ms, id, step);
             if let Some(feed) = &self.feed {
                 feed.tell(Happened { at_ms, what: Happening::Stepped { group: id, step } });

@@ -66,6 +66,7 @@ use super::reading::Reader;
 use super::relay::Ground;
 use super::sessions::Sessions;
 use super::takes::PendingTake;
+use super::traced::TraceFeed;
 use super::transfer::{Transfer, Transfers};
 use super::waiter::Waiter;
 
@@ -137,6 +138,7 @@ struct Driver {
     totals: Arc<Totals>,
     history: Arc<Mutex<Ring>>,
     feed: Option<HistoryFeed>,
+    traces: TraceFeed,
     watch: Arc<Watch>,
     inbox: Inbox,
     sleep_max: Duration,
@@ -196,6 +198,7 @@ impl Driver {
             totals: Arc::clone(&handle.totals),
             history: Arc::clone(&handle.history),
             feed: handle.feed.clone(),
+            traces: handle.traces.clone(),
             watch,
             inbox,
             sleep_max: *sleep_max,

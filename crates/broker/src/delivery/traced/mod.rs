@@ -1,0 +1,192 @@
+//! What happened to records of topics that ask for it (`trace`), as records of a topic of the broker's own.
+//!
+//! It is fed from the same steps as the ring, by the driver that leads. Nobody waits for it: between the driver and the task that
+//! writes is a buffer, and what does not fit is not written, and counted. A share of a topic's records is the same share
+//! on every node and at every time, so that of a record all is written or nothing.
+//!
+//! * [`written`]: a step as a record; [`writer`]: writes them; [`reader`]: finds those of one record
+//!
+//! What happens to records of topics that only nodes write is not written: it would be written without end.
+
+mod reader;
+mod writer;
+mod written;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use base::limits::TRACED_STEPS_QUEUED_MAX;
+use base::topics::is_written_by_nodes;
+use base::{LeaseGroupId, Offset, PartitionId, TopicId};
+use dispatch::Step;
+use machine::TopicConfig;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use super::group::Group;
+
+pub use reader::TracedSteps;
+pub(crate) use writer::run;
+
+const MILLION: u64 = 1_000_000;
+
+/// Something that happened to records of a topic that asks for it.
+#[derive(Debug)]
+pub(crate) struct TracedStep {
+    at_ms: i64,
+    topic: TopicId,
+    topic_name: Arc<str>,
+    group: LeaseGroupId,
+    group_name: Arc<str>,
+    per_million: u32,
+    step: Step,
+}
+
+#[derive(Debug)]
+pub(crate) enum Queued {
+    Step(Box<TracedStep>),
+    /// Tells once all before it is written.
+    Flush(oneshot::Sender<()>),
+}
+
+/// Where drivers say what happens. Clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct TraceFeed {
+    queue: mpsc::Sender<Queued>,
+    counts: Arc<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    written: AtomicU64,
+    dropped: AtomicU64,
+}
+
+impl TraceFeed {
+    pub(crate) fn new() -> (Self, mpsc::Receiver<Queued>) {
+        let (queue, queued) = mpsc::channel(TRACED_STEPS_QUEUED_MAX);
+        (Self { queue, counts: Arc::default() }, queued)
+    }
+
+    /// What happened to a group's records, as it is told of each step. `None`: its topic does not ask for it.
+    pub(super) fn of_group(&self, at_ms: i64, group: &Group) -> Option<impl Fn(Step) + use<>> {
+        let per_million = share(&group.topic_name, &group.topic_config)?;
+        let (feed, topic, id) = (self.clone(), group.topic, group.id);
+        let (topic_name, group_name) = (Arc::clone(&group.topic_name), Arc::clone(&group.name));
+        Some(move |step| {
+            let (topic_name, group_name) = (Arc::clone(&topic_name), Arc::clone(&group_name));
+            feed.tell(TracedStep {
+                at_ms,
+                topic,
+                topic_name,
+                group: id,
+                group_name,
+                per_million,
+                step,
+            });
+        })
+    }
+
+    fn tell(&self, step: TracedStep) {
+        if self.queue.try_send(Queued::Step(Box::new(step))).is_err() {
+            self.drop_steps(1);
+        }
+    }
+
+    fn drop_steps(&self, count: u64) {
+        self.counts.dropped.fetch_add(count, Ordering::Relaxed);
+    }
+
+    fn note_written(&self, count: u64) {
+        self.counts.written.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Records that were written of steps, and steps that there was no room for or that could not be written.
+    pub(crate) fn counted(&self) -> (u64, u64) {
+        let seen = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (seen(&self.counts.written), seen(&self.counts.dropped))
+    }
+
+    /// Returns once all that was told is written, or after that time.
+    pub(crate) async fn flush(&self, within: Duration) -> bool {
+        let (told, written) = oneshot::channel();
+        let flushed =
+            async { self.queue.send(Queued::Flush(told)).await.is_ok() && written.await.is_ok() };
+        timeout(within, flushed).await.unwrap_or(false)
+    }
+}
+
+/// Of a million records of a topic, those whose steps are written. `None`: none.
+fn share(topic: &str, config: &TopicConfig) -> Option<u32> {
+    let share = Some(config.traced_per_million).filter(|share| *share > 0)?;
+    (!is_written_by_nodes(topic)).then_some(share)
+}
+
+/// Whether a record is in the share: the same on all nodes, at any time.
+fn is_in_share(per_million: u32, partition: PartitionId, offset: Offset) -> bool {
+    if u64::from(per_million) >= MILLION {
+        return true;
+    }
+    let place = u64::from(partition.topic.0) << 32 | u64::from(partition.index);
+    mixed(mixed(place) ^ offset) % MILLION < u64::from(per_million)
+}
+
+/// Neighbours come far from one another (the end of SplitMix64).
+fn mixed(mut bits: u64) -> u64 {
+    bits = bits.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use dispatch::What;
+
+    use super::*;
+
+    fn step(first: Offset) -> TracedStep {
+        let (topic_name, group_name) = ("t".into(), "g".into());
+        let step =
+            Step { what: What::Leased, partition: 0, first, count: 1, session: 1, attempt: 1 };
+        let (topic, group) = (TopicId(1), LeaseGroupId(1));
+        TracedStep { at_ms: 7, topic, topic_name, group, group_name, per_million: 1_000_000, step }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_and_what_there_is_no_room_for_is_counted() {
+        let (feed, mut queued) = TraceFeed::new();
+        for first in 0..TRACED_STEPS_QUEUED_MAX as u64 + 5 {
+            feed.tell(step(first));
+        }
+        assert_eq!(feed.counted(), (0, 5));
+        assert!(!feed.flush(Duration::from_secs(1)).await, "nobody writes");
+        assert!(matches!(queued.recv().await, Some(Queued::Step(it)) if it.step.first == 0));
+        feed.tell(step(0));
+        assert_eq!(feed.counted(), (0, 5));
+    }
+
+    #[test]
+    fn a_share_has_about_so_many_records_of_each_partition_and_always_the_same() {
+        for partition in [PartitionId::new(TopicId(1), 0), PartitionId::new(TopicId(7), 3)] {
+            for (share, expected) in
+                [(1_000_000, 100_000), (500_000, 50_000), (10_000, 1_000), (0, 0)]
+            {
+                let kept = || (0..100_000).filter(|offset| is_in_share(share, partition, *offset));
+                assert!(kept().eq(kept()));
+                let (least, most) = (expected * 9 / 10, expected * 11 / 10);
+                assert!((least..=most).contains(&kept().count()), "{share}: {}", kept().count());
+            }
+        }
+    }
+
+    #[test]
+    fn topics_that_nodes_write_are_not_traced_whatever_they_say() {
+        let on = TopicConfig { traced_per_million: 1_000_000, ..TopicConfig::default() };
+        assert_eq!(share("t", &on), Some(1_000_000));
+        assert_eq!(share(base::topics::TRACE, &on), None);
+        assert_eq!(share(base::topics::AUDIT, &on), None);
+        assert_eq!(share("t", &TopicConfig::default()), None);
+    }
+}

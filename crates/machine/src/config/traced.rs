@@ -1,0 +1,64 @@
+//! Which records of a topic have their steps written, and since which level a topic can say it.
+
+use base::Level;
+
+use super::Overrides;
+
+/// The name of the configuration. Programs below [`Level::TRACES`] know none of this name, and would refuse what others take.
+pub const TRACE_CONFIG: &str = "trace";
+
+const MILLION: u32 = 1_000_000;
+/// Of a percentage: so that the smallest share is one record of a million.
+const DECIMALS_MAX: usize = 4;
+
+/// `off`, `on`, or a percentage of records above 0 and below 100, such as `1%` or `0.5%`: how many of a million these are.
+pub(super) fn per_million(text: &str) -> Option<u32> {
+    match text {
+        "off" => return Some(0),
+        "on" => return Some(MILLION),
+        _ => {}
+    }
+    let (whole, decimals) =
+        text.strip_suffix('%').map(|it| it.split_once('.').unwrap_or((it, "0")))?;
+    let is_number = |digits: &str, most: usize| {
+        (1..=most).contains(&digits.len()) && digits.bytes().all(|digit| digit.is_ascii_digit())
+    };
+    if !is_number(whole, 2) || !is_number(decimals, DECIMALS_MAX) {
+        return None;
+    }
+    let decimals = format!("{decimals:0<DECIMALS_MAX$}");
+    let share = whole.parse::<u32>().ok()? * (MILLION / 100) + decimals.parse::<u32>().ok()?;
+    (share > 0).then_some(share)
+}
+
+/// What a program has to be able to for these values of a topic.
+pub(crate) fn level_of(config: &Overrides) -> Level {
+    if config.contains_key(TRACE_CONFIG) { Level::TRACES } else { Level::FIRST }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_off_on_or_a_percentage_and_nothing_else() {
+        for (text, share) in [
+            ("off", 0),
+            ("on", MILLION),
+            ("1%", 10_000),
+            ("01%", 10_000),
+            ("0.5%", 5_000),
+            ("0.0001%", 1),
+            ("12.25%", 122_500),
+            ("99.9999%", 999_999),
+        ] {
+            assert_eq!(per_million(text), Some(share), "{text}");
+        }
+        for wrong in [
+            "", "true", "On", "0%", "0.0%", "100%", "101%", "1", "0.01", "1.%", ".5%", "%", "-1%",
+            "+1%", "1e1%", "0.00001%", "1 %", "1%%", "½%", "1,5%",
+        ] {
+            assert_eq!(per_million(wrong), None, "{wrong}");
+        }
+    }
+}
