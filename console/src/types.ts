@@ -69,6 +69,7 @@ export interface History {
     paused: boolean; dead_letter_topic: string | null; events: HistoryEvent[] }[];
   offset_groups: { group: string; offset: number; read: boolean }[]; truncated: boolean;
   remembered_since_ms: number | null; silent_nodes: number[];
+  traced: { cut_short: boolean } | null;
 }
 export interface Traced { records: History[]; looked_at: number; next: string | null }
 export interface Searched { records: Rec[]; looked_at: number; looked_at_bytes: number; left: number; next: string | null }

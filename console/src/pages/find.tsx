@@ -127,6 +127,7 @@ function Answer({ topic, at }: { topic: string; at: string }) {
         </Card>
       )}
       {where.remembered_since_ms !== null && <p class="fine">What happened before {time(where.remembered_since_ms)} is not remembered.</p>}
+      {where.traced?.cut_short && <p class="fine">Not all that was written of such records could be looked through: there may be more.</p>}
       {where.silent_nodes.length > 0 && <p class="fine">Nodes that did not say what they remember: {where.silent_nodes.join(", ")}.</p>}
       {where.record && <Card title="The record"><RecordDetail topic={topic} record={where.record} /></Card>}
       <Command lines={[curl("GET", path), "", `postroad trace ${quoted(topic)} --at ${partition}:${offset}`]} />

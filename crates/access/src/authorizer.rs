@@ -22,9 +22,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use base::MAIN_LEASE_GROUP;
+use base::topics::is_written_by_nodes;
 
 use crate::acl::{Action, CLUSTER, Resource, Rule, Verdict};
-use crate::audit::{self, Asker};
+use crate::audit::Asker;
 use crate::operation::Operation;
 use crate::permissions::{Grant, Permission};
 use crate::principal::Principal;
@@ -153,8 +154,10 @@ impl Rights {
         if self.everything {
             return Decision::Everything;
         }
-        if let Some((Resource::Topic, action, audit::TOPIC)) = question.rule {
-            return self.of_audit(action);
+        if let Some((Resource::Topic, action, name)) = question.rule
+            && is_written_by_nodes(name)
+        {
+            return self.of_nodes_alone(action);
         }
         let counts_rules = self.across || !question.of_rabbitmq;
         if let Some((resource, action, name)) = question.rule.filter(|_| counts_rules) {
@@ -176,8 +179,8 @@ impl Rights {
         allowing.map_or(Decision::Nothing, |it| Decision::Permission(*it, virtual_host))
     }
 
-    /// What was written of everybody is for those to read who may change the cluster, and for nobody to write.
-    fn of_audit(&self, action: Action) -> Decision<'_> {
+    /// What nodes have written of everybody is for those to read who may change the cluster, and for nobody to write.
+    fn of_nodes_alone(&self, action: Action) -> Decision<'_> {
         let is_a_look = matches!(
             action,
             Action::Read | Action::Describe | Action::DescribeConfigs | Action::AlterConfigs
@@ -306,7 +309,7 @@ impl Rights {
 
     /// What rules say of appending to a topic, whatever permissions say; `None`: nothing.
     pub fn append_by_rules(&self, topic: &str) -> Option<Verdict> {
-        if topic == audit::TOPIC && !self.everything {
+        if is_written_by_nodes(topic) && !self.everything {
             return Some(Verdict::Deny);
         }
         if self.rules.is_empty() {

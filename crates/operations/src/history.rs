@@ -77,6 +77,16 @@ pub struct RecordHistory {
     pub remembered_since_ms: Option<i64>,
     /// Nodes that did not say what they remember.
     pub silent_nodes: Vec<u32>,
+    /// What was written of the record, since its topic asks for that, is among what happened. Null: nothing is written of it.
+    #[serde(default)]
+    pub traced: Option<TracedSeen>,
+}
+
+/// How what was written of a record was looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TracedSeen {
+    /// There was more to look through than a request may take, or it could not be read: there may be more than is said.
+    pub cut_short: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

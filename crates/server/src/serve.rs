@@ -111,7 +111,7 @@ pub(crate) fn run(flags: ServeFlags) -> Result<(), ServeError> {
     runtime.block_on(tasks::named(Task::Main, serve(settings, started)))
 }
 
-/// What users did is written down before the node stops, unless that takes longer.
+/// What users did, and what happened to records, is written down before the node stops, unless that takes longer.
 const AUDIT_WRITTEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Tasks that a busy thread runs before it looks at its sockets again. Tokio's 61 make a client whose
@@ -305,6 +305,9 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
         let _ = gateway.await;
     }
     audit.flush(AUDIT_WRITTEN_WITHIN).await;
+    if !broker.flush_traces(AUDIT_WRITTEN_WITHIN).await {
+        tracing::warn!("what happened to records last was not written before the node stopped");
+    }
     // Last, so that a probe hears of it meanwhile.
     front.stop();
     if let Some(serving) = serving_http {

@@ -144,23 +144,30 @@ async fn log_ins_are_written_without_what_was_said() {
 }
 
 #[tokio::test]
-async fn administrators_alone_read_it_and_nobody_writes_it() {
+async fn administrators_alone_read_what_nodes_write_and_nobody_writes_it() {
     let (_broker, users) = open(false).await;
     user_with(&users, Action::Any, "*").await;
     let app = rights(&users, "app");
-    for action in [Action::Read, Action::Describe, Action::Write, Action::Delete] {
-        assert!(!app.allows(action, Resource::Topic, TOPIC), "{action:?}");
-        assert!(app.allows(action, Resource::Topic, "t"));
+    let of_nodes = [TOPIC, base::topics::TRACE];
+    let queue = |name| Target::Queue { virtual_host: "/", name, topic: name };
+    for topic in of_nodes {
+        for action in [Action::Read, Action::Describe, Action::Write, Action::Delete] {
+            assert!(!app.allows(action, Resource::Topic, topic), "{action:?}");
+            assert!(app.allows(action, Resource::Topic, "t"));
+        }
+        assert_eq!(app.append_by_rules(topic), Some(Verdict::Deny));
+        let queue = queue(topic);
+        assert!(!app.may(Operation::Consume, queue) && !app.may(Operation::Append, queue));
     }
-    assert_eq!(app.append_by_rules(TOPIC), Some(Verdict::Deny));
-    let queue = Target::Queue { virtual_host: "/", name: TOPIC, topic: TOPIC };
-    assert!(!app.may(Operation::Consume, queue) && !app.may(Operation::Append, queue));
     let administrator = crate::Tags::new(vec!["administrator".to_owned()]).expect("tags");
     users.set_tags("app", administrator).await.expect("are set");
     let app = rights(&users, "app");
-    assert!(app.allows(Action::Read, Resource::Topic, TOPIC) && app.may(Operation::Consume, queue));
-    assert!(!app.allows(Action::Write, Resource::Topic, TOPIC));
-    assert!(!app.allows(Action::Delete, Resource::Topic, TOPIC));
+    for topic in of_nodes {
+        let consumes = app.may(Operation::Consume, queue(topic));
+        assert!(app.allows(Action::Read, Resource::Topic, topic) && consumes);
+        assert!(!app.allows(Action::Write, Resource::Topic, topic));
+        assert!(!app.allows(Action::Delete, Resource::Topic, topic));
+    }
 }
 
 #[tokio::test]

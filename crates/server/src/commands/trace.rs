@@ -184,6 +184,10 @@ fn text(history: &RecordHistory) -> String {
     if let Some(since) = history.remembered_since_ms.filter(|_| !history.groups.is_empty()) {
         let _ = writeln!(text, "what happened before {} is not remembered", human_time(since));
     }
+    if history.traced.is_some_and(|traced| traced.cut_short) {
+        text +=
+            "not all that was written of such records could be looked through: there may be more\n";
+    }
     for node in &history.silent_nodes {
         let _ = writeln!(text, "node {node} did not say what it remembers");
     }
@@ -270,6 +274,8 @@ fn words(event: &Event, dead_letter_topic: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use operations::history::TracedSeen;
+
     use super::*;
 
     #[test]
@@ -318,6 +324,7 @@ mod tests {
             truncated: false,
             remembered_since_ms: Some(500),
             silent_nodes: vec![2],
+            traced: Some(TracedSeen { cut_short: true }),
         };
         let expected = "\
 record 0:7 of topic orders: deleted; the partition begins at 9
@@ -326,6 +333,7 @@ group main: settled
   1970-01-01T00:00:01.000Z  delivered                      1  1     amqp ada 10.0.0.1:5 session 7
   1970-01-01T00:00:02.000Z  died: rejected, to dead        1  1     amqp ada 10.0.0.1:5 session 7
 what happened before 1970-01-01T00:00:00.500Z is not remembered
+not all that was written of such records could be looked through: there may be more
 node 2 did not say what it remembers
 ";
         assert_eq!(text(&history), expected);

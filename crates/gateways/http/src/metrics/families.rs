@@ -181,6 +181,11 @@ fn shards(writer: &mut Writer<'_>, shards: &[ShardVitals]) -> Result {
 }
 
 fn traces(writer: &mut Writer<'_>, node: &Node) -> Result {
+    let (written, dropped) = node.broker.traces_counted();
+    let help = "Records that were written of what happened to records of topics with trace";
+    writer.counter("traced_steps_written", help, written)?;
+    let help = "Steps of records of topics with trace for which there was no room, or that could not be written";
+    writer.counter("traced_steps_dropped", help, dropped)?;
     let Some(counts) = &node.spans else { return Ok(()) };
     let outcomes = [("exported", counts.exported()), ("dropped", counts.dropped())];
     let spans = outcomes.map(|(outcome, count)| (one("outcome", outcome), count));

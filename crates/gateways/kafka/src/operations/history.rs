@@ -22,7 +22,7 @@ use crate::share::dead_letters::Route;
 use ::operations::document::Place;
 use ::operations::history::{
     Event, GroupHistory, GroupState, Happened, OffsetGroupSeen, Presence, RecordHistory,
-    SessionSeen,
+    SessionSeen, TracedSeen,
 };
 
 /// A group that settles one by one, as the catalog knows it.
@@ -75,10 +75,23 @@ pub(super) async fn of(
         truncated: false,
         remembered_since_ms: None,
         silent_nodes: Vec::new(),
+        traced: None,
     };
     if presence != Presence::ToCome {
         let ids = groups.iter().map(|group| group.id).collect();
-        let known = broker.record_history(partition, offset, ids).await;
+        let mut known = broker.record_history(partition, offset, ids).await;
+        let stored_ms = history.record.as_ref().map(|record| record.timestamp_ms);
+        history.traced = match broker.traced_steps(partition, offset, stored_ms).await {
+            Ok(traced) => traced.map(|traced| {
+                known.add_traced(&traced);
+                TracedSeen { cut_short: traced.is_cut_short }
+            }),
+            // What the nodes remember is told all the same.
+            Err(error) => {
+                tracing::warn!(%error, topic, "what was written of a record cannot be read");
+                Some(TracedSeen { cut_short: true })
+            }
+        };
         history.groups = in_groups(groups, &known, presence);
         history.remembered_since_ms = known.since_ms;
         history.silent_nodes = known.silent;
