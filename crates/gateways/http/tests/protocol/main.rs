@@ -29,3 +29,4 @@ mod sessions;
 mod tokens;
 mod topic_changes;
 mod trace;
+mod traced;
