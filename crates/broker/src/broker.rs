@@ -482,17 +482,6 @@ impl Broker {
         &self.0.traces
     }
 
-    /// Records that were written of what happened to records of topics with `trace`, and steps of these that were not: there was no
-    /// room for them, or they could not be.
-    pub fn traces_counted(&self) -> (u64, u64) {
-        self.0.traces.counted()
-    }
-
-    /// Writes what happened to such records so far; false: not within that time.
-    pub async fn flush_traces(&self, within: Duration) -> bool {
-        self.0.traces.flush(within).await
-    }
-
     pub(crate) fn drivers(&self) -> &Arc<Drivers> {
         &self.0.drivers
     }

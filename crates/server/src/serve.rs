@@ -112,7 +112,7 @@ pub(crate) fn run(flags: ServeFlags) -> Result<(), ServeError> {
 }
 
 /// What users did, and what happened to records, is written down before the node stops, unless that takes longer.
-const AUDIT_WRITTEN_WITHIN: Duration = Duration::from_secs(5);
+const WRITTEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Tasks that a busy thread runs before it looks at its sockets again. Tokio's 61 make a client whose
 /// request has come wait for 61 steps of others' long work.
@@ -304,10 +304,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
         // Ends once its sessions have. Should it panic, the process ends.
         let _ = gateway.await;
     }
-    audit.flush(AUDIT_WRITTEN_WITHIN).await;
-    if !broker.flush_traces(AUDIT_WRITTEN_WITHIN).await {
-        tracing::warn!("what happened to records last was not written before the node stopped");
-    }
+    tokio::join!(audit.flush(WRITTEN_WITHIN), broker.flush_traces(WRITTEN_WITHIN));
     // Last, so that a probe hears of it meanwhile.
     front.stop();
     if let Some(serving) = serving_http {

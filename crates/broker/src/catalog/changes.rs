@@ -3,8 +3,8 @@
 //! All fail alike: [`ExecuteError::Refused`] says what spoke against the change, which was then not
 //! made; [`ExecuteError::Unavailable`] that it may or may not have been made.
 
-use base::{LeaseGroupId, Levelled, Offset, PartitionId, TopicId};
-use machine::config::Overrides;
+use base::{LeaseGroupId, Offset, PartitionId, TopicId};
+use machine::config::{Overrides, level_of};
 use machine::{Command, DocumentsChange, NewTopic, Outcome, Refusal, TopicDefinition};
 
 use crate::broker::Broker;
@@ -22,6 +22,12 @@ pub struct ProducerIdentity {
 const PRODUCER_IDS_AT_ONCE: u32 = 1_000;
 
 impl Broker {
+    /// Whether a topic may have these values of its own, whatever they are: nodes of an earlier version could not read some.
+    pub fn check_level_of(&self, config: &Overrides) -> Result<(), Refusal> {
+        let (needed, at) = (level_of(config), self.level().now());
+        if needed <= at { Ok(()) } else { Err(Refusal::LevelTooLow { needed, at }) }
+    }
+
     /// Makes topics in one entry, each made or refused by itself; answers in their order.
     pub async fn create_topics(
         &self,
@@ -31,20 +37,13 @@ impl Broker {
             Outcome::Topics(topics) => Some(topics),
             _ => None,
         };
-        let now = self.level().now();
-        let is_permitted = |topic: &NewTopic| topic.level() <= now;
-        if topics.iter().all(is_permitted) {
+        let check = |topic: &NewTopic| self.check_level_of(&topic.config).err();
+        let refused: Vec<Option<Refusal>> = topics.iter().map(check).collect();
+        if refused.iter().all(Option::is_none) {
             return self.execute_for(Command::CreateTopics { topics }, topics_of).await;
         }
-        // Those that nodes of an earlier version could not read are refused by themselves, too.
-        let refused: Vec<Option<Refusal>> = topics
-            .iter()
-            .map(|topic| {
-                let needed = topic.level();
-                (!is_permitted(topic)).then_some(Refusal::LevelTooLow { needed, at: now })
-            })
-            .collect();
-        let permitted: Vec<NewTopic> = topics.into_iter().filter(is_permitted).collect();
+        let permitted = topics.into_iter().zip(&refused).filter(|(_, refused)| refused.is_none());
+        let permitted: Vec<NewTopic> = permitted.map(|(topic, _)| topic).collect();
         let made = match permitted.is_empty() {
             true => Vec::new(),
             false => {

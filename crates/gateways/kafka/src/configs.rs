@@ -182,10 +182,13 @@ impl Resource {
         }
         self.validate(gateway, &config)
             .map_err(|error| Fault::new(ResponseError::InvalidConfig, error.to_string()))?;
+        let broker = &gateway.broker;
+        if let Self::Topic(_) = self {
+            broker.check_level_of(&config)?;
+        }
         if validate_only {
             return Ok(());
         }
-        let broker = &gateway.broker;
         match self {
             Self::Topic(topic) => broker.set_topic_config(*topic, config).await?,
             Self::Node => broker.set_node_config(config).await?,

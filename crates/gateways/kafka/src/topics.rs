@@ -54,6 +54,7 @@ pub(crate) async fn create(
         let check = |wanted: Result<NewTopic, Fault>| {
             let new = wanted?;
             catalog.check_new_topic(&new)?;
+            gateway.broker.check_level_of(&new.config)?;
             Ok(new)
         };
         wanted = wanted.into_iter().map(check).collect();

@@ -32,8 +32,7 @@ pub use node::{
 pub use node_table::NODE_CONFIGS;
 pub(crate) use shared::SharedConfigs;
 pub use table::TOPIC_CONFIGS;
-pub use traced::TRACE_CONFIG;
-pub(crate) use traced::level_of;
+pub use traced::{TRACE_CONFIG, level_of};
 
 /// Values by name, as a user gave them.
 pub type Overrides = BTreeMap<String, String>;

@@ -32,7 +32,7 @@ pub(super) fn per_million(text: &str) -> Option<u32> {
 }
 
 /// What a program has to be able to for these values of a topic.
-pub(crate) fn level_of(config: &Overrides) -> Level {
+pub fn level_of(config: &Overrides) -> Level {
     if config.contains_key(TRACE_CONFIG) { Level::TRACES } else { Level::FIRST }
 }
 

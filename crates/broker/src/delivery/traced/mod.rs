@@ -25,6 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::group::Group;
+use crate::broker::Broker;
 
 pub use reader::TracedSteps;
 pub(crate) use writer::run;
@@ -103,17 +104,34 @@ impl TraceFeed {
     }
 
     /// Records that were written of steps, and steps that there was no room for or that could not be written.
-    pub(crate) fn counted(&self) -> (u64, u64) {
+    fn counted(&self) -> (u64, u64) {
         let seen = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         (seen(&self.counts.written), seen(&self.counts.dropped))
     }
 
     /// Returns once all that was told is written, or after that time.
-    pub(crate) async fn flush(&self, within: Duration) -> bool {
+    async fn flush(&self, within: Duration) -> bool {
         let (told, written) = oneshot::channel();
         let flushed =
             async { self.queue.send(Queued::Flush(told)).await.is_ok() && written.await.is_ok() };
         timeout(within, flushed).await.unwrap_or(false)
+    }
+}
+
+impl Broker {
+    /// Records that were written of what happened to records of topics with `trace`, and steps of these that were not: there was no
+    /// room for them, or they could not be.
+    pub fn traces_counted(&self) -> (u64, u64) {
+        self.trace_feed().counted()
+    }
+
+    /// Writes what happened to such records so far; false: not within that time.
+    pub async fn flush_traces(&self, within: Duration) -> bool {
+        let is_written = self.trace_feed().flush(within).await;
+        if !is_written {
+            tracing::warn!("what happened to records last is not written");
+        }
+        is_written
     }
 }
 

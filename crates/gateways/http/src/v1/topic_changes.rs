@@ -119,6 +119,7 @@ pub(super) async fn change(
         let changed = match dry_run {
             true => {
                 let checked = broker.catalog().check_definition(id, &seen, &next);
+                let checked = checked.and_then(|()| broker.check_level_of(&next.config));
                 checked.map_err(ExecuteError::Refused)
             }
             false => broker.change_topic(id, seen, next.clone()).await,

@@ -224,14 +224,12 @@ async fn what_makes_no_sense_is_refused_and_so_is_all_of_it_below_its_level() {
     assert_eq!(refused.status.as_u16() / 100, 4, "{refused:?}");
     assert!(refused.text().contains("level 4"), "{refused:?}");
     make(&server, "t", 1, json!({})).await;
-    let asked = crate::harness::request(
-        axum::http::Method::PATCH,
-        "/v1/topics/t/config",
-        &[],
-        json!({"config": {"trace": "on"}}).to_string(),
-    );
-    let refused =
-        crate::harness::ask(&mut crate::harness::connect(server.address).await, asked).await;
-    assert_eq!(refused.status.as_u16() / 100, 4, "{refused:?}");
-    assert!(refused.text().contains("level 4"), "{refused:?}");
+    let config = json!({"config": {"trace": "on"}}).to_string();
+    for path in ["/v1/topics/t/config", "/v1/topics/t", "/v1/topics/t?dry_run=true"] {
+        let asked = crate::harness::request(axum::http::Method::PATCH, path, &[], config.clone());
+        let mut client = crate::harness::connect(server.address).await;
+        let refused = crate::harness::ask(&mut client, asked).await;
+        assert_eq!(refused.status.as_u16() / 100, 4, "{refused:?}");
+        assert!(refused.text().contains("level 4"), "{refused:?}");
+    }
 }
