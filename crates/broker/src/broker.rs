@@ -21,7 +21,7 @@ use crate::barrier::Barriers;
 use crate::budget::{Budget, Permit};
 use crate::cpu::CpuPool;
 use crate::delivery::drivers::Drivers;
-use crate::delivery::traced::{self, TraceFeed};
+use crate::delivery::traced::TraceFeed;
 use crate::error::{OpenError, Unavailable};
 use crate::forwarding::Line;
 use crate::hearsay::Hearsay;
@@ -221,8 +221,7 @@ impl Broker {
         if options.cluster.is_none() {
             broker.adopted().await?;
         }
-        let tracing = traced::run(broker.downgrade(), traced);
-        let tracing = tasks::vital(Task::TraceWriting, tracing, &failure);
+        let tracing = broker.write_traces(traced);
         let catalog = &broker.0.shards[0];
         let peers = Arc::clone(&broker.0.peers);
         let with_rows = broker.0.shards[1..].iter().map(Arc::downgrade).collect();

@@ -1,9 +1,12 @@
 //! What happened to records is noted for who looks for one, and where they stand is told.
 
+use std::sync::Arc;
+
 use base::LeaseGroupId;
 
 use super::super::history::{Happened, Happening, Look, Standing};
 use super::super::inspect::stands;
+use super::super::traced::{TracedStep, share};
 use super::Driver;
 
 impl Driver {
@@ -13,11 +16,22 @@ impl Driver {
             return;
         };
         let at_ms = self.clock.now_ms();
-        let traced = self.traces.of_group(at_ms, group);
+        let share = share(&group.topic_name, &group.topic_config);
+        let (topic_name, group_name) = (&group.topic_name, &group.name);
+        let (topic, traces) = (group.topic, &self.traces);
         let mut ring = self.history.lock();
         group.dispatch.take_steps(|step| {
-            if let Some(tell) = &traced {
-                tell(step);
+            if let Some(per_million) = share {
+                let (topic_name, group_name) = (Arc::clone(topic_name), Arc::clone(group_name));
+                traces.tell(TracedStep {
+                    at_ms,
+                    topic,
+                    topic_name,
+                    group: id,
+                    group_name,
+                    per_million,
+                    step,
+                });
             }
             ring.add(at_ms, id, step);
             if let Some(feed) = &self.feed {

@@ -21,14 +21,14 @@ use crate::broker::{Broker, WeakBroker};
 use crate::error::ExecuteError;
 
 use super::super::history::SessionUser;
+use super::super::traced::{Queued, TracedStep, is_in_share};
 use super::written::{Written, key};
-use super::{Queued, TracedStep, is_in_share};
 
 /// What cannot be written is tried again after so long.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Writes until the broker is gone.
-pub(crate) async fn run(broker: WeakBroker, mut queued: mpsc::Receiver<Queued>) {
+pub(super) async fn run(broker: WeakBroker, mut queued: mpsc::Receiver<Queued>) {
     let mut known = BTreeMap::new();
     while let Some(first) = queued.recv().await {
         // Others come meanwhile, and one request to the log has all of them.

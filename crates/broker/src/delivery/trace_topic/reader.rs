@@ -20,8 +20,8 @@ use crate::stored::batches_in;
 
 use super::super::history::SessionUser;
 use super::super::looking::{HistoryEvent, RecordHistory};
+use super::super::traced::{is_in_share, share};
 use super::written::{Written, key};
-use super::{is_in_share, share};
 
 /// Reads that are under way on this node.
 static READS: Semaphore = Semaphore::const_new(TRACED_READS_AT_ONCE);

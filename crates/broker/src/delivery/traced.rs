@@ -1,16 +1,10 @@
-//! What happened to records of topics that ask for it (`trace`), as records of a topic of the broker's own.
+//! What happened to records of topics that ask for it (`trace`), on its way from the driver that leads to the task that writes it
+//! ([`super::trace_topic`]).
 //!
-//! It is fed from the same steps as the ring, by the driver that leads. Nobody waits for it: between the driver and the task that
-//! writes is a buffer, and what does not fit is not written, and counted. A share of a topic's records is the same share
-//! on every node and at every time, so that of a record all is written or nothing.
-//!
-//! * [`written`]: a step as a record; [`writer`]: writes them; [`reader`]: finds those of one record
+//! Nobody waits for it: between the two is a buffer, and what does not fit is not written, and counted. A share of a topic's
+//! records is the same share on every node and at every time, so that of a record all is written or nothing.
 //!
 //! What happens to records of topics that only nodes write is not written: it would be written without end.
-
-mod reader;
-mod writer;
-mod written;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,24 +18,18 @@ use machine::TopicConfig;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::group::Group;
-use crate::broker::Broker;
-
-pub use reader::TracedSteps;
-pub(crate) use writer::run;
-
 const MILLION: u64 = 1_000_000;
 
 /// Something that happened to records of a topic that asks for it.
 #[derive(Debug)]
 pub(crate) struct TracedStep {
-    at_ms: i64,
-    topic: TopicId,
-    topic_name: Arc<str>,
-    group: LeaseGroupId,
-    group_name: Arc<str>,
-    per_million: u32,
-    step: Step,
+    pub(crate) at_ms: i64,
+    pub(crate) topic: TopicId,
+    pub(crate) topic_name: Arc<str>,
+    pub(crate) group: LeaseGroupId,
+    pub(crate) group_name: Arc<str>,
+    pub(crate) per_million: u32,
+    pub(crate) step: Step,
 }
 
 #[derive(Debug)]
@@ -70,47 +58,28 @@ impl TraceFeed {
         (Self { queue, counts: Arc::default() }, queued)
     }
 
-    /// What happened to a group's records, as it is told of each step. `None`: its topic does not ask for it.
-    pub(super) fn of_group(&self, at_ms: i64, group: &Group) -> Option<impl Fn(Step) + use<>> {
-        let per_million = share(&group.topic_name, &group.topic_config)?;
-        let (feed, topic, id) = (self.clone(), group.topic, group.id);
-        let (topic_name, group_name) = (Arc::clone(&group.topic_name), Arc::clone(&group.name));
-        Some(move |step| {
-            let (topic_name, group_name) = (Arc::clone(&topic_name), Arc::clone(&group_name));
-            feed.tell(TracedStep {
-                at_ms,
-                topic,
-                topic_name,
-                group: id,
-                group_name,
-                per_million,
-                step,
-            });
-        })
-    }
-
-    fn tell(&self, step: TracedStep) {
+    pub(crate) fn tell(&self, step: TracedStep) {
         if self.queue.try_send(Queued::Step(Box::new(step))).is_err() {
             self.drop_steps(1);
         }
     }
 
-    fn drop_steps(&self, count: u64) {
+    pub(crate) fn drop_steps(&self, count: u64) {
         self.counts.dropped.fetch_add(count, Ordering::Relaxed);
     }
 
-    fn note_written(&self, count: u64) {
+    pub(crate) fn note_written(&self, count: u64) {
         self.counts.written.fetch_add(count, Ordering::Relaxed);
     }
 
     /// Records that were written of steps, and steps that there was no room for or that could not be written.
-    fn counted(&self) -> (u64, u64) {
+    pub(crate) fn counted(&self) -> (u64, u64) {
         let seen = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         (seen(&self.counts.written), seen(&self.counts.dropped))
     }
 
     /// Returns once all that was told is written, or after that time.
-    async fn flush(&self, within: Duration) -> bool {
+    pub(crate) async fn flush(&self, within: Duration) -> bool {
         let (told, written) = oneshot::channel();
         let flushed =
             async { self.queue.send(Queued::Flush(told)).await.is_ok() && written.await.is_ok() };
@@ -118,31 +87,14 @@ impl TraceFeed {
     }
 }
 
-impl Broker {
-    /// Records that were written of what happened to records of topics with `trace`, and steps of these that were not: there was no
-    /// room for them, or they could not be.
-    pub fn traces_counted(&self) -> (u64, u64) {
-        self.trace_feed().counted()
-    }
-
-    /// Writes what happened to such records so far; false: not within that time.
-    pub async fn flush_traces(&self, within: Duration) -> bool {
-        let is_written = self.trace_feed().flush(within).await;
-        if !is_written {
-            tracing::warn!("what happened to records last is not written");
-        }
-        is_written
-    }
-}
-
 /// Of a million records of a topic, those whose steps are written. `None`: none.
-fn share(topic: &str, config: &TopicConfig) -> Option<u32> {
+pub(crate) fn share(topic: &str, config: &TopicConfig) -> Option<u32> {
     let share = Some(config.traced_per_million).filter(|share| *share > 0)?;
     (!is_written_by_nodes(topic)).then_some(share)
 }
 
 /// Whether a record is in the share: the same on all nodes, at any time.
-fn is_in_share(per_million: u32, partition: PartitionId, offset: Offset) -> bool {
+pub(crate) fn is_in_share(per_million: u32, partition: PartitionId, offset: Offset) -> bool {
     if u64::from(per_million) >= MILLION {
         return true;
     }

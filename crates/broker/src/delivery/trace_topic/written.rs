@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::super::dead_letter::DeathReason;
 use super::super::history::SessionUser;
 use super::super::looking::HistoryEvent;
-use super::TracedStep;
+use super::super::traced::TracedStep;
 
 /// Names and fields stay as they are: what was written is read by later versions, and by whoever reads the topic.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
