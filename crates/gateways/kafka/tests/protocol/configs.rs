@@ -98,6 +98,23 @@ async fn configurations_are_described_and_changed() {
 }
 
 #[tokio::test]
+async fn whether_a_topics_records_are_traced_is_described_and_changed() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    let client = &mut client;
+    client.create("orders", 1, &[("trace", "0.5%")]).await;
+    assert_eq!(value(client, TOPIC, "orders", "trace").await, ("0.5%".into(), 1));
+    assert_eq!(change(client, TOPIC, "orders", &[("trace", SET, Some("on"))]).await, 0);
+    for wrong in ["100%", "0%", "yes", ""] {
+        let refused = change(client, TOPIC, "orders", &[("trace", SET, Some(wrong))]).await;
+        assert_eq!(refused, InvalidConfig.code(), "{wrong}");
+    }
+    assert_eq!(value(client, TOPIC, "orders", "trace").await.0, "on");
+    assert_eq!(change(client, TOPIC, "orders", &[("trace", DELETE, None)]).await, 0);
+    assert_eq!(value(client, TOPIC, "orders", "trace").await, ("off".into(), 5));
+}
+
+#[tokio::test]
 async fn the_nodes_configuration_is_what_topics_fall_back_to() {
     let node = Node::start().await;
     let mut client = node.client().await;
