@@ -216,7 +216,7 @@ vital! {
     amqp_users: AmqpUsers, by_itself;
     quotas: Quotas, by_itself;
     audit: Audit, |broker| drop(broker.run(&["topic", "create", "written"]));
-    trace_writing: TraceWriting, trace_a_record;
+    trace_writing: TraceWriting, by_itself;
     trace_collecting: TraceCollecting, by_itself;
     trace_exporting: TraceExporting, by_itself;
     http_listener: HttpListener, by_itself;

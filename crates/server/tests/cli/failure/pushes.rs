@@ -55,17 +55,6 @@ pub(super) fn declare_a_queue(broker: &Broker) {
     assert!(declared.is_err(), "nobody is left to answer");
 }
 
-/// What happens to records of a topic is written, if it asks for that.
-pub(super) fn trace_a_record(broker: &Broker) {
-    let mut connection = connect(broker.amqp());
-    let queues = ["traced".to_owned()];
-    connection.declare(&queues, "quorum").expect("declared");
-    broker.run(&["topic", "alter", "traced", "--config", "trace=on"]).ok();
-    connection.publish_to_each(&queues, b"0").expect("confirmed");
-    // It is written a moment later, at the end of which the node ends.
-    let _ = connection.consume("traced", 0).and_then(|()| connection.delivery(PATIENCE));
-}
-
 /// A command whose broker goes away under it.
 pub(super) fn run_unheeded(broker: &Broker, arguments: &[&str]) {
     let mut child = broker
