@@ -5,6 +5,7 @@ use axum::http::header::{COOKIE, HOST};
 use axum::http::{HeaderMap, HeaderValue, Request, Uri};
 use operations::position::Position;
 use operations::time::{parse_duration, parse_time};
+use tokio::time::Instant;
 
 use crate::frames::Frames;
 use crate::{api, hosts, http2, login, sessions, v1};
@@ -65,9 +66,10 @@ fn header(bytes: &[u8]) {
 
 /// What a client of HTTP/2 sends: the same frames are counted in whatever pieces it comes.
 fn frames(bytes: &[u8]) {
-    let (mut whole, mut pieces) = (Frames::new(), Frames::new());
-    let of_whole = whole.came(bytes).is_ok();
-    let of_pieces = bytes.chunks(7).all(|piece| pieces.came(piece).is_ok());
+    let now = Instant::now();
+    let (mut whole, mut pieces) = (Frames::new(now), Frames::new(now));
+    let of_whole = whole.came(bytes, now).is_ok();
+    let of_pieces = bytes.chunks(7).all(|piece| pieces.came(piece, now).is_ok());
     assert_eq!(of_whole, of_pieces, "pieces make a difference");
 }
 

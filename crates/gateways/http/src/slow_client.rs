@@ -33,7 +33,7 @@ impl Watched {
 
     /// Of HTTP/2: frames that ask for nothing are counted.
     pub(crate) fn counted(self) -> Self {
-        Self { frames: Some(Frames::new()), ..self }
+        Self { frames: Some(Frames::new(Instant::now())), ..self }
     }
 
     /// What a write came to, unless it waits for too long.
@@ -77,7 +77,7 @@ impl AsyncRead for Watched {
             Poll::Ready(Ok(()))
         };
         if let (Poll::Ready(Ok(())), Some(frames)) = (&read, &mut watched.frames) {
-            frames.came(&buffer.filled()[before..])?;
+            frames.came(&buffer.filled()[before..], Instant::now())?;
         }
         read
     }
