@@ -150,8 +150,9 @@ async fn of_a_share_all_or_nothing_is_written() {
     let mut of_record = vec![Vec::new(); 500];
     for step in written(&server, &broker).await {
         let first = step["offset"].as_u64().expect("a number") as usize;
-        for offset in first..first + step["count"].as_u64().expect("a number") as usize {
-            of_record[offset].push(step["what"].as_str().expect("a word").to_owned());
+        let count = step["count"].as_u64().expect("a number") as usize;
+        for steps in &mut of_record[first..first + count] {
+            steps.push(step["what"].as_str().expect("a word").to_owned());
         }
     }
     let is_whole = |steps: &&Vec<String>| **steps == ["delivered", "accepted"];
