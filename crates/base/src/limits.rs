@@ -175,6 +175,9 @@ pub const SNAPSHOT_ROOM_LOOKED_FOR_EVERY: Duration = Duration::from_millis(200);
 /// Snapshots that a member sends at a time, and for how long it holds one that nobody asks for.
 pub const SNAPSHOTS_SENT_MAX: usize = 4;
 pub const SNAPSHOT_HELD_FOR: Duration = Duration::from_secs(600);
+/// A snapshot that was not asked for in this time makes room for another member's. Who is being sent one asks every few
+/// seconds, and begins behind what it has where it is not held any more.
+pub const SNAPSHOT_IDLE_AFTER: Duration = Duration::from_secs(30);
 
 // ------------------------------------------------------------------------------------- catalog
 

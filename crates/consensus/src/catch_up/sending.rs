@@ -3,7 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
-use base::limits::{SNAPSHOT_HELD_FOR, SNAPSHOT_PIECE_BYTES, SNAPSHOTS_SENT_MAX};
+use base::limits::{
+    SNAPSHOT_HELD_FOR, SNAPSHOT_IDLE_AFTER, SNAPSHOT_PIECE_BYTES, SNAPSHOTS_SENT_MAX,
+};
 use bytes::Bytes;
 use journal::transfer::{Export, Section};
 use parking_lot::Mutex;
@@ -20,22 +22,41 @@ use crate::message::{
 /// The snapshots that are held for members. One that nobody asks for any more goes after a while.
 #[derive(Debug)]
 pub(crate) struct Sending {
-    state: Mutex<State>,
+    state: Mutex<State<Arc<Mutex<Export>>>>,
 }
 
 #[derive(Debug)]
-struct State {
+struct State<E> {
     /// No two lives of this node give the same numbers.
     next: u64,
-    held: Vec<Held>,
+    held: Vec<Held<E>>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct Held<E> {
     number: u64,
     to: u64,
     asked: Instant,
-    export: Arc<Mutex<Export>>,
+    export: E,
+}
+
+impl<E> State<E> {
+    /// In place of an earlier one for the same member, or of the one that nobody has asked for since the longest time: most
+    /// members that have a snapshot ask no more for it.
+    fn hold(&mut self, to: u64, export: E) -> Result<u64, Refusal> {
+        self.held.retain(|held| held.to != to);
+        if self.held.len() >= SNAPSHOTS_SENT_MAX {
+            let idle = (0..self.held.len()).min_by_key(|&place| self.held[place].asked);
+            match idle.filter(|&place| self.held[place].asked.elapsed() >= SNAPSHOT_IDLE_AFTER) {
+                Some(place) => drop(self.held.swap_remove(place)),
+                None => return Err(Refusal::NotHeld),
+            }
+        }
+        let number = self.next;
+        self.next += 1;
+        self.held.push(Held { number, to, asked: Instant::now(), export });
+        Ok(number)
+    }
 }
 
 impl Sending {
@@ -45,18 +66,8 @@ impl Sending {
         Self { state: Mutex::new(State { next: first >> 1, held: Vec::new() }) }
     }
 
-    /// In place of an earlier one for the same member.
     fn hold(&self, to: u64, export: Export) -> Result<u64, Refusal> {
-        let mut state = self.state.lock();
-        state.held.retain(|held| held.to != to);
-        if state.held.len() >= SNAPSHOTS_SENT_MAX {
-            return Err(Refusal::NotHeld);
-        }
-        let number = state.next;
-        state.next += 1;
-        let export = Arc::new(Mutex::new(export));
-        state.held.push(Held { number, to, asked: Instant::now(), export });
-        Ok(number)
+        self.state.lock().hold(to, Arc::new(Mutex::new(export)))
     }
 
     fn held(&self, to: u64, number: u64) -> Result<Arc<Mutex<Export>>, Refusal> {
@@ -138,4 +149,29 @@ impl Consensus {
 
 fn no_such_place() -> Refusal {
     Refusal::Malformed("the snapshot has no such place".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_snapshot_that_nobody_asks_for_makes_room_for_another_members() {
+        let mut state = State { next: 7, held: Vec::new() };
+        let most = SNAPSHOTS_SENT_MAX as u64;
+        for member in 0..most {
+            assert_eq!(state.hold(member, ()), Ok(7 + member));
+            advance(Duration::from_secs(1)).await;
+        }
+        assert_eq!(state.hold(most, ()), Err(Refusal::NotHeld), "all are being sent");
+        assert_eq!(state.hold(0, ()), Ok(7 + most), "a member has one");
+        advance(SNAPSHOT_IDLE_AFTER - Duration::from_secs(3)).await;
+        assert_eq!(state.hold(most, ()), Ok(8 + most), "the first one's is idle by now");
+        let held: Vec<u64> = state.held.iter().map(|held| held.to).collect();
+        assert!(!held.contains(&1) && held.contains(&0) && held.len() == SNAPSHOTS_SENT_MAX);
+    }
 }

@@ -92,3 +92,13 @@ async fn the_last_entry_of_each_leader_is_found() {
     let found = log.get_key_log_ids(log_id(1, 0)..=log_id(7, 6)).await.unwrap();
     assert_eq!(found, [log_id(1, 1), log_id(2, 2), log_id(4, 5), log_id(7, 6)]);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_let_go_of_is_sent_to_nobody_and_no_failure_of_the_log() {
+    let mut log = open(&SimulatedDisk::new());
+    let entries = (0..8).map(|index| command(1, index, 0));
+    log.blocking_append(entries.collect::<Vec<_>>()).await.unwrap();
+    log.purge(log_id(1, 3)).await.unwrap();
+    assert_eq!(log.limited_get_log_entries(2, 6).await.unwrap(), []);
+    assert_eq!(log.limited_get_log_entries(4, 6).await.unwrap().len(), 2);
+}
