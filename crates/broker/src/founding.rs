@@ -76,7 +76,12 @@ async fn in_cluster(
         if there > 0 {
             break there;
         }
-        if catalog.is_led_here() {
+        // What a former leader founded may be in the log and not applied here. It must not be founded again, least of all at
+        // a level that an operator has not raised the cluster to.
+        if catalog.is_led_here() && catalog.read_index().await.is_ok() {
+            if catalog.read(|view| view.catalog.shard_count()) > 0 {
+                continue;
+            }
             let begun = level::begin(catalog, newest_of_all(node)).await;
             let founded = match begun {
                 Ok(()) => catalog.execute(Command::SetShards { count: wanted }).await,
