@@ -98,8 +98,10 @@ impl<C> Served<C> {
             if self.is_finishing || !self.had_any {
                 return true;
             }
-            // What was answered may not be taken whole yet, and a client in order hears why the connection ends.
+            // What was answered may not be taken whole yet, and a client in order hears why the connection ends: it is polled
+            // once more, since nothing else may wake it.
             self.finish();
+            context.waker().wake_by_ref();
         }
     }
 }
