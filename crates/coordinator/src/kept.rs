@@ -18,6 +18,7 @@ use crate::classic::ClassicGroup;
 use crate::classic::kept::ClassicV1;
 use crate::consumer::ConsumerGroup;
 use crate::consumer::kept::ConsumerV1;
+use crate::epochs::{EpochGroup, Protocol};
 use crate::reconcile::Progress;
 use crate::streams::StreamsGroup;
 use crate::streams::kept::StreamsV1;
@@ -108,6 +109,15 @@ impl Group {
                 kept.restored(name, sessions.consumer, now).map(Self::Consumer)
             }
             KeptV1::Streams(kept) => kept.restored(name, sessions.streams, now).map(Self::Streams),
+        }
+    }
+}
+
+impl<P: Protocol> EpochGroup<P> {
+    pub(crate) fn stamp(&self) -> Stamp {
+        match self.is_empty() {
+            true => Stamp::Nothing,
+            false => Stamp::Of(self.members.changes()),
         }
     }
 }

@@ -1,11 +1,9 @@
 //! Events as records: one topic of one partition, which is made when there is something to write.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use base::PartitionId;
 use base::limits::{AUDIT_EVENTS_AT_ONCE_MAX, AUDIT_KEPT_BYTES, AUDIT_KEPT_MS};
-use broker::{AppendBatch, Broker, ExecuteError, NewTopic, Refusal};
+use broker::{AppendBatch, Broker};
 use record::{BatchBuilder, BatchOptions};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
@@ -48,7 +46,8 @@ async fn write(broker: &Broker, events: &[Box<Event>]) -> Result<(), String> {
     if events.is_empty() {
         return Ok(());
     }
-    let topic = topic(broker).await?;
+    let topic = broker.topic_of_nodes(TOPIC, AUDIT_KEPT_MS, AUDIT_KEPT_BYTES).await;
+    let topic = topic.map_err(|error| error.to_string())?;
     let mut builder = BatchBuilder::new(BatchOptions::default());
     for event in events {
         let value = serde_json::to_vec(event).map_err(|error| error.to_string())?;
@@ -61,26 +60,4 @@ async fn write(broker: &Broker, events: &[Box<Event>]) -> Result<(), String> {
         appended.map_err(|error| error.to_string())?;
     }
     Ok(())
-}
-
-async fn topic(broker: &Broker) -> Result<PartitionId, String> {
-    loop {
-        if let Some(found) = broker.catalog().topic_named(TOPIC) {
-            return Ok(PartitionId::new(found.id(), 0));
-        }
-        let config = BTreeMap::from([
-            ("retention.ms".to_owned(), AUDIT_KEPT_MS.to_string()),
-            ("retention.bytes".to_owned(), AUDIT_KEPT_BYTES.to_string()),
-        ]);
-        let (name, uuid) = (TOPIC.to_owned(), broker.entropy().uuid());
-        match broker.create_topic(NewTopic { name, uuid, partitions: 1, config }).await {
-            Ok(_) => {}
-            // Another node made it, of which this one is about to hear.
-            Err(ExecuteError::Refused(Refusal::TopicExists { .. })) => {
-                let current = broker.catalog_is_current().await;
-                current.map_err(|error| error.to_string())?;
-            }
-            Err(error) => return Err(error.to_string()),
-        }
-    }
 }

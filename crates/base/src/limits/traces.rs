@@ -19,7 +19,7 @@ pub const TRACED_RUNS_OF_STEP_MAX: usize = 100;
 pub const TRACED_TRIES_MAX: usize = 10;
 /// How long the topic with the steps of records is kept, and how much of it, unless an administrator sets something else.
 pub const TRACED_KEPT_MS: i64 = 7 * 24 * 60 * 60 * 1000;
-pub const TRACED_KEPT_BYTES: u64 = 1 << 30;
+pub const TRACED_KEPT_BYTES: i64 = 1 << 30;
 /// What is read of that topic for one record, for how long, and for how many at a time.
 pub const TRACED_READ_BYTES_MAX: usize = 16 << 20;
 pub const TRACED_READ_WITHIN: Duration = Duration::from_millis(500);

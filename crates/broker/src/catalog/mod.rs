@@ -12,6 +12,7 @@
 mod changes;
 mod current;
 pub mod lease_group;
+mod of_nodes;
 pub mod topic;
 
 use std::fmt;

@@ -10,7 +10,7 @@ use world::Instant;
 use super::{ConsumerGroup, Member};
 use crate::assignment::Assignment;
 use crate::assignor::Assignor;
-use crate::kept::{KeptError, ProgressV1, Stamp, millis, own};
+use crate::kept::{KeptError, ProgressV1, millis, own};
 use crate::member::Client;
 use crate::members::{Enrolment, Members};
 use crate::reconcile::{MemberState, Progress};
@@ -156,13 +156,6 @@ impl MemberV1<'_> {
 }
 
 impl ConsumerGroup {
-    pub(crate) fn stamp(&self) -> Stamp {
-        match self.is_empty() {
-            true => Stamp::Nothing,
-            false => Stamp::Of(self.members.changes()),
-        }
-    }
-
     pub(crate) fn to_keep(&self) -> ConsumerV1<'_> {
         let topics = self.own.subscriptions.topics().values();
         ConsumerV1 {

@@ -11,7 +11,7 @@ use super::status::Endpoint;
 use super::tasks::{Task, Tasks};
 use super::topology::{CopartitionGroup, InternalTopic, Subtopology, Topology};
 use super::{Member, StreamsGroup};
-use crate::kept::{KeptError, ProgressV1, Stamp, millis, own};
+use crate::kept::{KeptError, ProgressV1, millis, own};
 use crate::member::Client;
 use crate::members::{Enrolment, Members};
 use crate::reconcile::{MemberState, Progress};
@@ -312,13 +312,6 @@ impl MemberV1<'_> {
 // ----------------------------------------------------------------------------------------- groups
 
 impl StreamsGroup {
-    pub(crate) fn stamp(&self) -> Stamp {
-        match self.is_empty() {
-            true => Stamp::Nothing,
-            false => Stamp::Of(self.members.changes()),
-        }
-    }
-
     pub(crate) fn to_keep(&self) -> StreamsV1<'_> {
         StreamsV1 {
             epoch: self.epoch(),

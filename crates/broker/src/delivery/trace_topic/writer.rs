@@ -11,14 +11,12 @@ use base::limits::{
 use base::topics::TRACE;
 use base::{Offset, PartitionId};
 use dispatch::SessionId;
-use machine::{NewTopic, Refusal};
 use record::{BatchBuilder, BatchOptions, Compression};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use crate::append::AppendBatch;
 use crate::broker::{Broker, WeakBroker};
-use crate::error::ExecuteError;
 
 use super::super::history::SessionUser;
 use super::super::traced::{Queued, TracedStep, is_in_share};
@@ -85,7 +83,8 @@ async fn write(
     steps: &[TracedStep],
     known: &mut BTreeMap<SessionId, SessionUser>,
 ) -> Result<u64, String> {
-    let topic = topic(broker).await?;
+    let topic = broker.topic_of_nodes(TRACE, TRACED_KEPT_MS, TRACED_KEPT_BYTES).await;
+    let topic = topic.map_err(|error| error.to_string())?;
     learn(broker, steps, known).await;
     let options = BatchOptions { compression: Compression::Zstd, ..BatchOptions::default() };
     let (mut batches, mut builder) = (Vec::new(), BatchBuilder::new(options));
@@ -166,28 +165,6 @@ async fn learn(
             known.clear();
         }
         known.extend(users);
-    }
-}
-
-async fn topic(broker: &Broker) -> Result<PartitionId, String> {
-    loop {
-        if let Some(found) = broker.catalog().topic_named(TRACE) {
-            return Ok(PartitionId::new(found.id(), 0));
-        }
-        let config = BTreeMap::from([
-            ("retention.ms".to_owned(), TRACED_KEPT_MS.to_string()),
-            ("retention.bytes".to_owned(), TRACED_KEPT_BYTES.to_string()),
-        ]);
-        let (name, uuid) = (TRACE.to_owned(), broker.entropy().uuid());
-        match broker.create_topic(NewTopic { name, uuid, partitions: 1, config }).await {
-            Ok(_) => {}
-            // Another node made it, of which this one is about to hear.
-            Err(ExecuteError::Refused(Refusal::TopicExists { .. })) => {
-                let current = broker.catalog_is_current().await;
-                current.map_err(|error| error.to_string())?;
-            }
-            Err(error) => return Err(error.to_string()),
-        }
     }
 }
 
