@@ -35,6 +35,8 @@ struct State {
     nodes: Records,
     /// Nodes that are in no record and were let in all the same.
     guests: BTreeSet<NodeId>,
+    /// The highest number that a node is known to have, or to have had: numbers rise, and none is given twice.
+    highest: NodeId,
     /// Directories of nodes that were removed.
     former: BTreeMap<Uuid, NodeId>,
     /// What each node's binary can, of those that were let in since this one was started.
@@ -62,7 +64,8 @@ impl Roster {
         let stage = founding.map_or(Stage::Founded, Stage::Founding);
         let (guests, former) = (BTreeSet::new(), BTreeMap::new());
         let levels = BTreeMap::from([(here.node, level.can())]);
-        let state = Mutex::new(State { stage, nodes, guests, former, levels });
+        let highest = here.node;
+        let state = Mutex::new(State { stage, nodes, guests, highest, former, levels });
         Self { here, level, state, applicants: Applicants::default() }
     }
 
@@ -103,8 +106,12 @@ impl Roster {
             (node.id, Record { address: node.address.clone(), directory, boot })
         };
         let nodes: Records = nodes.iter().map(known).collect();
+        let newest = nodes.keys().next_back().copied();
+        state.highest = state.highest.max(newest.unwrap_or(self.here.node));
         let mut gone: BTreeSet<NodeId> = state.nodes.keys().copied().collect();
-        gone.append(&mut state.guests);
+        // Who joined after this has happened stays a guest.
+        let later = state.highest;
+        gone.extend(state.guests.extract_if(.., |node| *node <= later));
         gone.retain(|node| !nodes.contains_key(node));
         let is_in = |directory| nodes.values().any(|node| node.directory == Some(directory));
         self.applicants.let_in(is_in);
@@ -115,7 +122,10 @@ impl Roster {
 
     /// These directories were nodes of the cluster once.
     pub(crate) fn know_former(&self, former: BTreeMap<Uuid, NodeId>) {
-        self.state.lock().former = former;
+        let mut state = self.state.lock();
+        let newest = former.values().max().copied();
+        state.highest = state.highest.max(newest.unwrap_or(self.here.node));
+        state.former = former;
     }
 
     fn newcomer(&self, seeds: &Seeds, nodes: &Records, peer: &Identity) -> Result<(), Refusal> {
@@ -146,7 +156,7 @@ impl Admission for Roster {
                 .unwrap_or(Refusal::OldBoot { node, seen: here.boot, presented: boot }));
         }
         let mut state = self.state.lock();
-        let State { stage, nodes, guests, former, levels } = &mut *state;
+        let State { stage, nodes, guests, highest, former, levels } = &mut *state;
         let admitted = match (nodes.get_mut(&node), stage) {
             (Some(record), _) => {
                 known_as(node, *record.directory.get_or_insert(presented), presented)?;
@@ -159,6 +169,11 @@ impl Admission for Roster {
             (None, _) if former.contains_key(&presented) => Err(Refusal::Removed { node }),
             // It may have joined since this one last knew, and what the catalog says may have to come from it.
             (None, Stage::Founded) => {
+                guests.insert(node);
+                Ok(())
+            }
+            // So may it where what is known of the catalog is old: whoever has joined since has a higher number.
+            (None, Stage::Known) if node > *highest => {
                 guests.insert(node);
                 Ok(())
             }

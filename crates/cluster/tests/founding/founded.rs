@@ -86,11 +86,16 @@ async fn what_the_catalog_knows_is_let_in_and_nothing_else() {
     let at = nodes[0].identity().at;
     let directory = Uuid::from_u128(44);
     let fourth = DirectoryIdentity { node: NodeId(4), directory, boot: 5, ..at };
+    // A number that was given before the last one, and that no node has any more.
+    let fifth = Uuid::from_u128(55);
+    let address = "five:1".to_owned();
+    all.push(KnownNode { id: NodeId(5), directory: fifth, boot: 1, address });
     second.know(all.clone()).await.expect("written");
     let stranger = impostor(fourth, second).await;
     let error = why_not(&stranger, 2).await;
     assert_eq!(refused(&error), &Refusal::UnknownNode { node: NodeId(4) });
-    // It joins.
+    // The catalog has it.
+    all.pop();
     let address = stranger.address().to_string();
     all.push(KnownNode { id: NodeId(4), directory, boot: 5, address });
     second.know(all.clone()).await.expect("written");
@@ -149,10 +154,41 @@ async fn a_node_that_returns_listens_to_one_that_joined_meanwhile() {
     let at = DirectoryIdentity { node: NodeId(7), directory, ..nodes[0].identity().at };
     let joined = impostor(at, &third).await;
     is_linked(&joined, 3).await;
-    // Once it knows the catalog, that counts.
-    third.know(all).await.expect("written");
+    // So it does where it knows the catalog, but not its end: whoever joins has a higher number than all before.
+    third.know(all.clone()).await.expect("written");
+    is_linked(&joined, 3).await;
+    assert_eq!(third.known(), all, "a guest is nothing that is known");
+    assert!(third.links().peer(NodeId(7)).is_none());
+    // Once it knows a later one, it would know this one, too.
+    let address = "eight:1".to_owned();
+    let eighth = KnownNode { id: NodeId(8), directory: Uuid::from_u128(88), boot: 1, address };
+    let with_eighth = [all, vec![eighth]].concat();
+    third.know(with_eighth).await.expect("written");
     let error = why_not(&joined, 3).await;
     assert_eq!(refused(&error), &Refusal::UnknownNode { node: NodeId(7) });
     sleep(Duration::from_millis(10)).await;
     is_linked(third.links(), 1).await;
+}
+
+/// Its number was given to a node that was removed: no node that joins later has it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_number_of_a_removed_node_is_of_no_later_one() {
+    let (places, seeds) = Place::several(3);
+    let nodes = found(&places, &seeds).await;
+    let (second, all) = (&nodes[1], known(&nodes));
+    second.know_former([(Uuid::from_u128(44), NodeId(4))].into());
+    second.know(all).await.expect("written");
+    let at = second.identity().at;
+    let of_number = async |node, directory| {
+        let directory = Uuid::from_u128(directory);
+        impostor(DirectoryIdentity { node: NodeId(node), directory, ..at }, second).await
+    };
+    let removed = of_number(4, 44).await;
+    let error = why_not(&removed, 2).await;
+    assert_eq!(refused(&error), &Refusal::Removed { node: NodeId(4) });
+    let other = of_number(4, 45).await;
+    let error = why_not(&other, 2).await;
+    assert_eq!(refused(&error), &Refusal::UnknownNode { node: NodeId(4) });
+    let later = of_number(5, 55).await;
+    is_linked(&later, 2).await;
 }
