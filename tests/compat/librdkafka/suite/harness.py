@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 AT_ONCE = 12
 REQUEST_SECONDS = 15
+LEADERS_MOVE = "LEADERS_MOVE" in os.environ
 NOT_SERVED_YET = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,

@@ -52,6 +52,8 @@ const NODES: usize = 3;
 const FEW: usize = 10;
 /// For all that is made.
 const MADE_MAX: Duration = Duration::from_secs(10);
+/// Each waits for the answer to a declaration before it makes the next one.
+const CONNECTIONS: usize = 16;
 const PROBE: &str = "probe";
 /// Between two looks at who leads now.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -116,9 +118,19 @@ fn measure(
     Ok(waits)
 }
 
+/// Declares queues by several connections, each to the next one of the nodes.
 fn declare(nodes: &Nodes, names: &[String]) -> Outcome {
-    let connection =
-        client_amqp::blocking::Connection::open(nodes.amqp(0), PATIENCE, Mode::Confirms);
+    let share = names.len().div_ceil(CONNECTIONS);
+    thread::scope(|scope| {
+        let declaring =
+            |(at, names)| scope.spawn(move || declare_by_one(nodes.amqp(at % NODES), names));
+        let all: Vec<_> = names.chunks(share).enumerate().map(declaring).collect();
+        all.into_iter().try_for_each(|one| one.join().expect("it does not panic"))
+    })
+}
+
+fn declare_by_one(node: SocketAddr, names: &[String]) -> Outcome {
+    let connection = client_amqp::blocking::Connection::open(node, PATIENCE, Mode::Confirms);
     let mut connection = connection.context(|| "cannot connect by AMQP")?;
     connection.declare(names, "classic").context(|| "cannot declare the queues")?;
     connection.close().context(|| "cannot close")
