@@ -61,6 +61,11 @@ impl Figures {
         self.figures.push(Figure { what: what.into(), value, unit, target, met });
     }
 
+    /// Those of a part of the chore, behind what there is.
+    pub(crate) fn append(&mut self, part: Figures) {
+        self.figures.extend(part.figures);
+    }
+
     /// Prints them; a missed target fails the chore, when all have been printed.
     pub(crate) fn publish(&self, output: Output) -> Outcome {
         match output {

@@ -131,7 +131,7 @@ func groupLag(s *session) {
 	offsets := kadm.Offsets{}
 	offsets.AddOffset(topic, 0, 4, -1)
 	check(s.admin.CommitAllOffsets(s.ctx, group, offsets))
-	lags := must(s.admin.Lag(s.ctx, group))[group].Lag.Sorted()
+	lags := s.lag(group).Lag.Sorted()
 	index := slices.IndexFunc(lags, func(l kadm.GroupMemberLag) bool { return l.Topic == topic && l.Partition == 0 })
 	holds(index >= 0, "the partition's lag is told")
 	expect(lags[index].Lag, 6, "lag")

@@ -206,7 +206,7 @@ func churn(s *session, options ...kgo.Opt) {
 	for r, n := range counts {
 		expect(n, 1, "times that "+r+" was processed")
 	}
-	for _, lag := range must(s.admin.Lag(s.ctx, group))[group].Lag.Sorted() {
+	for _, lag := range s.lag(group).Lag.Sorted() {
 		expect(lag.Lag, 0, "lag after all is committed")
 	}
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
+	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -11,6 +13,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
+
+// leadersMove is whether nodes are killed, and leaders move, meanwhile.
+var leadersMove = os.Getenv("LEADERS_MOVE") != ""
 
 // session is what one scenario works with: names of its own, and clients that are closed after it.
 type session struct {
@@ -93,6 +98,21 @@ func (s *session) earliest(topic string) int64 {
 
 func (s *session) latest(topic string) int64 {
 	return offset(must(s.admin.ListEndOffsets(s.ctx, topic)), topic)
+}
+
+// lag is how far a group is behind. The client looks for the coordinator once only (franz-go 1.22): it fails where the node was
+// killed meanwhile whose connection it takes for that.
+func (s *session) lag(group string) kadm.DescribedGroupLag {
+	var lags kadm.DescribedGroupLags
+	eventually(20*time.Second, "the lag of "+group, func() bool {
+		found, err := s.admin.Lag(s.ctx, group)
+		if !errors.Is(err, io.EOF) || !leadersMove {
+			check(err)
+		}
+		lags = found
+		return err == nil
+	})
+	return lags[group]
 }
 
 // offset is the listed offset of partition 0.

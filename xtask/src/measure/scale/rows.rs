@@ -34,7 +34,7 @@ pub(crate) struct RowsOptions {
     #[arg(long, default_value_t = 12)]
     shards: usize,
     /// How often a node is killed
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 15)]
     kills: usize,
     /// What to print
     #[arg(long, value_enum, default_value_t = Output::Table)]
