@@ -34,6 +34,8 @@ impl Level {
     pub const STREAMS: Self = Self(4);
     /// A topic may have what happens to its records written to a topic.
     pub const TRACES: Self = Self(4);
+    /// Nodes number the appends that they bring to a shard's leader, and send them again where an answer is lost.
+    pub const NUMBERED: Self = Self(5);
 
     /// What a cluster gains by being raised to this level, in words. `None`: this binary does not know it.
     pub const fn brings(self) -> Option<&'static str> {
@@ -46,6 +48,10 @@ impl Level {
             4 => Some(
                 "groups of Kafka Streams go on when another node coordinates them; topics can keep what happens to their records: \
                  the configuration `trace`",
+            ),
+            5 => Some(
+                "what is published at a node that does not lead is published once, also where the leader is lost before it \
+                 has answered",
             ),
             // Of a test's binary that acts as the next version.
             next if next == Levels::OURS.max.0 + 1 => Some(
@@ -77,7 +83,7 @@ pub struct Levels {
 
 impl Levels {
     /// Of this source.
-    pub const OURS: Self = Self { min: Level::FIRST, max: Level::TRACES };
+    pub const OURS: Self = Self { min: Level::FIRST, max: Level::NUMBERED };
     /// Of a binary that tells none.
     pub const UNTOLD: Self = Self { min: Level::FIRST, max: Level::FIRST };
 
@@ -165,8 +171,10 @@ impl Format {
             Self::MachineSnapshot => {
                 if level.0 < 2 {
                     6
-                } else {
+                } else if level.0 < Level::NUMBERED.0 {
                     7
+                } else {
+                    8
                 }
             }
             Self::Consensus => 1,

@@ -42,7 +42,8 @@ impl Broker {
     fn append_here(&self, shard: usize, batches: Vec<AppendBatch>) -> oneshot::Receiver<Appends> {
         let (reply, answer) = oneshot::channel();
         // When the broker is stopping the request is dropped, and with it the sender of the answer.
-        let _ = self.shards_with_rows()[shard].request(Request::Append { batches, reply });
+        let _ =
+            self.shards_with_rows()[shard].request(Request::Append { batches, from: None, reply });
         answer
     }
 }

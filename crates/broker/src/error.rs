@@ -73,6 +73,9 @@ pub enum AppendError {
     /// It was not done, and can be in a moment.
     #[error("partition {0} moves to another shard: try again")]
     Moving(PartitionId),
+    /// It was not done, and whoever led said why in an answer that was lost.
+    #[error("it was refused, and the answer that said why was lost: try again")]
+    RefusedBefore,
 }
 
 #[derive(Clone, PartialEq, Debug, thiserror::Error, Serialize, Deserialize)]

@@ -4,18 +4,21 @@
 //! way to another node. What is appended meanwhile waits in line, and all of it is the next request: the longer the
 //! way, the larger the requests. Where this node leads and nobody waits, an append goes into the log directly.
 //!
-//! An append that the other node certainly did not carry out, since it does not lead, goes to the next leader. One
-//! whose answer is lost is answered as [`Unavailable::Unanswered`].
+//! An append that the other node certainly did not carry out, since it does not lead, goes to the next leader. So does one
+//! whose answer is lost, from [`Level::NUMBERED`] on: rows are numbered, and what was taken is not taken again. Below
+//! that it is answered as [`Unavailable::Unanswered`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::limits::{FORWARDED_BYTES, LEADERLESS_HOLD, REMOTE_ANSWERED_WITHIN};
+use base::Level;
+use base::limits::{FORWARDED_BYTES, FORWARDED_ROWS, LEADERLESS_HOLD, REMOTE_ANSWERED_WITHIN};
 use bytes::{Bytes, BytesMut};
 use cluster::Node;
 use consensus::Role;
 use links::NodeId;
+use machine::Numbered;
 use parking_lot::Mutex;
 use tasks::Task;
 use tokio::sync::{oneshot, watch};
@@ -38,12 +41,16 @@ pub(crate) struct Line {
     shard: Arc<LocalShard>,
     node: Arc<Node>,
     role: watch::Receiver<Role>,
+    /// Of this line's numbers: no other line, nor one of another run of the node, has it.
+    incarnation: u64,
     queue: Mutex<Queue>,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Append>,
+    /// Of the next row that goes to another node.
+    number: u64,
     /// A task takes from it. Whoever comes meanwhile waits, wherever the leader is.
     moving: bool,
 }
@@ -61,6 +68,8 @@ struct Forwarded {
     batches: Vec<AppendBatch>,
     bytes: Vec<Bytes>,
     waiting: Vec<Waiting>,
+    /// What was heard of each row so far, from the first answer, or the first one that did not come, on.
+    answers: Option<Appends>,
 }
 
 /// Who waits for the answers to the next of the forwarded batches.
@@ -82,7 +91,8 @@ impl Line {
     /// `None`: the node is alone.
     pub(crate) fn new(shard: &Arc<LocalShard>, node: &Arc<Node>) -> Option<Arc<Self>> {
         let (shard, node, role) = (Arc::clone(shard), Arc::clone(node), shard.role()?);
-        Some(Arc::new(Self { shard, node, role, queue: Mutex::default() }))
+        let incarnation = node.next_incarnation();
+        Some(Arc::new(Self { shard, node, role, incarnation, queue: Mutex::default() }))
     }
 
     /// The append has its place in line when this returns.
@@ -105,7 +115,7 @@ impl Line {
 
     fn append_here(&self, Append { batches, reply }: Append) {
         // When the node is stopping the request is dropped, and with it the sender of the answer.
-        let _ = self.shard.request(Request::Append { batches, reply });
+        let _ = self.shard.request(Request::Append { batches, from: None, reply });
     }
 
     /// Until nothing is left in line.
@@ -118,10 +128,11 @@ impl Line {
     /// What goes together.
     fn next(&self) -> Option<Vec<Append>> {
         let mut queue = self.queue.lock();
-        let (mut appends, mut bytes) = (Vec::new(), 0);
+        let (mut appends, mut bytes, mut rows) = (Vec::new(), 0, 0);
         while let Some(append) = queue.waiting.front() {
             bytes += append.batches.iter().map(|batch| batch.bytes.len()).sum::<usize>();
-            if bytes > FORWARDED_BYTES && !appends.is_empty() {
+            rows += append.batches.iter().map(AppendBatch::rows).sum::<usize>();
+            if (bytes > FORWARDED_BYTES || rows > FORWARDED_ROWS) && !appends.is_empty() {
                 break;
             }
             appends.extend(queue.waiting.pop_front());
@@ -130,30 +141,62 @@ impl Line {
         queue.moving.then_some(appends)
     }
 
+    /// The numbers of a request's rows, if the cluster may write them.
+    fn number(&self, forwarded: &Forwarded) -> Option<Numbered> {
+        if self.node.level().now() < Level::NUMBERED {
+            return None;
+        }
+        let node = u32::try_from(self.node.identity().at.node.0).ok()?;
+        let mut queue = self.queue.lock();
+        let number = queue.number;
+        queue.number += forwarded.rows() as u64;
+        Some(Numbered { node, incarnation: self.incarnation, number })
+    }
+
     /// Brings appends to the leader, whichever that is by then.
-    async fn bring(&self, forwarded: Forwarded) {
+    async fn bring(&self, mut forwarded: Forwarded) {
         let mut role = self.role.clone();
-        let give_up_at = Instant::now() + LEADERLESS_HOLD;
+        let mut give_up_at = Instant::now() + LEADERLESS_HOLD;
+        let mut from = None;
         loop {
             let leader = match *role.borrow_and_update() {
                 Role::Leader { .. } => Leader::Here,
                 role => role.other_leader().map_or(Leader::Unknown, Leader::At),
             };
-            match leader {
-                Leader::Here => {
+            let asked = match leader {
+                Leader::Here if !forwarded.is_in_doubt() => {
                     return forwarded.split().into_iter().for_each(|it| self.append_here(it));
                 }
-                Leader::At(leader) => match self.ask(leader, &forwarded, &mut role).await {
-                    Ok(answers) if !answers.iter().all(is_not_led) => {
-                        return forwarded.answer(answers);
+                Leader::Here => Some(self.ask_here(&forwarded, from).await),
+                Leader::At(leader) => {
+                    from = from.or_else(|| self.number(&forwarded));
+                    Some(self.ask(leader, &forwarded, from, &mut role).await)
+                }
+                Leader::Unknown => None,
+            };
+            match asked {
+                Some(Ok(answers)) if from.is_some() => {
+                    forwarded.hear(answers);
+                    if forwarded.is_answered() {
+                        return forwarded.answer();
                     }
-                    Ok(_) | Err(Unavailable::NotLeader) => {}
-                    Err(why) => return forwarded.refuse(&why),
-                },
-                Leader::Unknown => {}
+                }
+                Some(Ok(answers)) if !answers.iter().all(is_not_led) => {
+                    forwarded.hear(answers);
+                    return forwarded.answer();
+                }
+                Some(Err(Unavailable::Unanswered)) if from.is_some() => {
+                    if !forwarded.is_in_doubt() {
+                        // The time begins anew in which there may be no leader.
+                        give_up_at = Instant::now() + LEADERLESS_HOLD;
+                    }
+                    forwarded.doubt();
+                }
+                Some(Ok(_) | Err(Unavailable::NotLeader)) | None => {}
+                Some(Err(why)) => return forwarded.refuse(&why),
             }
             if Instant::now() >= give_up_at {
-                return forwarded.refuse(&Unavailable::NotLeader);
+                return forwarded.give_up();
             }
             tokio::select! {
                 biased;
@@ -170,11 +213,12 @@ impl Line {
         &self,
         leader: u64,
         forwarded: &Forwarded,
+        from: Option<Numbered>,
         role: &mut watch::Receiver<Role>,
     ) -> Result<Appends, Unavailable> {
         let (reply, answer) = oneshot::channel();
         let awaiting = Awaiting::Append { rows: forwarded.rows(), reply };
-        let message = wire::ask_append(&forwarded.batches, &forwarded.bytes);
+        let message = wire::ask_append(&forwarded.batches, &forwarded.bytes, from);
         let deadline = Instant::now() + REMOTE_ANSWERED_WITHIN;
         let asking = self.node.ask(NodeId(leader), self.shard.id(), message, deadline);
         let replaced = role.wait_for(|role| match role {
@@ -189,15 +233,33 @@ impl Line {
         awaiting.answered(&reply.head);
         answer.await.map_err(|_| Unavailable::Unanswered)
     }
+
+    /// Asks this node, which leads since another one was asked that did not answer.
+    async fn ask_here(
+        &self,
+        forwarded: &Forwarded,
+        from: Option<Numbered>,
+    ) -> Result<Appends, Unavailable> {
+        let (reply, answer) = oneshot::channel();
+        let batches = forwarded.copied();
+        self.shard.request(Request::Append { batches, from, reply })?;
+        answer.await.map_err(|_| Unavailable::Stopping)
+    }
 }
 
 fn is_not_led<T>(answer: &Result<T, AppendError>) -> bool {
     matches!(answer, Err(AppendError::Unavailable(Unavailable::NotLeader)))
 }
 
+/// Whether it says nothing of what became of a row.
+fn is_open<T>(answer: &Result<T, AppendError>) -> bool {
+    matches!(answer, Err(AppendError::Unavailable(_)))
+}
+
 impl Forwarded {
     fn new(appends: Vec<Append>) -> Self {
-        let mut forwarded = Self { batches: Vec::new(), bytes: Vec::new(), waiting: Vec::new() };
+        let (batches, bytes, waiting) = (Vec::new(), Vec::new(), Vec::new());
+        let mut forwarded = Self { batches, bytes, waiting, answers: None };
         for Append { batches, reply } in appends {
             let rows = batches.iter().map(AppendBatch::rows).sum();
             forwarded.waiting.push(Waiting { batches: batches.len(), rows, reply });
@@ -213,6 +275,51 @@ impl Forwarded {
         self.waiting.iter().map(|it| it.rows).sum()
     }
 
+    /// Whether some of it may be in the log.
+    fn is_in_doubt(&self) -> bool {
+        self.answers.is_some()
+    }
+
+    /// Nothing was heard, and all of it may be in the log.
+    fn doubt(&mut self) {
+        let rows = self.rows();
+        self.answers.get_or_insert_with(|| vec![Err(Unavailable::Unanswered.into()); rows]);
+    }
+
+    /// Takes an answer in. What was said of a row before holds, unless that was nothing.
+    fn hear(&mut self, answers: Appends) {
+        let is_new = self.answers.is_none();
+        if is_new && answers.iter().all(is_not_led) {
+            return;
+        }
+        self.doubt();
+        let heard = self.answers.iter_mut().flatten();
+        for (heard, answer) in heard.zip(answers) {
+            // That a node does not lead says nothing of what one before it did.
+            if is_open(heard) && (is_new || !is_open(&answer)) {
+                *heard = answer;
+            }
+        }
+    }
+
+    /// Whether it is known of each row what became of it.
+    fn is_answered(&self) -> bool {
+        self.answers.as_ref().is_some_and(|answers| !answers.iter().any(is_open))
+    }
+
+    /// The batches once more, with bytes of their own.
+    fn copied(&self) -> Vec<AppendBatch> {
+        let copied = |(batch, bytes): (&AppendBatch, &Bytes)| AppendBatch {
+            partition: batch.partition,
+            also: batch.also.clone(),
+            header: batch.header,
+            bytes: BytesMut::from(&bytes[..]),
+            expect: batch.expect,
+            ids: batch.ids.clone(),
+        };
+        self.batches.iter().zip(&self.bytes).map(copied).collect()
+    }
+
     /// The appends as they came. Bytes that a message to another node still holds are copied.
     fn split(self) -> Vec<Append> {
         let (mut batches, mut bytes) = (self.batches.into_iter(), self.bytes.into_iter());
@@ -226,12 +333,20 @@ impl Forwarded {
         self.waiting.into_iter().map(append).collect()
     }
 
-    /// There is an answer for each row.
-    fn answer(self, answers: Appends) {
-        let mut answers = answers.into_iter();
+    /// Says what was heard of each row.
+    fn answer(self) {
+        let mut answers = self.answers.into_iter().flatten();
         for Waiting { rows, reply, .. } in self.waiting {
             // Whoever asked may be gone.
             let _ = reply.send(answers.by_ref().take(rows).collect());
+        }
+    }
+
+    /// Nobody leads for too long.
+    fn give_up(self) {
+        match self.is_in_doubt() {
+            true => self.answer(),
+            false => self.refuse(&Unavailable::NotLeader),
         }
     }
 

@@ -284,9 +284,9 @@ impl Slot {
                 // Sequenced by a leader that was no longer one; the client tries again.
                 AppendOutcome::NotSequenced { .. } => Err(Unavailable::NotLeader.into()),
                 AppendOutcome::Moving => Err(AppendError::Moving(partition)),
-                AppendOutcome::UnitRefused | AppendOutcome::PassedOver => {
-                    Err(AppendError::UnitRefused)
-                }
+                AppendOutcome::UnitRefused => Err(AppendError::UnitRefused),
+                // It was brought once before, and taken by another leader: who brings it asks again.
+                AppendOutcome::PassedOver => Err(Unavailable::Unanswered.into()),
             },
         }
     }

@@ -90,7 +90,7 @@ impl Proxy for LedHere {
         let Some(peers) = self.peers.upgrade() else {
             return async { Err(Declined::NotServed) }.boxed();
         };
-        let (request, asking) = match wire::decode(request) {
+        let (request, asking) = match wire::decode(request, from) {
             Some(Decoded::Request(request, asking)) => (request, asking),
             Some(Decoded::Relay(head, body)) => {
                 return async move {

@@ -2,7 +2,7 @@
 
 use base::Offset;
 use base::limits::ENTRY_ROW_BYTES;
-use machine::{Command, MoveStep, Origin, Outcome};
+use machine::{Command, MoveStep, Numbered, Origin, Outcome};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
@@ -18,6 +18,9 @@ pub(crate) enum Request {
     /// Each row is taken or refused by itself.
     Append {
         batches: Vec<AppendBatch>,
+        /// Another node brings them, or this one after another did not answer: the number of the first row. What was taken
+        /// before is answered again, and not taken again.
+        from: Option<Numbered>,
         reply: oneshot::Sender<Appends>,
     },
     /// At least one batch, and commands that go into the same entry: all of it takes effect, or
@@ -107,7 +110,7 @@ impl Request {
     /// Answers without having done anything.
     pub(crate) fn refuse(self, why: &Unavailable) {
         match self {
-            Request::Append { batches, reply } => {
+            Request::Append { batches, reply, .. } => {
                 let rows = batches.iter().map(AppendBatch::rows).sum();
                 let _ = reply.send(vec![Err(why.clone().into()); rows]);
             }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use base::{ClusterLevel, Levels, ShardId};
@@ -109,6 +110,8 @@ pub struct Node {
     /// Nodes that are to lead nothing.
     resting: watch::Sender<BTreeSet<NodeId>>,
     all_seen: watch::Sender<bool>,
+    /// How many lines of numbered requests it had since its start.
+    lines: AtomicU64,
     /// While the cluster is not founded.
     completion: Mutex<Option<JoinHandle<()>>>,
 }
@@ -213,6 +216,7 @@ impl Node {
             joined,
             resting,
             all_seen,
+            lines: AtomicU64::new(0),
             completion,
         })
     }
@@ -239,6 +243,12 @@ impl Node {
     /// Who this node says that it is.
     pub fn identity(&self) -> Identity {
         self.links.identity()
+    }
+
+    /// For a line of numbered requests to other nodes: no other line has it, nor one of another run of this node.
+    pub fn next_incarnation(&self) -> u64 {
+        let (run, _) = self.identity().run.as_u64_pair();
+        run.wrapping_add(self.lines.fetch_add(1, Ordering::Relaxed))
     }
 
     /// `HOST:PORT` by which this node says that the others reach it.

@@ -15,6 +15,7 @@ use crate::entry::{Append, Entry, Origin};
 use crate::moves::{MoveStep, Step};
 use crate::outcome::{AppendOutcome, Applied, Outcome, Refusal};
 use crate::rows::channels::{Arrival, Channels};
+use crate::rows::requests::Numbered;
 use crate::state::{Role, State};
 
 /// Why a unit is refused: what of it stands in the way, by its place in the unit.
@@ -49,6 +50,13 @@ impl State {
                 applied.commands.push(outcome);
                 continue;
             }
+            if let Some(from) = unit.brought
+                && whole
+                && with.is_empty()
+            {
+                self.apply_brought(from, bound, entry, applied);
+                continue;
+            }
             match unit.origin {
                 Some(origin) if whole => self.apply_message(origin, bound, with, entry, applied),
                 _ => self.apply_unit(bound, with, whole, entry, applied),
@@ -66,6 +74,29 @@ impl State {
             Some(_) => AppendOutcome::UnknownPartition,
         });
         applied.appends.extend(outcomes);
+    }
+
+    /// Rows that another node brought: each by itself, and once.
+    fn apply_brought(
+        &mut self,
+        from: Numbered,
+        appends: &[Append],
+        entry: &Entry<'_>,
+        applied: &mut Applied,
+    ) {
+        if !self.rows.requests.is_next(from) {
+            return applied.appends.extend(appends.iter().map(|_| AppendOutcome::PassedOver));
+        }
+        let first = applied.appends.len();
+        self.apply_lone(appends, entry, applied);
+        let rows = appends.iter().zip(&applied.appends[first..]);
+        let places = rows.map(|(append, outcome)| match outcome {
+            AppendOutcome::Taken { base_offset } | AppendOutcome::Duplicate { base_offset } => {
+                Some((*base_offset, append.span))
+            }
+            _ => None,
+        });
+        self.rows.requests.note(from, places, self.last_ms);
     }
 
     fn apply_appends(&mut self, appends: &[Append], entry: &Entry<'_>, applied: &mut Applied) {

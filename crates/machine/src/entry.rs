@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::Command;
 use crate::producer::BatchSequence;
+use crate::rows::requests::Numbered;
 
 /// What one log entry says, in the order in which it is applied: the appends in the order of the
 /// bodies, each unit at the place of its appends, then the commands that stand alone.
@@ -80,6 +81,9 @@ pub struct Unit {
     pub commands: u32,
     /// It is a message from another shard: it takes effect once, however often it is in the log.
     pub origin: Option<Origin>,
+    /// It has appends of a node that brought them, and nothing else. Each of them stands alone, and takes effect once, however
+    /// often it is in the log.
+    pub brought: Option<Numbered>,
 }
 
 /// Which message of a channel a unit is.
@@ -131,7 +135,7 @@ enum OriginV2 {
     /// A message of the channel from another shard. The incarnation is of that shard, and 0: the place is
     /// kept for shards that are made anew.
     Channel { shard: u64, incarnation: u64, number: u64, next: u64 },
-    /// A request of another node. The place is kept; this version neither writes nor takes it.
+    /// Rows that another node brought (since level 5). The incarnation is of its run; the number is that of the first one.
     Request { node: u64, incarnation: u64, number: u64 },
 }
 
@@ -169,6 +173,8 @@ pub fn encode_head(now_ms: i64, commands: &[Command], units: &[Unit]) -> Bytes {
 /// needs that: whoever made the command knows that the cluster is there, which this node may not have heard.
 pub fn encode_head_at(level: Level, now_ms: i64, commands: &[Command], units: &[Unit]) -> Bytes {
     let level = commands.iter().map(Levelled::level).fold(level, Ord::max);
+    let is_brought = units.iter().any(|unit| unit.brought.is_some());
+    let level = if is_brought { level.max(Level::NUMBERED) } else { level };
     let mut head = Vec::with_capacity(BYTES_TYPICAL);
     if level > Level::FIRST {
         head.push(VERSION_WITH_LEVEL);
@@ -181,8 +187,9 @@ pub fn encode_head_at(level: Level, now_ms: i64, commands: &[Command], units: &[
         .map(|unit| {
             let appends_between = unit.first_append - end;
             end = unit.first_append + unit.appends;
-            let Unit { appends, commands, origin, .. } = *unit;
-            UnitV2 { appends_between, appends, commands, origin: origin.map(OriginV2::from) }
+            let Unit { appends, commands, origin, brought, .. } = *unit;
+            let origin = origin.map(OriginV2::from).or(brought.map(OriginV2::from));
+            UnitV2 { appends_between, appends, commands, origin }
         })
         .collect();
     let head = postcard::to_extend(&(now_ms, units, commands), head)
@@ -238,11 +245,26 @@ fn decode_units(stored: Vec<UnitV2>, commands_there: usize) -> Result<Vec<Unit>,
     let mut units = Vec::with_capacity(stored.len());
     let (mut end, mut commands_bound) = (0_u32, 0_usize);
     for UnitV2 { appends_between, appends, commands, origin } in stored {
-        let origin = origin.map(Origin::try_from).transpose()?;
+        let (origin, brought) = match origin {
+            Some(OriginV2::Channel { shard, incarnation: 0, number, next }) => {
+                let shard = ShardId(u32::try_from(shard).map_err(|_| senseless())?);
+                (Some(Origin { shard, number, next }), None)
+            }
+            // Of a shard that was made anew.
+            Some(OriginV2::Channel { .. }) => return Err(DecodeError::FromElsewhere),
+            Some(OriginV2::Request { node, incarnation, number }) => {
+                let node = u32::try_from(node).map_err(|_| senseless())?;
+                if commands > 0 {
+                    return Err(senseless());
+                }
+                (None, Some(Numbered { node, incarnation, number }))
+            }
+            None => (None, None),
+        };
         let first_append = end.checked_add(appends_between).ok_or_else(senseless)?;
         end = first_append.checked_add(appends).ok_or_else(senseless)?;
         commands_bound += commands as usize;
-        units.push(Unit { first_append, appends, commands, origin });
+        units.push(Unit { first_append, appends, commands, origin, brought });
     }
     if commands_bound > commands_there { Err(senseless()) } else { Ok(units) }
 }
@@ -253,18 +275,9 @@ impl From<Origin> for OriginV2 {
     }
 }
 
-impl TryFrom<OriginV2> for Origin {
-    type Error = DecodeError;
-
-    fn try_from(stored: OriginV2) -> Result<Self, DecodeError> {
-        match stored {
-            OriginV2::Channel { shard, incarnation: 0, number, next } => {
-                let senseless = DecodeError::Inconsistent { what: "a unit", name: String::new() };
-                let shard = u32::try_from(shard).map_err(|_| senseless)?;
-                Ok(Self { shard: ShardId(shard), number, next })
-            }
-            OriginV2::Channel { .. } | OriginV2::Request { .. } => Err(DecodeError::FromElsewhere),
-        }
+impl From<Numbered> for OriginV2 {
+    fn from(Numbered { node, incarnation, number }: Numbered) -> Self {
+        Self::Request { node: node.into(), incarnation, number }
     }
 }
 
@@ -277,10 +290,10 @@ mod tests {
     #[test]
     fn units_are_read_back_where_they_were() {
         let units = [
-            Unit { first_append: 0, appends: 0, commands: 1, origin: None },
-            Unit { first_append: 3, appends: 2, commands: 1, origin: None },
-            Unit { first_append: 5, appends: 1, commands: 0, origin: Some(MESSAGE) },
-            Unit { first_append: 6, appends: 0, commands: 0, origin: Some(MESSAGE) },
+            Unit { first_append: 0, appends: 0, commands: 1, origin: None, brought: None },
+            Unit { first_append: 3, appends: 2, commands: 1, origin: None, brought: None },
+            Unit { first_append: 5, appends: 1, commands: 0, origin: Some(MESSAGE), brought: None },
+            Unit { first_append: 6, appends: 0, commands: 0, origin: Some(MESSAGE), brought: None },
         ];
         let commands = vec![Command::AllocateProducerId; 3];
         let head = decode_head(&encode_head(7, &commands, &units)).unwrap();
@@ -321,15 +334,25 @@ mod tests {
 
     #[test]
     fn what_a_later_version_may_write_is_refused_by_name() {
-        let later = [
-            OriginV2::Channel { shard: 1, incarnation: 2, number: 3, next: 4 },
-            OriginV2::Request { node: 1, incarnation: 2, number: 3 },
-        ];
-        for origin in later {
-            let unit = UnitV2 { appends_between: 0, appends: 0, commands: 0, origin: Some(origin) };
-            let nothing: &[Command] = &[];
-            let head = postcard::to_extend(&(7_i64, vec![unit], nothing), vec![VERSION]).unwrap();
-            assert_eq!(decode_head(&head), Err(DecodeError::FromElsewhere));
-        }
+        let origin = OriginV2::Channel { shard: 1, incarnation: 2, number: 3, next: 4 };
+        let unit = UnitV2 { appends_between: 0, appends: 0, commands: 0, origin: Some(origin) };
+        let nothing: &[Command] = &[];
+        let head = postcard::to_extend(&(7_i64, vec![unit], nothing), vec![VERSION]).unwrap();
+        assert_eq!(decode_head(&head), Err(DecodeError::FromElsewhere));
+    }
+
+    #[test]
+    fn rows_that_a_node_brought_are_read_back_and_need_their_level() {
+        let brought = Some(Numbered { node: 3, incarnation: u64::MAX, number: 500 });
+        let units = [Unit { first_append: 1, appends: 2, brought, ..Unit::default() }];
+        let head = encode_head(7, &[], &units);
+        assert_eq!(decode_head(&head).expect("it is read").units, units);
+        let can = Levels { min: Level::FIRST, max: Level(4) };
+        let needed = Level::NUMBERED;
+        assert_eq!(decode_head_within(can, &head), Err(DecodeError::Level { needed, can }));
+        // They bind nothing.
+        let units = [Unit { commands: 1, ..units[0] }];
+        let head = encode_head(7, &[Command::AllocateProducerId], &units);
+        assert!(matches!(decode_head(&head), Err(DecodeError::Inconsistent { .. })));
     }
 }

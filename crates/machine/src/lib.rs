@@ -49,6 +49,7 @@ pub use rows::group::{CommittedOffset, Group};
 pub use rows::partition::{LeaderEpoch, Partition};
 pub use rows::producer::{BatchSequence, ProducerState, SequenceRefusal, SequenceVerdict};
 pub use rows::progress::Progress;
+pub use rows::requests::{Brought, Numbered, Requests};
 pub use rows::{Lives, Rows};
 pub use snapshot::Image;
 pub use state::{Role, State};

@@ -8,7 +8,8 @@ use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
 use machine::catalog::feed::{AdoptedGroup, AdoptedTopic};
 use machine::{
     Adoption, Append, Applied, Command, CommitOffset, DecodeError, Entry, GroupSettle, Head,
-    NewTopic, Origin, SentBatch, Skipped, State, TopicDefinition, Unit, decode_head, encode_head,
+    NewTopic, Numbered, Origin, SentBatch, Skipped, State, TopicDefinition, Unit, decode_head,
+    encode_head,
 };
 use proptest::prelude::*;
 use uuid::Uuid;
@@ -171,9 +172,9 @@ fn with_channels(mut rows: State) -> State {
     let appends = [append(channel, 0), append(channel, 2), append(target, 0)];
     let origin = Some(Origin { shard: to, number: 0, next: 5 });
     let units = [
-        Unit { first_append: 0, appends: 1, commands: 1, origin: None },
-        Unit { first_append: 1, appends: 1, commands: 1, origin: None },
-        Unit { first_append: 2, appends: 1, commands: 0, origin },
+        Unit { first_append: 0, appends: 1, commands: 1, origin: None, brought: None },
+        Unit { first_append: 1, appends: 1, commands: 1, origin: None, brought: None },
+        Unit { first_append: 2, appends: 1, commands: 0, origin, brought: None },
     ];
     let commands = [send(0), send(1), Command::Acknowledged { to, below: 2 }];
     let mut applied = Applied::new();
@@ -203,14 +204,44 @@ fn with_members(mut rows: State) -> State {
 }
 
 /// A state of each role, one with channels, one with members of groups, and one with both.
-fn states() -> [State; 6] {
+fn states() -> [State; 7] {
     let (mut catalog, rows) = state().split();
     // One that is gone is remembered, too.
     let entry = Entry { now_ms: 7, appends: &[], commands: &commands(), ..Entry::default() };
     catalog.apply(&entry, &mut Applied::new());
     let channels = with_channels(rows.clone());
     let (members, all) = (with_members(rows.clone()), with_members(channels.clone()));
-    [state(), catalog, rows, channels, members, all]
+    let brought = with_brought(all.clone());
+    [state(), catalog, rows, channels, members, all, brought]
+}
+
+/// With rows that two nodes brought, one of which was refused.
+fn with_brought(mut rows: State) -> State {
+    let unit = |first_append, node| Unit {
+        first_append,
+        appends: 1,
+        brought: Some(Numbered { node, incarnation: u64::MAX - u64::from(node), number: 300 }),
+        ..Unit::default()
+    };
+    let append = |index| Append {
+        partition: PartitionId::new(TopicId(0), index),
+        base_offset: 7_000,
+        span: 3,
+        leader_epoch: 9,
+        max_timestamp: 5,
+        producer_id: -1,
+        producer_epoch: -1,
+        base_sequence: -1,
+    };
+    let entry = Entry {
+        now_ms: 9,
+        leader_epoch: Some(9),
+        appends: &[append(0), append(77)],
+        units: &[unit(0, 2), unit(1, 3)],
+        ..Entry::default()
+    };
+    rows.apply(&entry, &mut Applied::new());
+    rows
 }
 
 #[test]
@@ -238,9 +269,9 @@ fn every_change_is_noticed(state: &State) {
 #[test]
 fn another_version_is_refused_by_its_number() {
     let mut bytes = state().encode();
-    for version in [0, 8] {
+    for version in [0, 9] {
         bytes[4] = version;
-        let unknown = DecodeError::UnknownVersion { found: version.into(), known: 7 };
+        let unknown = DecodeError::UnknownVersion { found: version.into(), known: 8 };
         assert_eq!(State::decode(&bytes).unwrap_err(), unknown);
     }
     let mut head = encode_head(0, &[], &[]).to_vec();
@@ -292,7 +323,7 @@ fn a_snapshot_of_version_2_is_still_read() {
 /// Where nothing crossed shards the form of before is written, which an older program reads.
 #[test]
 fn only_rows_with_channels_or_members_are_of_a_later_version() {
-    assert_eq!(states().map(|state| state.encode()[4]), [3, 4, 4, 5, 6, 6]);
+    assert_eq!(states().map(|state| state.encode()[4]), [3, 4, 4, 5, 6, 6, 8]);
 }
 
 #[test]
@@ -317,7 +348,8 @@ fn counts_that_the_bytes_cannot_hold_are_refused_at_once() {
 #[test]
 fn heads_come_back_as_they_were() {
     for (now_ms, commands) in [(0, vec![]), (i64::MIN, commands()), (i64::MAX, commands())] {
-        let units = [Unit { first_append: 2, appends: 3, commands: 1, origin: None }];
+        let units =
+            [Unit { first_append: 2, appends: 3, commands: 1, origin: None, brought: None }];
         let units = &units[..usize::from(!commands.is_empty())];
         let head = encode_head(now_ms, &commands, units);
         let decoded = decode_head(&head).expect("it was encoded by us");
@@ -333,11 +365,11 @@ fn heads_come_back_as_they_were() {
 #[test]
 fn the_persisted_form_of_commands_does_not_change() {
     assert_eq!(encode_head(3, &[], &[]), [2, 6, 0, 0].as_slice());
-    let units = [Unit { first_append: 2, appends: 3, commands: 0, origin: None }];
+    let units = [Unit { first_append: 2, appends: 3, commands: 0, origin: None, brought: None }];
     assert_eq!(encode_head(3, &[], &units), [2, 6, 1, 2, 3, 0, 0, 0].as_slice());
     // A message of the channel from shard 2, whose incarnation is 0.
     let origin = Some(Origin { shard: ShardId(2), number: 300, next: 301 });
-    let units = [Unit { first_append: 2, appends: 3, commands: 0, origin }];
+    let units = [Unit { first_append: 2, appends: 3, commands: 0, origin, brought: None }];
     let expected = [2, 6, 1, 2, 3, 0, 1, 0, 2, 0, 0xac, 2, 0xad, 2, 0];
     assert_eq!(encode_head(3, &[], &units), expected.as_slice());
     let topic = TopicId(5);
@@ -476,8 +508,8 @@ proptest! {
     ) {
         let mut head = {
             let units = [
-                Unit { first_append: 0, appends: 2, commands: 1, origin: None },
-                Unit { first_append: 3, appends: 0, commands: 2, origin: None },
+                Unit { first_append: 0, appends: 2, commands: 1, origin: None, brought: None },
+                Unit { first_append: 3, appends: 0, commands: 2, origin: None, brought: None },
             ];
             encode_head(5, &commands(), &units).to_vec()
         };

@@ -307,7 +307,7 @@ fn a_unit_with_a_command_for_another_log_changes_nothing() {
         expect: None,
     };
     let (appends, commands) = ([append(partition, 0, 1)], [put]);
-    let units = [Unit { first_append: 0, appends: 1, commands: 1, origin: None }];
+    let units = [Unit { first_append: 0, appends: 1, commands: 1, origin: None, brought: None }];
     let mut applied = Applied::new();
     let entry = Entry {
         now_ms: 1,

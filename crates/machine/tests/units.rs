@@ -170,6 +170,7 @@ fn run(entries: &[Vec<Step>]) -> (State, Vec<Logged>, [usize; 2]) {
                         appends: bound.len() as u32,
                         commands: with.len() as u32,
                         origin: None,
+                        brought: None,
                     });
                     appends.extend(bound);
                     commands.extend(with);
@@ -367,7 +368,7 @@ fn floor(state: &State) -> u64 {
 fn a_dead_letter_whose_topic_is_gone_leaves_its_record_unsettled() {
     let mut state = queue();
     alone(&mut state, 2, &[], &[Command::DeleteTopic { topic: TopicId(1) }]);
-    let units = [Unit { first_append: 0, appends: 1, commands: 1, origin: None }];
+    let units = [Unit { first_append: 0, appends: 1, commands: 1, origin: None, brought: None }];
     let mut applied = Applied::new();
     let (appends, commands) = ([at(1, 0, 1)], [settle_first()]);
     let leader_epoch = Some(EPOCH);
@@ -382,7 +383,7 @@ fn a_dead_letter_whose_topic_is_gone_leaves_its_record_unsettled() {
 #[test]
 fn what_stands_beside_a_refused_unit_in_the_entry_is_done() {
     let mut state = queue();
-    let units = [Unit { first_append: 1, appends: 2, commands: 1, origin: None }];
+    let units = [Unit { first_append: 1, appends: 2, commands: 1, origin: None, brought: None }];
     // The second append of the unit is out of place.
     let appends = [at(0, 3, 1), at(0, 4, 1), at(1, 7, 1), at(0, 4, 1)];
     let commands = [settle_first(), Command::AllocateProducerId];
@@ -408,7 +409,7 @@ fn what_stands_beside_a_refused_unit_in_the_entry_is_done() {
 fn a_unit_that_binds_what_the_entry_does_not_have_is_refused() {
     let mut state = queue();
     let before = state.clone();
-    let units = [Unit { first_append: 0, appends: 2, commands: 1, origin: None }];
+    let units = [Unit { first_append: 0, appends: 2, commands: 1, origin: None, brought: None }];
     let mut applied = Applied::new();
     let (appends, commands) = ([at(0, 3, 1)], [settle_first()]);
     let leader_epoch = Some(EPOCH);

@@ -35,7 +35,8 @@ impl AppendPlaces {
         let mut answers = Vec::new();
         for (shard, batches) in divide(batches, &places) {
             let (reply, answer) = oneshot::channel();
-            self.peers.request(ShardId(shard as u32), Request::Append { batches, reply });
+            let request = Request::Append { batches, from: None, reply };
+            self.peers.request(ShardId(shard as u32), request);
             answers.push(answer);
         }
         async move {

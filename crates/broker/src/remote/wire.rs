@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use base::{Level, Offset, PartitionId, ShardId};
 use bytes::{Bytes, BytesMut};
 use dispatch::SessionId;
-use links::{Message, Received};
+use links::{Message, NodeId, Received};
 use machine::moves::MOVES_SINCE;
-use machine::{Command, MoveStep, Origin, Outcome};
+use machine::{Command, MoveStep, Numbered, Origin, Outcome};
 use record::verify_checksum;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -84,6 +84,12 @@ enum Asked {
         backup: u64,
         step: BackupStep,
     },
+    /// As `Append`, with the number of the first row.
+    Bring {
+        incarnation: u64,
+        number: u64,
+        batches: Vec<Batch>,
+    },
 }
 
 base::levels!(Asked {
@@ -91,6 +97,7 @@ base::levels!(Asked {
         | Groups | Stored | HandOver | Look | SessionUsers;
     MOVES_SINCE => Import;
     Level::REPLICAS => Members | BackUp;
+    Level::NUMBERED => Bring;
     @ Self::Rows(question) => question.level();
     @ Self::Execute { command } => command.level();
 });
@@ -186,7 +193,8 @@ pub(crate) fn relay_head() -> &'static [u8] {
 #[expect(clippy::result_large_err, reason = "it is moved once, and is no error")]
 pub(crate) fn encode(request: Request) -> Result<(Message, Awaiting), Request> {
     let (asked, body, awaiting) = match request {
-        Request::Append { batches, reply } => {
+        // Numbered ones are encoded as [`ask_append`] does.
+        Request::Append { batches, reply, .. } => {
             let rows = batches.iter().map(AppendBatch::rows).sum();
             let (batches, body) = divide(batches);
             (Asked::Append { batches }, body, Awaiting::Append { rows, reply })
@@ -218,7 +226,11 @@ pub(crate) fn divide(batches: Vec<AppendBatch>) -> (Vec<Batch>, Vec<Bytes>) {
 }
 
 /// Batches whose bytes are apart already, and may be sent again.
-pub(crate) fn ask_append(batches: &[AppendBatch], bytes: &[Bytes]) -> Message {
+pub(crate) fn ask_append(
+    batches: &[AppendBatch],
+    bytes: &[Bytes],
+    from: Option<Numbered>,
+) -> Message {
     let apart = |(batch, bytes): (&AppendBatch, &Bytes)| Batch {
         partition: batch.partition,
         also: batch.also.clone(),
@@ -226,7 +238,11 @@ pub(crate) fn ask_append(batches: &[AppendBatch], bytes: &[Bytes]) -> Message {
         bytes: bytes.len() as u32,
     };
     let batches = batches.iter().zip(bytes).map(apart).collect();
-    Message { head: bytes_of(&Asked::Append { batches }), body: bytes.to_vec() }
+    let asked = match from {
+        Some(Numbered { incarnation, number, .. }) => Asked::Bring { incarnation, number, batches },
+        None => Asked::Append { batches },
+    };
+    Message { head: bytes_of(&asked), body: bytes.to_vec() }
 }
 
 pub(crate) fn ask_catalog_versions() -> Message {
@@ -275,7 +291,7 @@ pub(crate) fn catalog_versions(answer: &[u8]) -> Result<CatalogVersions, Unavail
 
 /// What another node asks.
 /// `None`: it is not understood.
-pub(crate) fn decode(message: Received) -> Option<Decoded> {
+pub(crate) fn decode(message: Received, asker: NodeId) -> Option<Decoded> {
     let Received { head, body } = message;
     let (asked, rest) = postcard::take_from_bytes(&head).ok()?;
     let (request, asking) = match asked {
@@ -283,7 +299,13 @@ pub(crate) fn decode(message: Received) -> Option<Decoded> {
         Asked::Append { batches } => {
             let (reply, answer) = oneshot::channel();
             let batches = join(batches, body)?;
-            (Request::Append { batches, reply }, Asking::Append(answer))
+            (Request::Append { batches, from: None, reply }, Asking::Append(answer))
+        }
+        Asked::Bring { incarnation, number, batches } => {
+            let (reply, answer) = oneshot::channel();
+            let (batches, node) = (join(batches, body)?, u32::try_from(asker.0).ok()?);
+            let from = Some(Numbered { node, incarnation, number });
+            (Request::Append { batches, from, reply }, Asking::Append(answer))
         }
         Asked::Receive { from, number, next, batches } => {
             let (reply, answer) = oneshot::channel();
@@ -427,7 +449,9 @@ mod tests {
         assert_eq!(bytes_of(&Asked::Relay), relay_head());
         let head = [relay_head(), b"the rest"].concat().into();
         let received = Received { head, body: Bytes::from_static(b"body") };
-        let Some(Decoded::Relay(rest, body)) = decode(received) else { panic!("a relay's") };
+        let Some(Decoded::Relay(rest, body)) = decode(received, NodeId(2)) else {
+            panic!("a relay's")
+        };
         assert_eq!((&rest[..], &body[..]), (&b"the rest"[..], &b"body"[..]));
     }
 }

@@ -3,7 +3,7 @@
 use base::{HashMap, Offset, PartitionId, ShardId, TopicId};
 use machine::partition::Partition;
 use machine::producer::{BatchSequence, ProducerState, SequenceRefusal, SequenceVerdict};
-use machine::{Command, MoveStep, Origin, Step};
+use machine::{Command, MoveStep, Numbered, Origin, Step};
 
 /// Each value carries the ticket of the last proposal that changed it.
 #[derive(Default)]
@@ -18,6 +18,8 @@ pub(super) struct Ahead {
     sent: HashMap<ShardId, (usize, u64)>,
     /// The number of the next message from a shard.
     expected: HashMap<ShardId, (Offset, u64)>,
+    /// Nodes of which rows are under way.
+    brings: HashMap<u32, u64>,
 }
 
 /// What a proposal put into [`Ahead`], to be taken out once it is applied.
@@ -30,6 +32,7 @@ pub(super) struct Touched {
     /// With the bytes of each message.
     sent: Vec<(ShardId, u64)>,
     sources: Vec<ShardId>,
+    nodes: Vec<u32>,
 }
 
 impl Ahead {
@@ -69,6 +72,16 @@ impl Ahead {
     pub(super) fn record_message(&mut self, origin: Origin, ticket: u64, touched: &mut Touched) {
         self.expected.insert(origin.shard, (origin.next, ticket));
         touched.sources.push(origin.shard);
+    }
+
+    /// Whether rows that the node brought are under way.
+    pub(super) fn brings(&self, node: u32) -> bool {
+        self.brings.contains_key(&node)
+    }
+
+    pub(super) fn record_brought(&mut self, from: Numbered, ticket: u64, touched: &mut Touched) {
+        self.brings.insert(from.node, ticket);
+        touched.nodes.push(from.node);
     }
 
     pub(super) fn check(
@@ -163,6 +176,11 @@ impl Ahead {
                 if sent.0 == 0 {
                     self.sent.remove(to);
                 }
+            }
+        }
+        for node in &touched.nodes {
+            if self.brings.get(node).is_some_and(|last| *last == ticket) {
+                self.brings.remove(node);
             }
         }
         for from in &touched.sources {

@@ -11,11 +11,14 @@
 //! What a unit has for partitions of other shards goes into outboxes ([`units`]), and waits while one of those
 //! is full ([`held`]); nobody else waits for it.
 //!
+//! What another node brings may come again, and is taken once ([`brought`]).
+//!
 //! What another shard hands over of a partition that moves keeps its offsets ([`moves`]).
 //!
 //! Batching needs no timer: while proposals are under way, what arrives joins the next one.
 
 mod ahead;
+mod brought;
 mod held;
 mod limits;
 mod moves;

@@ -75,6 +75,7 @@ impl Proposal {
             appends: (self.bodies.len() - first_append) as u32,
             commands: 1,
             origin: None,
+            brought: None,
         });
         self.imports.push((self.bound.len(), reply));
         self.imported.push(partition);

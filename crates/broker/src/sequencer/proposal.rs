@@ -8,12 +8,12 @@ use journal::{Body, Room};
 use machine::config::{Durability, LimitOverflow};
 use machine::partition::Partition;
 use machine::producer::{BatchSequence, SequenceVerdict};
-use machine::{Command, Unit};
+use machine::{Command, Numbered, Unit};
 use record::BatchHeader;
 use tokio::sync::oneshot;
 
 use super::ahead::{Ahead, Touched};
-use super::limits;
+use super::{brought, limits};
 use crate::append::{AppendBatch, Appends};
 use crate::dedup::{self, Copies, Dedup, Deduplicated, Going};
 use crate::error::{AppendError, Unavailable};
@@ -172,7 +172,12 @@ impl Proposal {
 
     pub(super) fn add(&mut self, request: Request, context: &mut Context<'_>) {
         match request {
-            Request::Append { batches, reply } => self.add_appends(batches, reply, context),
+            Request::Append { batches, from, reply } => {
+                let Some(reply) = brought::answer_known(&batches, from, reply, context) else {
+                    return;
+                };
+                self.add_appends(batches, from, reply, context);
+            }
             Request::Unit { batches, commands, reply } => {
                 self.add_unit(batches, commands, reply, context);
             }
@@ -203,6 +208,7 @@ impl Proposal {
     fn add_appends(
         &mut self,
         batches: Vec<AppendBatch>,
+        from: Option<Numbered>,
         reply: oneshot::Sender<Appends>,
         context: &mut Context<'_>,
     ) {
@@ -215,6 +221,9 @@ impl Proposal {
         let mut overflowed = Vec::new();
         for batch in batches {
             self.sequence_rows(batch, true, context, &mut slots, &mut overflowed);
+        }
+        if let Some(from) = from {
+            self.bind_brought(from, &slots, context);
         }
         let delivery = context.terms.shard.delivery.get().filter(|_| !overflowed.is_empty());
         let overflow =

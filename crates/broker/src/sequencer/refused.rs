@@ -72,6 +72,9 @@ impl Sequenced {
         for origin in self.units.iter().filter_map(|unit| unit.origin) {
             ahead.record_message(origin, ticket, &mut touched);
         }
+        for from in self.units.iter().filter_map(|unit| unit.brought) {
+            ahead.record_brought(from, ticket, &mut touched);
+        }
         Some(touched)
     }
 

@@ -190,6 +190,7 @@ impl Proposal {
             appends: (self.bodies.len() - first_append) as u32,
             commands: commands.len() as u32,
             origin: None,
+            brought: None,
         });
         self.bound.extend(commands);
         self.pending_units.push(PendingUnit { slots, sent, reply });
@@ -310,6 +311,7 @@ impl Proposal {
             appends: (self.bodies.len() - first_append) as u32,
             commands,
             origin: Some(origin),
+            brought: None,
         });
         context.ahead.record_message(origin, self.ticket, &mut self.touched);
         self.messages.push(PendingMessage { origin, rows, reply });

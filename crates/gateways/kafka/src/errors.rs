@@ -103,7 +103,7 @@ impl From<AppendError> for Fault {
             | AppendError::UnitRefused => {
                 Self::new(ResponseError::InvalidRecord, error.to_string())
             }
-            AppendError::Moving(_) => {
+            AppendError::Moving(_) | AppendError::RefusedBefore => {
                 Self::new(ResponseError::NotLeaderOrFollower, error.to_string())
             }
             AppendError::Unavailable(unavailable) => unavailable.into(),

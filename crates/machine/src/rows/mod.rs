@@ -7,6 +7,7 @@
 //! * [`group`], `offset_groups`: committed offsets; `memberships`: who is in which group
 //! * [`channels`]: what is sent to other shards, and what was taken from them
 //! * `adopt`: taking over what changed in the catalog
+//! * [`requests`]: what other nodes have brought
 //! * [`moves`]: partitions that come from another shard, or go to one; `lives`: which time they are here
 //! * `settle`: settling and seeking
 //! * `retention`: deleting
@@ -26,6 +27,7 @@ use memberships::Memberships;
 use offset_groups::OffsetGroups;
 use partition::Partition;
 use progress::Progress;
+use requests::Requests;
 use topic::TopicRows;
 
 mod adopt;
@@ -39,6 +41,7 @@ mod offset_groups;
 pub mod partition;
 pub mod producer;
 pub mod progress;
+pub mod requests;
 mod retention;
 mod settle;
 pub mod topic;
@@ -52,6 +55,7 @@ pub struct Rows {
     pub(crate) offsets: OffsetGroups,
     pub(crate) memberships: Memberships,
     pub(crate) channels: Channels,
+    pub(crate) requests: Requests,
     /// See [`Rows::adopted`].
     pub(crate) adopted: u64,
     /// Topics of which anything moves here, or did.
@@ -107,6 +111,11 @@ impl Rows {
     /// What is sent to other shards, and what was taken from them.
     pub fn channels(&self) -> &Channels {
         &self.channels
+    }
+
+    /// What other nodes have brought.
+    pub fn requests(&self) -> &Requests {
+        &self.requests
     }
 
     /// The version of the catalog up to which these rows are as it wants them.

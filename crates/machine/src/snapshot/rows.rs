@@ -1,5 +1,5 @@
 //! The rows of a shard (version 4, with channels version 5, with members of groups version 6, with partitions that
-//! moved version 7).
+//! moved version 7, with what other nodes brought version 8).
 //!
 //! ```text
 //! RowsV4, topics x (TopicRowsV4, its PartitionV1s) by id,
@@ -8,6 +8,7 @@
 //! in version 6 MembershipsV6, its MembershipV6s by name,
 //! in version 5, and in version 6 where that says so, as `channels` has it
 //! in version 7 in place of both: PartsV7, members and channels as above where it says so, then as `moves` has it
+//! in version 8 PartsV8 in its place, and behind all else as `requests` has it
 //! ```
 
 use std::sync::Arc;
@@ -17,11 +18,11 @@ use base::{LeaseGroupId, PartitionId, ShardId, SharedMap, Stripe, TopicId};
 
 use super::stored::{
     CommittedOffsetV1, GroupRowsV4, GroupV1, MembershipV6, MembershipsV6, PartitionV1, PartsV7,
-    ProgressV2, RowsV4, TimeV3, TopicRowsV4,
+    PartsV8, ProgressV2, RowsV4, TimeV3, TopicRowsV4,
 };
 use super::{
-    APART_SINCE, CHANNELS_SINCE, MEMBERSHIPS_SINCE, MOVES_SINCE, channels, inconsistent, moves,
-    put, take, with_room_for,
+    APART_SINCE, BROUGHT_SINCE, CHANNELS_SINCE, MEMBERSHIPS_SINCE, MOVES_SINCE, channels,
+    inconsistent, moves, put, requests, take, with_room_for,
 };
 use crate::entry::DecodeError;
 use crate::rows::Rows;
@@ -31,6 +32,7 @@ use crate::rows::lease_group::GroupRows;
 use crate::rows::memberships::{self, Memberships};
 use crate::rows::partition::Partition;
 use crate::rows::progress::Progress;
+use crate::rows::requests::Requests;
 use crate::rows::topic::TopicRows;
 use crate::state::{Role, State};
 
@@ -44,6 +46,7 @@ pub(super) struct RowsImage {
     last_ms: i64,
     channels: Channels,
     memberships: Memberships,
+    requests: Requests,
 }
 
 impl RowsImage {
@@ -57,6 +60,7 @@ impl RowsImage {
             last_ms,
             channels: rows.channels.clone(),
             memberships: rows.memberships.clone(),
+            requests: rows.requests.clone(),
         }
     }
 
@@ -72,6 +76,7 @@ impl RowsImage {
     /// The oldest that has room for all of it.
     pub(super) fn version(&self) -> u16 {
         match (self.memberships.is_empty(), self.has_channels()) {
+            _ if !self.requests.is_empty() => BROUGHT_SINCE,
             _ if self.moves() > 0 => MOVES_SINCE,
             (false, _) => MEMBERSHIPS_SINCE,
             (true, true) => CHANNELS_SINCE,
@@ -112,16 +117,21 @@ impl RowsImage {
         bytes = put(bytes, &TimeV3 { last_ms: self.last_ms });
         let channels = self.has_channels();
         let topics = self.moves();
-        if topics > 0 {
+        let nodes = self.requests.nodes.len() as u64;
+        if topics > 0 || nodes > 0 {
             let members = !self.memberships.is_empty();
-            bytes = put(bytes, &PartsV7 { members, channels, topics });
+            bytes = match nodes {
+                0 => put(bytes, &PartsV7 { members, channels, topics }),
+                _ => put(bytes, &PartsV8 { members, channels, topics, nodes }),
+            };
             if members {
                 bytes = put_memberships(bytes, &self.memberships, channels);
             }
             if channels {
                 bytes = channels::encode(&self.channels, bytes);
             }
-            return moves::encode(self.topics.values().map(|topic| &**topic), bytes);
+            bytes = moves::encode(self.topics.values().map(|topic| &**topic), bytes);
+            return requests::encode(&self.requests, bytes);
         }
         if !self.memberships.is_empty() {
             bytes = put_memberships(bytes, &self.memberships, channels);
@@ -168,15 +178,23 @@ pub(super) fn decode(shard: u32, version: u16, body: &mut &[u8]) -> Result<State
         rows.insert_lease_group(id, topic, progress.into());
     }
     state.last_ms = take::<TimeV3>(body, "the time")?.last_ms;
-    if version == MOVES_SINCE {
-        let PartsV7 { members, channels, topics } = take(body, "parts")?;
+    if version >= MOVES_SINCE {
+        let PartsV8 { members, channels, topics, nodes } = match version {
+            MOVES_SINCE => take::<PartsV7>(body, "parts")?.into(),
+            _ => take(body, "parts")?,
+        };
         if members {
             (rows.memberships, _) = take_memberships(body)?;
         }
         if channels {
             rows.channels = channels::decode(ShardId(shard), body)?;
         }
-        moves::decode(rows, topics, body)?;
+        if topics > 0 || version == MOVES_SINCE {
+            moves::decode(rows, topics, body)?;
+        }
+        if version == BROUGHT_SINCE {
+            rows.requests = requests::decode(nodes, body)?;
+        }
         return Ok(state);
     }
     let mut with_channels = version == CHANNELS_SINCE;
@@ -187,6 +205,12 @@ pub(super) fn decode(shard: u32, version: u16, body: &mut &[u8]) -> Result<State
         rows.channels = channels::decode(ShardId(shard), body)?;
     }
     Ok(state)
+}
+
+impl From<PartsV7> for PartsV8 {
+    fn from(PartsV7 { members, channels, topics }: PartsV7) -> Self {
+        Self { members, channels, topics, nodes: 0 }
+    }
 }
 
 fn put_memberships(mut bytes: Vec<u8>, memberships: &Memberships, channels: bool) -> Vec<u8> {

@@ -300,6 +300,27 @@ pub(super) struct PartsV7 {
     pub(super) topics: u64,
 }
 
+/// What version 8 has in its place.
+#[derive(Serialize, Deserialize)]
+pub(super) struct PartsV8 {
+    pub(super) members: bool,
+    pub(super) channels: bool,
+    pub(super) topics: u64,
+    /// Those that brought something, a [`BroughtV8`] of each behind all else.
+    pub(super) nodes: u64,
+}
+
+/// What a run of a node brought.
+#[derive(Serialize, Deserialize)]
+pub(super) struct BroughtV8 {
+    pub(super) node: u32,
+    pub(super) incarnation: u64,
+    pub(super) next: u64,
+    pub(super) at_ms: i64,
+    /// Number, rows, offset of the first one, offsets of each.
+    pub(super) taken: Vec<(u64, u32, u64, u32)>,
+}
+
 #[derive(Serialize, Deserialize)]
 pub(super) struct RowsMovesV7 {
     pub(super) topic: u32,

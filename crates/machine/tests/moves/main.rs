@@ -36,6 +36,7 @@ impl Shard {
             appends: appends.len() as u32,
             commands: commands.len() as u32,
             origin: None,
+            brought: None,
         }];
         let batches: Vec<Append> = appends.iter().map(|(append, _)| *append).collect();
         let mut applied = Applied::new();

@@ -32,6 +32,7 @@ pub(crate) fn rows_told(reply: Received) -> Result<(Told, Bytes), FetchError> {
 #[cfg(test)]
 mod tests {
     use base::{Offset, PartitionId, TopicId};
+    use links::NodeId;
 
     use super::super::{Decoded, decode};
     use super::*;
@@ -45,7 +46,7 @@ mod tests {
     fn what_is_asked_and_told_of_rows_arrives() {
         let partition = PartitionId::new(TopicId(3), 7);
         let question = Question::Read { partition, offset: Offset::from(9_u32), bytes_max: 4 };
-        let Some(Decoded::Rows(arrived)) = decode(received(ask_rows(&question))) else {
+        let Some(Decoded::Rows(arrived)) = decode(received(ask_rows(&question)), NodeId(2)) else {
             panic!("it is not understood");
         };
         assert_eq!(arrived, question);

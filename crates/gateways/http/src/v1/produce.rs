@@ -373,7 +373,9 @@ fn refused(error: &AppendError) -> Problem {
         }
         AppendError::StorageFull { .. } => Problem::new(Kind::DiskFull, detail),
         AppendError::Full { .. } => Problem::new(Kind::Full, detail),
-        AppendError::OutboxFull { .. } | AppendError::Moving(_) => Problem::busy(detail),
+        AppendError::OutboxFull { .. } | AppendError::Moving(_) | AppendError::RefusedBefore => {
+            Problem::busy(detail)
+        }
         AppendError::Unavailable(why) => unavailable(why),
         AppendError::Sequence(_)
         | AppendError::NotAtExpected { .. }

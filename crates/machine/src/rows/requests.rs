@@ -1,0 +1,245 @@
+//! Requests of other nodes: how far this shard has come with those of each node, and where it put what they brought last.
+//!
+//! A node that brings appends to the shard's leader numbers their rows (of each batch, one for each of its partitions),
+//! and has one request under way at a time. Where its answer is lost the node sends it again, as it was, to whoever
+//! leads by then. What of it was taken is answered as it would have been; what was not, though a later row was, is not
+//! taken any more.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use base::Offset;
+use base::limits::{NUMBERED_NODES_MAX, NUMBERED_ROWS_KEPT};
+
+/// The first of some rows that a node brings, as the node counts them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Numbered {
+    pub node: u32,
+    /// Of the node's run: it counts from 0 in each. No two are alike.
+    pub incarnation: u64,
+    pub number: u64,
+}
+
+/// Of all nodes that ever brought something.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Requests {
+    pub(crate) nodes: BTreeMap<u32, Arc<Brought>>,
+}
+
+/// What one run of a node brought.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Brought {
+    pub(crate) incarnation: u64,
+    /// The number after the last row that was in the log.
+    pub(crate) next: u64,
+    /// Of the last [`NUMBERED_ROWS_KEPT`] numbers those that were taken, ascending.
+    pub(crate) taken: VecDeque<Run>,
+    /// The shard's time when the last row came.
+    pub(crate) at_ms: i64,
+}
+
+/// Rows with successive numbers that lie at equal distances.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Run {
+    pub(crate) number: u64,
+    pub(crate) rows: u32,
+    /// Where the first row is.
+    pub(crate) base_offset: Offset,
+    /// How many offsets each of them takes.
+    pub(crate) span: u32,
+}
+
+impl Numbered {
+    /// The row so many behind it.
+    pub fn plus(self, rows: usize) -> Self {
+        Self { number: self.number.saturating_add(rows as u64), ..self }
+    }
+}
+
+impl Requests {
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// What a run of a node has brought; `None`: nothing.
+    pub fn brought(&self, from: Numbered) -> Option<&Brought> {
+        self.nodes.get(&from.node).map(Arc::as_ref).filter(|it| it.incarnation == from.incarnation)
+    }
+
+    /// Whether the row comes behind all that the run has brought.
+    pub(crate) fn is_next(&self, from: Numbered) -> bool {
+        self.brought(from).is_none_or(|brought| brought.next <= from.number)
+    }
+
+    /// Notes rows from a number on that is next: where each begins and how many offsets it takes, if it was taken.
+    pub(crate) fn note(
+        &mut self,
+        from: Numbered,
+        rows: impl Iterator<Item = Option<(Offset, u32)>>,
+        at_ms: i64,
+    ) {
+        if !self.nodes.contains_key(&from.node) && self.nodes.len() >= NUMBERED_NODES_MAX {
+            let oldest = self.nodes.iter().min_by_key(|(node, it)| (it.at_ms, **node));
+            let oldest = oldest.map(|(node, _)| *node);
+            oldest.map(|node| self.nodes.remove(&node));
+        }
+        let brought = Arc::make_mut(self.nodes.entry(from.node).or_default());
+        if brought.incarnation != from.incarnation {
+            *brought = Brought { incarnation: from.incarnation, ..Brought::default() };
+        }
+        brought.at_ms = at_ms;
+        for (at, row) in rows.enumerate() {
+            let number = from.plus(at).number;
+            brought.next = number.saturating_add(1);
+            if let Some((base_offset, span)) = row {
+                brought.take(Run { number, rows: 1, base_offset, span });
+            }
+        }
+        brought.forget_old();
+    }
+}
+
+impl Brought {
+    /// The number after the last row that was in the log.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Where a row begins; `None`: it was not taken, or it is not known any more.
+    pub fn offset_of(&self, number: u64) -> Option<Offset> {
+        let after = self.taken.partition_point(|run| run.number <= number);
+        let run = self.taken.get(after.checked_sub(1)?)?;
+        let at = number - run.number;
+        (at < u64::from(run.rows)).then(|| run.base_offset + at * u64::from(run.span))
+    }
+
+    /// Whether it is kept of a row whether it was taken.
+    pub fn knows(&self, number: u64) -> bool {
+        number >= self.next.saturating_sub(NUMBERED_ROWS_KEPT)
+    }
+
+    fn take(&mut self, row: Run) {
+        if let Some(last) = self.taken.back_mut()
+            && last.is_before(&row)
+        {
+            last.rows += 1;
+            return;
+        }
+        self.taken.push_back(row);
+    }
+
+    fn forget_old(&mut self) {
+        let first = self.next.saturating_sub(NUMBERED_ROWS_KEPT);
+        while self.taken.front().is_some_and(|run| run.end() <= first) {
+            self.taken.pop_front();
+        }
+    }
+
+    /// Whether what was read from a snapshot can be what a run brought.
+    pub(crate) fn is_sound(&self) -> bool {
+        let ascend = self.taken.iter().zip(self.taken.iter().skip(1));
+        let runs = self.taken.iter().all(|run| run.rows > 0 && run.span > 0);
+        let within = self.taken.back().is_none_or(|last| last.end() <= self.next);
+        let some = self.taken.len() as u64 <= NUMBERED_ROWS_KEPT;
+        runs && within && some && ascend.into_iter().all(|(run, next)| run.end() <= next.number)
+    }
+}
+
+impl Run {
+    /// The number after its last row.
+    fn end(&self) -> u64 {
+        self.number.saturating_add(u64::from(self.rows))
+    }
+
+    /// Whether a row of its own is what it would go on with.
+    fn is_before(&self, row: &Self) -> bool {
+        let offsets = u64::from(self.rows) * u64::from(self.span);
+        self.end() == row.number
+            && self.span == row.span
+            && self.base_offset.checked_add(offsets) == Some(row.base_offset)
+            && self.rows < u32::MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(node: u32, incarnation: u64, number: u64) -> Numbered {
+        Numbered { node, incarnation, number }
+    }
+
+    fn offsets(requests: &Requests, run: Numbered, rows: usize) -> Vec<Option<Offset>> {
+        let brought = requests.brought(run).expect("it brought something");
+        (0..rows).map(|at| brought.offset_of(run.plus(at).number)).collect()
+    }
+
+    #[test]
+    fn rows_are_found_where_they_were_put_and_refused_ones_are_not() {
+        let mut requests = Requests::default();
+        let first = from(2, 77, 0);
+        assert!(requests.is_next(first) && requests.brought(first).is_none());
+        let rows = [Some((5, 1)), Some((6, 1)), None, Some((7, 1)), Some((40, 3)), Some((43, 3))];
+        requests.note(first, rows.into_iter(), 9);
+        assert!(!requests.is_next(first.plus(5)) && requests.is_next(first.plus(6)));
+        let found = offsets(&requests, first, 7);
+        let expected = [Some(5), Some(6), None, Some(7), Some(40), Some(43), None];
+        assert_eq!(found, expected);
+        assert_eq!(requests.nodes[&2].taken.len(), 3, "successive rows are one run");
+        // It was refused before it was in the log, so its number is passed over.
+        requests.note(first.plus(8), [Some((8, 1))].into_iter(), 9);
+        assert_eq!(offsets(&requests, first.plus(6), 3), [None, None, Some(8)]);
+        assert!(requests.nodes[&2].is_sound());
+    }
+
+    #[test]
+    fn another_run_of_the_node_counts_anew_and_other_nodes_count_for_themselves() {
+        let mut requests = Requests::default();
+        requests.note(from(2, 77, 0), [Some((5, 1))].into_iter(), 9);
+        requests.note(from(3, 77, 0), [Some((6, 1))].into_iter(), 9);
+        assert!(requests.is_next(from(2, 78, 0)));
+        requests.note(from(2, 78, 0), [Some((7, 1))].into_iter(), 9);
+        assert_eq!(offsets(&requests, from(2, 78, 0), 1), [Some(7)]);
+        assert!(requests.brought(from(2, 77, 0)).is_none());
+        assert_eq!(offsets(&requests, from(3, 77, 0), 1), [Some(6)]);
+    }
+
+    #[test]
+    fn only_so_much_is_kept() {
+        let mut requests = Requests::default();
+        let many = NUMBERED_ROWS_KEPT as usize * 3;
+        // None of them goes on with the one before.
+        let rows = (0..many as u64).map(|at| Some((at * 10, 1)));
+        requests.note(from(2, 77, 0), rows, 9);
+        let brought = &requests.nodes[&2];
+        assert_eq!(brought.taken.len() as u64, NUMBERED_ROWS_KEPT);
+        assert_eq!(brought.offset_of(0), None);
+        assert_eq!(brought.offset_of(many as u64 - 1), Some((many as u64 - 1) * 10));
+        for node in 0..NUMBERED_NODES_MAX as u32 + 5 {
+            requests.note(from(100 + node, 1, 0), [None].into_iter(), i64::from(node) + 10);
+        }
+        assert_eq!(requests.nodes.len(), NUMBERED_NODES_MAX);
+        assert!(requests.brought(from(2, 77, 0)).is_none(), "it is the oldest");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_told_apart() {
+        let run = |number, rows, span| Run { number, rows, base_offset: 0, span };
+        let brought = |taken: &[Run]| Brought {
+            incarnation: 1,
+            next: 10,
+            taken: taken.iter().copied().collect(),
+            at_ms: 0,
+        };
+        assert!(brought(&[run(2, 3, 1), run(5, 5, 1)]).is_sound());
+        for senseless in [
+            &[run(2, 0, 1)][..],
+            &[run(2, 1, 0)],
+            &[run(2, 9, 1)],
+            &[run(2, 3, 1), run(4, 1, 1)],
+            &[run(u64::MAX, 3, 1)],
+        ] {
+            assert!(!brought(senseless).is_sound(), "{senseless:?}");
+        }
+    }
+}
