@@ -88,14 +88,6 @@ pub const LEADERLESS_HOLD: Duration = Duration::from_secs(5);
 /// A request to the node that leads a shard that is not answered for so long may or may not have been carried
 /// out. Longer than [`LEADERLESS_HOLD`]: that node may wait for a majority.
 pub const REMOTE_ANSWERED_WITHIN: Duration = Duration::from_secs(10);
-/// Appends for a shard that another node leads go there in requests of about so much, unless one is larger.
-pub const FORWARDED_BYTES: usize = 1 << 20;
-/// And of at most so many rows, unless one has more.
-pub const FORWARDED_ROWS: usize = NUMBERED_ROWS_KEPT as usize;
-/// A shard knows where the last rows of each node went that brought some: so many, so that the node may ask again.
-pub const NUMBERED_ROWS_KEPT: u64 = 4_096;
-/// Of so many nodes: more than a cluster has.
-pub const NUMBERED_NODES_MAX: usize = 256;
 /// What does not survive a restart of a node is deleted by the others once the node has not been connected for so long.
 pub const RUN_GONE_AFTER: Duration = Duration::from_secs(30);
 /// A node whose copy of the catalog cannot be shown to be the newest within this time does not say that something is

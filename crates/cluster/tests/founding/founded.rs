@@ -157,7 +157,8 @@ async fn a_node_that_returns_listens_to_one_that_joined_meanwhile() {
     // So it does where it knows the catalog, but not its end: whoever joins has a higher number than all before.
     third.know(all.clone()).await.expect("written");
     is_linked(&joined, 3).await;
-    assert_eq!(third.known(), all, "a guest is nothing that is known");
+    let is_known = third.known().iter().any(|node| node.id == NodeId(7));
+    assert!(!is_known, "a guest is nothing that is known");
     assert!(third.links().peer(NodeId(7)).is_none());
     // Once it knows a later one, it would know this one, too.
     let address = "eight:1".to_owned();

@@ -7,118 +7,16 @@ use base::checksum::crc32c;
 use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
 use machine::catalog::feed::{AdoptedGroup, AdoptedTopic};
 use machine::{
-    Adoption, Append, Applied, Command, CommitOffset, DecodeError, Entry, GroupSettle, Head,
-    NewTopic, Numbered, Origin, SentBatch, Skipped, State, TopicDefinition, Unit, decode_head,
-    encode_head,
+    Adoption, Append, Applied, Command, DecodeError, Entry, GroupSettle, Head, Origin, SentBatch,
+    Skipped, State, TopicDefinition, Unit, decode_head, encode_head,
 };
 use proptest::prelude::*;
-use uuid::Uuid;
+
+mod states;
+
+use states::{commands, state, states};
 
 const HEADER_BYTES: usize = 12;
-
-/// A state with something of everything.
-fn commands() -> Vec<Command> {
-    let values = |name: &str| BTreeMap::from([(name.to_owned(), "77".to_owned())]);
-    let topic = TopicId(0);
-    vec![
-        Command::CreateTopics {
-            topics: vec![NewTopic {
-                name: "a.b".to_owned(),
-                uuid: Uuid::from_u128(3),
-                partitions: 3,
-                config: values("retention.ms"),
-            }],
-        },
-        Command::SetNodeConfig { config: values("log.retention.ms") },
-        Command::SetGroupConfig {
-            group: "g".to_owned(),
-            config: values("consumer.session.timeout.ms"),
-        },
-        Command::CommitOffsets {
-            group: "g".to_owned(),
-            offsets: vec![CommitOffset {
-                partition: PartitionId::new(topic, 1),
-                offset: 300,
-                leader_epoch: 2,
-                metadata: "m".to_owned(),
-                expire_ms: Some(9),
-            }],
-        },
-        Command::AdvanceStart { starts: vec![(PartitionId::new(topic, 0), 2)] },
-        Command::AllocateProducerId,
-        Command::CreateLeaseGroup {
-            topic,
-            name: "main".to_owned(),
-            starts: vec![2],
-            config: values("lease.ms"),
-        },
-        Command::Settle {
-            settles: vec![GroupSettle {
-                group: LeaseGroupId(0),
-                partition: 0,
-                settled: vec![(3, 1), (6, 1)],
-                attempts: vec![(2, 4), (5, 1)],
-            }],
-        },
-        Command::PutDocument {
-            space: "s".to_owned(),
-            name: "d".to_owned(),
-            body: vec![1, 2, 3],
-            expect: None,
-        },
-        Command::Adopt(Adoption {
-            from: 2,
-            to: 9,
-            all: false,
-            topics: vec![AdoptedTopic {
-                topic: TopicId(1),
-                first: 1,
-                step: 2,
-                partitions: 6,
-                deletes_settled: true,
-            }],
-            groups: vec![AdoptedGroup {
-                group: LeaseGroupId(1),
-                topic: TopicId(1),
-                starts: vec![1],
-            }],
-            topics_gone: vec![TopicId(7)],
-            groups_gone: vec![LeaseGroupId(7)],
-        }),
-    ]
-}
-
-fn state() -> State {
-    let mut state = State::new();
-    let mut applied = Applied::new();
-    let create = &commands()[..1];
-    state.apply(
-        &Entry { now_ms: 5, appends: &[], commands: create, ..Entry::default() },
-        &mut applied,
-    );
-    let appends: Vec<_> = (0..7)
-        .map(|n| Append {
-            partition: PartitionId::new(TopicId(0), 0),
-            base_offset: n,
-            span: 1,
-            leader_epoch: n as i32 / 3,
-            max_timestamp: 1000,
-            producer_id: n as i64 % 2,
-            producer_epoch: 0,
-            base_sequence: n as i32 / 2,
-        })
-        .collect();
-    // The last is for a shard with rows alone.
-    let all = commands();
-    let rest = &all[1..all.len() - 1];
-    state.apply(
-        &Entry { now_ms: 6, appends: &appends, commands: rest, ..Entry::default() },
-        &mut applied,
-    );
-    assert!(applied.commands.iter().all(Result::is_ok), "{applied:?}");
-    assert_eq!(state.rows.partition(PartitionId::new(TopicId(0), 0)).unwrap().next_offset(), 7);
-    state
-}
 
 /// Makes the checksum right again, so that what is behind it is looked at.
 fn seal(mut snapshot: Vec<u8>) -> Vec<u8> {
@@ -148,100 +46,6 @@ fn exercise(state: &mut State) {
     state.apply(&entry, &mut Applied::new());
     let bytes = state.encode();
     assert_eq!(State::decode(&bytes).expect("a state that was applied to").encode(), bytes);
-}
-
-/// Rows of a shard that sent something to another one and took something from it.
-fn with_channels(mut rows: State) -> State {
-    let to = ShardId(2);
-    let append = |partition: PartitionId, base_offset| Append {
-        partition,
-        base_offset,
-        span: 2,
-        leader_epoch: 9,
-        max_timestamp: 5,
-        producer_id: -1,
-        producer_epoch: -1,
-        base_sequence: -1,
-    };
-    let target = PartitionId::new(TopicId(0), 1);
-    let send = |number: u32| Command::Send {
-        to,
-        batches: vec![SentBatch { bytes: 70 + number, targets: vec![target, target] }],
-    };
-    let channel = PartitionId::channel_to(to);
-    let appends = [append(channel, 0), append(channel, 2), append(target, 0)];
-    let origin = Some(Origin { shard: to, number: 0, next: 5 });
-    let units = [
-        Unit { first_append: 0, appends: 1, commands: 1, origin: None, brought: None },
-        Unit { first_append: 1, appends: 1, commands: 1, origin: None, brought: None },
-        Unit { first_append: 2, appends: 1, commands: 0, origin, brought: None },
-    ];
-    let commands = [send(0), send(1), Command::Acknowledged { to, below: 2 }];
-    let mut applied = Applied::new();
-    let entry = Entry {
-        now_ms: 8,
-        leader_epoch: Some(9),
-        appends: &appends,
-        commands: &commands,
-        units: &units,
-    };
-    rows.apply(&entry, &mut applied);
-    assert!(applied.commands.iter().all(Result::is_ok), "{applied:?}");
-    assert_eq!(rows.rows.channels().outbox(to).map(|outbox| outbox.len()), Some(1));
-    assert_eq!(rows.rows.channels().expected(to), 5);
-    rows
-}
-
-/// A shard that stores members of groups.
-fn with_members(mut rows: State) -> State {
-    let groups = [("g", &[1, 2][..]), ("none", &[]), ("h", &[0; 40])];
-    let groups = groups.map(|(group, members)| (group.to_owned(), members.to_vec())).into();
-    let commands = [Command::KeepMembers { groups }];
-    let entry = Entry { now_ms: 9, appends: &[], commands: &commands, ..Entry::default() };
-    rows.apply(&entry, &mut Applied::new());
-    assert_eq!(rows.rows.memberships().map(|(group, _)| &**group).collect::<Vec<_>>(), ["g", "h"]);
-    rows
-}
-
-/// A state of each role, one with channels, one with members of groups, and one with both.
-fn states() -> [State; 7] {
-    let (mut catalog, rows) = state().split();
-    // One that is gone is remembered, too.
-    let entry = Entry { now_ms: 7, appends: &[], commands: &commands(), ..Entry::default() };
-    catalog.apply(&entry, &mut Applied::new());
-    let channels = with_channels(rows.clone());
-    let (members, all) = (with_members(rows.clone()), with_members(channels.clone()));
-    let brought = with_brought(all.clone());
-    [state(), catalog, rows, channels, members, all, brought]
-}
-
-/// With rows that two nodes brought, one of which was refused.
-fn with_brought(mut rows: State) -> State {
-    let unit = |first_append, node| Unit {
-        first_append,
-        appends: 1,
-        brought: Some(Numbered { node, incarnation: u64::MAX - u64::from(node), number: 300 }),
-        ..Unit::default()
-    };
-    let append = |index| Append {
-        partition: PartitionId::new(TopicId(0), index),
-        base_offset: 7_000,
-        span: 3,
-        leader_epoch: 9,
-        max_timestamp: 5,
-        producer_id: -1,
-        producer_epoch: -1,
-        base_sequence: -1,
-    };
-    let entry = Entry {
-        now_ms: 9,
-        leader_epoch: Some(9),
-        appends: &[append(0), append(77)],
-        units: &[unit(0, 2), unit(1, 3)],
-        ..Entry::default()
-    };
-    rows.apply(&entry, &mut Applied::new());
-    rows
 }
 
 #[test]
