@@ -288,15 +288,13 @@ impl Forwarded {
 
     /// Takes an answer in. What was said of a row before holds, unless that was nothing.
     fn hear(&mut self, answers: Appends) {
-        let is_new = self.answers.is_none();
-        if is_new && answers.iter().all(is_not_led) {
+        let Some(heard) = &mut self.answers else {
+            self.answers = Some(answers).filter(|answers| !answers.iter().all(is_not_led));
             return;
-        }
-        self.doubt();
-        let heard = self.answers.iter_mut().flatten();
-        for (heard, answer) in heard.zip(answers) {
+        };
+        for (heard, answer) in heard.iter_mut().zip(answers) {
             // That a node does not lead says nothing of what one before it did.
-            if is_open(heard) && (is_new || !is_open(&answer)) {
+            if is_open(heard) && !is_open(&answer) {
                 *heard = answer;
             }
         }

@@ -2,8 +2,8 @@
 //!
 //! A node that brings appends to the shard's leader numbers their rows (of each batch, one for each of its partitions),
 //! and has one request under way at a time. Where its answer is lost the node sends it again, as it was, to whoever
-//! leads by then. What of it was taken is answered as it would have been; what was not, though a later row was, is not
-//! taken any more.
+//! leads by then. What of it was taken is answered as it would have been; what was not, though another row was, is not
+//! taken any more. A request of which nothing was taken is as one that never came.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct Requests {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Brought {
     pub(crate) incarnation: u64,
-    /// The number after the last row that was in the log.
+    /// The number after the last row that was taken.
     pub(crate) next: u64,
     /// Of the last [`NUMBERED_ROWS_KEPT`] numbers those that were taken, ascending.
     pub(crate) taken: VecDeque<Run>,
@@ -66,7 +66,7 @@ impl Requests {
         self.nodes.get(&from.node).map(Arc::as_ref).filter(|it| it.incarnation == from.incarnation)
     }
 
-    /// Whether the row comes behind all that the run has brought.
+    /// Whether the row comes behind all that was taken of the run.
     pub(crate) fn is_next(&self, from: Numbered) -> bool {
         self.brought(from).is_none_or(|brought| brought.next <= from.number)
     }
@@ -90,8 +90,8 @@ impl Requests {
         brought.at_ms = at_ms;
         for (at, row) in rows.enumerate() {
             let number = from.plus(at).number;
-            brought.next = number.saturating_add(1);
             if let Some((base_offset, span)) = row {
+                brought.next = number.saturating_add(1);
                 brought.take(Run { number, rows: 1, base_offset, span });
             }
         }
@@ -100,7 +100,7 @@ impl Requests {
 }
 
 impl Brought {
-    /// The number after the last row that was in the log.
+    /// The number after the last row that was taken.
     pub fn next(&self) -> u64 {
         self.next
     }
