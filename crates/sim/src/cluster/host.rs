@@ -161,6 +161,12 @@ async fn live(
         {
             return End::TooEarly;
         }
+        // It got a number that it did not hear of, and was removed meanwhile.
+        Err(error @ NodeStartError::NotJoined { .. })
+            if error.to_string().contains("which was removed") =>
+        {
+            return End::Removed;
+        }
         Err(error) => return End::Refused(error.to_string()),
     };
     let number = node.identity().at.node.0 as u32;
