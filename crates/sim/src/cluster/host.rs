@@ -31,6 +31,8 @@ enum End {
     Failed(String),
     /// The others do not let it in any more.
     Removed,
+    /// It joined, and was removed before it heard its number.
+    RemovedUnheard,
 }
 
 /// Runs until its disk fails, until it is none of the cluster's, or until it is killed from outside.
@@ -55,6 +57,11 @@ pub(super) async fn run(place: usize, seeds: usize, shared: Shared) -> turmoil::
     match end {
         End::Removed if leaves => {
             state.trace.note(format_args!("{} has left", name(place)));
+            state.nodes[place].standing = Standing::Empty;
+        }
+        // The operator knew it by that number only.
+        End::RemovedUnheard => {
+            state.trace.note(format_args!("{} was removed before it was in", name(place)));
             state.nodes[place].standing = Standing::Empty;
         }
         End::Removed => {
@@ -165,7 +172,7 @@ async fn live(
         Err(error @ NodeStartError::NotJoined { .. })
             if error.to_string().contains("which was removed") =>
         {
-            return End::Removed;
+            return End::RemovedUnheard;
         }
         Err(error) => return End::Refused(error.to_string()),
     };
