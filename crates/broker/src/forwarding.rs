@@ -68,7 +68,7 @@ struct Forwarded {
     batches: Vec<AppendBatch>,
     bytes: Vec<Bytes>,
     waiting: Vec<Waiting>,
-    /// What was heard of each row so far, from the first answer, or the first one that did not come, on.
+    /// The answer to each row so far. `None` until an answer came, or one was lost: no leader has taken anything.
     answers: Option<Appends>,
 }
 
@@ -159,6 +159,7 @@ impl Line {
         let mut give_up_at = Instant::now() + LEADERLESS_HOLD;
         let mut from = None;
         loop {
+            let was_in_doubt = forwarded.is_in_doubt();
             let leader = match *role.borrow_and_update() {
                 Role::Leader { .. } => Leader::Here,
                 role => role.other_leader().map_or(Leader::Unknown, Leader::At),
@@ -185,15 +186,13 @@ impl Line {
                     forwarded.hear(answers);
                     return forwarded.answer();
                 }
-                Some(Err(Unavailable::Unanswered)) if from.is_some() => {
-                    if !forwarded.is_in_doubt() {
-                        // The time begins anew in which there may be no leader.
-                        give_up_at = Instant::now() + LEADERLESS_HOLD;
-                    }
-                    forwarded.doubt();
-                }
+                Some(Err(Unavailable::Unanswered)) if from.is_some() => forwarded.doubt(),
                 Some(Ok(_) | Err(Unavailable::NotLeader)) | None => {}
                 Some(Err(why)) => return forwarded.refuse(&why),
+            }
+            if forwarded.is_in_doubt() && !was_in_doubt {
+                // The leader was lost just now: the next one has all of that time.
+                give_up_at = Instant::now() + LEADERLESS_HOLD;
             }
             if Instant::now() >= give_up_at {
                 return forwarded.give_up();
@@ -280,20 +279,20 @@ impl Forwarded {
         self.answers.is_some()
     }
 
-    /// Nothing was heard, and all of it may be in the log.
+    /// The answer was lost: all rows may be in the log.
     fn doubt(&mut self) {
         let rows = self.rows();
         self.answers.get_or_insert_with(|| vec![Err(Unavailable::Unanswered.into()); rows]);
     }
 
-    /// Takes an answer in. What was said of a row before holds, unless that was nothing.
+    /// Merges an answer. A row that was taken, or refused for a reason of its own, stays so.
     fn hear(&mut self, answers: Appends) {
         let Some(heard) = &mut self.answers else {
             self.answers = Some(answers).filter(|answers| !answers.iter().all(is_not_led));
             return;
         };
         for (heard, answer) in heard.iter_mut().zip(answers) {
-            // That a node does not lead says nothing of what one before it did.
+            // "Does not lead" of this node leaves open what the node asked before has done.
             if is_open(heard) && !is_open(&answer) {
                 *heard = answer;
             }

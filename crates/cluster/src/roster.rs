@@ -53,6 +53,12 @@ enum Stage {
     Known,
 }
 
+impl State {
+    fn note_numbers<'a>(&mut self, numbers: impl Iterator<Item = &'a NodeId>) {
+        self.highest = numbers.fold(self.highest, |highest, number| highest.max(*number));
+    }
+}
+
 impl Roster {
     /// `founding`: the seeds, unless an earlier run has seen all of them.
     pub(crate) fn new(
@@ -106,12 +112,11 @@ impl Roster {
             (node.id, Record { address: node.address.clone(), directory, boot })
         };
         let nodes: Records = nodes.iter().map(known).collect();
-        let newest = nodes.keys().next_back().copied();
-        state.highest = state.highest.max(newest.unwrap_or(self.here.node));
+        state.note_numbers(nodes.keys());
         let mut gone: BTreeSet<NodeId> = state.nodes.keys().copied().collect();
-        // Who joined after this has happened stays a guest.
-        let later = state.highest;
-        gone.extend(state.guests.extract_if(.., |node| *node <= later));
+        // A guest with a higher number joined later than what is known here: it stays a guest.
+        let highest = state.highest;
+        gone.extend(state.guests.extract_if(.., |node| *node <= highest));
         gone.retain(|node| !nodes.contains_key(node));
         let is_in = |directory| nodes.values().any(|node| node.directory == Some(directory));
         self.applicants.let_in(is_in);
@@ -123,8 +128,7 @@ impl Roster {
     /// These directories were nodes of the cluster once.
     pub(crate) fn know_former(&self, former: BTreeMap<Uuid, NodeId>) {
         let mut state = self.state.lock();
-        let newest = former.values().max().copied();
-        state.highest = state.highest.max(newest.unwrap_or(self.here.node));
+        state.note_numbers(former.values());
         state.former = former;
     }
 

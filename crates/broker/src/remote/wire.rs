@@ -102,6 +102,18 @@ base::levels!(Asked {
     @ Self::Execute { command } => command.level();
 });
 
+impl Asked {
+    /// The other side knows which node asks.
+    fn appends(batches: Vec<Batch>, from: Option<Numbered>) -> Self {
+        match from {
+            Some(Numbered { incarnation, number, .. }) => {
+                Self::Bring { incarnation, number, batches }
+            }
+            None => Self::Append { batches },
+        }
+    }
+}
+
 /// A batch, apart from its bytes.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Batch {
@@ -193,11 +205,10 @@ pub(crate) fn relay_head() -> &'static [u8] {
 #[expect(clippy::result_large_err, reason = "it is moved once, and is no error")]
 pub(crate) fn encode(request: Request) -> Result<(Message, Awaiting), Request> {
     let (asked, body, awaiting) = match request {
-        // Numbered ones are encoded as [`ask_append`] does.
-        Request::Append { batches, reply, .. } => {
+        Request::Append { batches, from, reply } => {
             let rows = batches.iter().map(AppendBatch::rows).sum();
             let (batches, body) = divide(batches);
-            (Asked::Append { batches }, body, Awaiting::Append { rows, reply })
+            (Asked::appends(batches, from), body, Awaiting::Append { rows, reply })
         }
         Request::Receive { message: request::Message { origin, batches }, reply } => {
             let (batches, body) = divide(batches);
@@ -238,11 +249,7 @@ pub(crate) fn ask_append(
         bytes: bytes.len() as u32,
     };
     let batches = batches.iter().zip(bytes).map(apart).collect();
-    let asked = match from {
-        Some(Numbered { incarnation, number, .. }) => Asked::Bring { incarnation, number, batches },
-        None => Asked::Append { batches },
-    };
-    Message { head: bytes_of(&asked), body: bytes.to_vec() }
+    Message { head: bytes_of(&Asked::appends(batches, from)), body: bytes.to_vec() }
 }
 
 pub(crate) fn ask_catalog_versions() -> Message {

@@ -4,31 +4,25 @@
 //! taken of one is in one entry, so it is in the log as a whole, or not at all.
 
 use machine::{Numbered, Unit};
-use tokio::sync::oneshot;
 
 use super::proposal::{Context, Proposal};
 use crate::append::{AppendBatch, Appended, Appends};
 use crate::error::{AppendError, Unavailable};
 use crate::pending::Slot;
 
-/// Answers a request that is known: its rows are in the log, or on their way there. Else it gives the reply back.
-pub(super) fn answer_known(
+/// The answer to a request that came before: its rows are in the log, or on their way there.
+pub(super) fn known(
     batches: &[AppendBatch],
-    from: Option<Numbered>,
-    reply: oneshot::Sender<Appends>,
+    from: Numbered,
     context: &Context<'_>,
-) -> Option<oneshot::Sender<Appends>> {
-    let Some(from) = from else { return Some(reply) };
+) -> Option<Appends> {
     let rows = &context.state.rows;
     if context.ahead.brings(from.node) {
-        // It is asked for again until that is applied.
+        // The node asks again until that is applied.
         let count = batches.iter().map(AppendBatch::rows).sum();
-        let _ = reply.send(vec![Err(Unavailable::NotLeader.into()); count]);
-        return None;
+        return Some(vec![Err(Unavailable::NotLeader.into()); count]);
     }
-    let Some(brought) = rows.requests().brought(from).filter(|it| from.number < it.next()) else {
-        return Some(reply);
-    };
+    let brought = rows.requests().brought(from).filter(|it| from.number < it.next())?;
     let partitions = batches.iter().flat_map(AppendBatch::partitions).enumerate();
     let answer = |(at, partition)| -> Result<Appended, AppendError> {
         let number = from.plus(at).number;
@@ -39,19 +33,18 @@ pub(super) fn answer_known(
         let log_start = rows.partition(partition).map_or(0, |found| found.log_start());
         Ok(Appended { base_offset, log_start, duplicate: false })
     };
-    let _ = reply.send(partitions.map(answer).collect());
-    None
+    Some(partitions.map(answer).collect())
 }
 
 impl Proposal {
-    /// Says in the entry which of its bodies the rows are, the first of which has this number.
+    /// Writes into the entry which of its bodies are the rows of a request. `from` is the number of the first row.
     pub(super) fn bind_brought(
         &mut self,
         from: Numbered,
         slots: &[Slot],
         context: &mut Context<'_>,
     ) {
-        let mut is_open = false;
+        let (before, mut is_open) = (self.units.len(), false);
         for (at, slot) in slots.iter().enumerate() {
             let Slot::Body { body, .. } = slot else {
                 is_open = false;
@@ -68,7 +61,7 @@ impl Proposal {
             }
             is_open = true;
         }
-        if slots.iter().any(|slot| matches!(slot, Slot::Body { .. })) {
+        if self.units.len() > before {
             context.ahead.record_brought(from, self.ticket, &mut self.touched);
         }
     }

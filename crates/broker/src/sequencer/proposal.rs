@@ -173,9 +173,13 @@ impl Proposal {
     pub(super) fn add(&mut self, request: Request, context: &mut Context<'_>) {
         match request {
             Request::Append { batches, from, reply } => {
-                let Some(reply) = brought::answer_known(&batches, from, reply, context) else {
+                if let Some(from) = from
+                    && let Some(answer) = brought::known(&batches, from, context)
+                {
+                    // Whoever asked may be gone.
+                    let _ = reply.send(answer);
                     return;
-                };
+                }
                 self.add_appends(batches, from, reply, context);
             }
             Request::Unit { batches, commands, reply } => {

@@ -154,7 +154,7 @@ async fn a_node_that_returns_listens_to_one_that_joined_meanwhile() {
     let at = DirectoryIdentity { node: NodeId(7), directory, ..nodes[0].identity().at };
     let joined = impostor(at, &third).await;
     is_linked(&joined, 3).await;
-    // So it does where it knows the catalog, but not its end: whoever joins has a higher number than all before.
+    // So it does where its copy of the catalog is old: a node that joins gets a higher number than all before.
     third.know(all.clone()).await.expect("written");
     is_linked(&joined, 3).await;
     let is_known = third.known().iter().any(|node| node.id == NodeId(7));

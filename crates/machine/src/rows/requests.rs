@@ -113,7 +113,7 @@ impl Brought {
         (at < u64::from(run.rows)).then(|| run.base_offset + at * u64::from(run.span))
     }
 
-    /// Whether it is kept of a row whether it was taken.
+    /// Whether the row is recent enough for it to be known whether it was taken.
     pub fn knows(&self, number: u64) -> bool {
         number >= self.next.saturating_sub(NUMBERED_ROWS_KEPT)
     }
@@ -138,7 +138,7 @@ impl Brought {
     /// Whether what was read from a snapshot can be what a run brought.
     pub(crate) fn is_sound(&self) -> bool {
         let ascend = self.taken.iter().zip(self.taken.iter().skip(1));
-        let runs = self.taken.iter().all(|run| run.rows > 0 && run.span > 0);
+        let runs = self.taken.iter().all(Run::is_sound);
         let within = self.taken.back().is_none_or(|last| last.end() <= self.next);
         let some = self.taken.len() as u64 <= NUMBERED_ROWS_KEPT;
         runs && within && some && ascend.into_iter().all(|(run, next)| run.end() <= next.number)
@@ -151,13 +151,21 @@ impl Run {
         self.number.saturating_add(u64::from(self.rows))
     }
 
-    /// Whether a row of its own is what it would go on with.
+    /// The offset after its last row; `None`: there is none so high.
+    fn end_offset(&self) -> Option<Offset> {
+        self.base_offset.checked_add(u64::from(self.rows) * u64::from(self.span))
+    }
+
+    /// Whether the row continues the run: next number, next offset, same span.
     fn is_before(&self, row: &Self) -> bool {
-        let offsets = u64::from(self.rows) * u64::from(self.span);
         self.end() == row.number
             && self.span == row.span
-            && self.base_offset.checked_add(offsets) == Some(row.base_offset)
+            && self.end_offset() == Some(row.base_offset)
             && self.rows < u32::MAX
+    }
+
+    fn is_sound(&self) -> bool {
+        self.rows > 0 && self.span > 0 && self.end_offset().is_some()
     }
 }
 
@@ -232,8 +240,10 @@ mod tests {
             at_ms: 0,
         };
         assert!(brought(&[run(2, 3, 1), run(5, 5, 1)]).is_sound());
+        let too_high = Run { base_offset: u64::MAX - 2, ..run(2, 3, 1) };
         for senseless in [
-            &[run(2, 0, 1)][..],
+            &[too_high][..],
+            &[run(2, 0, 1)],
             &[run(2, 1, 0)],
             &[run(2, 9, 1)],
             &[run(2, 3, 1), run(4, 1, 1)],

@@ -59,7 +59,7 @@ pub(super) async fn run(place: usize, seeds: usize, shared: Shared) -> turmoil::
             state.trace.note(format_args!("{} has left", name(place)));
             state.nodes[place].standing = Standing::Empty;
         }
-        // The operator knew it by that number only.
+        // The operator removed it by a number that this place never heard, so it could not mark the place as leaving.
         End::RemovedUnheard => {
             state.trace.note(format_args!("{} was removed before it was in", name(place)));
             state.nodes[place].standing = Standing::Empty;
@@ -168,7 +168,7 @@ async fn live(
         {
             return End::TooEarly;
         }
-        // It got a number that it did not hear of, and was removed meanwhile.
+        // The catalog gave it a number, it stopped before it heard that, and an operator removed the number.
         Err(error @ NodeStartError::NotJoined { .. })
             if error.to_string().contains("which was removed") =>
         {
