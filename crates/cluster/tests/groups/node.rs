@@ -15,7 +15,8 @@ use consensus::{
 use gateway::Connections;
 use journal::{Body, Journal};
 use links::{
-    Admission, DirectoryIdentity, Identity, Links, NodeId, Options, Refusal, Security, Service,
+    Admission, DirectoryIdentity, Identity, Lane, Links, NodeId, Options, Refusal, Security,
+    Service,
 };
 use parking_lot::Mutex;
 use tasks::Failure;
@@ -201,6 +202,27 @@ impl Nodes {
             }
         };
         timeout(SOON, leads).await.expect("somebody is elected")
+    }
+
+    /// Waits until all that run are connected to one of them.
+    pub(crate) async fn are_connected_to(&self, to: u64) {
+        let is_connected = |(node, running): (&u64, &Node)| {
+            let peer = running.links.peer(NodeId(to));
+            *node == to
+                || peer.is_some_and(|it| it.status(Lane::Control).connected_boot().is_some())
+        };
+        while !self.running.iter().all(is_connected) {
+            sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Waits for one that follows nobody any more.
+    pub(crate) async fn stands(&self) {
+        let follows =
+            |node: &Node| matches!(*node.consensus.role().borrow(), Role::Follower { .. });
+        while self.running.values().all(follows) {
+            sleep(Duration::from_millis(2)).await;
+        }
     }
 
     /// Waits until all that run have applied exactly this.
