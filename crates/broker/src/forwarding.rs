@@ -101,21 +101,32 @@ impl Line {
         batches: Vec<AppendBatch>,
     ) -> oneshot::Receiver<Appends> {
         let (reply, answer) = oneshot::channel();
+        let mut append = Append { batches, reply };
         let mut queue = self.queue.lock();
         if !queue.moving && self.shard.is_led_here() {
-            self.append_here(Append { batches, reply });
-            return answer;
+            append = match self.append_here(append) {
+                Ok(()) => return answer,
+                Err(append) => append,
+            };
         }
-        queue.waiting.push_back(Append { batches, reply });
+        queue.waiting.push_back(append);
         if !std::mem::replace(&mut queue.moving, true) {
             tasks::spawn(Task::Forwarding, Arc::clone(self).run());
         }
         answer
     }
 
-    fn append_here(&self, Append { batches, reply }: Append) {
-        // When the node is stopping the request is dropped, and with it the sender of the answer.
-        let _ = self.shard.request(Request::Append { batches, from: None, reply });
+    /// Gives it back while this node hands leadership over.
+    fn append_here(&self, Append { batches, reply }: Append) -> Result<(), Append> {
+        let taken = self.shard.append_unless_handing_over(batches, reply);
+        taken.map_err(|(batches, reply)| Append { batches, reply })
+    }
+
+    /// `None`: this node took all of it. What comes after the first that is given back is given back as well.
+    fn append_all_here(&self, forwarded: Forwarded) -> Option<Forwarded> {
+        let mut appends = forwarded.split().into_iter();
+        let refused = appends.by_ref().find_map(|append| self.append_here(append).err())?;
+        Some(Forwarded::new(std::iter::once(refused).chain(appends).collect()))
     }
 
     /// Until nothing is left in line.
@@ -166,7 +177,10 @@ impl Line {
             };
             let asked = match leader {
                 Leader::Here if !forwarded.is_in_doubt() => {
-                    return forwarded.split().into_iter().for_each(|it| self.append_here(it));
+                    let Some(rest) = self.append_all_here(forwarded) else { return };
+                    // The numbers were those of all, and nothing was taken by them.
+                    (forwarded, from) = (rest, None);
+                    None
                 }
                 Leader::Here => Some(self.ask_here(&forwarded, from).await),
                 Leader::At(leader) => {

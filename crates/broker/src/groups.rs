@@ -109,7 +109,7 @@ impl Broker {
 
     /// Hands the leadership of a shard over, which this node has.
     pub async fn hand_shard_over(&self, shard: ShardId, to: u64) -> Result<(), GroupChangeError> {
-        Ok(self.local_shard(shard)?.consensus.transfer_leadership(to).await?)
+        Ok(self.local_shard(shard)?.transfer_leadership(to).await?)
     }
 
     /// Nodes that are in some group as no later leader can take back; in a group that has none yet: all. Where a node

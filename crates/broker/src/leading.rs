@@ -162,7 +162,7 @@ pub(crate) fn connected_for(node: &Node, id: u64) -> Option<Duration> {
 
 pub(crate) async fn hand_over(shard: &LocalShard, to: u64) {
     let shard_id = shard.id();
-    match shard.consensus.transfer_leadership(to).await {
+    match shard.transfer_leadership(to).await {
         Ok(()) => tracing::info!(shard = %shard_id, to, "leadership is handed over"),
         Err(error) => {
             tracing::warn!(shard = %shard_id, to, %error, "leadership is not handed over")

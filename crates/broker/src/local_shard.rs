@@ -35,6 +35,7 @@ use crate::shard::{Shard, View};
 use crate::timeline::Timeline;
 use crate::watch::Watchers;
 
+mod handing_over;
 mod membership;
 
 /// For so long a node that stops waits for what it proposed before another one led, or nobody.
@@ -61,8 +62,7 @@ pub(crate) struct LocalShard {
     pub(crate) consensus: Consensus,
     timeline: Arc<Timeline>,
     workers: Workers,
-    /// None once it shuts down.
-    requests: Mutex<Option<mpsc::UnboundedSender<Request>>>,
+    requests: Mutex<Requests>,
     /// `None` in the catalog's: it has no records.
     delivery: Option<Handle>,
     /// None once it shut down.
@@ -90,6 +90,22 @@ pub(crate) struct Adopted {
     pub(crate) version: u64,
     /// They follow no further: the node is shutting down.
     pub(crate) ended: bool,
+}
+
+/// The way to the sequencer.
+#[derive(Debug)]
+struct Requests {
+    /// None once the shard shuts down.
+    sender: Option<mpsc::UnboundedSender<Request>>,
+    /// Hand-overs that are under way.
+    holds: u32,
+}
+
+impl Requests {
+    fn send(&self, request: Request) -> Result<(), Unavailable> {
+        let sender = self.sender.as_ref().ok_or(Unavailable::Stopping)?;
+        sender.send(request).map_err(|_| Unavailable::Stopping)
+    }
 }
 
 #[derive(Debug)]
@@ -172,7 +188,7 @@ impl LocalShard {
             consensus,
             timeline: Arc::clone(common.timeline),
             workers: world.workers.clone(),
-            requests: Mutex::new(Some(requests)),
+            requests: Mutex::new(Requests { sender: Some(requests), holds: 0 }),
             delivery,
             tasks: Mutex::new(Some(Tasks { sequencing, delivering, pushing })),
             adopted: watch::Sender::new(Adopted { version, ended: false }),
@@ -206,10 +222,7 @@ impl LocalShard {
     }
 
     pub(crate) fn request(&self, request: Request) -> Result<(), Unavailable> {
-        match &*self.requests.lock() {
-            Some(requests) => requests.send(request).map_err(|_| Unavailable::Stopping),
-            None => Err(Unavailable::Stopping),
-        }
+        self.requests.lock().send(request)
     }
 
     pub(crate) fn journal(&self) -> &Journal {
@@ -252,7 +265,7 @@ impl LocalShard {
 
     /// Takes no more requests.
     pub(crate) fn refuse_requests(&self) {
-        if let Some(requests) = self.requests.lock().take() {
+        if let Some(requests) = self.requests.lock().sender.take() {
             let _ = requests.send(Request::Closing);
         }
         if let Some(Tasks { pushing: Some(pushing), .. }) = &*self.tasks.lock() {

@@ -25,7 +25,7 @@ pub(crate) struct Pending {
     pub(crate) commands: Vec<CommandReply>,
     /// Who imports a part of a partition, with the place of its command.
     pub(crate) imports: Vec<(usize, CommandReply)>,
-    /// Readers that want to see what was answered early. Dropped once the proposal is applied, or
+    /// Readers that want to see what was answered early, and who waits for all that was asked before. Dropped once the proposal is applied, or
     /// failed: that is all they wait for.
     pub(crate) readers: Vec<oneshot::Sender<()>>,
 }

@@ -45,6 +45,8 @@ pub(crate) enum Request {
         batches: Vec<AppendBatch>,
         reply: CommandReply,
     },
+    /// Dropped once all that was asked before is in the log, or refused; what is set aside may come later.
+    Settle(oneshot::Sender<()>),
     /// A driver begins, or its term is over: whether its units may wait for room in an outbox. Where they may
     /// not, those that wait are given back.
     MayWait(bool),
@@ -103,7 +105,7 @@ impl Request {
             Request::Receive { message, .. } => of_batches(&message.batches),
             Request::Import { batches, .. } => of_batches(batches),
             Request::Execute { command, .. } => command.weight(),
-            Request::MayWait(_) | Request::Closing => 0,
+            Request::Settle(_) | Request::MayWait(_) | Request::Closing => 0,
         }
     }
 
@@ -120,7 +122,7 @@ impl Request {
             Request::Receive { reply, .. } => {
                 let _ = reply.send(Err(ReceiveError::Refused(why.clone().into())));
             }
-            Request::MayWait(_) | Request::Closing => {}
+            Request::Settle(_) | Request::MayWait(_) | Request::Closing => {}
             Request::Execute { reply, .. } | Request::Import { reply, .. } => {
                 let _ = reply.send(Err(why.clone().into()));
             }

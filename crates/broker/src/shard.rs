@@ -316,6 +316,17 @@ impl Shard {
         let _ = applied.await;
     }
 
+    /// Drops these once all that is proposed by now is applied, or failed.
+    pub(crate) fn apply_before(&self, waiting: Vec<oneshot::Sender<()>>) {
+        if waiting.is_empty() {
+            return;
+        }
+        let mut pending = self.pending.lock();
+        if let Some((_, last)) = pending.iter_mut().max_by_key(|(ticket, _)| **ticket) {
+            last.readers.extend(waiting);
+        }
+    }
+
     /// The proposal will not be applied, or nobody can know whether it will.
     pub(crate) fn fail(&self, ticket: u64, why: &Unavailable) {
         let Some(pending) = self.take(ticket) else { return };

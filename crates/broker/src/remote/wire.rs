@@ -222,7 +222,9 @@ pub(crate) fn encode(request: Request) -> Result<(Message, Awaiting), Request> {
             let (batches, body) = divide(batches);
             (Asked::Import { step, batches }, body, Awaiting::Execute(reply))
         }
-        Request::Unit { .. } | Request::MayWait(_) | Request::Closing => return Err(request),
+        Request::Unit { .. } | Request::Settle(_) | Request::MayWait(_) | Request::Closing => {
+            return Err(request);
+        }
     };
     Ok((Message { head: bytes_of(&asked), body }, awaiting))
 }

@@ -40,6 +40,8 @@ pub(super) struct Proposal {
     /// Who imports a part of a partition, with the place of the command among those of units.
     pub(super) imports: Vec<(usize, CommandReply)>,
     pub(super) imported: Vec<PartitionId>,
+    /// Who waits until it is in the log, and all that was proposed before.
+    settling: Vec<oneshot::Sender<()>>,
 }
 
 /// A body that is made when nothing waits for the machine's lock.
@@ -143,6 +145,7 @@ impl Proposal {
             replies: Vec::new(),
             imports: Vec::new(),
             imported: Vec::new(),
+            settling: Vec::new(),
         }
     }
 
@@ -150,6 +153,7 @@ impl Proposal {
     pub(super) fn finish(self) -> Finished {
         let Self { ticket, mut bodies, units, touched, appends, parts, .. } = self;
         let Self { pending_units, messages, bound, alone, replies, imports, imported, .. } = self;
+        let readers = self.settling;
         for Part { body, base_offset, leader_epoch, whole, copies } in parts {
             let rest = dedup::without(&whole, &copies).map_or(whole, Bytes::from);
             bodies[body].bytes =
@@ -165,7 +169,7 @@ impl Proposal {
             first_alone,
             commands: replies,
             imports,
-            readers: Vec::new(),
+            readers,
         };
         Finished { ticket, bodies, units, touched, commands, imported, pending }
     }
@@ -189,6 +193,7 @@ impl Proposal {
             Request::Import { step, batches, reply } => {
                 self.add_import(step, batches, reply, context);
             }
+            Request::Settle(settles) => self.settling.push(settles),
             Request::MayWait(_) | Request::Closing => {}
             // What is asked may be newer than what this node knows of the cluster.
             Request::Execute { command, reply } if !context.terms.shard.level.permits(&command) => {

@@ -163,8 +163,9 @@ impl Sequencer {
                 }
             }
         });
-        let finished = proposal.finish();
+        let mut finished = proposal.finish();
         if !finished.pending.awaits_the_log() {
+            self.shard.apply_before(std::mem::take(&mut finished.pending.readers));
             return finished.pending.answer_refused();
         }
         let Finished { ticket, pending, bodies, units, commands, touched, imported } = finished;

@@ -115,6 +115,21 @@ async fn a_producer_goes_on_wherever_the_leader_moves() {
 }
 
 #[tokio::test]
+async fn a_producer_at_the_leader_hears_nothing_of_a_hand_over() {
+    let cluster = Cluster::start(1, &[]).await;
+    let node = cluster.leader(0).await;
+    let mut producer = Producer::default();
+    for _ in 0..6 {
+        let broker = cluster.broker(cluster.leader(0).await);
+        tokio::join!(producer.append(&cluster, node, 200), broker.hand_over());
+        producer.append(&cluster, node, 100).await;
+    }
+    producer.hear_all().await;
+    assert_eq!(producer.acknowledged, values(0..producer.made));
+    producer.check(&cluster).await;
+}
+
+#[tokio::test]
 async fn a_producer_goes_on_after_the_leader_dies() {
     let mut cluster = Cluster::start(1, &[]).await;
     let leader = cluster.leader(0).await;

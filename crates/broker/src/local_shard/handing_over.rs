@@ -1,0 +1,59 @@
+//! Handing leadership over, without an error for those who append at this node.
+//!
+//! A proposal that comes too late for a term is refused, and what was appended here and is not in the log by then
+//! would have to be refused as well. So appends that have another way ([`crate::forwarding`]) wait outside from before
+//! the term ends, and go to the next leader.
+
+use std::time::Duration;
+
+use consensus::TransferError;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::LocalShard;
+use crate::append::{AppendBatch, Appends};
+use crate::request::Request;
+
+/// What was appended before is in the log by then, or refused.
+const SETTLED_WITHIN: Duration = Duration::from_millis(250);
+
+/// While it is there, appends that have another way are not taken.
+struct Hold<'a>(&'a LocalShard);
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.0.requests.lock().holds -= 1;
+    }
+}
+
+impl LocalShard {
+    /// Hands leadership over to that voter, as [`consensus::Consensus::transfer_leadership`] does.
+    pub(crate) async fn transfer_leadership(&self, to: u64) -> Result<(), TransferError> {
+        let (settles, settled) = oneshot::channel();
+        let _hold = {
+            let mut requests = self.requests.lock();
+            requests.holds += 1;
+            // A node that stops has nothing that could be waited for.
+            let _ = requests.send(Request::Settle(settles));
+            Hold(self)
+        };
+        // Nothing is ever sent: its end is the message. What takes longer may be refused.
+        let _ = timeout(SETTLED_WITHIN, settled).await;
+        self.consensus.transfer_leadership(to).await
+    }
+
+    /// Takes an append; gives it back while leadership is being handed over.
+    pub(crate) fn append_unless_handing_over(
+        &self,
+        batches: Vec<AppendBatch>,
+        reply: oneshot::Sender<Appends>,
+    ) -> Result<(), (Vec<AppendBatch>, oneshot::Sender<Appends>)> {
+        let requests = self.requests.lock();
+        if requests.holds > 0 {
+            return Err((batches, reply));
+        }
+        // When the node is stopping the request is dropped, and with it the sender of the answer.
+        let _ = requests.send(Request::Append { batches, from: None, reply });
+        Ok(())
+    }
+}
