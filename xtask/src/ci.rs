@@ -2,15 +2,12 @@
 //! Tests run in the dev profile, with its assertions; real clients and the kill loop run against a
 //! release build, which is what users run.
 
-use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::compat::{self, Counts};
 use crate::failure::{Context, Failure, Outcome};
-use crate::{console, fuzz, paths, soak};
+use crate::{console, fuzz, paths, soak, test_binaries};
 
 /// A kill loop short enough for every change; `soak kill` is the long one.
 const KILLS: u32 = 10;
@@ -26,10 +23,6 @@ const SUITE: &str = "bench/Cargo.toml";
 
 /// What all steps together write, measured cold and rounded up.
 const WRITTEN_GIGABYTES: f64 = 9.5;
-
-/// How long after their end tests may keep their output open. Who waited for its end would wait as
-/// long as what they left behind runs.
-const LEFT_OPEN_MAX: Duration = Duration::from_secs(10);
 
 /// Which steps are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +82,7 @@ const STEPS: [Step; 13] = [
         title: "tests of the workspace",
         lint: false,
         remedy: "cargo test -p PACKAGE NAME repeats one",
-        run: || tests(&[]),
+        run: || test_binaries::run(&[]),
     },
     Step {
         title: "fuzz targets",
@@ -101,7 +94,7 @@ const STEPS: [Step; 13] = [
         title: "tests of the benchmark suite",
         lint: false,
         remedy: "cargo test --manifest-path bench/Cargo.toml -p PACKAGE NAME repeats one",
-        run: || tests(&["--manifest-path", SUITE, "--no-default-features"]),
+        run: || test_binaries::run(&["--manifest-path", SUITE, "--no-default-features"]),
     },
     Step {
         title: "release build",
@@ -186,7 +179,7 @@ fn minutes(time: Duration) -> String {
 /// The cargo that built this program, in the repository's root, with nothing to read. Each crate is
 /// compiled once here, so what an incremental build keeps for the next one would only fill the disk.
 /// Symbols for a debugger would fill more than half of it; a panic names its line without them.
-fn cargo_command(arguments: &[&str]) -> Command {
+pub(crate) fn cargo_command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO"));
     command.args(arguments).current_dir(paths::root()).stdin(Stdio::null());
     command.env("CARGO_INCREMENTAL", "0");
@@ -221,59 +214,4 @@ fn deny() -> Outcome<Counts> {
     }
     // Not advisories: they need the advisory database, and a change must not fail for a day's news.
     cargo(&["deny", "--offline", "check", "bans", "licenses", "sources"])
-}
-
-/// `cargo test` of a whole workspace, shown as it runs and counted.
-fn tests(of: &[&str]) -> Outcome<Counts> {
-    let all = ["test", "--locked", "--workspace", "--no-fail-fast"];
-    let mut child = cargo_command(&[&all[..], of].concat())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context(|| "cannot run cargo")?;
-    let stdout = child.stdout.take().expect("stdout is piped");
-    let (lines, arriving) = mpsc::channel();
-    thread::spawn(move || BufReader::new(stdout).lines().try_for_each(|line| lines.send(line)));
-    let mut counts = Counts::default();
-    loop {
-        let line = match arriving.recv_timeout(LEFT_OPEN_MAX) {
-            Ok(line) => line.context(|| "cannot read what cargo test prints")?,
-            Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) if child.try_wait()?.is_none() => continue,
-            Err(RecvTimeoutError::Timeout) => {
-                let why = "a test left a process behind that keeps the tests' output open";
-                return Err(Failure::new(why));
-            }
-        };
-        println!("{line}");
-        if let Some((passed, failed)) = test_result(&line) {
-            counts.passed += passed;
-            counts.failed += failed;
-        }
-    }
-    if !child.wait()?.success() || counts.failed > 0 {
-        return Err(Failure::new(format!("{} passed, {} failed", counts.passed, counts.failed)));
-    }
-    Ok(counts)
-}
-
-/// `test result: ok. 14 passed; 0 failed; ...`
-fn test_result(line: &str) -> Option<(u64, u64)> {
-    let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
-    let mut parts = counts.split("; ");
-    let passed = parts.next()?.strip_suffix(" passed")?.parse().ok()?;
-    let failed = parts.next()?.strip_suffix(" failed")?.parse().ok()?;
-    Some((passed, failed))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_result_lines_of_cargo_test_are_counted() {
-        let line =
-            "test result: FAILED. 14 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out";
-        assert_eq!(test_result(line), Some((14, 2)));
-        assert_eq!(test_result("test a_result ... ok"), None);
-    }
 }

@@ -19,6 +19,7 @@ mod random;
 mod records;
 mod server;
 mod soak;
+mod test_binaries;
 
 use std::process::ExitCode;
 

@@ -1,0 +1,225 @@
+//! The tests of a workspace, its test binaries side by side.
+//!
+//! `cargo test` runs one binary after the other. Most of ours wait for elections, leases and disks, and keep half of
+//! two cores idle so.
+
+use std::io::{PipeReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use serde_json::Value;
+
+use crate::ci::cargo_command;
+use crate::compat::Counts;
+use crate::failure::{Context, Failure, Outcome};
+
+/// So many run at once on a small machine. On a large one there is a binary to four cores: most tests start threads
+/// of their own.
+const AT_ONCE_MIN: usize = 2;
+const CORES_EACH: usize = 4;
+
+/// How long after its end a binary may keep its output open. Who waited for its end would wait as long as what it left
+/// behind runs.
+const LEFT_OPEN_MAX: Duration = Duration::from_secs(10);
+
+struct Binary {
+    /// `PACKAGE TARGET`, as a person would look for it.
+    name: String,
+    path: PathBuf,
+    /// Of its package; cargo runs it there.
+    directory: PathBuf,
+}
+
+struct Ran {
+    name: String,
+    took: Duration,
+    output: String,
+    /// As its process ended.
+    succeeded: bool,
+}
+
+/// Builds all tests of a workspace, runs and counts them. `of` are arguments of cargo that say which workspace.
+pub(crate) fn run(of: &[&str]) -> Outcome<Counts> {
+    let mut waiting = build(of)?.into_iter();
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let at_once = AT_ONCE_MIN.max(cores / CORES_EACH);
+    let (ends, ended) = mpsc::channel();
+    let mut running = 0;
+    let mut counts = Counts::default();
+    let mut failed = Vec::new();
+    loop {
+        for binary in waiting.by_ref().take(at_once - running) {
+            let ends = ends.clone();
+            // Who receives may have gone, for another binary could not be run.
+            thread::spawn(move || drop(ends.send(run_binary(&binary))));
+            running += 1;
+        }
+        if running == 0 {
+            break;
+        }
+        let ran = ended.recv().expect("a sender is kept here")?;
+        running -= 1;
+        println!("\n     Ran {} in {:.1} s\n{}", ran.name, ran.took.as_secs_f64(), ran.output);
+        let results: Vec<(u64, u64)> = ran.output.lines().filter_map(test_result).collect();
+        counts.passed += results.iter().map(|(passed, _)| passed).sum::<u64>();
+        counts.failed += results.iter().map(|(_, failed)| failed).sum::<u64>();
+        if !ran.succeeded {
+            failed.push(ran.name);
+        }
+    }
+    let documented = examples(of)?;
+    counts.passed += documented.passed;
+    if !failed.is_empty() {
+        let (passed, not) = (counts.passed, counts.failed);
+        let of = failed.join(", ");
+        return Err(Failure::new(format!("{passed} passed, {not} failed, in {of}")));
+    }
+    Ok(counts)
+}
+
+/// Builds all test binaries, and tells which these are.
+fn build(of: &[&str]) -> Outcome<Vec<Binary>> {
+    let all = ["test", "--locked", "--workspace", "--no-run"];
+    let told = ["--message-format", "json-render-diagnostics"];
+    let built = cargo_command(&[&all[..], &told, of].concat())
+        .stderr(Stdio::inherit())
+        .output()
+        .context(|| "cannot run cargo")?;
+    if !built.status.success() {
+        return Err(Failure::new("the tests do not compile"));
+    }
+    let told = String::from_utf8_lossy(&built.stdout);
+    let binaries: Vec<Binary> = told.lines().filter_map(binary).collect();
+    if binaries.is_empty() {
+        return Err(Failure::new("cargo named no test binary"));
+    }
+    Ok(binaries)
+}
+
+/// What one of cargo's messages says of a test binary.
+fn binary(message: &str) -> Option<Binary> {
+    let message: Value = serde_json::from_str(message).ok()?;
+    if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
+        return None;
+    }
+    let path = PathBuf::from(message["executable"].as_str()?);
+    let manifest = PathBuf::from(message["manifest_path"].as_str()?);
+    let directory = manifest.parent()?.to_owned();
+    let package = directory.file_name()?.to_string_lossy();
+    let name = format!("{package} {}", message["target"]["name"].as_str()?);
+    Some(Binary { name, path, directory })
+}
+
+/// Runs it in its package's folder, as cargo does.
+fn run_binary(binary: &Binary) -> Outcome<Ran> {
+    let mut command = Command::new(&binary.path);
+    command.current_dir(&binary.directory).env("CARGO_MANIFEST_DIR", &binary.directory);
+    run_command(&binary.name, command)
+}
+
+fn run_command(name: &str, command: Command) -> Outcome<Ran> {
+    let begun = Instant::now();
+    let (mut child, output) = start(command).context(|| format!("cannot run {name}"))?;
+    let succeeded = child.wait()?.success();
+    let output = match output.recv_timeout(LEFT_OPEN_MAX) {
+        Ok(output) => output?,
+        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+            let why = "left a process behind that keeps its output open";
+            return Err(Failure::new(format!("a test of {name} {why}")));
+        }
+    };
+    let output = String::from_utf8_lossy(&output).into_owned();
+    Ok(Ran { name: name.to_owned(), took: begun.elapsed(), output, succeeded })
+}
+
+/// Starts it; all that it prints comes once its output is closed.
+fn start(mut command: Command) -> io::Result<(Child, Receiver<io::Result<Vec<u8>>>)> {
+    let (reader, writer) = io::pipe()?;
+    command.stdin(Stdio::null()).stderr(writer.try_clone()?).stdout(writer);
+    let child = command.spawn()?;
+    // The command keeps its ends to write to, and the output would stay open.
+    drop(command);
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || drop(sender.send(read_all(reader))));
+    Ok((child, receiver))
+}
+
+fn read_all(mut reader: PipeReader) -> io::Result<Vec<u8>> {
+    let mut output = Vec::new();
+    reader.read_to_end(&mut output)?;
+    Ok(output)
+}
+
+/// The examples in the documentation, which are no binaries.
+fn examples(of: &[&str]) -> Outcome<Counts> {
+    let all = ["test", "--locked", "--workspace", "--no-fail-fast", "--doc"];
+    let ran = cargo_command(&[&all[..], of].concat())
+        .stderr(Stdio::inherit())
+        .output()
+        .context(|| "cannot run cargo")?;
+    let output = String::from_utf8_lossy(&ran.stdout);
+    let results: Vec<(u64, u64)> = output.lines().filter_map(test_result).collect();
+    let passed = results.iter().map(|(passed, _)| passed).sum();
+    if !ran.status.success() {
+        println!("{output}");
+        return Err(Failure::new("an example in the documentation failed"));
+    }
+    println!("{passed} examples in the documentation passed");
+    Ok(Counts { passed, failed: 0 })
+}
+
+/// `test result: ok. 14 passed; 0 failed; ...`
+fn test_result(line: &str) -> Option<(u64, u64)> {
+    let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
+    let mut parts = counts.split("; ");
+    let passed = parts.next()?.strip_suffix(" passed")?.parse().ok()?;
+    let failed = parts.next()?.strip_suffix(" failed")?.parse().ok()?;
+    Some((passed, failed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_result_lines_of_a_test_binary_are_counted() {
+        let line =
+            "test result: FAILED. 14 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out";
+        assert_eq!(test_result(line), Some((14, 2)));
+        assert_eq!(test_result("test a_result ... ok"), None);
+    }
+
+    #[test]
+    fn test_binaries_are_told_from_what_else_cargo_builds() {
+        let message = |test: bool, executable: &str| {
+            let manifest = "/w/crates/journal/Cargo.toml";
+            format!(
+                r#"{{"reason":"compiler-artifact","manifest_path":"{manifest}","target":{{"name":"crash"}},
+                "profile":{{"test":{test}}},"executable":{executable}}}"#
+            )
+        };
+        let found = binary(&message(true, r#""/w/target/debug/deps/crash-1""#)).expect("a binary");
+        assert_eq!(found.name, "journal crash");
+        assert_eq!(found.directory, PathBuf::from("/w/crates/journal"));
+        assert!(binary(&message(false, r#""/w/target/debug/postroad""#)).is_none());
+        assert!(binary(&message(true, "null")).is_none());
+        assert!(binary(r#"{"reason":"build-finished","success":true}"#).is_none());
+        assert!(binary("warning: not JSON").is_none());
+    }
+
+    #[test]
+    fn what_a_binary_prints_is_kept_and_one_that_is_left_behind_is_told() {
+        let shell = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            run_command("some tests", command)
+        };
+        let ran = shell("echo out; echo err >&2; exit 3").expect("it ran");
+        assert!(!ran.succeeded && ran.output == "out\nerr\n", "{}", ran.output);
+        let told = shell("sleep 15 &").err().expect("a process is left behind");
+        assert!(told.to_string().contains("left a process behind"), "{told}");
+    }
+}
