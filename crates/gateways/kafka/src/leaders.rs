@@ -118,10 +118,18 @@ impl KnownLeaders {
         all.map(|(leader, replicas)| PartitionState::of(leader, replicas, &self.live)).collect()
     }
 
-    /// A node if clients are told of it.
-    pub(crate) fn told(&self, node: Option<u32>) -> BrokerId {
-        node.filter(|node| lives(&self.live, *node)).map_or(NO_NODE, broker_id)
+    /// Whom clients send what they change.
+    pub(crate) fn controller(&self, gateway: &Gateway) -> BrokerId {
+        controller(&self.live, gateway.broker.catalog_leader(), gateway.broker.node())
     }
+}
+
+/// The node that leads the catalog; if there is none that lives, this one, which finds the next one by itself. With
+/// KRaft, too, Kafka names a broker in any case: a client that is told of none may not look again.
+fn controller(live: &[Reached], leader: Option<u32>, here: u32) -> BrokerId {
+    let leader = leader.filter(|leader| lives(live, *leader));
+    let told = leader.or_else(|| Some(here).filter(|here| lives(live, *here)));
+    told.map_or(NO_NODE, broker_id)
 }
 
 fn lives(live: &[Reached], id: u32) -> bool {
@@ -282,6 +290,15 @@ mod tests {
         assert_eq!((two.error, two.leader), (0, BrokerId(2)));
         assert_eq!((two.in_sync, two.offline), (ids(&[2, 3]), ids(&[1])));
         assert_eq!(two.replicas, ids(&[1, 2, 3]));
+    }
+
+    #[test]
+    fn a_node_stands_in_for_a_controller_that_is_not_known_or_does_not_live() {
+        let live = [1, 2].map(live_node);
+        assert_eq!(controller(&live, Some(2), 1), BrokerId(2));
+        assert_eq!(controller(&live, Some(3), 1), BrokerId(1));
+        assert_eq!(controller(&live, None, 1), BrokerId(1));
+        assert_eq!(controller(&live, None, 4), NO_NODE);
     }
 
     #[test]

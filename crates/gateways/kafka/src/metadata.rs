@@ -131,7 +131,7 @@ pub(crate) async fn metadata(
     let response = MetadataResponse::default()
         .with_brokers(brokers.collect())
         .with_cluster_id(Some(gateway.cluster_id()))
-        .with_controller_id(known.told(gateway.broker.catalog_leader()))
+        .with_controller_id(known.controller(gateway))
         .with_cluster_authorized_operations(cluster_operations);
     let mut writer =
         MetadataWriter::new(&head, &response, rows.len(), &known.states(), gateway.broker.turns())?;
@@ -315,7 +315,7 @@ pub(crate) fn describe_cluster(
     let known = KnownLeaders::now(gateway, session.is_encrypted());
     let mut response = DescribeClusterResponse::default()
         .with_cluster_id(gateway.cluster_id())
-        .with_controller_id(known.told(gateway.broker.catalog_leader()))
+        .with_controller_id(known.controller(gateway))
         .with_endpoint_type(ENDPOINT_BROKERS)
         .with_cluster_authorized_operations(cluster_operations);
     if head.version >= 1 && message.endpoint_type != ENDPOINT_BROKERS {
