@@ -55,7 +55,7 @@ impl Broker {
         let durability = self.catalog().topic(topic).map(|topic| topic.config().durability);
         if durability == Some(Durability::Replicated) {
             for shard in self.shards_of(topic) {
-                shard.shard.apply_answered().await;
+                shard.shard.pending.apply_answered().await;
             }
         }
     }
@@ -88,7 +88,7 @@ impl Broker {
     async fn copy_is_current(&self, shard: &LocalShard) -> Result<(), Unavailable> {
         loop {
             if shard.is_led_here() {
-                shard.shard.apply_answered().await;
+                shard.shard.pending.apply_answered().await;
                 return Ok(());
             }
             match self.peers().read_index(shard.leader(), shard.id()).await {

@@ -79,6 +79,7 @@ mod options;
 mod outgoing;
 mod peers;
 mod pending;
+mod pending_proposals;
 mod proxy;
 mod pusher;
 mod question;

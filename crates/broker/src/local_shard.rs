@@ -235,7 +235,7 @@ impl LocalShard {
 
     /// For the shard's leader: up to where its log is applied, with all that was acknowledged before the call.
     pub(crate) async fn read_index(&self) -> Result<u64, Unavailable> {
-        self.shard.apply_answered().await;
+        self.shard.pending.apply_answered().await;
         let index = self.consensus.read_index().await;
         index.map_err(|error| Unavailable::from(&error))
     }

@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use base::{ClusterLevel, HashMap, PartitionId, ShardId};
+use base::{ClusterLevel, PartitionId, ShardId};
 use bytes::Bytes;
 use consensus::{ApplyError, Committed, Encode, Replace, RestoreError, StateMachine};
 use journal::{Body, Journal};
@@ -17,16 +17,15 @@ use machine::{Append, Catalog, Command, Entry, Head, Role, Rows, State};
 use parking_lot::Mutex;
 use record::BatchHeader;
 use tasks::Task;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, watch};
 
 use crate::barrier::CatalogVersions;
 use crate::changes::Changes;
 use crate::compacted::Compacted;
 use crate::delivery::handle::Handle;
 use crate::document_watch::DocumentWatchers;
-use crate::error::Unavailable;
 use crate::outgoing::Outgoing;
-use crate::pending::Pending;
+use crate::pending_proposals::PendingProposals;
 use crate::state_lock::{Rank, Reading, StateLock};
 use crate::unplaced::Unplaced;
 use crate::watch::{MarkedWatches, Watchers};
@@ -96,13 +95,7 @@ pub(crate) struct Shard {
     /// Set once the node leads: until then there is nobody to deliver to.
     pub(crate) delivery: OnceLock<Handle>,
     state: StateLock,
-    /// Proposals of this node that are on their way, by ticket.
-    pending: Mutex<HashMap<u64, Pending>>,
-    next_ticket: AtomicU64,
-    /// Requests in `pending` that are answered when they are written, without the sync.
-    early: AtomicUsize,
-    /// The ticket of the last proposal of which something was answered so.
-    answered_early: AtomicU64,
+    pub(crate) pending: PendingProposals,
     /// Reused by every apply; entries are applied one at a time.
     scratch: Mutex<Scratch>,
 }
@@ -150,11 +143,7 @@ impl Shard {
             unplaced: Unplaced::default(),
             delivery: OnceLock::new(),
             state: StateLock::new(State::of(role), rank),
-            pending: Mutex::default(),
-            // Ticket 0 means "nobody here waits": an entry that is replayed or someone else's.
-            next_ticket: AtomicU64::new(1),
-            early: AtomicUsize::new(0),
-            answered_early: AtomicU64::new(0),
+            pending: PendingProposals::default(),
             scratch: Mutex::default(),
         }
     }
@@ -284,55 +273,6 @@ impl Shard {
         self.state.read()
     }
 
-    /// A number for a proposal of this node, never given twice.
-    pub(crate) fn ticket(&self) -> u64 {
-        self.next_ticket.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Registers who waits, before the proposal can possibly be applied.
-    pub(crate) fn expect(&self, ticket: u64, pending: Pending) {
-        self.early.fetch_add(pending.early(), Ordering::AcqRel);
-        self.pending.lock().insert(ticket, pending);
-    }
-
-    fn take(&self, ticket: u64) -> Option<Pending> {
-        let pending = self.pending.lock().remove(&ticket)?;
-        self.early.fetch_sub(pending.early(), Ordering::AcqRel);
-        Some(pending)
-    }
-
-    /// Waits until all that was answered before it was applied is applied, so that a
-    /// reader sees it from then on. Proposals are applied in the order of their tickets.
-    pub(crate) async fn apply_answered(&self) {
-        let ticket = self.answered_early.load(Ordering::Acquire);
-        let applied = {
-            let mut pending = self.pending.lock();
-            let Some(pending) = pending.get_mut(&ticket) else { return };
-            let (reader, applied) = oneshot::channel();
-            pending.readers.push(reader);
-            applied
-        };
-        // Nothing is ever sent: its end is the message.
-        let _ = applied.await;
-    }
-
-    /// Drops these once all that is proposed by now is applied, or failed.
-    pub(crate) fn apply_before(&self, waiting: Vec<oneshot::Sender<()>>) {
-        if waiting.is_empty() {
-            return;
-        }
-        let mut pending = self.pending.lock();
-        if let Some((_, last)) = pending.iter_mut().max_by_key(|(ticket, _)| **ticket) {
-            last.readers.extend(waiting);
-        }
-    }
-
-    /// The proposal will not be applied, or nobody can know whether it will.
-    pub(crate) fn fail(&self, ticket: u64, why: &Unavailable) {
-        let Some(pending) = self.take(ticket) else { return };
-        pending.fail(why);
-    }
-
     /// Reads an entry's bodies into `appends`, in the machine's words.
     fn describe(bodies: &[Body], appends: &mut Vec<Append>) {
         appends.clear();
@@ -442,7 +382,7 @@ impl StateMachine for Shard {
             feed.tell_of_appends(now_ms, appends);
         }
         if entry.ticket != 0
-            && let Some(pending) = self.take(entry.ticket)
+            && let Some(pending) = self.pending.take(entry.ticket)
         {
             let state = self.state.read();
             pending.answer(&state.rows, applied, &self.outgoing, &self.unplaced);
@@ -462,17 +402,7 @@ impl StateMachine for Shard {
     }
 
     fn written(&self, ticket: u64) {
-        if self.early.load(Ordering::Acquire) == 0 {
-            return;
-        }
-        if let Some(pending) = self.pending.lock().get_mut(&ticket) {
-            // Before the answers: a client that has one may send another client to read.
-            if pending.early() > 0 {
-                self.answered_early.fetch_max(ticket, Ordering::AcqRel);
-            }
-            let answered = pending.answer_early(&self.state.read().rows);
-            self.early.fetch_sub(answered, Ordering::AcqRel);
-        }
+        self.pending.written(ticket, |pending| pending.answer_early(&self.state.read().rows));
     }
 
     fn capture(&self) -> Encode {

@@ -56,7 +56,7 @@ impl LocalShard {
         if self.serves_in().is_none() {
             return Err(Unavailable::NotLeader);
         }
-        self.shard.apply_answered().await;
+        self.shard.pending.apply_answered().await;
         Ok(())
     }
 

@@ -159,7 +159,7 @@ impl Sequencer {
             self.dedup.forget_from(first.ticket);
         }
         for Refused { ticket, .. } in refused {
-            self.shard.fail(ticket, &Unavailable::NotLeader);
+            self.shard.pending.fail(ticket, &Unavailable::NotLeader);
         }
     }
 

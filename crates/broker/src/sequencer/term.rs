@@ -147,7 +147,7 @@ impl Sequencer {
             now_ms: self.now_ms,
             shard: &self.shard,
         };
-        let mut proposal = Proposal::new(self.shard.ticket());
+        let mut proposal = Proposal::new(self.shard.pending.ticket());
         let Self { dedup, drained, aside, cpu, held, .. } = self;
         let ahead = &mut term.ahead;
         self.shard.read(|state| {
@@ -165,11 +165,11 @@ impl Sequencer {
         });
         let mut finished = proposal.finish();
         if !finished.pending.awaits_the_log() {
-            self.shard.apply_before(std::mem::take(&mut finished.pending.readers));
+            self.shard.pending.drop_after_all(std::mem::take(&mut finished.pending.readers));
             return finished.pending.answer_refused();
         }
         let Finished { ticket, pending, bodies, units, commands, touched, imported } = finished;
-        self.shard.expect(ticket, pending);
+        self.shard.pending.expect(ticket, pending);
         if let Some(delivery) = self.shard.delivery.get().filter(|_| !bodies.is_empty()) {
             let taken =
                 bodies.iter().map(|body| (PartitionId::from_stream(body.stream), body.span));
@@ -233,7 +233,7 @@ impl Sequencer {
                         self.dedup.forget_from(ticket);
                         Unavailable::from(&error)
                     });
-                    self.shard.fail(ticket, why);
+                    self.shard.pending.fail(ticket, why);
                 }
             }
         }
