@@ -1,7 +1,7 @@
-//! The tests of a workspace, its test binaries side by side.
+//! Runs the tests of a workspace, several test binaries at once.
 //!
-//! `cargo test` runs one binary after the other. Most of ours wait for elections, leases and disks, and keep half of
-//! two cores idle so.
+//! `cargo test` runs one binary after the other. Many of ours wait for elections, leases and disks, and leave one of two
+//! cores idle.
 
 use std::io::{PipeReader, Read};
 use std::path::PathBuf;
@@ -16,13 +16,13 @@ use crate::ci::cargo_command;
 use crate::compat::Counts;
 use crate::failure::{Context, Failure, Outcome};
 
-/// So many run at once on a small machine. On a large one there is a binary to four cores: most tests start threads
-/// of their own.
+/// So many run at once on a small machine. A large one runs one for every four cores: most tests start threads of
+/// their own.
 const AT_ONCE_MIN: usize = 2;
 const CORES_EACH: usize = 4;
 
-/// How long after its end a binary may keep its output open. Who waited for its end would wait as long as what it left
-/// behind runs.
+/// For so long after a binary has ended its output may stay open: a process that it left behind holds it, and may never
+/// end.
 const LEFT_OPEN_MAX: Duration = Duration::from_secs(10);
 
 struct Binary {

@@ -2,7 +2,8 @@
 //!
 //! Requests between nodes may overtake one another ([`crate::remote`]). So one request of a shard at most is on its
 //! way to another node. What is appended meanwhile waits in line, and all of it is the next request: the longer the
-//! way, the larger the requests. Where this node leads and nobody waits, an append goes into the log directly.
+//! way, the larger the requests. Where this node leads and nobody waits, an append goes into the log directly, unless
+//! leadership is being handed over: then it waits for the next leader.
 //!
 //! An append that the other node certainly did not carry out, since it does not lead, goes to the next leader. So does one
 //! whose answer is lost, from [`Level::NUMBERED`] on: rows are numbered, and what was taken is not taken again. Below
@@ -122,7 +123,7 @@ impl Line {
         taken.map_err(|(batches, reply)| Append { batches, reply })
     }
 
-    /// `None`: this node took all of it. What comes after the first that is given back is given back as well.
+    /// `None`: this node took all of it. Otherwise the rest, from the first append that was given back on: order is kept.
     fn append_all_here(&self, forwarded: Forwarded) -> Option<Forwarded> {
         let mut appends = forwarded.split().into_iter();
         let refused = appends.by_ref().find_map(|append| self.append_here(append).err())?;
@@ -178,7 +179,7 @@ impl Line {
             let asked = match leader {
                 Leader::Here if !forwarded.is_in_doubt() => {
                     let Some(rest) = self.append_all_here(forwarded) else { return };
-                    // The numbers were those of all, and nothing was taken by them.
+                    // The numbers counted from the first row, and no leader has taken any: the rest gets new ones.
                     (forwarded, from) = (rest, None);
                     None
                 }

@@ -1,8 +1,7 @@
-//! Handing leadership over, without an error for those who append at this node.
+//! Handing leadership over, so that appends made at this node are not refused.
 //!
-//! A proposal that comes too late for a term is refused, and what was appended here and is not in the log by then
-//! would have to be refused as well. So appends that have another way ([`crate::forwarding`]) wait outside from before
-//! the term ends, and go to the next leader.
+//! A proposal that comes too late for a term is refused, and with it its appends. So before the term ends the sequencer
+//! gets no more appends from [`crate::forwarding`], which keeps them for the next leader, and settles those that it has.
 
 use std::time::Duration;
 
@@ -14,10 +13,10 @@ use super::LocalShard;
 use crate::append::{AppendBatch, Appends};
 use crate::request::Request;
 
-/// What was appended before is in the log by then, or refused.
+/// The hand-over waits so long for earlier appends to be settled; what takes longer may be refused.
 const SETTLED_WITHIN: Duration = Duration::from_millis(250);
 
-/// While it is there, appends that have another way are not taken.
+/// While one exists, [`LocalShard::append_unless_handing_over`] takes nothing.
 struct Hold<'a>(&'a LocalShard);
 
 impl Drop for Hold<'_> {
@@ -37,7 +36,7 @@ impl LocalShard {
             let _ = requests.send(Request::Settle(settles));
             Hold(self)
         };
-        // Nothing is ever sent: its end is the message. What takes longer may be refused.
+        // Nothing is ever sent: its end is the message.
         let _ = timeout(SETTLED_WITHIN, settled).await;
         self.consensus.transfer_leadership(to).await
     }

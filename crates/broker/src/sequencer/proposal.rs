@@ -40,7 +40,7 @@ pub(super) struct Proposal {
     /// Who imports a part of a partition, with the place of the command among those of units.
     pub(super) imports: Vec<(usize, CommandReply)>,
     pub(super) imported: Vec<PartitionId>,
-    /// Who waits until it is in the log, and all that was proposed before.
+    /// Dropped once this proposal and all before it are applied, or failed.
     settling: Vec<oneshot::Sender<()>>,
 }
 

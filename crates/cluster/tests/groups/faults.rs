@@ -48,12 +48,12 @@ async fn a_node_with_an_unwell_disk_stands_when_the_leader_dies() {
         // By time alone none of them stands any more.
         running.consensus.set_may_stand(*node == leader);
     }
-    // Who was never connected to a process does not see that it is gone.
+    // A follower that was never connected to the leader does not see that it is gone.
     nodes.are_connected_to(leader).await;
     nodes.kill(leader).await;
     timeout(Duration::from_secs(60), nodes.stands()).await.expect("one stands");
-    // On a busy machine both may stand at once and divide the votes: whoever watches the disk lets them stand by time
-    // then.
+    // On a busy machine both may stand at once, and neither wins. In a broker the watcher of the disk then lets them
+    // stand by time.
     for running in nodes.running.values() {
         running.consensus.set_may_stand(true);
     }
