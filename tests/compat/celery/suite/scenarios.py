@@ -182,7 +182,7 @@ def remote_control():
     one = worker()
     answers = eventually(lambda: app.control.ping(timeout=2), 20, "a worker answers")
     expect(f"{one.name}@host" in {name for answer in answers for name in answer}, True, "it is ours")
-    active = app.control.inspect(timeout=3).active_queues() or {}
+    active = eventually(lambda: app.control.inspect(timeout=3).active_queues(), 20, "it tells its queues")
     names = {queue["name"] for queue in active.get(f"{one.name}@host", [])}
     expect(names, {QUEUES["plain"].name, QUEUES["quorum"].name}, "queues that it consumes")
 

@@ -3,7 +3,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 
 import { eventually, expect, holds, scenario } from './harness.js'
-import { numbers, received, text } from './session.js'
+import { LEADERS_MOVE, numbers, received, text } from './session.js'
 
 scenario('seek-to-offsets', async session => {
   const topic = await session.topic()
@@ -49,7 +49,7 @@ scenario('reset-when-out-of-range', async session => {
   await session.produce(topic, numbers(10))
   const admin = await session.admin()
   const groupId = session.unique('g')
-  await admin.setOffsets({ groupId, topic, partitions: [{ partition: 0, offset: '2' }] })
+  await session.setOffsets(groupId, topic, '2')
   await admin.deleteTopicRecords({ topic, partitions: [{ partition: 0, offset: '5' }] })
   const { messages } = await session.consumer(groupId, [topic])
   await received(messages, 5)
@@ -61,10 +61,17 @@ scenario('fetch-waits-for-data', async session => {
   const topic = await session.topic()
   const { messages } = await session.consumer(session.unique('g'), [topic], { maxWaitTimeInMs: 5000 })
   await sleep(1000)
-  await session.produce(topic, ['x'])
-  const acknowledged = Date.now()
-  await received(messages, 1)
-  holds(Date.now() - acknowledged < 3000, 'the record came within 3 s of its acknowledgement')
+  const took = async count => {
+    await session.produce(topic, ['x'])
+    const acknowledged = Date.now()
+    await received(messages, count)
+    return Date.now() - acknowledged
+  }
+  // The node that has the fetch may be killed meanwhile.
+  const tries = LEADERS_MOVE ? 4 : 1
+  for (let count = 1; (await took(count)) >= 3000; count++) {
+    holds(count < tries, 'the record came within 3 s of its acknowledgement')
+  }
 })
 
 // A record larger than every fetch limit is still delivered.

@@ -95,6 +95,19 @@ export class Session {
     return [Number(low), Number(high)]
   }
 
+  /** Sets the group's offset of partition 0. */
+  async setOffsets(groupId, topic, offset) {
+    const admin = await this.admin()
+    const set = async () => {
+      await admin.setOffsets({ groupId, topic, partitions: [{ partition: 0, offset }] })
+      const [{ partitions }] = await admin.fetchOffsets({ groupId, topics: [topic] })
+      return partitions.find(({ partition }) => partition === 0)?.offset === offset
+    }
+    // The client does not say whether its commit went through: it is done as soon as it has fetched.
+    if (LEADERS_MOVE) await eventually(20, `the offset is ${offset}`, set)
+    else await set()
+  }
+
   async producer(options = {}, clientOptions = {}) {
     const producer = this.client(clientOptions).producer({ allowAutoTopicCreation: false, ...options })
     await producer.connect()
