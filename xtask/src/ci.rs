@@ -112,7 +112,7 @@ const STEPS: [Step; 13] = [
         title: "real clients",
         lint: false,
         remedy: "cargo xtask compat FAMILY --name SCENARIO repeats one",
-        run: || compat::run(&compat::Options::default()),
+        run: || compat::run(&compat::Options::of_ci()),
     },
     Step {
         title: "kill -9 under load",

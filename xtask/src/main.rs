@@ -18,6 +18,7 @@ mod rabbitmq;
 mod random;
 mod records;
 mod server;
+mod side_by_side;
 mod soak;
 mod test_binaries;
 

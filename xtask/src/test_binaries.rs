@@ -15,11 +15,7 @@ use serde_json::Value;
 use crate::ci::cargo_command;
 use crate::compat::Counts;
 use crate::failure::{Context, Failure, Outcome};
-
-/// So many run at once on a small machine. A large one runs one for every four cores: most tests start threads of
-/// their own.
-const AT_ONCE_MIN: usize = 2;
-const CORES_EACH: usize = 4;
+use crate::side_by_side::{at_once, side_by_side};
 
 /// For so long after a binary has ended its output may stay open: a process that it left behind holds it, and may never
 /// end.
@@ -43,33 +39,24 @@ struct Ran {
 
 /// Builds all tests of a workspace, runs and counts them. `of` are arguments of cargo that say which workspace.
 pub(crate) fn run(of: &[&str]) -> Outcome<Counts> {
-    let mut waiting = build(of)?.into_iter();
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    let at_once = AT_ONCE_MIN.max(cores / CORES_EACH);
-    let (ends, ended) = mpsc::channel();
-    let mut running = 0;
     let mut counts = Counts::default();
     let mut failed = Vec::new();
-    loop {
-        for binary in waiting.by_ref().take(at_once - running) {
-            let ends = ends.clone();
-            // Who receives may have gone, for another binary could not be run.
-            thread::spawn(move || drop(ends.send(run_binary(&binary))));
-            running += 1;
-        }
-        if running == 0 {
-            break;
-        }
-        let ran = ended.recv().expect("a sender is kept here")?;
-        running -= 1;
-        println!("\n     Ran {} in {:.1} s\n{}", ran.name, ran.took.as_secs_f64(), ran.output);
-        let results: Vec<(u64, u64)> = ran.output.lines().filter_map(test_result).collect();
-        counts.passed += results.iter().map(|(passed, _)| passed).sum::<u64>();
-        counts.failed += results.iter().map(|(_, failed)| failed).sum::<u64>();
-        if !ran.succeeded {
-            failed.push(ran.name);
-        }
-    }
+    side_by_side(
+        build(of)?,
+        at_once(),
+        |binary| run_binary(&binary),
+        |ran| {
+            let ran = ran?;
+            println!("\n     Ran {} in {:.1} s\n{}", ran.name, ran.took.as_secs_f64(), ran.output);
+            let results: Vec<(u64, u64)> = ran.output.lines().filter_map(test_result).collect();
+            counts.passed += results.iter().map(|(passed, _)| passed).sum::<u64>();
+            counts.failed += results.iter().map(|(_, failed)| failed).sum::<u64>();
+            if !ran.succeeded {
+                failed.push(ran.name);
+            }
+            Ok(())
+        },
+    )?;
     let documented = examples(of)?;
     counts.passed += documented.passed;
     if !failed.is_empty() {

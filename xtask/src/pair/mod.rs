@@ -105,8 +105,8 @@ pub(crate) fn run(
         });
         let seconds = begun.elapsed().as_secs_f64();
         match &judged {
-            Ok(()) => println!("  ok {name} {seconds:.1}"),
-            Err(failure) => println!("  FAIL {name} {failure}"),
+            Ok(()) => println!("{FAMILY}: ok {name} {seconds:.1}"),
+            Err(failure) => println!("{FAMILY}: FAIL {name} {failure}"),
         }
         results.push((name.clone(), judged.is_ok()));
     }
@@ -149,7 +149,7 @@ fn scripts(folder: &Path) -> Outcome<Vec<Script>> {
 /// Plays the scenarios on a RabbitMQ that is started for it.
 fn of_rabbitmq(scripts: &[Script], part: &str) -> Outcome<Transcripts> {
     let rabbitmq = RabbitMq::start(&paths::target().join("peers"))?;
-    println!("  playing on RabbitMQ {}", rabbitmq.version);
+    println!("{FAMILY}: playing on RabbitMQ {}", rabbitmq.version);
     let admin = |words: &[String]| rabbitmq.administer(words);
     let stage = Stage { address: rabbitmq.address, admin: &admin };
     let mut transcripts = Transcripts::new();
