@@ -210,7 +210,7 @@ scenario('list-and-alter-group-offsets', async session => {
   await eventually(20, 'the six records from offset 4 on', () => member.processed.length === 6)
   await member.leave()
   expect((await committed(session, groupId, topic)).offset, '10', 'after consuming')
-  await admin.resetOffsets({ groupId, topic, earliest: true })
+  await session.changeOffsets(groupId, () => admin.resetOffsets({ groupId, topic, earliest: true }), () => true)
   await session.setOffsets(groupId, topic, '2')
   expect((await committed(session, groupId, topic)).offset, '2', 'rewound')
 })
