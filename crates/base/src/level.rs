@@ -36,6 +36,8 @@ impl Level {
     pub const TRACES: Self = Self(4);
     /// Nodes number the appends that they bring to a shard's leader, and send them again where an answer is lost.
     pub const NUMBERED: Self = Self(5);
+    /// A group of the classic protocol is stored when a member of it has gone, and not only when it is stable again.
+    pub const DEPARTURES: Self = Self(6);
 
     /// What a cluster gains by being raised to this level, in words. `None`: this binary does not know it.
     pub const fn brings(self) -> Option<&'static str> {
@@ -52,6 +54,10 @@ impl Level {
             5 => Some(
                 "what is published at a node that does not lead is published once, also where the leader is lost before it \
                  has answered",
+            ),
+            6 => Some(
+                "who has left a group of consumers is gone also where its coordinator is lost before the others have joined \
+                 again",
             ),
             // Of a test's binary that acts as the next version.
             next if next == Levels::OURS.max.0 + 1 => Some(
@@ -83,7 +89,7 @@ pub struct Levels {
 
 impl Levels {
     /// Of this source.
-    pub const OURS: Self = Self { min: Level::FIRST, max: Level::NUMBERED };
+    pub const OURS: Self = Self { min: Level::FIRST, max: Level::DEPARTURES };
     /// Of a binary that tells none.
     pub const UNTOLD: Self = Self { min: Level::FIRST, max: Level::FIRST };
 
@@ -189,8 +195,10 @@ impl Format {
             Self::GroupMembers => {
                 if level.0 < Level::STREAMS.0 {
                     1
-                } else {
+                } else if level.0 < Level::DEPARTURES.0 {
                     2
+                } else {
+                    3
                 }
             }
             Self::NodeFile => 1,

@@ -168,8 +168,11 @@ pub struct ClassicGroup {
     name: Text,
     phase: Phase,
     generation: i32,
-    /// How often a static member took the place of its former self.
-    replaced: u32,
+    /// How often its members changed without a new generation: a static member took the place of its former self, or a
+    /// member has gone.
+    revision: u32,
+    /// Whether members have gone since the group was stable.
+    has_lost_members: bool,
     protocol_type: Option<Text>,
     protocol: Option<Text>,
     leader: Option<Text>,
@@ -198,7 +201,8 @@ impl ClassicGroup {
             name,
             phase: Phase::Empty,
             generation: 0,
-            replaced: 0,
+            revision: 0,
+            has_lost_members: false,
             protocol_type: None,
             protocol: None,
             leader: None,

@@ -174,7 +174,7 @@ fn some_of(
     while some.bytes < ENTRY_BYTES
         && let Some(name) = names.next()
     {
-        // A rebalance of the classic protocol is under way: the state before it stays stored.
+        // Else a rebalance of the classic protocol is under way, and the state before it stays stored.
         if let Some(mut kept) = registry.kept(&name, level) {
             if kept.len() > MEMBERSHIP_BYTES_MAX {
                 let (bytes, at_most) = (kept.len(), MEMBERSHIP_BYTES_MAX);

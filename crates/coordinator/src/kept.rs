@@ -2,7 +2,7 @@
 //! and members do not notice. It may lag: a member with a newer generation or epoch is then fenced, and joins again.
 //!
 //! ```text
-//! version u8, 2 for a group of Kafka Streams and 1 for others; then KeptV1 in postcard's encoding
+//! version u8, 2 for a group of Kafka Streams, 3 for one that a member has left, and 1 for others; then KeptV1 in postcard's encoding
 //! ```
 //!
 //! Members of share groups are not stored: they get a new assignment with their next heartbeat.
@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use world::Instant;
 
-use crate::classic::ClassicGroup;
 use crate::classic::kept::ClassicV1;
+use crate::classic::{ClassicGroup, Phase};
 use crate::consumer::ConsumerGroup;
 use crate::consumer::kept::ConsumerV1;
 use crate::epochs::{EpochGroup, Protocol};
@@ -27,8 +27,11 @@ use crate::{Group, Text, text};
 const VERSION: u8 = 1;
 /// There may be [`KeptV1::Streams`].
 const VERSION_STREAMS: u8 = 2;
+/// There may be [`KeptV1::Rebalancing`].
+const VERSION_REBALANCING: u8 = 3;
 const _: () = assert!(VERSION as u32 == Format::GroupMembers.newest(Level::FIRST));
-const _: () = assert!(VERSION_STREAMS as u32 == Format::GroupMembers.newest(Levels::OURS.max));
+const _: () = assert!(VERSION_STREAMS as u32 == Format::GroupMembers.newest(Level::STREAMS));
+const _: () = assert!(VERSION_REBALANCING as u32 == Format::GroupMembers.newest(Levels::OURS.max));
 
 #[derive(Serialize, Deserialize)]
 enum KeptV1<'a> {
@@ -39,6 +42,9 @@ enum KeptV1<'a> {
     /// Since version 2.
     #[serde(borrow)]
     Streams(StreamsV1<'a>),
+    /// A classic group that a member has left, and that has no new generation yet. Since version 3.
+    #[serde(borrow)]
+    Rebalancing(ClassicV1<'a>),
 }
 
 /// Why a group cannot be restored.
@@ -71,7 +77,7 @@ pub(crate) enum Stamp {
 }
 
 impl Group {
-    /// `None` during a rebalance of the classic protocol: the state before it stays stored.
+    /// `None` during a rebalance of the classic protocol, as long as nobody has left: the state before it stays stored.
     pub(crate) fn stamp(&self) -> Option<Stamp> {
         match self {
             Self::Classic(group) => group.stamp(),
@@ -84,7 +90,7 @@ impl Group {
     /// The bytes to store, empty for [`Stamp::Nothing`]; `None` as [`Group::stamp`] has it.
     pub(crate) fn kept(&self, level: Level) -> Option<Vec<u8>> {
         match self {
-            Self::Classic(group) => group.kept(),
+            Self::Classic(group) => group.kept(level),
             Self::Consumer(group) => Some(group.kept()),
             Self::Streams(group) if level >= Level::STREAMS => Some(group.kept()),
             Self::Share(_) | Self::Streams(_) => Some(Vec::new()),
@@ -99,12 +105,13 @@ impl Group {
         now: Instant,
     ) -> Result<Self, KeptError> {
         let (version, body) = kept.split_first().ok_or(KeptError::Inconsistent("it is empty"))?;
-        if !(VERSION..=VERSION_STREAMS).contains(version) {
+        if !(VERSION..=VERSION_REBALANCING).contains(version) {
             return Err(KeptError::UnknownVersion(*version));
         }
         let name = text(name);
         match postcard::from_bytes(body)? {
-            KeptV1::Classic(kept) => kept.restored(name, now).map(Self::Classic),
+            KeptV1::Classic(kept) => kept.stable(name, now).map(Self::Classic),
+            KeptV1::Rebalancing(kept) => kept.rebalancing(name, now).map(Self::Classic),
             KeptV1::Consumer(kept) => {
                 kept.restored(name, sessions.consumer, now).map(Self::Consumer)
             }
@@ -124,9 +131,17 @@ impl<P: Protocol> EpochGroup<P> {
 
 impl ClassicGroup {
     /// See [`Group::kept`].
-    pub(crate) fn kept(&self) -> Option<Vec<u8>> {
+    pub(crate) fn kept(&self, level: Level) -> Option<Vec<u8>> {
         let stamp = self.stamp()?;
-        Some(bytes_of(stamp, VERSION, || KeptV1::Classic(self.to_keep())))
+        match self.phase() {
+            Phase::PreparingRebalance if level < Level::DEPARTURES => None,
+            Phase::PreparingRebalance => {
+                Some(bytes_of(stamp, VERSION_REBALANCING, || KeptV1::Rebalancing(self.to_keep())))
+            }
+            Phase::Empty | Phase::CompletingRebalance | Phase::Stable => {
+                Some(bytes_of(stamp, VERSION, || KeptV1::Classic(self.to_keep())))
+            }
+        }
     }
 }
 

@@ -162,6 +162,10 @@ impl ClassicGroup {
         if self.is_leader(member_id) {
             self.leader = self.members.keys().next().cloned();
         }
+        if !member.is_new {
+            self.revision = self.revision.wrapping_add(1);
+            self.has_lost_members = true;
+        }
         Some(member)
     }
 
@@ -216,7 +220,7 @@ impl ClassicGroup {
             effects.sync(waiter, Err(ErrorKind::FencedInstanceId));
         }
         member.id = join.fresh_id.clone();
-        self.replaced = self.replaced.wrapping_add(1);
+        self.revision = self.revision.wrapping_add(1);
         member.owes_sync = false;
         member.heartbeat_deadline = Some(now + member.session_timeout);
         self.check_by(now + member.session_timeout);

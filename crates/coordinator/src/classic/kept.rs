@@ -1,4 +1,5 @@
-//! The stored form of a classic group. Only a stable group is stored: during a rebalance the state before it stays.
+//! The stored form of a classic group. It is stored when it is stable. During a rebalance the state before it stays, unless a
+//! member of that has gone: its partitions are nobody's then, and the next coordinator has to go on with the rebalance.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use world::Instant;
 
-use super::{ClassicGroup, Member, Phase, Protocol};
+use super::{ClassicGroup, JoinDeadline, Member, Phase, Protocol};
 use crate::kept::{KeptError, Stamp, millis, own};
 use crate::member::Client;
 use crate::{Text, text};
@@ -78,26 +79,58 @@ impl ClassicGroup {
     pub(crate) fn stamp(&self) -> Option<Stamp> {
         match self.phase {
             Phase::Empty => Some(Stamp::Nothing),
-            Phase::PreparingRebalance | Phase::CompletingRebalance => None,
-            Phase::Stable => {
-                Some(Stamp::Of(u64::from(self.generation as u32) << 32 | u64::from(self.replaced)))
+            Phase::CompletingRebalance => None,
+            Phase::PreparingRebalance if !self.has_lost_members => None,
+            Phase::PreparingRebalance if self.members.values().all(|member| member.is_new) => {
+                Some(Stamp::Nothing)
+            }
+            Phase::PreparingRebalance | Phase::Stable => {
+                Some(Stamp::Of(u64::from(self.generation as u32) << 32 | u64::from(self.revision)))
             }
         }
     }
 
+    /// Members that have been told no generation yet are not stored: they join again as they came.
     pub(crate) fn to_keep(&self) -> ClassicV1<'_> {
+        let known = self.members.values().filter(|member| !member.is_new);
         ClassicV1 {
             generation: self.generation,
             protocol_type: self.protocol_type.as_deref(),
             protocol: self.protocol.as_deref(),
             leader: self.leader.as_deref(),
-            members: self.members.values().map(Member::to_keep).collect(),
+            members: known.map(Member::to_keep).collect(),
         }
     }
 }
 
 impl ClassicV1<'_> {
-    pub(crate) fn restored(&self, name: Text, now: Instant) -> Result<ClassicGroup, KeptError> {
+    /// A group that was stable.
+    pub(crate) fn stable(&self, name: Text, now: Instant) -> Result<ClassicGroup, KeptError> {
+        let mut group = self.restored(name, now)?;
+        let is_known_to_all =
+            |protocol: &str| group.supporters.get(protocol) == Some(&group.members.len());
+        if !self.leader.is_some_and(|leader| group.members.contains_key(leader))
+            || !self.protocol.is_some_and(is_known_to_all)
+        {
+            return Err(KeptError::Inconsistent("it is no group that was stable"));
+        }
+        group.phase = Phase::Stable;
+        Ok(group)
+    }
+
+    /// A group that a member had left, so that the others are to join again.
+    pub(crate) fn rebalancing(&self, name: Text, now: Instant) -> Result<ClassicGroup, KeptError> {
+        let mut group = self.restored(name, now)?;
+        if group.members.is_empty() {
+            return Err(KeptError::Inconsistent("it has no members"));
+        }
+        group.phase = Phase::PreparingRebalance;
+        group.has_lost_members = true;
+        group.await_joins(JoinDeadline::Rebalance(now + group.rebalance_timeout()));
+        Ok(group)
+    }
+
+    fn restored(&self, name: Text, now: Instant) -> Result<ClassicGroup, KeptError> {
         let mut group = ClassicGroup::new(name);
         for kept in &self.members {
             let member = kept.restored(now);
@@ -112,17 +145,10 @@ impl ClassicV1<'_> {
         group.protocol_type = own(self.protocol_type);
         group.protocol = own(self.protocol);
         group.leader = own(self.leader);
-        let is_known_to_all =
-            |protocol: &str| group.supporters.get(protocol) == Some(&group.members.len());
-        if self.generation < 1
-            || !self.leader.is_some_and(|leader| group.members.contains_key(leader))
-            || !self.protocol.is_some_and(is_known_to_all)
-            || self.protocol_type.is_none_or(str::is_empty)
-        {
-            return Err(KeptError::Inconsistent("it is no group that was stable"));
+        if self.generation < 1 || self.protocol_type.is_none_or(str::is_empty) {
+            return Err(KeptError::Inconsistent("it is no group that has had a generation"));
         }
         group.generation = self.generation;
-        group.phase = Phase::Stable;
         group.subscribed = group.subscribed_topics();
         Ok(group)
     }

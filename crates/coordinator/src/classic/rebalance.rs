@@ -104,6 +104,7 @@ impl ClassicGroup {
         self.subscribed = self.subscribed_topics();
         if self.members.is_empty() {
             self.phase = Phase::Empty;
+            self.has_lost_members = false;
             info!(group = %self.name, generation = self.generation, "group is empty");
             return;
         }
@@ -218,6 +219,7 @@ impl ClassicGroup {
                 if self.is_leader(&sync.member_id) {
                     self.assign(sync.assignments);
                     self.phase = Phase::Stable;
+                    self.has_lost_members = false;
                     debug!(group = %self.name, generation = self.generation, "group is stable");
                     self.answer_syncs(None, now, effects);
                 }

@@ -94,7 +94,7 @@ proptest! {
                 }
             }
             check(&world.group);
-            if let Some(now) = world.group.kept() {
+            if let Some(now) = world.kept() {
                 kept = now;
             }
             for (waiter, member, is_static) in &asked {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::ErrorKind::{self, *};
-use crate::{Group, SessionTimeouts, Text, text};
+use crate::{Text, text};
 use bytes::Bytes;
 use world::Instant;
 
@@ -12,11 +12,11 @@ use super::{
 };
 use crate::member::{Client, Effects, Reply, Waiter};
 
+mod another_node;
 mod histories;
 mod static_members;
 
 const SESSION: Duration = Duration::from_secs(10);
-const SESSIONS: SessionTimeouts = SessionTimeouts { consumer: SESSION, streams: SESSION };
 const REBALANCE: Duration = Duration::from_secs(60);
 const DELAY: Duration = Duration::from_secs(3);
 
@@ -38,16 +38,6 @@ impl World {
             requests: 0,
             answers: Vec::new(),
         }
-    }
-
-    /// Another node coordinates the group, and restores it from this.
-    fn moves(&mut self, kept: &[u8]) {
-        let restored = match kept.is_empty() {
-            true => Ok(Group::Classic(ClassicGroup::new(text("g")))),
-            false => Group::restored("g", kept, SESSIONS, self.now),
-        };
-        let Ok(Group::Classic(group)) = restored else { panic!("{restored:?}") };
-        self.group = group;
     }
 
     fn request(&mut self) -> Waiter {
@@ -411,66 +401,4 @@ fn ids_that_are_given_out_are_bounded() {
     world.newcomer();
     let join = world.join("", &["range"]);
     assert_eq!(world.refused(join), GroupMaxSizeReached);
-}
-
-// ------------------------------------------------------------------------ another node coordinates it
-
-#[test]
-fn a_restored_stable_group_knows_its_members_and_their_assignments() {
-    let mut world = World::new();
-    let ids = world.stable(2);
-    let (generation, described) = (world.group.generation(), format!("{:?}", world.group));
-    let kept = world.group.kept().expect("it is stable");
-    world.moves(&kept);
-    assert_eq!(format!("{:?}", world.group), described);
-    for id in &ids {
-        assert_eq!(world.heartbeat(id), Ok(()));
-        assert_eq!(world.commit(id, generation), Ok(()));
-        assert_eq!(world.commit(id, generation - 1), Err(IllegalGeneration));
-        let synced = world.sync(id, &[]);
-        let Some(Reply::Sync(Ok(synced))) = world.answer(synced) else { panic!("it is stable") };
-        assert_eq!(synced.assignment, id.as_bytes());
-    }
-    // A member that sends no heartbeat is removed.
-    world.pass(SESSION - Duration::from_secs(1));
-    assert_eq!(world.heartbeat(&ids[0]), Ok(()));
-    world.pass(Duration::from_secs(2));
-    assert_eq!(world.heartbeat(&ids[0]), Err(RebalanceInProgress));
-    assert_eq!(world.heartbeat(&ids[1]), Err(UnknownMemberId));
-}
-
-#[test]
-fn during_a_rebalance_the_state_before_it_stays_stored() {
-    let mut world = World::new();
-    let ids = world.stable(1);
-    let generation = world.group.generation();
-    let kept = world.group.kept().expect("it is stable");
-    let newcomer = world.newcomer();
-    world.join(&newcomer, &["range"]);
-    assert_eq!((world.group.phase(), world.group.kept()), (Phase::PreparingRebalance, None));
-    world.moves(&kept);
-    assert_eq!(world.commit(&ids[0], generation), Ok(()));
-    assert_eq!(world.commit(&newcomer, generation), Err(UnknownMemberId));
-    world.leave(&ids[0]).expect("it is a member");
-    assert_eq!(world.group.kept(), Some(Vec::new()));
-}
-
-#[test]
-fn changed_bytes_are_refused_or_make_another_group() {
-    let mut world = World::new();
-    world.stable(2);
-    let kept = world.group.kept().expect("it is stable");
-    let restored = |bytes: &[u8]| Group::restored("g", bytes, SESSIONS, Instant::now());
-    assert!(restored(&kept).is_ok());
-    for cut in 0..kept.len() {
-        assert!(restored(&kept[..cut]).is_err(), "cut at {cut}");
-    }
-    for byte in 0..kept.len() {
-        for value in [0, 1, 0x7f, 0xff] {
-            let mut changed = kept.clone();
-            changed[byte] = value;
-            // It must not panic.
-            let _ = restored(&changed);
-        }
-    }
 }

@@ -31,7 +31,7 @@ pub(crate) fn join(member: &str) -> JoinGroupRequest {
         .with_protocols(vec![protocol])
 }
 
-fn sync(member: &str, generation: i32) -> SyncGroupRequest {
+pub(crate) fn sync(member: &str, generation: i32) -> SyncGroupRequest {
     let assignment = SyncGroupRequestAssignment::default()
         .with_member_id(text(member))
         .with_assignment(Bytes::from_static(b"mine"));

@@ -9,10 +9,10 @@ use kafka_protocol::messages::offset_commit_request::{
 };
 use kafka_protocol::messages::offset_fetch_request::OffsetFetchRequestGroup;
 use kafka_protocol::messages::*;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::{Cluster, other_than};
-use crate::groups::classic::{join, stable};
+use crate::groups::classic::{join, stable, sync};
 use crate::groups::consumer::heartbeat_of;
 use crate::groups::{are_kept, group};
 use crate::harness::*;
@@ -138,19 +138,52 @@ async fn members_of_either_protocol_go_on_where_another_node_coordinates_their_g
                 assert_eq!((answer.error_code, answer.member_epoch), (0, epoch));
             }
             None => {
-                let heartbeat = HeartbeatRequest::default()
-                    .with_group_id(group("g"))
-                    .with_member_id(text(&member))
-                    .with_generation_id(1);
-                assert_eq!(client.ask(4, &heartbeat).await.error_code, 0);
+                assert_eq!(client.ask(4, &classic_heartbeat(&member, 1)).await.error_code, 0);
                 // It goes, and nothing of it is kept.
-                let leaver = LeaveGroupRequest::default()
-                    .with_group_id(group("g"))
-                    .with_members(vec![MemberIdentity::default().with_member_id(text(&member))]);
-                assert_eq!(client.ask(4, &leaver).await.error_code, 0);
+                assert_eq!(client.ask(4, &leave(&member)).await.error_code, 0);
             }
         }
     }
+}
+
+fn classic_heartbeat(member: &str, generation: i32) -> HeartbeatRequest {
+    HeartbeatRequest::default()
+        .with_group_id(group("g"))
+        .with_member_id(text(member))
+        .with_generation_id(generation)
+}
+
+fn leave(member: &str) -> LeaveGroupRequest {
+    LeaveGroupRequest::default()
+        .with_group_id(group("g"))
+        .with_members(vec![MemberIdentity::default().with_member_id(text(member))])
+}
+
+#[tokio::test]
+async fn who_left_just_before_another_node_coordinates_the_group_is_not_waited_for() {
+    let cluster = Cluster::start_newest(3).await;
+    cluster.client(1).await.create("t", 3, &[]).await;
+    let (right, _) = coordinator(&mut cluster.client(1).await, "g").await;
+    let (mut first, mut second) = (cluster.client(right).await, cluster.client(right).await);
+    let leader = stable(&mut first).await;
+    let follower = second.ask(9, &join("")).await.member_id.to_string();
+    let joining = second.send(9, &join(&follower)).await;
+    let joined = first.ask(9, &join(&leader)).await;
+    assert_eq!(second.receive(joining).await.generation_id, 2);
+    assert_eq!((joined.error_code, joined.generation_id, joined.members.len()), (0, 2, 2));
+    assert_eq!(first.ask(5, &sync(&leader, 2)).await.error_code, 0);
+    assert_eq!(second.ask(5, &sync(&follower, 2)).await.error_code, 0);
+
+    assert_eq!(first.ask(4, &leave(&leader)).await.error_code, 0);
+    cluster.node(right).broker.hand_over().await;
+    let mut client = next_coordinator(&cluster, second, right).await;
+    let told =
+        in_time(async || client.ask(4, &classic_heartbeat(&follower, 2)).await.error_code).await;
+    assert_eq!(told, RebalanceInProgress.code());
+    // The session of the one that left would last for ten seconds.
+    let joined = timeout(Duration::from_secs(5), client.ask(9, &join(&follower))).await;
+    let joined = joined.expect("nobody else is waited for");
+    assert_eq!((joined.error_code, joined.generation_id, joined.members.len()), (0, 3, 1));
 }
 
 #[tokio::test]

@@ -48,8 +48,13 @@ impl Cluster {
 
     /// Of four nodes, three of which have each partition.
     async fn start_four() -> Self {
-        let newest = [base::Levels::OURS.max.0; 4];
-        let starting = test_cluster::start_all_that_can(&newest);
+        Self::start_newest(4).await
+    }
+
+    /// At the newest feature level.
+    async fn start_newest(nodes: usize) -> Self {
+        let levels = vec![base::Levels::OURS.max.0; nodes];
+        let starting = test_cluster::start_all_that_can(&levels);
         Self::of(timeout(SOON, starting).await.expect("they start")).await
     }
 
