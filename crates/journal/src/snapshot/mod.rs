@@ -98,7 +98,7 @@ impl SnapshotFile {
 
     pub(crate) fn decode(bytes: &Bytes) -> Option<Self> {
         let header = bytes.first_chunk::<HEADER_BYTES>()?;
-        if header[..4] != MAGIC || header[4] != VERSION {
+        if !is_known(header) {
             return None;
         }
         let number = |at: usize| Some(u64::from_le_bytes(*header.get(at..)?.first_chunk()?));
@@ -118,6 +118,11 @@ impl SnapshotFile {
             LogPosition { segment: half(32)?, position: half(36)?, previous: half(40)? };
         rest.is_empty().then_some(Self { id, scan_from, meta, machine, table })
     }
+}
+
+/// Whether it is a header of this version, as far as its checksum does not say.
+fn is_known(header: &[u8; HEADER_BYTES]) -> bool {
+    header[..4] == MAGIC && header[4] == VERSION && header[CHECKSUM_AT + 4..] == [0; 4]
 }
 
 /// Indexes of the snapshots in `dir`, newest first.
@@ -191,9 +196,11 @@ mod tests {
         snapshot(1).write(&disk, Path::new("/j")).unwrap();
         let path = Path::new("/j").join(file_name(1));
         let len = disk.content(&path).unwrap().len() as u64;
-        for position in (0..72).chain([72, 80, 90, 3000, len - 1]) {
+        for position in (0..HEADER_BYTES as u64).chain([80, 90, 3000, len - 1]) {
             disk.flip_bit(&path, position, 3);
             assert_eq!(read(&disk, Path::new("/j"), 1).unwrap(), None, "byte {position}");
+            let opened = OpenSnapshot::open(&disk, Path::new("/j"), 1);
+            assert!(opened.is_err(), "byte {position}");
             disk.flip_bit(&path, position, 3);
         }
         disk.cut_file(&path, len - 1);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use base::checksum::{crc32c, crc32c_append};
 
-use super::{CHECKSUM_AT, HEADER_BYTES, MAGIC, VERSION, file_name};
+use super::{CHECKSUM_AT, HEADER_BYTES, file_name, is_known};
 use crate::entry::EntryId;
 use crate::little_endian::{u32_at, u64_at};
 use world::{Disk, DiskFile};
@@ -56,8 +56,7 @@ impl OpenSnapshot {
             term: u64_at(&header, 16),
             leader: u64_at(&header, 24),
         };
-        let own = header[..4] == MAGIC && header[4] == VERSION && id.index == index;
-        if read < HEADER_BYTES || !own {
+        if read < HEADER_BYTES || !is_known(&header) || id.index != index {
             return Err(damaged());
         }
         let len = file.len()?;
