@@ -1,10 +1,11 @@
-//! `cargo xtask ci`: everything that a change must pass, in the order in which it fails cheapest.
+//! `cargo xtask ci`: everything that a change must pass, in about the order in which it fails cheapest.
 //! Tests run in the dev profile, with its assertions; real clients and the kill loop run against a
 //! release build, which is what users run.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::ahead::Ahead;
 use crate::compat::{self, Counts};
 use crate::failure::{Context, Failure, Outcome};
 use crate::{console, fuzz, paths, soak, test_binaries};
@@ -20,6 +21,11 @@ const FUZZ_SECONDS: u64 = 10;
 /// The benchmark suite is a workspace of its own. Here it is built without the clients of its
 /// rivals, which would take longer than all the rest.
 const SUITE: &str = "bench/Cargo.toml";
+
+/// Which tests of the benchmark suite: see [`SUITE`].
+const SUITE_TESTS: [&str; 3] = ["--manifest-path", SUITE, "--no-default-features"];
+
+const RELEASE_BUILD: [&str; 5] = ["build", "--locked", "--release", "--package", "postroad"];
 
 /// What all steps together write, measured cold and rounded up.
 const WRITTEN_GIGABYTES: f64 = 9.5;
@@ -37,6 +43,8 @@ struct Step {
     title: &'static str,
     lint: bool,
     remedy: &'static str,
+    /// What later steps build, made while this one waits.
+    meanwhile: fn() -> Vec<Command>,
     /// Returns what it ran.
     run: fn() -> Outcome<Counts>,
 }
@@ -46,6 +54,7 @@ const STEPS: [Step; 13] = [
         title: "format",
         lint: true,
         remedy: "cargo fmt --all",
+        meanwhile: Vec::new,
         run: || {
             cargo(&["fmt", "--all", "--check"])?;
             cargo(&["fmt", "--manifest-path", SUITE, "--all", "--check"])?;
@@ -56,6 +65,7 @@ const STEPS: [Step; 13] = [
         title: "lints",
         lint: true,
         remedy: "cargo clippy --workspace --all-targets, and mend what it names",
+        meanwhile: Vec::new,
         run: || {
             let workspace = ["clippy", "--locked", "--workspace", "--all-targets"];
             cargo(&[&workspace[..], &["--", "-D", "warnings"]].concat())
@@ -65,6 +75,7 @@ const STEPS: [Step; 13] = [
         title: "lints of the benchmark suite",
         lint: true,
         remedy: "cargo clippy --manifest-path bench/Cargo.toml --workspace --all-targets --all-features",
+        meanwhile: Vec::new,
         run: || {
             let workspace = ["clippy", "--locked", "--workspace", "--all-targets"];
             // Its tests do without clients; that every driver still compiles shows here only.
@@ -76,60 +87,72 @@ const STEPS: [Step; 13] = [
         title: "licences and advisories",
         lint: true,
         remedy: "cargo deny check, and replace the dependency or decide in deny.toml",
+        meanwhile: Vec::new,
         run: deny,
     },
     Step {
         title: "tests of the workspace",
         lint: false,
         remedy: "cargo test -p PACKAGE NAME repeats one",
+        meanwhile: || vec![cargo_command(&RELEASE_BUILD)],
         run: || test_binaries::run(&[]),
-    },
-    Step {
-        title: "fuzz targets",
-        lint: false,
-        remedy: "cargo xtask fuzz",
-        run: || fuzz::short(FUZZ_SECONDS).map(|passed| Counts { passed, failed: 0 }),
-    },
-    Step {
-        title: "tests of the benchmark suite",
-        lint: false,
-        remedy: "cargo test --manifest-path bench/Cargo.toml -p PACKAGE NAME repeats one",
-        run: || test_binaries::run(&["--manifest-path", SUITE, "--no-default-features"]),
     },
     Step {
         title: "release build",
         lint: false,
         remedy: "cargo build --release -p postroad",
-        run: || cargo(&["build", "--locked", "--release", "--package", "postroad"]),
+        meanwhile: Vec::new,
+        run: || cargo(&RELEASE_BUILD),
     },
     Step {
         title: "the console in a browser",
         lint: false,
         remedy: "cargo xtask console",
+        meanwhile: Vec::new,
         run: || console::in_ci().map(|()| Counts { passed: 1, failed: 0 }),
     },
     Step {
         title: "real clients",
         lint: false,
         remedy: "cargo xtask compat FAMILY --name SCENARIO repeats one",
+        meanwhile: || {
+            fuzz::build_all().into_iter().chain([test_binaries::build_only(&SUITE_TESTS)]).collect()
+        },
         run: || compat::run(&compat::Options::of_ci()),
+    },
+    Step {
+        title: "fuzz targets",
+        lint: false,
+        remedy: "cargo xtask fuzz",
+        meanwhile: Vec::new,
+        run: || fuzz::short(FUZZ_SECONDS).map(|passed| Counts { passed, failed: 0 }),
+    },
+    Step {
+        title: "tests of the benchmark suite",
+        lint: false,
+        remedy: "cargo test --manifest-path bench/Cargo.toml -p PACKAGE NAME repeats one",
+        meanwhile: Vec::new,
+        run: || test_binaries::run(&SUITE_TESTS),
     },
     Step {
         title: "kill -9 under load",
         lint: false,
         remedy: "cargo xtask soak kill",
+        meanwhile: Vec::new,
         run: || soak::short_kill(KILLS).map(|()| Counts { passed: 1, failed: 0 }),
     },
     Step {
         title: "kill -9 with consumers at work",
         lint: false,
         remedy: "cargo xtask soak leases",
+        meanwhile: Vec::new,
         run: || soak::short_leases(KILLS).map(|()| Counts { passed: 1, failed: 0 }),
     },
     Step {
         title: "elections with clients at work",
         lint: false,
         remedy: "cargo xtask soak elections",
+        meanwhile: Vec::new,
         run: || soak::short_elections(ELECTION_SECONDS).map(|()| Counts { passed: 1, failed: 0 }),
     },
 ];
@@ -146,9 +169,11 @@ pub(crate) fn run(scope: Scope) -> Outcome {
     }
     let mut counts = Counts::default();
     let mut times = Vec::new();
+    let mut ahead = Vec::new();
     for (index, step) in steps.iter().enumerate() {
         println!("\n=== {}/{} {} ===", index + 1, steps.len(), step.title);
         let step_begun = Instant::now();
+        ahead.push(Ahead::begin((step.meanwhile)()));
         let ran = (step.run)().map_err(|failure| {
             println!("{} passed, {} failed", counts.passed, counts.failed + 1);
             // A full disk makes anything fail, in words that seldom say so.

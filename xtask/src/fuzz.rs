@@ -112,14 +112,31 @@ fn known() -> Outcome<Vec<String>> {
     Ok(names)
 }
 
+/// What builds all of them.
+pub(crate) fn build_all() -> Outcome<Command> {
+    Ok(building(&known()?, &machine()?))
+}
+
 /// Builds them at once; answers where they are.
 fn build(targets: &[String]) -> Outcome<PathBuf> {
     let machine = machine()?;
-    let into = paths::target().join("xtask").join(WORKSPACE).join("build");
+    let status = building(targets, &machine).status().context(|| "cannot run cargo")?;
+    if !status.success() {
+        let remedy = "a C++ compiler is needed (apt-get install g++), and what cargo names above";
+        return Err(Failure::new("the targets cannot be built").remedy(remedy));
+    }
+    Ok(built_in().join(machine).join("debug"))
+}
+
+fn built_in() -> PathBuf {
+    paths::target().join("xtask").join(WORKSPACE).join("build")
+}
+
+fn building(targets: &[String], machine: &str) -> Command {
     let mut command = Command::new(env!("CARGO"));
     command.current_dir(paths::root().join(WORKSPACE)).stdin(Stdio::null());
     // With a target the flags do not count for build scripts and macros, which have no fuzzer to count for.
-    command.args(["build", "--locked", "--target", &machine]).arg("--target-dir").arg(&into);
+    command.args(["build", "--locked", "--target", machine]).arg("--target-dir").arg(built_in());
     for target in targets {
         command.args(["--bin", target]);
     }
@@ -128,12 +145,7 @@ fn build(targets: &[String]) -> Outcome<PathBuf> {
     for inherited in ["CARGO_ENCODED_RUSTFLAGS", "CARGO_PROFILE_DEV_DEBUG"] {
         command.env_remove(inherited);
     }
-    let status = command.status().context(|| "cannot run cargo")?;
-    if !status.success() {
-        let remedy = "a C++ compiler is needed (apt-get install g++), and what cargo names above";
-        return Err(Failure::new("the targets cannot be built").remedy(remedy));
-    }
-    Ok(into.join(machine).join("debug"))
+    command
 }
 
 /// This machine, as the compiler calls it.

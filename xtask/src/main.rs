@@ -1,6 +1,7 @@
 //! Every chore of the repository, as `cargo xtask CHORE`. In Rust rather than in shell, so that a
 //! chore is typed, tested and the same on every machine; one chore, one file.
 
+mod ahead;
 mod ci;
 mod cluster;
 mod command;

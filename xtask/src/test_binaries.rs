@@ -67,11 +67,16 @@ pub(crate) fn run(of: &[&str]) -> Outcome<Counts> {
     Ok(counts)
 }
 
+/// What builds all test binaries of a workspace.
+pub(crate) fn build_only(of: &[&str]) -> Command {
+    let all = ["test", "--locked", "--workspace", "--no-run"];
+    cargo_command(&[&all[..], of].concat())
+}
+
 /// Builds all test binaries, and tells which these are.
 fn build(of: &[&str]) -> Outcome<Vec<Binary>> {
-    let all = ["test", "--locked", "--workspace", "--no-run"];
-    let told = ["--message-format", "json-render-diagnostics"];
-    let built = cargo_command(&[&all[..], &told, of].concat())
+    let built = build_only(of)
+        .args(["--message-format", "json-render-diagnostics"])
         .stderr(Stdio::inherit())
         .output()
         .context(|| "cannot run cargo")?;
