@@ -11,7 +11,7 @@ import { LEADERS_MOVE, Session } from './session.js'
 
 const AT_ONCE = 12
 const SECONDS_MAX = 90
-/** Where nodes are killed some clients wait for sessions of 30 s to end. */
+/** Where nodes are killed some clients try several times. */
 const SECONDS_MAX_IN_UNREST = 180
 
 const scenarios = []
