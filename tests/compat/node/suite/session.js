@@ -117,9 +117,13 @@ export class Session {
     let changed = false
     await eventually(60, 'offsets have changed, and the group has no member', async () => {
       const [{ members }] = (await admin.describeGroups([groupId])).groups
-      if (members.length) await this.removeMembers(groupId)
-      else if (changed && (await done())) return true
-      else changed = await change().then(() => true)
+      if (members.length) {
+        await this.removeMembers(groupId)
+        return false
+      }
+      if (changed && (await done())) return true
+      await change()
+      changed = true
       return false
     })
   }
