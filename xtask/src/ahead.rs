@@ -7,8 +7,8 @@ use std::time::Duration;
 
 const LOOKS_EVERY: Duration = Duration::from_millis(100);
 
-/// Builds that go on until they are done, or this is dropped. One that fails is told by the step that needs it: that
-/// builds it again.
+/// Builds in the background, which go on until they are done or this is dropped. The step that needs a failed build
+/// runs it again and reports the failure.
 #[derive(Debug)]
 pub(crate) struct Ahead {
     builds: Arc<Mutex<Builds>>,
@@ -67,7 +67,7 @@ fn lock(builds: &Mutex<Builds>) -> MutexGuard<'_, Builds> {
     builds.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The same command, without a word, by `nice`.
+/// The same command, run by `nice`. It prints nothing.
 fn at_lowest_priority(command: &Command) -> Command {
     let mut nice = Command::new("nice");
     nice.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());

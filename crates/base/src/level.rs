@@ -36,7 +36,7 @@ impl Level {
     pub const TRACES: Self = Self(4);
     /// Nodes number the appends that they bring to a shard's leader, and send them again where an answer is lost.
     pub const NUMBERED: Self = Self(5);
-    /// A group of the classic protocol is stored when a member of it has gone, and not only when it is stable again.
+    /// A group of the classic protocol is stored when a member leaves it, and not only once it is stable again.
     pub const DEPARTURES: Self = Self(6);
 
     /// What a cluster gains by being raised to this level, in words. `None`: this binary does not know it.
@@ -56,8 +56,8 @@ impl Level {
                  has answered",
             ),
             6 => Some(
-                "who has left a group of consumers is gone also where its coordinator is lost before the others have joined \
-                 again",
+                "a member that has left a group of consumers stays gone when its coordinator is lost before the others have \
+                 joined again",
             ),
             // Of a test's binary that acts as the next version.
             next if next == Levels::OURS.max.0 + 1 => Some(

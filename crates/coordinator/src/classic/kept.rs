@@ -1,5 +1,6 @@
-//! The stored form of a classic group. It is stored when it is stable. During a rebalance the state before it stays, unless a
-//! member of that has gone: its partitions are nobody's then, and the next coordinator has to go on with the rebalance.
+//! The stored form of a classic group. A group is stored when it becomes stable, and during a rebalance when a member leaves:
+//! nobody consumes that member's partitions, so the next coordinator has to go on with the rebalance. A rebalance that
+//! nobody has left changes nothing that is stored.
 
 use std::time::Duration;
 
@@ -90,7 +91,7 @@ impl ClassicGroup {
         }
     }
 
-    /// Members that have been told no generation yet are not stored: they join again as they came.
+    /// New members, which know no generation yet, are not stored: the next coordinator has them join anew.
     pub(crate) fn to_keep(&self) -> ClassicV1<'_> {
         let known = self.members.values().filter(|member| !member.is_new);
         ClassicV1 {
@@ -118,7 +119,7 @@ impl ClassicV1<'_> {
         Ok(group)
     }
 
-    /// A group that a member had left, so that the others are to join again.
+    /// A group in a rebalance: a member had left it, and the others have to join again.
     pub(crate) fn rebalancing(&self, name: Text, now: Instant) -> Result<ClassicGroup, KeptError> {
         let mut group = self.restored(name, now)?;
         if group.members.is_empty() {

@@ -120,7 +120,7 @@ impl SnapshotFile {
     }
 }
 
-/// Whether it is a header of this version, as far as its checksum does not say.
+/// Whether magic, version and padding are right. The checksum does not cover the padding.
 fn is_known(header: &[u8; HEADER_BYTES]) -> bool {
     header[..4] == MAGIC && header[4] == VERSION && header[CHECKSUM_AT + 4..] == [0; 4]
 }

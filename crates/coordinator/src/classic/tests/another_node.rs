@@ -70,7 +70,7 @@ fn during_a_rebalance_the_state_before_it_stays_stored() {
 }
 
 #[test]
-fn who_has_left_is_gone_though_the_others_have_not_joined_again() {
+fn a_member_that_left_stays_gone_though_the_others_have_not_joined_again() {
     for leaver in 0..3 {
         let mut world = World::new();
         let mut ids = world.stable(3);
@@ -98,7 +98,7 @@ fn who_has_left_is_gone_though_the_others_have_not_joined_again() {
 }
 
 #[test]
-fn one_that_left_and_one_whose_session_ended_are_gone_and_a_newcomer_joins_as_it_came() {
+fn members_that_left_or_timed_out_stay_gone_and_a_new_member_joins_anew() {
     let mut world = World::new();
     let ids = world.stable(3);
     let newcomer = world.newcomer();

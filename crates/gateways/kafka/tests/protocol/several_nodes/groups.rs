@@ -160,7 +160,7 @@ fn leave(member: &str) -> LeaveGroupRequest {
 }
 
 #[tokio::test]
-async fn who_left_just_before_another_node_coordinates_the_group_is_not_waited_for() {
+async fn the_next_coordinator_does_not_wait_for_a_member_that_has_left() {
     let cluster = Cluster::start_newest(3).await;
     cluster.client(1).await.create("t", 3, &[]).await;
     let (right, _) = coordinator(&mut cluster.client(1).await, "g").await;
