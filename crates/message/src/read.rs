@@ -2,7 +2,7 @@
 
 use bytes::{BufMut, BytesMut};
 use record::RecordView;
-use values::{EncodedTable, Value, decode_value, put_with_length};
+use values::{EncodedTable, Value, decode_value, put_short, put_with_length, shortened_text};
 
 use crate::headers::{
     APP_ID, BLIND_COPIES, CLUSTER_ID, CONTENT_ENCODING, CONTENT_TYPE, CORRELATION_ID, DEATH,
@@ -55,7 +55,8 @@ pub fn read_record<'a>(view: &RecordView<'a>, table: &mut BytesMut) -> Message<'
                 read_property(header.key, header.value.unwrap_or_default(), &mut message);
             }
         } else if header.key.starts_with(DEATH) {
-            put_field(header.key, b'S', header.value.unwrap_or_default(), table);
+            let value = header.value.unwrap_or_default();
+            put_field(header.key, guessed_kind(value), value, table);
         } else if !is_hidden(header.key) {
             own += 1;
         }
@@ -102,7 +103,7 @@ fn put_own_headers(view: &RecordView<'_>, types: Option<&[u8]>, table: &mut Byte
             }
             (Some(kind), Some(value)) => match value_of(kind, value) {
                 Some(typed) => {
-                    put_short(name, table);
+                    put_name(name, table);
                     typed.encode(table);
                 }
                 None => put_field(name, guessed_kind(value), value, table),
@@ -111,15 +112,15 @@ fn put_own_headers(view: &RecordView<'_>, types: Option<&[u8]>, table: &mut Byte
     }
 }
 
-fn put_short(name: &[u8], table: &mut BytesMut) {
-    let length = name.len().min(usize::from(u8::MAX));
-    table.put_u8(length as u8);
-    table.put_slice(&name[..length]);
+/// A name of a message's header is text: other bytes are replaced, so that every client can read the
+/// table.
+fn put_name(name: &[u8], table: &mut BytesMut) {
+    put_short(String::from_utf8_lossy(name).as_bytes(), table);
 }
 
 /// A field whose value has a length in front, or is void.
 fn put_field(name: &[u8], kind: u8, value: &[u8], table: &mut BytesMut) {
-    put_short(name, table);
+    put_name(name, table);
     table.put_u8(kind);
     if kind != b'V' {
         put_with_length(table, |table| table.put_slice(value));
@@ -136,9 +137,11 @@ fn read_property<'a>(name: &[u8], value: &'a [u8], message: &mut Message<'a>) {
     let properties = &mut message.properties;
     let number = || std::str::from_utf8(value).ok().and_then(|text| text.parse::<u64>().ok());
     let octet = || number().and_then(|number| u8::try_from(number).ok());
+    // A record of another protocol may name what no message can be published to.
+    let text = || shortened_text(std::str::from_utf8(value).unwrap_or_default());
     match name {
-        EXCHANGE => message.exchange = std::str::from_utf8(value).unwrap_or_default(),
-        ROUTING_KEY => message.routing_key = Some(std::str::from_utf8(value).unwrap_or_default()),
+        EXCHANGE => message.exchange = text(),
+        ROUTING_KEY => message.routing_key = Some(text()),
         CONTENT_TYPE => properties.content_type = Some(value),
         CONTENT_ENCODING => properties.content_encoding = Some(value),
         DELIVERY_MODE => properties.delivery_mode = octet(),

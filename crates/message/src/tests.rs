@@ -85,6 +85,79 @@ proptest! {
     }
 }
 
+/// Names and values that clients of any protocol may give a record's header.
+fn header_bytes() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        proptest::collection::vec(any::<u8>(), 0..20),
+        "[a\u{e9}\u{20ac}\u{1f600}]{60,150}".prop_map(String::into_bytes),
+        proptest::collection::vec(any::<u8>(), 250..300),
+        "[A-Zab]{0,4}".prop_map(String::into_bytes),
+    ]
+}
+
+fn header_name() -> impl Strategy<Value = Vec<u8>> {
+    let property = "(amqp|postroad)\\.(exchange|routing-key|content-type|expiration|headers|deaths\
+        |death\\.reason|blind-copies|header\\.a|timestamp|priority|key|x)";
+    prop_oneof![property.prop_map(String::into_bytes), header_bytes()]
+}
+
+proptest! {
+    #[test]
+    fn record_with_any_headers_is_read_as_a_message_that_fits_the_wire(
+        key in proptest::option::of(header_bytes()),
+        headers in proptest::collection::vec(
+            (header_name(), proptest::option::of(header_bytes())), 0..12),
+        timestamp: i64,
+    ) {
+        let headers: Vec<Header<'_>> = headers
+            .iter()
+            .map(|(key, value)| Header { key, value: value.as_deref() })
+            .collect();
+        let mut builder = BatchBuilder::new(BatchOptions::default());
+        builder.push(timestamp, key.as_deref(), None, &headers).expect("fits");
+        let batch = builder.finish();
+        let batch = Batch::decode(&batch).expect("a batch");
+        let view = batch.records().next().expect("one").expect("sound");
+        let mut table = BytesMut::new();
+        let message = read_record(&view, &mut table);
+        prop_assert!(message.exchange.len() <= values::SHORT_STRING_BYTES_MAX);
+        let routing_key = message.routing_key.unwrap_or_default();
+        prop_assert!(routing_key.len() <= values::SHORT_STRING_BYTES_MAX);
+        let decoded = Table::decode(&table);
+        prop_assert!(decoded.is_ok(), "{:?}", decoded);
+
+        // Written again, as a dead letter is.
+        let mut out = EncodedHeaders::new();
+        let properties = message.properties_with(&table);
+        let written = write_record_headers("x", routing_key, &properties, false, &mut out);
+        prop_assert!(written.is_ok(), "{:?}", written);
+        let _ = blind_copies(&view);
+    }
+}
+
+#[test]
+fn exchange_and_routing_key_of_a_record_are_cut_to_short_strings() {
+    let long = "\u{e9}".repeat(200);
+    let headers = [
+        Header { key: b"amqp.exchange", value: Some(long.as_bytes()) },
+        Header { key: b"amqp.routing-key", value: Some(&[b'k'; 256]) },
+        Header { key: &[b'n'; 300], value: Some(b"1") },
+        Header { key: &[b'm', 0xff], value: Some(b"2") },
+    ];
+    let mut builder = BatchBuilder::new(BatchOptions::default());
+    builder.push(0, None, Some(b"v"), &headers).expect("fits");
+    let batch = builder.finish();
+    let batch = Batch::decode(&batch).expect("a batch");
+    let view = batch.records().next().expect("one").expect("sound");
+    let mut table = BytesMut::new();
+    let message = read_record(&view, &mut table);
+    assert_eq!(message.exchange, &long[..254]);
+    assert_eq!(message.routing_key.map(str::len), Some(255));
+    let table = Table::decode(&table).expect("sound");
+    let names: Vec<_> = table.0.iter().map(|(name, _)| name.clone()).collect();
+    assert_eq!(names, ["n".repeat(255), "m\u{fffd}".to_owned()]);
+}
+
 #[test]
 fn a_string_that_is_no_text_stays_a_string() {
     let strange = Value::LongString(Bytes::from_static(&[0x80]));

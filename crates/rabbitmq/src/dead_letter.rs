@@ -157,7 +157,8 @@ impl Letter {
             let batch = match letter {
                 Some(batch) => batch.clone(),
                 None => {
-                    let due = delay.filter(|_| deferred).map(|delay| dead.time_ms + delay);
+                    let delay = delay.filter(|_| deferred);
+                    let due = delay.map(|delay| dead.time_ms.saturating_add(delay));
                     let made = self.batch(route, dead, &properties, due)?;
                     letter.insert(made).clone()
                 }
@@ -297,7 +298,7 @@ impl Deaths {
             }
         };
         let count = death.get("count").and_then(FieldValue::as_integer).unwrap_or(0);
-        death.set("count", count + 1);
+        death.set("count", count.saturating_add(1));
         self.entries.insert(0, death);
         if self.first.is_none() {
             self.first = Some([reason.to_owned(), queue.to_owned(), exchange.to_owned()]);

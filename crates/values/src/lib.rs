@@ -111,12 +111,35 @@ impl Table {
 
 /// A field's name is a short string; one that would be longer is cut.
 fn put_name(name: &str, out: &mut BytesMut) {
-    let mut length = name.len().min(usize::from(u8::MAX));
-    while !name.is_char_boundary(length) {
-        length -= 1;
+    put_short(name.as_bytes(), out);
+}
+
+/// Byte limit of a short string.
+pub const SHORT_STRING_BYTES_MAX: usize = u8::MAX as usize;
+
+/// The part of `bytes` that fits into a short string. Text is cut in front of the character that
+/// would pass the limit; bytes that are not UTF-8 are cut at the limit.
+pub fn shortened(bytes: &[u8]) -> &[u8] {
+    let Some((most, rest)) = bytes.split_at_checked(SHORT_STRING_BYTES_MAX) else { return bytes };
+    if rest.is_empty() {
+        return bytes;
     }
-    out.put_u8(length as u8);
-    out.put_slice(&name.as_bytes()[..length]);
+    // A character has at most three bytes behind its first.
+    let starts = |at: &usize| bytes.get(*at).is_some_and(|byte| byte & 0xc0 != 0x80);
+    let cut = (SHORT_STRING_BYTES_MAX - 3..=SHORT_STRING_BYTES_MAX).rev().find(starts);
+    cut.and_then(|cut| most.get(..cut)).unwrap_or(most)
+}
+
+/// As [`shortened`], for text.
+pub fn shortened_text(text: &str) -> &str {
+    text.get(..shortened(text.as_bytes()).len()).unwrap_or_default()
+}
+
+/// Writes a short string: its length in one byte, then its bytes, cut by [`shortened`].
+pub fn put_short(bytes: &[u8], out: &mut BytesMut) {
+    let bytes = shortened(bytes);
+    out.put_u8(bytes.len() as u8);
+    out.put_slice(bytes);
 }
 
 impl Value {
@@ -436,6 +459,29 @@ mod tests {
                 prop_assert!(shorter.0.len() <= table.0.len());
             }
         }
+    }
+
+    proptest! {
+        #[test]
+        fn text_over_the_limit_of_a_short_string_is_cut_in_front_of_a_character(
+            text in "[a\u{e9}\u{20ac}\u{1f600}]{0,300}",
+        ) {
+            let cut = shortened_text(&text);
+            prop_assert!(text.starts_with(cut) && cut.len() <= SHORT_STRING_BYTES_MAX);
+            let next = text[cut.len()..].chars().next();
+            let fits = next.is_none_or(|next| cut.len() + next.len_utf8() > SHORT_STRING_BYTES_MAX);
+            prop_assert!(fits, "{} of {} bytes", cut.len(), text.len());
+        }
+    }
+
+    #[test]
+    fn bytes_over_the_limit_of_a_short_string_are_cut_at_the_limit() {
+        assert_eq!(shortened(&[0x80; 300]).len(), SHORT_STRING_BYTES_MAX);
+        assert_eq!(shortened(&[0x80; 255]).len(), 255);
+        assert_eq!(shortened(b""), b"");
+        let mut out = BytesMut::new();
+        put_short(&[b'a'; 256], &mut out);
+        assert_eq!((out[0], out.len()), (255, 256));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use bytes::{BufMut, BytesMut};
 pub use values::EncodedTable;
+use values::put_short;
 
 use super::table::MalformedTable;
 
@@ -141,7 +142,8 @@ impl<'a> Field<'a> for bool {
     }
 }
 
-/// A short string. The specification says UTF-8, and names are compared and stored as such.
+/// A short string. The specification says UTF-8, and names are compared and stored as such. One that
+/// is too long is cut, see [`values::shortened`].
 impl<'a> Field<'a> for &'a str {
     fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
         let length: u8 = reader.read()?;
@@ -150,10 +152,7 @@ impl<'a> Field<'a> for &'a str {
     }
 
     fn write(&self, writer: &mut Writer<'_>) {
-        let length = u8::try_from(self.len()).expect("a short string has at most 255 octets");
-        let out = writer.out();
-        out.put_u8(length);
-        out.put_slice(self.as_bytes());
+        put_short(self.as_bytes(), writer.out());
     }
 }
 
@@ -210,5 +209,13 @@ mod tests {
         assert_eq!(Reader::new(&[3, b'a', b'b']).read::<&str>(), Err(Malformed::Truncated));
         assert_eq!(Reader::new(&[1, 0xff]).read::<&str>(), Err(Malformed::NotUtf8));
         assert_eq!(Reader::new(&[2, b'a', b'b']).read::<&str>(), Ok("ab"));
+    }
+
+    #[test]
+    fn short_string_over_255_bytes_is_written_cut() {
+        let mut out = BytesMut::new();
+        let text = "\u{e9}".repeat(200);
+        Writer::new(&mut out).write(&text.as_str());
+        assert_eq!(Reader::new(&out).read::<&str>(), Ok(&text[..254]));
     }
 }

@@ -5,6 +5,7 @@
 
 use bytes::{BufMut, BytesMut};
 pub use message::Properties;
+use values::put_short;
 
 use super::fields::{Malformed, Reader};
 
@@ -28,8 +29,8 @@ const KNOWN: u16 = !0b11;
 pub trait WireProperties<'a>: Sized {
     fn decode(encoded: &'a [u8]) -> Result<Self, Malformed>;
 
-    /// A value from elsewhere (a Kafka producer's header) may be longer than a short string holds: it
-    /// is cut.
+    /// A value that a Kafka producer or an HTTP client wrote may be longer than a short string holds:
+    /// it is cut, see [`values::shortened`].
     fn encode(&self, out: &mut BytesMut);
 }
 
@@ -68,8 +69,8 @@ impl<'a> WireProperties<'a> for Properties<'a> {
 
     fn encode(&self, out: &mut BytesMut) {
         out.put_u16(flags(self));
-        put_short(self.content_type, out);
-        put_short(self.content_encoding, out);
+        put_text(self.content_type, out);
+        put_text(self.content_encoding, out);
         if let Some(headers) = self.headers {
             out.put_u32(headers.0.len() as u32);
             out.put_slice(headers.0);
@@ -80,17 +81,17 @@ impl<'a> WireProperties<'a> for Properties<'a> {
         if let Some(priority) = self.priority {
             out.put_u8(priority);
         }
-        put_short(self.correlation_id, out);
-        put_short(self.reply_to, out);
-        put_short(self.expiration, out);
-        put_short(self.message_id, out);
+        put_text(self.correlation_id, out);
+        put_text(self.reply_to, out);
+        put_text(self.expiration, out);
+        put_text(self.message_id, out);
         if let Some(timestamp) = self.timestamp {
             out.put_u64(timestamp);
         }
-        put_short(self.kind, out);
-        put_short(self.user_id, out);
-        put_short(self.app_id, out);
-        put_short(self.cluster_id, out);
+        put_text(self.kind, out);
+        put_text(self.user_id, out);
+        put_text(self.app_id, out);
+        put_text(self.cluster_id, out);
     }
 }
 
@@ -120,11 +121,9 @@ fn short<'a>(reader: &mut Reader<'a>, there: bool) -> Result<Option<&'a [u8]>, M
     reader.take(usize::from(length)).map(Some)
 }
 
-fn put_short(value: Option<&[u8]>, out: &mut BytesMut) {
+fn put_text(value: Option<&[u8]>, out: &mut BytesMut) {
     if let Some(value) = value {
-        let length = value.len().min(usize::from(u8::MAX));
-        out.put_u8(length as u8);
-        out.put_slice(&value[..length]);
+        put_short(value, out);
     }
 }
 

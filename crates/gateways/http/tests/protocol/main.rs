@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_types, reason = "clients of a node in the kernel's network")]
 
 mod answers;
+mod any_record;
 mod certificates;
 mod channels;
 mod console;

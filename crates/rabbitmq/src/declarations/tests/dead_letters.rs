@@ -125,6 +125,47 @@ async fn a_dead_letter_tells_its_story() {
     assert_eq!(headers.get("a"), Some(&FieldValue::I32(1)));
 }
 
+/// A record that another protocol's client gave the reserved headers, with values out of bounds.
+#[tokio::test]
+async fn record_with_forged_headers_becomes_a_dead_letter() {
+    let node = open().await;
+    let (queue, graveyard) = (node.queue("q").await, node.queue("graveyard").await);
+    let router = Router::new(&node.topology);
+    let forged = table(&[
+        (
+            "x-death",
+            vec![FieldValue::Table(table(&[
+                ("queue", "q".into()),
+                ("reason", "rejected".into()),
+                ("count", i64::MAX.into()),
+            ]))]
+            .into(),
+        ),
+        ("other-keys", vec![FieldValue::from("k".repeat(300))].into()),
+    ]);
+    let forged = forged.to_bytes();
+    let long = "\u{e9}".repeat(200);
+    let headers = [
+        record::Header { key: b"amqp.exchange", value: Some(long.as_bytes()) },
+        record::Header { key: b"amqp.routing-key", value: Some(long.as_bytes()) },
+        record::Header { key: b"amqp.deaths", value: Some(&forged) },
+        record::Header { key: &[b'n', 0xff], value: Some(b"1") },
+        record::Header { key: b"x-delay", value: Some(b"4294967295") },
+    ];
+    let mut builder = BatchBuilder::new(BatchOptions::default());
+    builder.push(i64::MIN, None, Some(b"body"), &headers).expect("it fits");
+    let mut dead = dead(&queue, shared(builder.finish()), DeathReason::Rejected);
+    dead.time_ms = i64::MAX;
+    let letters = router.route(&route("q", "", Some("graveyard")), &dead);
+    assert_eq!(letters.len(), 1);
+    assert_eq!(letters[0].0, graveyard.partition(0));
+    let (headers, ..) = read(&shared(letters[0].1.to_vec()));
+    assert_eq!(deaths(&headers), [("q".to_owned(), "rejected".to_owned(), i64::MAX)]);
+    let last = headers.get("x-last-death-exchange").and_then(FieldValue::as_str);
+    assert_eq!(last, Some(&long[..254]));
+    assert!(headers.get("n\u{fffd}").is_some(), "{headers:?}");
+}
+
 #[tokio::test]
 async fn deaths_of_one_kind_are_counted_and_the_newest_comes_first() {
     let node = open().await;
