@@ -1,6 +1,6 @@
 //! The names of record headers that a message's properties have, and of headers that mean something.
 
-use base::headers::{DEATH_PREFIX, RESERVED_PREFIX};
+use base::headers::{DEATH_PREFIX, DELIVER_AT, EXPIRES_AT, ID, PRIORITY as RANK, RESERVED_PREFIX};
 
 /// No header of a message begins with it once it is a record's, but those here.
 pub(crate) const PREFIX: &[u8] = b"amqp.";
@@ -41,6 +41,13 @@ pub(crate) const DELAY: &[u8] = b"x-delay";
 
 /// Of what the broker says, all that a consumer is shown: why a record is a dead letter.
 pub(crate) const DEATH: &[u8] = DEATH_PREFIX.as_bytes();
+
+/// Whether a record header of this name is a field of the broker, from any client: a message that has
+/// one sets the field.
+pub(crate) fn is_field(name: &[u8]) -> bool {
+    let fields = [DELIVER_AT, EXPIRES_AT, RANK, ID];
+    is_hidden(name) && (name.starts_with(DEATH) || fields.iter().any(|it| it.as_bytes() == name))
+}
 
 /// What the broker says to itself.
 pub(crate) fn is_hidden(name: &[u8]) -> bool {

@@ -20,6 +20,7 @@
 //! | tables, arrays | `x`, as they are encoded |
 //! | void | `x`, null |
 //! | header `amqp.x` | `amqp.header.amqp.x`: the prefix is reserved |
+//! | header `postroad.x` | `amqp.header.postroad.x`, unless the broker has a field of that name |
 //!
 //! A record of another protocol has routing key = its queue's name, the default exchange, and the
 //! record's time as `timestamp`.

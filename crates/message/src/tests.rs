@@ -57,7 +57,7 @@ proptest! {
         exchange in "[a-z.]{0,12}",
         routing_key in "\\PC{0,20}",
         headers in proptest::option::of(proptest::collection::vec(
-            (prop_oneof!["[a-z-]{0,12}", Just("amqp.type".to_owned())], value()), 0..40)),
+            (prop_oneof!["[a-z-]{0,12}", "amqp.[a-z]", "postroad.[a-z]"], value()), 0..40)),
         strings in proptest::collection::vec(
             proptest::option::of(proptest::collection::vec(any::<u8>(), 0..30)), 10),
         octets in (any::<Option<u8>>(), any::<Option<u8>>()),
@@ -156,6 +156,21 @@ fn exchange_and_routing_key_of_a_record_are_cut_to_short_strings() {
     let table = Table::decode(&table).expect("sound");
     let names: Vec<_> = table.0.iter().map(|(name, _)| name.clone()).collect();
     assert_eq!(names, ["n".repeat(255), "m\u{fffd}".to_owned()]);
+}
+
+#[test]
+fn header_with_the_brokers_prefix_comes_back_unless_it_is_a_field() {
+    let mut table = Table::new();
+    table.push("postroad.x", "z");
+    table.push("postroad.key", 5);
+    table.push("postroad.priority", "3");
+    table.push("n", 7);
+    let bytes = table.to_bytes();
+    let properties = Properties { headers: Some(EncodedTable(&bytes)), ..Properties::default() };
+    table.remove("postroad.priority");
+    let bytes = table.to_bytes();
+    let expected = Properties { headers: Some(EncodedTable(&bytes)), ..Properties::default() };
+    assert_eq!(round_trip(("", "q"), &properties, &expected), None);
 }
 
 #[test]

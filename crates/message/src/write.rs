@@ -6,7 +6,7 @@ use values::{EncodedTable, Malformed, RawField, RawFields};
 use crate::headers::{
     APP_ID, BCC, BLIND_COPIES, CLUSTER_ID, CONTENT_ENCODING, CONTENT_TYPE, CORRELATION_ID, DELAY,
     DELIVERY_MODE, ESCAPED, EXCHANGE, EXPIRATION, HEADER_TYPES, KEY_HEADER, MESSAGE_ID, PREFIX,
-    PRIORITY, REPLY_TO, ROUTING_KEY, TIMESTAMP, TYPE, USER_ID, is_hidden,
+    PRIORITY, REPLY_TO, ROUTING_KEY, TIMESTAMP, TYPE, USER_ID, is_field, is_hidden,
 };
 use crate::properties::Properties;
 use crate::text::{Text, guessed_kind, text_of};
@@ -84,7 +84,7 @@ fn write_table<'a>(
             continue;
         }
         // The broker's own are not the message's when it comes out.
-        if !is_hidden(field.name) {
+        if !is_field(field.name) {
             types.push(field.kind, guessed_kind(field.value) == b'S');
         }
         write_field(&field, out)?;
@@ -98,7 +98,8 @@ fn write_table<'a>(
 
 fn write_field(field: &RawField<'_>, out: &mut EncodedHeaders) -> Result<(), Malformed> {
     let escaped;
-    let name = if field.name.starts_with(PREFIX) {
+    let is_reserved = is_hidden(field.name) && !is_field(field.name);
+    let name = if field.name.starts_with(PREFIX) || is_reserved {
         escaped = [ESCAPED, field.name].concat();
         &escaped[..]
     } else {
