@@ -9,7 +9,7 @@ use base::topics::is_written_by_nodes;
 use base::{PartitionId, headers};
 use broker::delivery::{DeadLetterRouter, DeadRecord, DeathReason};
 use bytes::{Bytes, BytesMut};
-use message::headers::{CC, DEATHS as DEATHS_HEADER};
+use message::headers::{BCC, CC, DEATHS as DEATHS_HEADER};
 use message::{blind_copies, read_record, write_record_headers};
 use record::{BatchBuilder, BatchError, BatchOptions, EncodedHeaders};
 use routing::Message;
@@ -116,6 +116,8 @@ impl Letter {
             Some(key) => {
                 keys = vec![key.to_string()];
                 deaths.other_keys.clear();
+                // Published again with its headers, the message would go to the former keys.
+                headers.0.retain(|(name, _)| ![CC, BCC].contains(&name.as_bytes()));
             }
             // Blind ones lead on as well, and stay unsaid in `x-death`.
             None => {

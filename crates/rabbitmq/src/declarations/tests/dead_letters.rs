@@ -123,6 +123,28 @@ async fn a_dead_letter_tells_its_story() {
         assert_eq!(headers.get(name).and_then(FieldValue::as_str), Some(value), "{name}");
     }
     assert_eq!(headers.get("a"), Some(&FieldValue::I32(1)));
+    assert_eq!(headers.get("CC"), None, "its key is a new one");
+}
+
+#[tokio::test]
+async fn dead_letter_with_its_own_key_keeps_cc_and_one_with_a_new_key_does_not() {
+    let node = open().await;
+    let (queue, _graveyard) = (node.queue("q").await, node.queue("graveyard").await);
+    node.exchange("dlx", "fanout").await;
+    node.bind("dlx", &queue_named("graveyard"), "").await;
+    let router = Router::new(&node.topology);
+    let copies = || FieldValue::from(vec![FieldValue::from("copy")]);
+    let encoded = table(&[("CC", copies()), ("BCC", copies()), ("z", 1.into())]).to_bytes();
+    let headers = Some(EncodedTable(&encoded));
+    let properties = Properties { headers, ..Properties::default() };
+    for (key, kept) in [(None, true), (Some("new"), false)] {
+        let record = message("x", "k", &properties);
+        let dead = dead(&queue, record, DeathReason::Rejected);
+        let letters = router.route(&route("q", "dlx", key), &dead);
+        let (headers, ..) = read(&shared(letters[0].1.to_vec()));
+        assert_eq!(headers.get("CC"), kept.then(copies).as_ref(), "{key:?}");
+        assert_eq!((headers.get("BCC"), headers.get("z")), (None, Some(&FieldValue::I32(1))));
+    }
 }
 
 /// A record that another protocol's client gave the reserved headers, with values out of bounds.
