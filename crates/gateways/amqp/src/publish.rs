@@ -238,19 +238,21 @@ impl Session {
         for error in answers.iter().filter_map(|answer| answer.as_ref().err()) {
             self.gateway.note_refused(error);
         }
+        let mut refused_parts = Vec::new();
+        if any_refused {
+            let parts = confirms.parts.iter().filter(|part| refused(part.batch));
+            refused_parts.extend(parts.map(|part| (part.channel, part.number)));
+            refused_parts.sort_unstable();
+            refused_parts.dedup();
+        }
         for confirmed in &confirms.channels {
             let Some(channel) = self.channels.get_mut(&confirmed.channel) else { continue };
             if channel.generation != confirmed.generation || channel.is_closing {
                 continue;
             }
             let Some(mode) = &mut channel.confirms else { continue };
-            let mut nacked = Vec::new();
-            if any_refused {
-                let parts = confirms.parts.iter().filter(|part| part.channel == confirmed.channel);
-                nacked.extend(parts.filter(|part| refused(part.batch)).map(|part| part.number));
-                nacked.dedup();
-            }
-            answer(confirmed.channel, mode, confirmed.last, &nacked, &mut self.output);
+            let nacked = of_channel(confirmed.channel, &refused_parts);
+            answer(confirmed.channel, mode, confirmed.last, nacked, &mut self.output);
         }
     }
 }
@@ -282,19 +284,40 @@ fn put_return(
     output.content(number, properties, body.slices(), payload_bytes_max);
 }
 
-/// Answers all messages up to `last`. Those that were refused are named first, so that the
-/// cumulative answer which follows finds them gone.
-fn answer(number: u16, mode: &mut ConfirmMode, last: u64, nacked: &[u64], output: &mut Output) {
-    for &delivery_tag in nacked {
+/// Answers all messages up to `last`. Those that were refused, in ascending order, are named first, so
+/// that the cumulative answer which follows finds them gone.
+fn answer(
+    number: u16,
+    mode: &mut ConfirmMode,
+    last: u64,
+    nacked: &[(u16, u64)],
+    output: &mut Output,
+) {
+    for &(_, delivery_tag) in nacked {
         let nack = BasicNack { delivery_tag, ..BasicNack::default() };
         output.method(number, nack);
     }
-    let taken = (mode.answered + 1..=last).rev().find(|tag| !nacked.contains(tag));
-    if let Some(delivery_tag) = taken {
+    let delivery_tag = last_taken(last, nacked);
+    if delivery_tag > mode.answered {
         let multiple = delivery_tag > mode.answered + 1;
         output.method(number, BasicAck { delivery_tag, multiple, ..BasicAck::default() });
     }
     mode.answered = last;
+}
+
+/// The greatest number up to `last` that is not among the refused ones, which are in ascending order.
+fn last_taken(last: u64, nacked: &[(u16, u64)]) -> u64 {
+    let numbers = nacked.iter().rev().map(|(_, number)| *number);
+    let refused_at_the_end =
+        numbers.zip((1..=last).rev()).take_while(|(nacked, tag)| nacked == tag);
+    last - refused_at_the_end.count() as u64
+}
+
+/// The parts of a channel among all, which are in ascending order.
+fn of_channel(channel: u16, parts: &[(u16, u64)]) -> &[(u16, u64)] {
+    let from = parts.partition_point(|(of, _)| *of < channel);
+    let count = parts[from..].partition_point(|(of, _)| *of == channel);
+    &parts[from..from + count]
 }
 
 /// What a message in a transaction weighs besides its body, about.
@@ -310,4 +333,35 @@ fn without_blind_copies(properties: &Properties<'_>) -> Option<Bytes> {
     let mut headers = FieldTable::decode(table).ok()?;
     headers.0.retain(|(name, _)| !is_blind(name.as_bytes()));
     Some(headers.to_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn cumulative_ack_goes_up_to_the_last_number_that_was_not_refused(
+            last in 0u64..40,
+            mut numbers in proptest::collection::btree_set((0u16..3, 1u64..40), 0..60),
+        ) {
+            numbers.retain(|(_, number)| *number <= last);
+            let parts: Vec<(u16, u64)> = numbers.iter().copied().collect();
+            for channel in 0..4 {
+                let refused = |tag: u64| numbers.contains(&(channel, tag));
+                let expected = (1..=last).rev().find(|tag| !refused(*tag)).unwrap_or(0);
+                prop_assert_eq!(last_taken(last, of_channel(channel, &parts)), expected);
+            }
+        }
+    }
+
+    /// Numbers times numbers would take minutes.
+    #[test]
+    fn refusal_of_a_million_messages_is_answered_in_linear_time() {
+        let parts: Vec<(u16, u64)> = (1..=1_000_000).map(|number| (1, number)).collect();
+        assert_eq!(last_taken(1_000_000, of_channel(1, &parts)), 0);
+        assert_eq!(last_taken(1_000_001, of_channel(1, &parts)), 1_000_001);
+    }
 }
