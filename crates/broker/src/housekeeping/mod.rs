@@ -12,9 +12,11 @@
 //! * `crate::changes`, `due`: which partitions these look at, so that idle ones cost nothing
 //! * `survey`: a look at all of them, in steps
 //! * `space`: when space is taken back
+//! * `heavy`: one shard of the node compacts at a time
 
 mod compaction;
 mod due;
+mod heavy;
 mod outlook;
 mod retention;
 mod space;
@@ -25,14 +27,16 @@ use std::time::Duration;
 
 use base::limits::TAIL_CACHE_AGE_MAX;
 use base::{HashMap, PartitionId, ShardId};
+use futures_util::future::join_all;
 use journal::Reclaimed;
 use machine::Command;
 use tasks::Task;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use crate::backups::Backups;
 use crate::changes::{Change, Changed};
 use crate::housekeeping::compaction::Compaction;
+use crate::housekeeping::heavy::{HeavyWork, Queued};
 use crate::housekeeping::retention::{Retention, Round};
 use crate::housekeeping::space::Space;
 use crate::housekeeping::survey::Survey;
@@ -43,33 +47,47 @@ const PRODUCERS_EVERY: Duration = Duration::from_secs(60 * 60);
 /// New starts that one command carries.
 const STARTS_PER_COMMAND: usize = 10_000;
 
-/// Ends when the shards are gone.
+/// Ends when the shards are gone. Each shard has rounds of its own: one that is slow, or has no leader,
+/// delays no other.
 pub(crate) async fn run(shards: Vec<Weak<LocalShard>>, backups: Arc<Backups>, interval: Duration) {
+    let heavy = HeavyWork::default();
+    let keeping = shards.iter().map(|shard| keep(shard.clone(), Queued::in_line(&heavy), interval));
+    tokio::join!(join_all(keeping), expire_backups(&shards, &backups, interval));
+}
+
+fn ticks(interval: Duration) -> Interval {
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut of_shards: Vec<Housekeeping> = Vec::new();
-    of_shards.resize_with(shards.len(), Housekeeping::default);
+    ticks
+}
+
+/// Rounds of one shard.
+async fn keep(shard: Weak<LocalShard>, heavy: Queued, interval: Duration) {
+    let mut ticks = ticks(interval);
+    let mut housekeeping = Housekeeping { heavy, ..Housekeeping::default() };
     let mut producers_due = Instant::now() + PRODUCERS_EVERY;
     loop {
         ticks.tick().await;
-        let open: Vec<_> = shards.iter().filter_map(Weak::upgrade).collect();
-        backups.expire(&open);
-        drop(open);
-        let forget = Instant::now() >= producers_due;
-        if forget {
+        let Some(shard) = &shard.upgrade() else { return };
+        shard.journal().rest(TAIL_CACHE_AGE_MAX);
+        let looks = housekeeping.round(shard).await;
+        if looks != Looks::default() {
+            tracing::trace!(shard = %shard.id(), ?looks, "housekeeping");
+        }
+        if Instant::now() >= producers_due {
             producers_due = Instant::now() + PRODUCERS_EVERY;
+            forget_producers(shard).await;
         }
-        for (shard, housekeeping) in shards.iter().zip(&mut of_shards) {
-            let Some(shard) = &shard.upgrade() else { return };
-            shard.journal().rest(TAIL_CACHE_AGE_MAX);
-            let looks = housekeeping.round(shard).await;
-            if looks != Looks::default() {
-                tracing::trace!(shard = %shard.id(), ?looks, "housekeeping");
-            }
-            if forget {
-                forget_producers(shard).await;
-            }
-        }
+    }
+}
+
+async fn expire_backups(shards: &[Weak<LocalShard>], backups: &Backups, interval: Duration) {
+    let mut ticks = ticks(interval);
+    loop {
+        ticks.tick().await;
+        let open: Option<Vec<_>> = shards.iter().map(Weak::upgrade).collect();
+        let Some(open) = open else { return };
+        backups.expire(&open);
     }
 }
 
@@ -88,6 +106,7 @@ struct Housekeeping {
     retention: Retention,
     compaction: Compaction,
     space: Space,
+    heavy: Queued,
     /// This node led the shard in the last round, and has looked at what changed since.
     leads: bool,
 }
@@ -147,7 +166,7 @@ impl Housekeeping {
             false => 0,
         };
         self.compaction.note(shard, &changed.partitions);
-        let compaction = match self.compaction.run(shard).await {
+        let compaction = match self.compaction.run(shard, &mut self.heavy).await {
             Ok(looks) => looks,
             Err(error) => {
                 tracing::warn!(%error, "compaction failed and will be tried again");

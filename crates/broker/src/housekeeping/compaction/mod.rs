@@ -37,6 +37,7 @@ use self::pass::{Candidate, Claimed, Pass, Prepared, prepare, rewrite};
 use crate::changes::Change;
 use crate::error::ExecuteError;
 use crate::housekeeping::due::{Dues, split_topic};
+use crate::housekeeping::heavy::Queued;
 use crate::housekeeping::outlook::{Outlook, Rule};
 use crate::local_shard::LocalShard;
 
@@ -116,7 +117,12 @@ impl Compaction {
     }
 
     /// Looks at what may be due, and compacts what is. How many partitions were looked at.
-    pub(crate) async fn run(&mut self, shard: &LocalShard) -> io::Result<usize> {
+    /// Reads and rewrites segments only in the shard's turn; until then what is due stays due.
+    pub(crate) async fn run(
+        &mut self,
+        shard: &LocalShard,
+        heavy: &mut Queued,
+    ) -> io::Result<usize> {
         let now_ms = shard.timeline().unstepped_ms();
         while let Some(partition) = self.dates.pop(now_ms) {
             self.todo.insert(partition);
@@ -125,17 +131,19 @@ impl Compaction {
             self.close_ms = None;
             execute_nothing(shard).await?;
         }
-        if self.todo.is_empty() {
-            return Ok(0);
-        }
-        let candidates = self.candidates(shard, now_ms);
+        let candidates = match self.todo.is_empty() {
+            true => Vec::new(),
+            false => self.candidates(shard, now_ms),
+        };
         if candidates.is_empty() {
+            heavy.leave();
             return Ok(0);
         }
         let looked: Vec<PartitionId> = candidates.iter().map(|it| it.partition).collect();
         let looks = looked.len();
         // Unless it comes to an end they are looked at again.
         self.todo.extend(looked);
+        let Some(turn) = heavy.take() else { return Ok(0) };
         let done = &shard.shard.compacted;
         let Some(stamp) = done.stamp() else { return Ok(looks) };
         let journal = shard.journal().clone();
@@ -167,6 +175,7 @@ impl Compaction {
             Ok(passes)
         })
         .await?;
+        drop(turn);
         let mut now_done = Vec::new();
         for Pass { candidate, up_to, .. } in passes {
             let partition = candidate.partition;

@@ -1,0 +1,82 @@
+//! HeavyWork at work that keeps the disk busy for long: one shard of the node compacts at a time, in the
+//! order in which they asked. A shard that waits for its turn goes on with everything else.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+
+/// The heavy work of a node, of which one shard has its turn.
+#[derive(Clone, Debug)]
+pub(super) struct HeavyWork(Arc<Semaphore>);
+
+/// The turn of a shard, for as long as this is there.
+pub(super) type Turn = OwnedSemaphorePermit;
+
+type Waiting = Pin<Box<dyn Future<Output = Result<Turn, AcquireError>> + Send>>;
+
+/// The place of a shard in the queue for a turn.
+#[derive(Default)]
+pub(super) struct Queued {
+    work: HeavyWork,
+    waiting: Option<Waiting>,
+}
+
+impl Default for HeavyWork {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(1)))
+    }
+}
+
+impl Queued {
+    pub(super) fn in_line(work: &HeavyWork) -> Self {
+        Self { work: work.clone(), waiting: None }
+    }
+
+    /// The shard's turn, if it has come. Otherwise the shard keeps its place until it asks again.
+    pub(super) fn take(&mut self) -> Option<Turn> {
+        let work = &self.work.0;
+        let waiting =
+            self.waiting.get_or_insert_with(|| Box::pin(Arc::clone(work).acquire_owned()));
+        let taken = waiting.now_or_never()?;
+        self.waiting = None;
+        taken.ok()
+    }
+
+    /// Gives the place up: the shard has nothing to do.
+    pub(super) fn leave(&mut self) {
+        self.waiting = None;
+    }
+}
+
+impl fmt::Debug for Queued {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queued").field("waits", &self.waiting.is_some()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_are_taken_one_at_a_time_in_the_order_of_asking() {
+        let work = HeavyWork::default();
+        let [mut a, mut b, mut c] = [(); 3].map(|()| Queued::in_line(&work));
+        let turn = a.take().expect("it is free");
+        assert!(b.take().is_none() && c.take().is_none());
+        drop(turn);
+        assert!(a.take().is_none() && c.take().is_none(), "it is the turn of b");
+        let turn = b.take().expect("it asked first");
+        b.leave();
+        c.leave();
+        drop(turn);
+        let turn = a.take().expect("c has left");
+        assert!(c.take().is_none());
+        drop(turn);
+        assert!(c.take().is_some());
+    }
+}
