@@ -31,6 +31,10 @@ use crate::stored::decode_entries;
 const LOG_EVERY: Duration = Duration::from_millis(100);
 /// Pieces of a log that are fetched before somebody else has a turn.
 const LOG_PIECES_MAX: usize = 64;
+/// The pause before the ends of all shards are asked for again.
+const ENDS_AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// How long a backup that is copied waits until no partition moves.
+const ENDS_RETRIED_FOR: Duration = Duration::from_secs(60 * 60);
 
 /// The node that is asked.
 pub trait Source: Sync {
@@ -40,6 +44,12 @@ pub trait Source: Sync {
         &self,
         step: Step,
     ) -> impl Future<Output = Result<A, Self::Error>> + Send;
+
+    /// Whether the same step may succeed a while later.
+    fn is_passing(error: &Self::Error) -> bool;
+
+    /// Waits before a step is repeated.
+    fn pause(&self, pause: Duration) -> impl Future<Output = ()> + Send;
 }
 
 /// Why there is no backup.
@@ -185,9 +195,7 @@ impl<S: Source> Taking<'_, S> {
         for &shard in shards {
             self.copy_shard(shard, progress).await?;
         }
-        let backup = self.backup;
-        let Ends { ends: from } = self.ask(Step::Ends { backup }).await?;
-        let Ends { ends: to } = self.ask(Step::Ends { backup }).await?;
+        let (from, to) = self.ends(progress).await?;
         if from.len() != shards.len() || to.len() != shards.len() {
             let what = "it says nothing of its end".to_owned();
             return Err(TakeError::Wrong { shard: 0, what });
@@ -204,6 +212,34 @@ impl<S: Source> Taking<'_, S> {
                 progress(Taken { bytes: self.bytes });
             }
         }
+        Ok((from, to))
+    }
+
+    /// The ends of all shards twice, with no partition moving in between. A rebalance may last long: the
+    /// logs are followed meanwhile, so that the node need not keep them.
+    async fn ends(
+        &mut self,
+        progress: &mut (impl FnMut(Taken) + Send),
+    ) -> Result<(Vec<u64>, Vec<u64>), TakeError<S::Error>> {
+        let begun = Instant::now();
+        loop {
+            match self.ends_twice().await {
+                Err(TakeError::Asked(error))
+                    if S::is_passing(&error) && begun.elapsed() < ENDS_RETRIED_FOR =>
+                {
+                    self.source.pause(ENDS_AGAIN_AFTER).await;
+                    self.follow().await?;
+                    progress(Taken { bytes: self.bytes });
+                }
+                ends => return ends,
+            }
+        }
+    }
+
+    async fn ends_twice(&self) -> Result<(Vec<u64>, Vec<u64>), TakeError<S::Error>> {
+        let backup = self.backup;
+        let Ends { ends: from } = self.ask(Step::Ends { backup }).await?;
+        let Ends { ends: to } = self.ask(Step::Ends { backup }).await?;
         Ok((from, to))
     }
 

@@ -33,6 +33,8 @@ struct At {
     answered: AtomicUsize,
     /// The first shard of which it says how far it is; the others follow, each a while later.
     first: Option<usize>,
+    /// Looks at the ends during which partitions move.
+    moving: AtomicUsize,
 }
 
 /// Between two shards.
@@ -45,7 +47,8 @@ impl At {
 
     fn slow(cluster: &Cluster, node: u64, pause: Duration) -> Self {
         let administration = cluster.administration(node);
-        Self { administration, pause, answered: AtomicUsize::new(usize::MAX), first: None }
+        let (answered, moving) = (AtomicUsize::new(usize::MAX), AtomicUsize::new(0));
+        Self { administration, pause, answered, first: None, moving }
     }
 
     async fn carry_out(&self, step: &Step) -> Result<Vec<u8>, OperationError> {
@@ -81,6 +84,14 @@ impl Source for At {
             self.answered.store(left - 1, Ordering::SeqCst);
         }
         sleep(self.pause).await;
+        let moving = self.moving.load(Ordering::SeqCst);
+        if moving > 0 && matches!(step, Step::Ends { .. }) {
+            self.moving.store(moving - 1, Ordering::SeqCst);
+            // The first look of two may find that nothing moves.
+            if moving != 2 {
+                return Err(OperationError::Unavailable("partitions moved".to_owned()));
+            }
+        }
         let answer = match (&step, self.first) {
             (Step::Ends { .. }, Some(first)) => {
                 serde_json::to_vec(&self.ends(&step, first).await?).expect("written")
@@ -88,6 +99,14 @@ impl Source for At {
             _ => self.carry_out(&step).await?,
         };
         Ok(serde_json::from_slice(&answer).expect("an answer"))
+    }
+
+    fn is_passing(error: &OperationError) -> bool {
+        matches!(error, OperationError::Unavailable(_))
+    }
+
+    async fn pause(&self, pause: Duration) {
+        sleep(pause).await;
     }
 }
 
@@ -237,6 +256,21 @@ async fn a_backup_with_a_file_that_changed_is_refused_by_the_files_name() {
     restored(&place).await.expect("as it was");
     let error = restored(&place).await.expect_err("there is something").to_string();
     assert!(error.contains("not empty"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn backup_at_whose_end_partitions_move_is_complete_once_they_rest() {
+    let cluster = Cluster::start().await;
+    let load = Load::on(&cluster);
+    wait_for(async || load.acknowledged() > 20, || "acknowledged appends".to_owned()).await;
+    let (at, place) = (At::node(&cluster, 1), Place::elsewhere());
+    at.moving.store(4, Ordering::SeqCst);
+    taken(&at, &place).await.expect("it is complete");
+    assert_eq!(at.moving.load(Ordering::SeqCst), 0);
+    Stored::open(&place.shared_disk(), Path::new(BACKUP)).expect("complete");
+    load.stop().await;
+    drop(at);
+    cluster.end_all().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,6 +12,7 @@ use operations::backup::Step;
 use operations::cluster::Operation;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::time::sleep;
 use world::Instant;
 
 use super::cluster::operate;
@@ -43,6 +44,14 @@ impl Source for Node {
 
     async fn ask<A: DeserializeOwned + Send>(&self, step: Step) -> Result<A, ClientError> {
         operate(&self.0, &Operation::Backup(step)).await
+    }
+
+    fn is_passing(error: &ClientError) -> bool {
+        error.code().is_some_and(|code| code.is_retriable())
+    }
+
+    async fn pause(&self, pause: Duration) {
+        sleep(pause).await;
     }
 }
 
