@@ -54,6 +54,17 @@ impl AppendBatch {
         1 + self.also.len()
     }
 
+    /// Cuts it behind so many rows, one at least, and returns a batch of the others.
+    fn split_off(&mut self, rows: usize) -> Option<Self> {
+        let mut others = self.also.split_off(rows.saturating_sub(1).min(self.also.len()));
+        if others.is_empty() {
+            return None;
+        }
+        let (partition, header, expect) = (others.remove(0), self.header, self.expect);
+        let (bytes, ids) = (self.bytes.clone(), self.ids.clone());
+        Some(Self { partition, also: others, header, bytes, expect, ids })
+    }
+
     /// Its partitions, in the order of its results.
     pub fn partitions(&self) -> impl Iterator<Item = PartitionId> + '_ {
         std::iter::once(self.partition).chain(self.also.iter().copied())
@@ -104,6 +115,26 @@ pub(crate) fn divide(
         }
     }
     parts
+}
+
+/// The batches in groups of at most so many rows, in their order. A batch of which a group has no room
+/// for all rows is copied for the next one.
+pub(crate) fn in_groups(batches: Vec<AppendBatch>, rows_max: usize) -> Vec<Vec<AppendBatch>> {
+    let (mut groups, mut group, mut room) = (Vec::new(), Vec::new(), rows_max);
+    for batch in batches {
+        let mut next = Some(batch);
+        while let Some(mut batch) = next.take() {
+            if room == 0 {
+                groups.push(std::mem::take(&mut group));
+                room = rows_max;
+            }
+            next = batch.split_off(room);
+            room = room.saturating_sub(batch.rows());
+            group.push(batch);
+        }
+    }
+    groups.push(group);
+    groups
 }
 
 /// Resolves, in the order of the batches and of each its rows, once all of the request is durable or
@@ -176,6 +207,40 @@ impl Future for AppendReply {
                 let next = |shard: &usize| answers.get_mut(shard)?.next();
                 Poll::Ready(places.iter().map(next).map(|it| it.unwrap_or_else(stopping)).collect())
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::TopicId;
+    use record::{BatchBuilder, BatchOptions};
+
+    use super::*;
+
+    fn batch(partitions: std::ops::Range<u32>) -> AppendBatch {
+        let mut builder = BatchBuilder::new(BatchOptions::default());
+        builder.push(0, None, Some(b"v"), &[]).expect("it fits");
+        let bytes = BytesMut::from(&builder.finish()[..]);
+        let header = BatchHeader::parse(&bytes).expect("a batch");
+        let mut partitions = partitions.map(|index| PartitionId::new(TopicId(1), index));
+        let first = partitions.next().expect("one at least");
+        AppendBatch { also: partitions.collect(), ..AppendBatch::new(first, header, bytes) }
+    }
+
+    #[test]
+    fn groups_of_batches_have_at_most_so_many_rows_and_keep_the_order() {
+        for rows_max in 1..12 {
+            let batches = vec![batch(0..1), batch(1..8), batch(8..9), batch(9..11)];
+            let groups = in_groups(batches, rows_max);
+            let mut rows = Vec::new();
+            for group in &groups {
+                let count: usize = group.iter().map(AppendBatch::rows).sum();
+                assert!((1..=rows_max).contains(&count), "{count} of {rows_max}");
+                rows.extend(group.iter().flat_map(AppendBatch::partitions).map(|it| it.index));
+            }
+            assert_eq!(rows, (0..11).collect::<Vec<u32>>());
+            assert_eq!(groups.len(), 11_usize.div_ceil(rows_max));
         }
     }
 }

@@ -5,6 +5,9 @@
 //! way, the larger the requests. Where this node leads and nobody waits, an append goes into the log directly, unless
 //! leadership is being handed over: then it waits for the next leader.
 //!
+//! The node that leads knows the answers to the last [`FORWARDED_ROWS`] rows of this one: an append with more goes
+//! there in parts, one after the other.
+//!
 //! An append that the other node certainly did not carry out, since it does not lead, goes to the next leader. So does one
 //! whose answer is lost, from [`Level::NUMBERED`] on: rows are numbered, and what was taken is not taken again. Below
 //! that it is answered as [`Unavailable::Unanswered`].
@@ -26,7 +29,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
 use world::Instant;
 
-use crate::append::{AppendBatch, Appends};
+use crate::append::{self, AppendBatch, Appends};
 use crate::error::{AppendError, Unavailable};
 use crate::local_shard::LocalShard;
 use crate::remote::unanswered;
@@ -81,6 +84,35 @@ struct Waiting {
     reply: oneshot::Sender<Appends>,
 }
 
+impl Append {
+    /// Requests of at most so many rows, in order. The answers come together.
+    fn parts(self, rows_max: usize) -> Vec<Self> {
+        let rows: usize = self.batches.iter().map(AppendBatch::rows).sum();
+        if rows <= rows_max {
+            return vec![self];
+        }
+        let (mut parts, mut answers) = (Vec::new(), Vec::new());
+        for batches in append::in_groups(self.batches, rows_max) {
+            let (reply, answer) = oneshot::channel();
+            parts.push(Self { batches, reply });
+            answers.push(answer);
+        }
+        tasks::spawn(Task::Forwarding, join_answers(answers, self.reply));
+        parts
+    }
+}
+
+async fn join_answers(parts: Vec<oneshot::Receiver<Appends>>, reply: oneshot::Sender<Appends>) {
+    let mut answers = Appends::new();
+    for part in parts {
+        // Without an answer to one part there is none to the request.
+        let Ok(part) = part.await else { return };
+        answers.extend(part);
+    }
+    // The client may be gone.
+    let _ = reply.send(answers);
+}
+
 enum Leader {
     Here,
     At(u64),
@@ -110,7 +142,7 @@ impl Line {
                 Err(append) => append,
             };
         }
-        queue.waiting.push_back(append);
+        queue.waiting.extend(append.parts(FORWARDED_ROWS));
         if !std::mem::replace(&mut queue.moving, true) {
             tasks::spawn(Task::Forwarding, Arc::clone(self).run());
         }

@@ -106,7 +106,7 @@ pub const COPY_BEHIND_ENTRIES_MAX: u64 = 10_000;
 pub const COPY_FETCH_WAIT_MAX: Duration = Duration::from_secs(2);
 /// Appends for a shard that another node leads go there in requests of about so much, unless one is larger.
 pub const FORWARDED_BYTES: usize = 1 << 20;
-/// And of at most so many rows, unless one has more.
+/// And of at most so many rows: an append with more goes in parts.
 pub const FORWARDED_ROWS: usize = NUMBERED_ROWS_KEPT as usize;
 /// A shard knows where the last rows of each node went that brought some: so many, so that the node may ask again.
 pub const NUMBERED_ROWS_KEPT: u64 = 4_096;

@@ -170,6 +170,25 @@ async fn what_a_leader_took_that_did_not_answer_is_taken_once() {
     producer.check(&cluster).await;
 }
 
+/// The leader that takes it does not answer, as above.
+#[tokio::test]
+async fn request_with_more_rows_than_a_shard_remembers_is_answered_by_the_next_leader() {
+    let cluster = Cluster::start(1, &[]).await;
+    let leader = cluster.leader(0).await;
+    let node = leader % 3 + 1;
+    let partition = PartitionId::new(cluster.topic, 0);
+    let rows = 3 * base::limits::NUMBERED_ROWS_KEPT as usize / 2;
+    let values = values(0..rows);
+    let batches = values.iter().map(|value| batch(partition, std::slice::from_ref(value)));
+    cluster.hang_disk(leader, true);
+    let reply = cluster.broker(node).append_at_leaders(batches.collect());
+    let answers = timeout(SOON, reply).await.expect("it is answered");
+    cluster.hang_disk(leader, false);
+    let offsets: Result<Vec<u64>, _> =
+        answers.iter().map(|it| it.as_ref().map(|it| it.base_offset)).collect();
+    assert_eq!(offsets, Ok((0..rows as u64).collect()));
+}
+
 #[tokio::test]
 async fn appends_are_refused_after_a_while_without_a_majority() {
     let mut cluster = Cluster::start(1, &[]).await;
