@@ -1,19 +1,22 @@
 //! Waiting for records of shards that this node has no rows of: their leaders are asked what has changed.
 //!
-//! One question a shard waits at its leader, about all partitions that somebody here waits for, and is answered once one
-//! of them has changed. While nobody waits for such a partition nothing is asked.
+//! Questions wait at the leader of each shard, about all partitions that sessions of this node wait for. A question is
+//! answered once one of its partitions has changed, and asked again; the others go on waiting. Without a session that
+//! waits for such a partition nothing is asked.
 
+use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use base::{HashMap, HashSet, PartitionId, ShardId};
-use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use crate::asking::ask_leader_for;
 use crate::bounds::Bounds;
-use crate::error::Unavailable;
 use crate::local_shard::LocalShard;
 use crate::question::{ASKED_AT_ONCE_MAX, Question, Told, WAITS_FOR};
 use crate::remote::Remote;
@@ -23,12 +26,16 @@ use crate::watch::Watchers;
 const PAUSE: Duration = Duration::from_millis(10);
 /// After a question that failed.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// Questions that wait for one shard, besides those that its partitions take when they are asked about together.
+const QUESTIONS_APART_MAX: usize = 8;
 /// Whoever became no member is asked about after so long, if nobody begins to wait meanwhile.
 const LOOKS_AFTER: Duration = Duration::from_secs(2);
 
 /// Ends when the shards are gone. The catalog's is the first of them.
 pub(crate) async fn run(remote: Remote, shards: Vec<Weak<LocalShard>>, watchers: Arc<Watchers>) {
     let mut known: HashMap<PartitionId, Option<Bounds>> = HashMap::default();
+    let mut pending = Pending::default();
+    let mut answers: FuturesUnordered<BoxFuture<'static, (u64, Changes)>> = FuturesUnordered::new();
     loop {
         let open: Option<Vec<_>> = shards.iter().map(Weak::upgrade).collect();
         let Some(open) = open else { return };
@@ -36,36 +43,101 @@ pub(crate) async fn run(remote: Remote, shards: Vec<Weak<LocalShard>>, watchers:
         let waited_for: HashSet<PartitionId> =
             asked.iter().flat_map(|(_, ids)| ids).copied().collect();
         known.retain(|id, _| waited_for.contains(id));
-        if asked.is_empty() {
-            drop(open);
+        for (shard, ids) in asked {
+            for (number, dropped, ids) in pending.add(shard.id(), ids) {
+                let bounds = |id: PartitionId| (id, known.get(&id).copied().flatten());
+                let asked = ids.into_iter().map(bounds).collect();
+                let question = changed(remote.clone(), Arc::clone(shard), asked);
+                answers.push(until(dropped, question).map(move |it| (number, it)).boxed());
+            }
+        }
+        drop(open);
+        if answers.is_empty() {
             let _ = timeout(LOOKS_AFTER, watchers.added.notified()).await;
             continue;
         }
-        let questions = asked.iter().flat_map(|(shard, ids)| {
-            ids.chunks(ASKED_AT_ONCE_MAX).map(move |ids| (*shard, ids.to_vec()))
-        });
-        let mut answers: FuturesUnordered<_> =
-            questions.map(|(shard, ids)| changed(&remote, shard, &known, ids)).collect();
         let answer = tokio::select! {
             biased;
-            // The others are asked again with it.
+            // Those that are waited for from now on are asked about, too.
             () = watchers.added.notified() => None,
             answer = answers.next() => answer,
         };
-        drop(answers);
-        let pause = match answer {
-            Some(Ok(found)) => {
-                let of_found = found.iter();
-                let new = of_found.filter(|(id, bounds)| known.get(id) != Some(bounds));
-                watchers.wake(new.map(|(id, _)| *id));
-                known.extend(found);
-                PAUSE
-            }
-            Some(Err(_)) => AGAIN_AFTER,
-            None => PAUSE,
-        };
-        drop(open);
-        sleep(pause).await;
+        let mut came: Vec<_> = answer.into_iter().collect();
+        while let Some(Some(answer)) = answers.next().now_or_never() {
+            came.push(answer);
+        }
+        for (number, found) in came {
+            pending.answered(number);
+            let found = found.unwrap_or_default();
+            let of_found = found.iter();
+            let new = of_found.filter(|(id, bounds)| known.get(id) != Some(bounds));
+            watchers.wake(new.map(|(id, _)| *id));
+            known.extend(found);
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// What a leader answered of each partition; nothing, where it could not be asked, or the question was
+/// dropped.
+type Changes = Option<Vec<(PartitionId, Option<Bounds>)>>;
+
+/// The questions that wait at leaders.
+#[derive(Debug, Default)]
+struct Pending {
+    number: u64,
+    questions: HashMap<u64, PendingQuestion>,
+}
+
+#[derive(Debug)]
+struct PendingQuestion {
+    shard: ShardId,
+    ids: Vec<PartitionId>,
+    /// Dropped with this.
+    _waits: oneshot::Sender<()>,
+}
+
+/// A question to be asked: its number, what ends it, and its partitions.
+type Asked = (u64, oneshot::Receiver<()>, Vec<PartitionId>);
+
+impl Pending {
+    /// The questions to be asked so that each of these partitions is in one. Those that wait already go on,
+    /// unless they are too many: then all of the shard are asked anew, together.
+    fn add(&mut self, shard: ShardId, ids: Vec<PartitionId>) -> Vec<Asked> {
+        let of_shard = |it: &&PendingQuestion| it.shard == shard;
+        let waiting = self.questions.values().filter(of_shard);
+        let asked: HashSet<PartitionId> = waiting.flat_map(|it| &it.ids).copied().collect();
+        let mut new: Vec<PartitionId> =
+            ids.iter().filter(|id| !asked.contains(*id)).copied().collect();
+        if new.is_empty() {
+            return Vec::new();
+        }
+        let least = ids.len().div_ceil(ASKED_AT_ONCE_MAX);
+        if self.questions.values().filter(of_shard).count() >= least + QUESTIONS_APART_MAX {
+            self.questions.retain(|_, it| it.shard != shard);
+            new = ids;
+        }
+        let questions = new.chunks(ASKED_AT_ONCE_MAX).map(|ids| {
+            let (waits, dropped) = oneshot::channel();
+            self.number += 1;
+            let question = PendingQuestion { shard, ids: ids.to_vec(), _waits: waits };
+            self.questions.insert(self.number, question);
+            (self.number, dropped, ids.to_vec())
+        });
+        questions.collect()
+    }
+
+    fn answered(&mut self, number: u64) {
+        self.questions.remove(&number);
+    }
+}
+
+/// Nothing, once the other end of `dropped` is gone.
+async fn until(dropped: oneshot::Receiver<()>, question: impl Future<Output = Changes>) -> Changes {
+    tokio::select! {
+        biased;
+        answer = question => answer,
+        _ = dropped => None,
     }
 }
 
@@ -73,7 +145,7 @@ pub(crate) async fn run(remote: Remote, shards: Vec<Weak<LocalShard>>, watchers:
 fn watched_elsewhere<'a>(
     shards: &'a [Arc<LocalShard>],
     watchers: &Watchers,
-) -> Vec<(&'a LocalShard, Vec<PartitionId>)> {
+) -> Vec<(&'a Arc<LocalShard>, Vec<PartitionId>)> {
     let Some((catalog, with_rows)) = shards.split_first() else { return Vec::new() };
     if with_rows.iter().all(|shard| shard.has_rows()) {
         return Vec::new();
@@ -87,25 +159,82 @@ fn watched_elsewhere<'a>(
     let lacking = with_rows.iter().filter(|shard| !shard.has_rows());
     let asked = lacking.map(|shard| {
         let there = watched.iter().zip(&of_shards).filter(|(_, of)| **of == Some(shard.id()));
-        (&**shard, there.map(|(id, _)| *id).collect::<Vec<_>>())
+        (shard, there.map(|(id, _)| *id).collect::<Vec<_>>())
     });
     asked.filter(|(_, ids)| !ids.is_empty()).collect()
 }
 
+/// What has changed of these partitions since their bounds were so, once anything has.
 async fn changed(
-    remote: &Remote,
-    shard: &LocalShard,
-    known: &HashMap<PartitionId, Option<Bounds>>,
-    ids: Vec<PartitionId>,
-) -> Result<Vec<(PartitionId, Option<Bounds>)>, Unavailable> {
+    remote: Remote,
+    shard: Arc<LocalShard>,
+    asked: Vec<(PartitionId, Option<Bounds>)>,
+) -> Changes {
     // Of one that is new here the leader tells at once where it is.
-    let asked = ids.iter().map(|id| (*id, known.get(id).copied().flatten())).collect();
-    let count = ids.len();
+    let ids: Vec<PartitionId> = asked.iter().map(|(id, _)| *id).collect();
     let part = |told| match told {
-        Told::Bounds(bounds) if bounds.len() == count => Some(bounds),
+        Told::Bounds(bounds) if bounds.len() == ids.len() => Some(bounds),
         _ => None,
     };
     let question = Question::Changed(asked);
-    let told = ask_leader_for(Some(remote), shard, &question, WAITS_FOR * 2, part).await?;
-    Ok(ids.into_iter().zip(told).collect())
+    let told = ask_leader_for(Some(&remote), &shard, &question, WAITS_FOR * 2, part).await;
+    drop(shard);
+    match told {
+        Ok(told) => Some(ids.into_iter().zip(told).collect()),
+        Err(_) => {
+            sleep(AGAIN_AFTER).await;
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::TopicId;
+
+    use super::*;
+
+    const SHARD: ShardId = ShardId(1);
+
+    fn ids(indexes: std::ops::Range<u32>) -> Vec<PartitionId> {
+        indexes.map(|index| PartitionId::new(TopicId(0), index)).collect()
+    }
+
+    fn asked(pending: &mut Pending, indexes: std::ops::Range<u32>) -> Vec<Asked> {
+        pending.add(SHARD, ids(indexes))
+    }
+
+    #[test]
+    fn question_goes_on_waiting_when_another_is_answered_or_a_watcher_comes() {
+        let mut pending = Pending::default();
+        let chunk = ASKED_AT_ONCE_MAX as u32;
+        let mut first = asked(&mut pending, 0..2 * chunk);
+        assert_eq!(first.len(), 2);
+        let more = asked(&mut pending, 0..2 * chunk + 1);
+        assert_eq!(
+            more.iter().map(|it| it.2.clone()).collect::<Vec<_>>(),
+            [ids(2 * chunk..2 * chunk + 1)]
+        );
+        assert!(pending.add(ShardId(2), ids(0..1)).len() == 1, "another shard is asked apart");
+        let (answered, ..) = first.remove(0);
+        pending.answered(answered);
+        let again = asked(&mut pending, 0..2 * chunk + 1);
+        assert_eq!(again.iter().map(|it| it.2.clone()).collect::<Vec<_>>(), [ids(0..chunk)]);
+        assert!(
+            first[0].1.try_recv() == Err(oneshot::error::TryRecvError::Empty),
+            "it still waits"
+        );
+    }
+
+    #[test]
+    fn questions_of_a_shard_are_bounded_by_asking_them_together() {
+        let mut pending = Pending::default();
+        let mut most = 0;
+        for end in 1..200 {
+            let asked = asked(&mut pending, 0..end);
+            most = most.max(pending.questions.len());
+            assert!(asked.len() == 1, "{asked:?}");
+        }
+        assert!(most <= QUESTIONS_APART_MAX + 1, "{most}");
+    }
 }
