@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId, TopicId};
-use broker::{Broker, ExecuteError, NewTopic, Refusal};
+use broker::{Broker, ExecuteError, NewTopic, Refusal, TopicNameError};
 use documents::StoreError;
 use uuid::Uuid;
 
@@ -63,7 +63,11 @@ pub(crate) fn plan(
     let checked = broker.catalog().check_new_topic(&new);
     match checked {
         Ok(_) => Ok(new),
-        Err(Refusal::TopicCollision { .. }) => {
+        // As a queue's name it says nothing of Kafka's.
+        Err(
+            Refusal::TopicCollision { .. }
+            | Refusal::InvalidTopicName(TopicNameError::StateOfKafka { .. }),
+        ) => {
             new.name = escaped_topic_name(vhost, queue);
             Ok(new)
         }

@@ -3,9 +3,12 @@
 //! All fail alike: [`ExecuteError::Refused`] says what spoke against the change, which was then not
 //! made; [`ExecuteError::Unavailable`] that it may or may not have been made.
 
+use base::topics::STATE_OF_KAFKA;
 use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 use machine::config::{Overrides, level_of};
-use machine::{Command, DocumentsChange, NewTopic, Outcome, Refusal, TopicDefinition};
+use machine::{
+    Command, DocumentsChange, NewTopic, Outcome, Refusal, TopicDefinition, TopicNameError,
+};
 
 use crate::broker::Broker;
 use crate::error::ExecuteError;
@@ -28,6 +31,14 @@ impl Broker {
         if needed <= at { Ok(()) } else { Err(Refusal::LevelTooLow { needed, at }) }
     }
 
+    /// Whether clients may make a topic of this name. One that is there already stays as it is.
+    pub(crate) fn check_name_of_new(name: &str) -> Result<(), Refusal> {
+        match STATE_OF_KAFKA.contains(&name) {
+            true => Err(TopicNameError::StateOfKafka { name: name.to_owned() }.into()),
+            false => Ok(()),
+        }
+    }
+
     /// Makes topics in one entry, each made or refused by itself; answers in their order.
     pub async fn create_topics(
         &self,
@@ -37,7 +48,10 @@ impl Broker {
             Outcome::Topics(topics) => Some(topics),
             _ => None,
         };
-        let check = |topic: &NewTopic| self.check_level_of(&topic.config).err();
+        let check = |topic: &NewTopic| {
+            let named = Self::check_name_of_new(&topic.name);
+            named.and_then(|()| self.check_level_of(&topic.config)).err()
+        };
         let refused: Vec<Option<Refusal>> = topics.iter().map(check).collect();
         if refused.iter().all(Option::is_none) {
             return self.execute_for(Command::CreateTopics { topics }, topics_of).await;

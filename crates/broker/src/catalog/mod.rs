@@ -99,6 +99,7 @@ impl CatalogView<'_> {
 
     /// Whether [`Broker::create_topics`] would make this topic now, and with what configuration.
     pub fn check_new_topic(&self, new: &NewTopic) -> Result<TopicConfig, Refusal> {
+        Broker::check_name_of_new(&new.name)?;
         self.0.check_new_topic(new)
     }
 

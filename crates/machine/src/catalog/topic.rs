@@ -68,6 +68,10 @@ pub enum TopicNameError {
          {name:?} has {character:?}"
     )]
     Character { name: String, character: char },
+    #[error(
+        "{name} is a topic of Kafka's brokers: this broker has committed offsets and the state of groups in no topic"
+    )]
+    StateOfKafka { name: String },
 }
 
 /// Kafka's rules (its `Topic.validate`): 1 to 249 of `[a-zA-Z0-9._-]`, and neither `.` nor `..`.

@@ -62,6 +62,30 @@ async fn metadata_names_brokers_and_partitions_in_every_version() {
     assert_eq!(illegal.topics[0].error_code, InvalidTopicException.code());
 }
 
+/// Tools that look for them would take an ordinary topic for the state of Kafka's brokers.
+#[tokio::test]
+async fn topics_of_kafkas_brokers_are_not_made() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    let names = ["__consumer_offsets", "__transaction_state", "__share_group_state"];
+    for _ in 0..2 {
+        for topic in &client.ask(8, &metadata(&names, true)).await.topics {
+            assert_eq!(topic.error_code, InvalidTopicException.code(), "{topic:?}");
+        }
+    }
+    for validate_only in [true, false] {
+        let topics = names.map(|name| new_topic(name, 1, &[]));
+        let request = CreateTopicsRequest::default()
+            .with_topics(topics.into())
+            .with_timeout_ms(5_000)
+            .with_validate_only(validate_only);
+        for topic in client.ask(7, &request).await.topics {
+            assert_eq!(topic.error_code, InvalidTopicException.code(), "{topic:?}");
+        }
+    }
+    assert!(client.ask(12, &MetadataRequest::default().with_topics(None)).await.topics.is_empty());
+}
+
 #[tokio::test]
 async fn topics_come_about_when_they_are_asked_for_if_both_sides_agree() {
     let node = Node::with(|options| options.partitions_default = 4).await;
