@@ -16,7 +16,7 @@ use crate::Text;
 use crate::error::{ErrorKind, GroupError};
 use crate::member::JOINING;
 use crate::members::Enrolment;
-use crate::reconcile::{MemberState, Progress};
+use crate::reconcile::{Holding, MemberState, Progress};
 use crate::subscription::Catalog;
 
 impl StreamsGroup {
@@ -272,11 +272,20 @@ impl StreamsGroup {
             );
             statuses.push(Status { code: StatusCode::StaleTopology, detail });
         }
-        if self.own.delayed_until.is_some() {
-            let detail = "Assignment delayed due to the configured initial rebalance delay.";
-            let detail = detail.to_owned();
-            statuses.push(Status { code: StatusCode::AssignmentDelayed, detail });
-        }
+        // Without this status a client says that it runs, also one without a task.
+        let delay = match self.members.get(member_id).map(|member| &member.state) {
+            _ if self.own.delayed_until.is_some() => {
+                Some("Assignment delayed due to the configured initial rebalance delay.")
+            }
+            Some(state) if state.assigned.is_empty() && !state.target.is_empty() => {
+                Some("Assignment delayed until other members have given up their tasks.")
+            }
+            _ => None,
+        };
+        statuses.extend(delay.map(|detail| Status {
+            code: StatusCode::AssignmentDelayed,
+            detail: detail.to_owned(),
+        }));
         statuses.extend(self.own.configured.status.clone());
         if let Some(member) = &self.own.shutdown_by {
             let detail = format!(

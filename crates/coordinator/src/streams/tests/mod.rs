@@ -339,6 +339,30 @@ fn a_new_group_waits_for_members_before_it_gives_out_tasks() {
 }
 
 #[test]
+fn member_is_told_that_its_assignment_is_delayed_until_it_has_a_task() {
+    let mut world = World::new(counting());
+    world.topics.make("in", 1);
+    let first = world.joins("a", "p");
+    assert!(!world.clients[first].is_told(StatusCode::AssignmentDelayed));
+    world.settles();
+    let second = world.joins("b", "q");
+    assert!(world.clients[second].is_told(StatusCode::AssignmentDelayed));
+    // The other one gives a task up, and says so.
+    world.reports(first).expect("is taken");
+    world.reports(second).expect("is taken");
+    assert!(world.clients[second].is_told(StatusCode::AssignmentDelayed));
+    world.reports(first).expect("is taken");
+    world.reports(second).expect("is taken");
+    assert!(!world.clients[second].is_told(StatusCode::AssignmentDelayed));
+    assert_eq!((world.clients[first].does(), world.clients[second].does()), ((1, 0), (1, 0)));
+    // For one more there is no task: it runs without.
+    let third = world.joins("c", "r");
+    world.settles();
+    assert!(!world.clients[third].is_told(StatusCode::AssignmentDelayed));
+    assert_eq!(world.clients[third].does(), (0, 0));
+}
+
+#[test]
 fn another_topology_is_refused_while_there_are_members_and_stale_ones_are_told() {
     let mut world = World::new(Topology { epoch: 1, ..counting() });
     world.topics.make("in", 2);
