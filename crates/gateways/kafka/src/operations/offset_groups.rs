@@ -389,12 +389,15 @@ fn not_found(group: &str) -> Fault {
 
 /// Whoever consumes would go on from where it is, and commit over what was set.
 fn has_members(name: &str, group: &Group) -> Fault {
-    let members = membership(group).members;
+    let (members, it) = match membership(group).members {
+        1 => ("1 member".to_owned(), "it"),
+        members => (format!("{members} members"), "them"),
+    };
     Fault::new(
         ResponseError::NonEmptyGroup,
         match group {
-            Group::Share(_) => format!("{name} is a share group with {members} members"),
-            _ => format!("the group {name} has {members} members: stop them first"),
+            Group::Share(_) => format!("{name} is a share group with {members}"),
+            _ => format!("the group {name} has {members}: stop {it} first"),
         },
     )
 }
