@@ -23,6 +23,7 @@ use crate::authorization::Asker;
 use crate::configs::{Resource, resource_types};
 use crate::errors::{Fault, code_of};
 use crate::gateway::Gateway;
+use crate::kafka_settings::{self, KAFKA_SETTINGS, KafkaSetting, SettingKind};
 use crate::list_response::ListWriter;
 use crate::metadata::all_topics;
 use crate::request::{Request, RequestError};
@@ -62,6 +63,8 @@ impl Owner {
 
 /// What a topic takes of an answer, without synonyms and documentation; a little more than was measured.
 const RESOURCE_BYTES: usize = 1_600;
+/// What a broker takes, in such parts.
+const BROKER_PARTS: usize = 12;
 
 pub(crate) async fn describe(
     gateway: &Gateway,
@@ -71,7 +74,10 @@ pub(crate) async fn describe(
     let detail =
         Detail { synonyms: message.include_synonyms, documentation: message.include_documentation };
     let count = message.resources.len();
-    let permit = gateway.described_room(count, RESOURCE_BYTES).await;
+    let is_broker = |it: &&DescribeConfigsResource| it.resource_type == resource_types::BROKER;
+    let brokers = message.resources.iter().filter(is_broker).count();
+    let parts = count.saturating_add(brokers.saturating_mul(BROKER_PARTS));
+    let permit = gateway.described_room(parts, RESOURCE_BYTES).await;
     let response = DescribeConfigsResponse::default();
     let mut results = ListWriter::new(gateway, &request.head, &response, count)?;
     for resource in message.resources {
@@ -145,6 +151,8 @@ fn describe_resource(
             };
             fixed.shown(detail)
         }));
+        let of_kafka = KAFKA_SETTINGS.iter().filter(|setting| is_wanted(setting.name));
+        configs.extend(of_kafka.map(|setting| of_kafka_shown(setting, detail)));
     }
     if resource == Resource::Logger && is_wanted(ROOT_LOGGER) {
         configs.push(root_logger().shown(detail));
@@ -179,6 +187,25 @@ impl Fixed {
                 detail.documentation.then(|| StrBytes::from_static_str(self.documentation)),
             )
     }
+}
+
+fn of_kafka_shown(setting: &KafkaSetting, detail: Detail) -> DescribeConfigsResourceResult {
+    let value = setting.default.map(StrBytes::from_static_str);
+    let synonym = DescribeConfigsSynonym::default()
+        .with_name(StrBytes::from_static_str(setting.name))
+        .with_value(value.clone())
+        .with_source(sources::DEFAULT);
+    DescribeConfigsResourceResult::default()
+        .with_name(StrBytes::from_static_str(setting.name))
+        .with_value(value)
+        .with_read_only(true)
+        .with_is_sensitive(setting.kind == SettingKind::Password)
+        .with_config_source(sources::DEFAULT)
+        .with_config_type(setting.kind as i8)
+        .with_synonyms(if detail.synonyms { vec![synonym] } else { Vec::new() })
+        .with_documentation(
+            detail.documentation.then(|| StrBytes::from_static_str(kafka_settings::DOCUMENTATION)),
+        )
 }
 
 /// As Kafka calls the logger of all that has no level of its own.

@@ -23,6 +23,7 @@ use kafka_protocol::messages::{
 use crate::authorization::Asker;
 use crate::errors::{Fault, code_of};
 use crate::gateway::Gateway;
+use crate::kafka_settings::is_of_kafka;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::share::lease_groups;
@@ -240,7 +241,15 @@ fn refuse_static(config: &Overrides) -> Result<(), Fault> {
             ResponseError::InvalidRequest,
             format!("{name} is set when the broker is started and cannot be changed while it runs"),
         )),
-        None => Ok(()),
+        None => match config.keys().find(|name| is_of_kafka(name)) {
+            Some(name) => Err(Fault::new(
+                ResponseError::InvalidRequest,
+                format!(
+                    "{name} is a setting of Kafka's that this broker does not have: it cannot be changed"
+                ),
+            )),
+            None => Ok(()),
+        },
     }
 }
 

@@ -11,7 +11,7 @@
 //! * `produce`, `produce_effort`, `produce_request`, `produce_replicas`, `produce_response`: the hot path in
 //! * `fetch`, `fetch_context`, `fetch_sessions`, `fetch_collector`, `fetch_response`: the hot path out; `fetch_near`: who reads
 //!   from which node
-//! * `metadata`, `topics`, `configs`, `config_describe`, `static_configs`, `offsets`, `producers`, `log_dirs`: the catalog and its parts
+//! * `metadata`, `topics`, `configs`, `config_describe`, `static_configs`, `kafka_settings`, `offsets`, `producers`, `log_dirs`: the catalog and its parts
 //! * `leaders`: who leads what, as clients are told, and `leader_fields`: in which bytes; `leader_watch`: who waits hears that it changed
 //! * `groups`: group membership and committed offsets
 //! * `share`: share groups' records, fetched by lease and acknowledged one by one
@@ -42,6 +42,7 @@ mod frames;
 pub mod fuzzing;
 mod gateway;
 mod groups;
+mod kafka_settings;
 mod leader_fields;
 mod leader_watch;
 mod leaders;

@@ -63,6 +63,31 @@ const APPEND: i8 = 2;
 const SUBTRACT: i8 = 3;
 
 #[tokio::test]
+async fn settings_that_only_kafka_has_are_shown_and_not_changed() {
+    let node = Node::start().await;
+    let client = &mut node.client().await;
+    let configs = described(client, BROKER, "1").await.expect("is described");
+    for (name, value, kind) in [
+        ("log.cleaner.backoff.ms", Some("15000"), 5),
+        ("sasl.kerberos.min.time.before.relogin", Some("60000"), 5),
+        ("ssl.keystore.password", None, 9),
+    ] {
+        let found = configs.iter().find(|entry| &*entry.name == name).expect(name);
+        assert_eq!((found.value.as_deref(), found.config_type), (value, kind), "{name}");
+        assert!(found.read_only && found.config_source == 5, "{found:?}");
+        assert_eq!(found.is_sensitive, kind == 9);
+        for resource in ["", "1"] {
+            let set = [(name, SET, Some("1"))];
+            assert_eq!(change(client, BROKER, resource, &set).await, InvalidRequest.code());
+        }
+    }
+    let unknown = [("no.such.setting", SET, Some("1"))];
+    assert_eq!(change(client, BROKER, "", &unknown).await, InvalidConfig.code());
+    let names: std::collections::BTreeSet<_> = configs.iter().map(|it| &*it.name).collect();
+    assert_eq!(names.len(), configs.len(), "none is shown twice");
+}
+
+#[tokio::test]
 async fn configurations_are_described_and_changed() {
     let node = Node::start().await;
     let mut client = node.client().await;
