@@ -10,12 +10,14 @@
 //! * `retention`: what is too old or too much
 //! * `compaction`: what a later record replaced, and `outlook`: when a pass is due
 //! * `crate::changes`, `due`: which partitions these look at, so that idle ones cost nothing
+//! * `record_ids`: ids that are out of their window
 //! * `survey`: a look at all of them, in steps
 //! * `space`: when space is taken back
 
 mod compaction;
 mod due;
 mod outlook;
+mod record_ids;
 mod retention;
 mod space;
 mod survey;
@@ -33,6 +35,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use crate::backups::Backups;
 use crate::changes::{Change, Changed};
 use crate::housekeeping::compaction::Compaction;
+use crate::housekeeping::record_ids::RecordIds;
 use crate::housekeeping::retention::{Retention, Round};
 use crate::housekeeping::space::Space;
 use crate::housekeeping::survey::Survey;
@@ -88,6 +91,7 @@ struct Housekeeping {
     retention: Retention,
     compaction: Compaction,
     space: Space,
+    record_ids: RecordIds,
     /// This node led the shard in the last round, and has looked at what changed since.
     leads: bool,
 }
@@ -99,6 +103,7 @@ impl Housekeeping {
             self.space.changed(Instant::now());
         }
         let leads = self.leads(shard);
+        self.record_ids.forget(shard, Instant::now()).await;
         let (retention, compaction) = self.look(shard, changed, leads).await;
         let space = self.space.is_due(Instant::now());
         if space {
