@@ -38,6 +38,8 @@ impl Level {
     pub const NUMBERED: Self = Self(5);
     /// A group of the classic protocol is stored when a member leaves it, and not only once it is stable again.
     pub const DEPARTURES: Self = Self(6);
+    /// Ids of records in topics with `dedup.window.ms` are part of a shard's state.
+    pub const RECORD_IDS: Self = Self(7);
 
     /// What a cluster gains by being raised to this level, in words. `None`: this binary does not know it.
     pub const fn brings(self) -> Option<&'static str> {
@@ -58,6 +60,10 @@ impl Level {
             6 => Some(
                 "a member that has left a group of consumers stays gone when its coordinator is lost before the others have \
                  joined again",
+            ),
+            7 => Some(
+                "a record is recognised by its id (`dedup.window.ms`) also after it was settled and deleted, after a restart, \
+                 with another leader and in another shard; a leader reads no log for it before it serves",
             ),
             // Of a test's binary that acts as the next version.
             next if next == Levels::OURS.max.0 + 1 => Some(
@@ -89,7 +95,7 @@ pub struct Levels {
 
 impl Levels {
     /// Of this source.
-    pub const OURS: Self = Self { min: Level::FIRST, max: Level::DEPARTURES };
+    pub const OURS: Self = Self { min: Level::FIRST, max: Level(7) };
     /// Of a binary that tells none.
     pub const UNTOLD: Self = Self { min: Level::FIRST, max: Level::FIRST };
 
@@ -179,8 +185,10 @@ impl Format {
                     6
                 } else if level.0 < Level::NUMBERED.0 {
                     7
-                } else {
+                } else if level.0 < Level::RECORD_IDS.0 {
                     8
+                } else {
+                    9
                 }
             }
             Self::Consensus => 1,

@@ -76,6 +76,9 @@ pub enum AppendError {
     /// It was not done, and whoever led said why in an answer that was lost.
     #[error("it was refused, and the answer that said why was lost: try again")]
     RefusedBefore,
+    /// Of a topic with `dedup.window.ms`.
+    #[error("{ids} records of one batch have an id, and {at_most} may: send smaller batches")]
+    TooManyIds { ids: usize, at_most: usize },
 }
 
 #[derive(Clone, PartialEq, Debug, thiserror::Error, Serialize, Deserialize)]

@@ -23,7 +23,7 @@
 //! * [`cpu`]: work on records that takes long, away from the threads of sockets
 //! * [`turns`]: how long work shares these threads
 //! * [`delivery`]: leasing records one by one, and settling each
-//! * `dedup`: records that were appended before; `record_ids`: what they are known by
+//! * `dedup`: finds copies of records that were appended before; `record_ids`: the hashes that it compares
 //! * [`operations`]: what operators ask of one gateway and another carries out
 //! * `barrier`: that a copy of the catalog is the newest; `document_watch`: which documents changed
 //! * `changes`: what applied entries changed; `housekeeping`: retention, compaction, expiry, and space
@@ -146,5 +146,5 @@ pub use shard_status::{CatchingUp, ShardStatus};
 pub use stored::batches_in;
 pub use stored_status::StoredStatus;
 pub use turns::{Pace, Turns};
-pub use vitals::{ShardVitals, Unready, Vitals};
+pub use vitals::{RecordIdVitals, ShardVitals, Unready, Vitals};
 pub use watch::Watch;

@@ -1,20 +1,15 @@
-//! The ids of a batch's records (`postroad.id`), as they are compared for `dedup.window.ms`: hashes of
-//! 128 bits under keys of this process.
+//! The ids of a batch's records (`postroad.id`), as they are compared for `dedup.window.ms`.
+//!
+//! They are part of the replicated state, so every node hashes alike: the first 128 bits of SHA-256. A client cannot find
+//! two ids with one hash.
 
-use std::hash::BuildHasher;
-#[expect(clippy::disallowed_types, reason = "a client must not find two ids with one hash")]
-use std::hash::RandomState;
-use std::sync::LazyLock;
-
+use aws_lc_rs::digest::{SHA256, digest};
+use machine::ids::IdHash;
 use record::{Batch, Reserved};
 
-/// Of this process, and never seen outside of it.
-#[expect(clippy::disallowed_types, reason = "a client must not find two ids with one hash")]
-static KEYS: LazyLock<(RandomState, RandomState)> = LazyLock::new(Default::default);
-
-pub(crate) fn hash(id: &[u8]) -> u128 {
-    let (high, low) = &*KEYS;
-    u128::from(high.hash_one(id)) << 64 | u128::from(low.hash_one(id))
+pub(crate) fn hash(id: &[u8]) -> IdHash {
+    let digest = digest(&SHA256, id);
+    digest.as_ref().first_chunk().map_or(0, |first| IdHash::from_be_bytes(*first))
 }
 
 /// The ids of a batch's records, each with its record's place in the batch.
@@ -31,6 +26,11 @@ impl RecordIds {
             Some((delta as u64, hash(Reserved::read(&record.headers).id?)))
         });
         Self(ids.collect())
+    }
+
+    /// Number of records with an id.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// Those of the records that are not copies, at the places that they had.

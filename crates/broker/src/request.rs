@@ -95,7 +95,11 @@ impl Request {
     /// About what it takes of an entry.
     pub(crate) fn bytes(&self) -> usize {
         let of_batches = |batches: &[AppendBatch]| -> usize {
-            batches.iter().map(|batch| batch.bytes.len() + batch.rows() * ENTRY_ROW_BYTES).sum()
+            let ids = |batch: &AppendBatch| batch.ids.as_ref().map_or(0, |ids| ids.len() * 18);
+            let of_batch = |batch: &AppendBatch| {
+                batch.bytes.len() + batch.rows() * ENTRY_ROW_BYTES + ids(batch)
+            };
+            batches.iter().map(of_batch).sum()
         };
         match self {
             Request::Append { batches, .. } => of_batches(batches),

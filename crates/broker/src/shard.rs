@@ -22,6 +22,7 @@ use tokio::sync::{Notify, watch};
 use crate::barrier::CatalogVersions;
 use crate::changes::Changes;
 use crate::compacted::Compacted;
+use crate::dedup::Memory;
 use crate::delivery::handle::Handle;
 use crate::document_watch::DocumentWatchers;
 use crate::outgoing::Outgoing;
@@ -94,6 +95,8 @@ pub(crate) struct Shard {
     pub(crate) unplaced: Unplaced,
     /// Set once the node leads: until then there is nobody to deliver to.
     pub(crate) delivery: OnceLock<Handle>,
+    /// Ids of records in the state, for those who do not lock it.
+    record_ids: AtomicU64,
     state: StateLock,
     pub(crate) pending: PendingProposals,
     /// Reused by every apply; entries are applied one at a time.
@@ -142,6 +145,7 @@ impl Shard {
             outgoing: Outgoing::default(),
             unplaced: Unplaced::default(),
             delivery: OnceLock::new(),
+            record_ids: AtomicU64::new(0),
             state: StateLock::new(State::of(role), rank),
             pending: PendingProposals::default(),
             scratch: Mutex::default(),
@@ -163,12 +167,29 @@ impl Shard {
 
     /// Sets a state that no entry made. The next snapshot has it.
     pub(crate) fn replace(&self, state: State) {
+        self.note_record_ids(&state);
         *self.state.write() = state;
+    }
+
+    fn note_record_ids(&self, state: &State) {
+        self.record_ids.store(state.rows.record_ids().len(), Ordering::Relaxed);
+    }
+
+    /// Ids of records in all shards of the node.
+    pub(crate) fn record_ids_of_node(&self) -> Memory {
+        let Some(catalog) = &self.catalog else { return Memory::default() };
+        let mut memory = Memory::default();
+        for shard in catalog.followers.lock().iter().filter_map(Weak::upgrade) {
+            memory.ids += shard.record_ids.load(Ordering::Relaxed);
+            memory.shards += 1;
+        }
+        memory
     }
 
     /// Sets another state; `switch` is called while nobody reads. Answers the former one.
     pub(crate) fn exchange(&self, state: State, switch: &mut dyn FnMut()) -> State {
         let version = state.catalog.version();
+        self.note_record_ids(&state);
         let former = {
             let mut own = self.state.write();
             switch();
@@ -353,6 +374,7 @@ impl StateMachine for Shard {
             let mut state = self.state.write();
             let (commands, units) = (&commands[..], &units[..]);
             state.apply(&Entry { now_ms, leader_epoch, appends, commands, units }, applied);
+            self.note_record_ids(&state);
             tasks::inject::point(Task::Apply);
             let sends = commands.iter().any(|it| matches!(it, Command::Send { .. }));
             if sends && entry.ticket != 0 {
@@ -426,11 +448,13 @@ impl StateMachine for Shard {
 /// thousand records, each of them apart from the others.
 fn changes(appends: &[Append], commands: &[Command]) -> u64 {
     const PER_BATCH: usize = 2;
+    const IDS_PER_MICROSECOND: usize = 4;
     let changes = |command: &Command| match command {
         Command::Settle { settles } => {
             settles.iter().map(|settle| settle.settled.len() + settle.attempts.len()).sum()
         }
         Command::CreateTopics { topics } => topics.len(),
+        Command::RecordIds(change) => change.len().div_ceil(IDS_PER_MICROSECOND),
         _ => 1,
     };
     (appends.len() * PER_BATCH + commands.iter().map(changes).sum::<usize>()) as u64

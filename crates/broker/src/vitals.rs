@@ -4,13 +4,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use base::ShardId;
 use base::limits::SYNC_HUNG_AFTER;
+use base::{ShardId, TopicId};
 use journal::Room;
+use machine::rows::record_ids::TopicIds;
 
 use crate::broker::Broker;
 use crate::delivery::LeaseTotals;
 use crate::local_shard::LocalShard;
+use crate::shard::View;
 
 /// A node, as it was when somebody looked.
 #[derive(Clone, Debug)]
@@ -20,6 +22,8 @@ pub struct Vitals {
     pub lease_groups: u64,
     /// Bytes of producers' requests that are on their way, and how many may be.
     pub produce_bytes: (u64, u64),
+    /// Bytes that ids of records may take (`dedup.memory.max.bytes`).
+    pub record_id_bytes_max: u64,
     /// The catalog's first.
     pub shards: Vec<ShardVitals>,
 }
@@ -50,6 +54,19 @@ pub struct ShardVitals {
     pub leases: LeaseTotals,
     /// Records from other shards that found their topic deleted.
     pub unplaced: u64,
+    pub record_ids: RecordIdVitals,
+}
+
+/// Ids of records that the shard remembers (`dedup.window.ms`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RecordIdVitals {
+    pub ids: u64,
+    /// Memory that they take.
+    pub bytes: u64,
+    /// Ids that a limit displaced before their window was over.
+    pub forgotten_early: u64,
+    /// Topics that do not reach back to the start of their window, because a limit displaced ids.
+    pub windows_cut: u64,
 }
 
 /// Why a node should not be asked, of what the broker knows.
@@ -63,14 +80,15 @@ pub enum Unready {
 
 impl Broker {
     pub fn vitals(&self) -> Vitals {
-        let (topics, partitions, lease_groups) = {
+        let (topics, partitions, lease_groups, record_id_bytes_max) = {
             let catalog = self.catalog();
             let (topics, groups) = (catalog.topic_count(), catalog.lease_group_count());
-            (topics as u64, catalog.partition_count(), groups as u64)
+            let bytes_max = catalog.node_config().own.dedup_memory_bytes_max;
+            (topics as u64, catalog.partition_count(), groups as u64, bytes_max)
         };
         let produce_bytes = self.produce_budget().used_and_max();
         let shards = self.local_shards().iter().map(|shard| vitals(shard)).collect();
-        Vitals { topics, partitions, lease_groups, produce_bytes, shards }
+        Vitals { topics, partitions, lease_groups, produce_bytes, record_id_bytes_max, shards }
     }
 
     /// Whether clients should be sent elsewhere. A full disk is no reason: reads and settles go on.
@@ -109,6 +127,22 @@ fn vitals(local: &LocalShard) -> ShardVitals {
         is_full: matches!(journal.room(), Room::Full { .. }),
         leases: local.delivery().map(|delivery| delivery.totals.seen()).unwrap_or_default(),
         unplaced: local.shard.unplaced.records(),
+        record_ids: local.read(record_ids),
         journal: stats,
+    }
+}
+
+fn record_ids(view: &View<'_>) -> RecordIdVitals {
+    let stored = view.rows.record_ids();
+    let is_cut = |(id, topic): &(TopicId, &TopicIds)| {
+        let window_ms = view.catalog.topic(*id).map_or(0, |topic| topic.config.dedup_window_ms);
+        let from_ms = view.last_ms.saturating_sub(window_ms);
+        topic.forgotten_to_ms().is_some_and(|forgotten_to_ms| forgotten_to_ms >= from_ms)
+    };
+    RecordIdVitals {
+        ids: stored.len(),
+        bytes: stored.bytes(),
+        forgotten_early: stored.forgotten_early(),
+        windows_cut: stored.topics().filter(is_cut).count() as u64,
     }
 }

@@ -63,7 +63,7 @@ impl State {
             }
         }
         self.apply_lone(appends, entry, applied);
-        self.apply_commands(commands, applied);
+        self.apply_commands(commands, entry, applied);
     }
 
     /// Appends in no unit: none of them may go to a channel.
@@ -106,9 +106,16 @@ impl State {
         applied.appends.extend(outcomes);
     }
 
-    fn apply_commands(&mut self, commands: &[Command], applied: &mut Applied) {
+    fn apply_commands(&mut self, commands: &[Command], entry: &Entry<'_>, applied: &mut Applied) {
         for command in commands {
-            let outcome = self.command(command, applied);
+            let outcome = match command {
+                Command::RecordIds(change) => self.check_home(command).map(|()| {
+                    let (appends, outcomes) = (entry.appends, &applied.appends[..]);
+                    self.rows.change_record_ids(change, appends, outcomes, self.last_ms);
+                    Outcome::Done
+                }),
+                command => self.command(command, applied),
+            };
             applied.commands.push(outcome);
         }
     }

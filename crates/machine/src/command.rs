@@ -9,6 +9,7 @@ use uuid::Uuid;
 use crate::catalog::feed::{AdoptedGroup, Adoption};
 use crate::catalog::together::DocumentsChange;
 use crate::config::level_of;
+use crate::ids::RecordIdsChange;
 use crate::moves::{MOVES_SINCE, MoveEnd, MoveStep, Step};
 
 /// A change of the state other than an append.
@@ -184,20 +185,25 @@ pub enum Command {
     },
     /// One step of a move.
     Move(MoveStep),
+    /// Ids of records that this entry appends, and of others. Stands alone; it sees how the appends ended.
+    RecordIds(RecordIdsChange),
 }
 
 base::levels!(Command {
     Level::FIRST => DeleteTopic | CreatePartitions
-        | SetNodeConfig | SetGroupConfig | AdvanceStart | Compacted | AllocateProducerId
+        | SetGroupConfig | AdvanceStart | Compacted | AllocateProducerId
         | CommitOffsets | DeleteOffsets | DeleteGroup | ExpireOffsets | ExpireProducers
         | CreateLeaseGroup | SetLeaseGroupConfig | DeleteLeaseGroup | PauseLeaseGroup
         | SeekLeaseGroup | Settle | PutDocument | DeleteDocument | SetShards | Adopt
         | AllocateProducerIds | Send | Acknowledged | SkipNumbers
         | ResumeChannels | KeepMembers;
-    MOVES_SINCE => MovePartitions | CancelMoves | EndMove | Move;
+    MOVES_SINCE => MovePartitions | CancelMoves | EndMove;
+    Level::RECORD_IDS => RecordIds;
+    @ Self::Move(step) => step.level();
     @ Self::ChangeDocuments(change) => change.level();
     @ Self::CreateTopics { topics } => topics.iter().map(Levelled::level).max().unwrap_or_default();
     @ Self::SetTopicConfig { config, .. } => level_of(config);
+    @ Self::SetNodeConfig { config } => level_of(config);
     @ Self::ChangeTopic { wanted, .. } => level_of(&wanted.config);
 });
 
@@ -272,6 +278,7 @@ impl Command {
             | Self::Send { .. }
             | Self::ResumeChannels { .. }
             | Self::Move(_)
+            | Self::RecordIds(_)
             | Self::Acknowledged { .. } => Home::Rows,
         }
     }
@@ -328,6 +335,8 @@ impl Command {
                     partitions.len() * 5
                 }
                 Self::Move(MoveStep { what: Step::Activate { row, .. }, .. }) => row.weight(),
+                Self::Move(MoveStep { what: Step::ImportIds(ids), .. }) => ids.weight(),
+                Self::RecordIds(change) => change.weight(),
                 Self::SetShards { .. }
                 | Self::EndMove { .. }
                 | Self::Move(_)

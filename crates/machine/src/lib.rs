@@ -11,6 +11,7 @@
 //! * [`state`]: the state itself: catalog and rows
 //! * [`catalog`]: what there is, and how it is configured ([`config`])
 //! * [`rows`]: partitions, producers, progress and offsets: what belongs to a shard
+//! * [`ids`]: what logs say of records' ids
 //! * [`moves`]: what logs say of partitions that move from shard to shard
 //! * `snapshot`: the state as bytes
 
@@ -20,6 +21,7 @@ pub mod command;
 pub mod config;
 pub mod entry;
 mod group_ids;
+pub mod ids;
 pub mod moves;
 pub mod outcome;
 pub mod rows;
@@ -42,6 +44,7 @@ pub use entry::{
     Append, DecodeError, Entry, Head, Origin, Unit, decode_head, decode_head_within, encode_head,
     encode_head_at,
 };
+pub use ids::{IdHash, KnownId, RecordIdsChange, TopicIdsChange};
 pub use moves::{MoveEnd, MoveStep, MovedRow, Step};
 pub use outcome::{ALL_PARTITIONS, AppendOutcome, Applied, Outcome, Refusal};
 pub use rows::channels::{Channels, Outbox};
@@ -49,6 +52,7 @@ pub use rows::group::{CommittedOffset, Group};
 pub use rows::partition::{LeaderEpoch, Partition};
 pub use rows::producer::{BatchSequence, ProducerState, SequenceRefusal, SequenceVerdict};
 pub use rows::progress::Progress;
+pub use rows::record_ids::RecordIds;
 pub use rows::requests::{Brought, Numbered, Requests};
 pub use rows::{Lives, Rows};
 pub use snapshot::Image;

@@ -6,9 +6,10 @@
 //!
 //! [ADR 0024]: ../../../docs/adr/0024-a-partition-moves-by-its-source.md
 
-use base::{Level, Offset, PartitionId, ShardId};
+use base::{Level, Levelled, Offset, PartitionId, ShardId};
 use serde::{Deserialize, Serialize};
 
+use crate::ids::TopicIdsChange;
 use crate::rows::partition::Partition;
 use crate::snapshot::stored::PartitionV1;
 
@@ -44,11 +45,20 @@ pub enum Step {
     Activate { row: MovedRow, epoch_base: i32 },
     /// In the destination: what was imported goes, since the move was cancelled.
     Discard,
+    /// In the destination, which imports the partition: ids of its records (`dedup.window.ms`), as `inherited`.
+    ImportIds(TopicIdsChange),
 }
 
 base::levels!(Step {
     MOVES_SINCE => Freeze | Thaw | Cancel | HandOver | Leave | Forget | Import | Activate | Discard;
+    Level::RECORD_IDS => ImportIds;
 });
+
+impl Levelled for MoveStep {
+    fn level(&self) -> Level {
+        self.what.level()
+    }
+}
 
 /// The first level with moves.
 pub const MOVES_SINCE: Level = Level(2);

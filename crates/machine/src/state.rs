@@ -265,6 +265,8 @@ impl State {
                 Ok(Outcome::Done)
             }
             Command::Move(step) => self.rows.move_step(step, applied),
+            // It needs the appends of its entry, and is carried out there.
+            Command::RecordIds(_) => Err(Refusal::NotInUnit),
         }
     }
 
@@ -283,6 +285,7 @@ impl State {
                 | Command::CancelMoves { .. }
                 | Command::EndMove { .. }
                 | Command::Move(_)
+                | Command::RecordIds(_)
         );
         match (self.role, command.home()) {
             (Role::Catalog, Home::Catalog) | (Role::Rows(_), Home::Rows) => Ok(()),

@@ -12,7 +12,7 @@ use base::headers::{DELIVER_AT, EXPIRES_AT, PRIORITY};
 use base::limits::{BATCH_BYTES_DEFAULT, ENTRY_ROW_BYTES};
 use base::{HashMap, PartitionId};
 use broker::config::{CompressionType, TimestampType, TopicConfig};
-use broker::{AppendBatch, Broker, batch_options, refuses_when_full};
+use broker::{AppendBatch, Broker, RecordIds, batch_options, refuses_when_full};
 use message::write_record_headers;
 use record::{BatchBuilder, EncodedHeaders};
 use topology::{Queue, Routed};
@@ -70,6 +70,8 @@ struct Building {
     /// The least `max.message.bytes` of its topics. A batch is not filled beyond
     /// [`BATCH_BYTES_DEFAULT`], whatever they take: a consumer reads whole batches.
     bytes_max: u32,
+    /// Whether one of its topics has `dedup.window.ms`.
+    has_window: bool,
     builder: BatchBuilder,
 }
 
@@ -409,18 +411,22 @@ impl Building {
         let shape = Shape::of(config);
         let builder = BatchBuilder::new(batch_options(config));
         let (partitions, deferred) = (vec![row.partition], row.deferred);
-        Self { partitions, deferred, shape, bytes_max: config.max_message_bytes, builder }
+        let (bytes_max, has_window) = (config.max_message_bytes, config.dedup_window_ms > 0);
+        Self { partitions, deferred, shape, bytes_max, has_window, builder }
     }
 
     fn add_partition(&mut self, partition: PartitionId, config: &TopicConfig) {
         self.partitions.push(partition);
         self.bytes_max = self.bytes_max.min(config.max_message_bytes);
+        self.has_window |= config.dedup_window_ms > 0;
     }
 
     fn finish(self) -> AppendBatch {
         let mut partitions = self.partitions.into_iter();
         let first = partitions.next().expect("a batch is made for a partition");
         let batch = AppendBatch::made(first, self.builder, self.shape.log_append_time);
-        AppendBatch { also: partitions.collect(), ..batch }
+        // Here, because the shard's leader must not wait for it.
+        let ids = self.has_window.then(|| RecordIds::read(&batch.bytes));
+        AppendBatch { also: partitions.collect(), ids, ..batch }
     }
 }

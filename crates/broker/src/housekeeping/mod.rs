@@ -10,6 +10,7 @@
 //! * `retention`: what is too old or too much
 //! * `compaction`: what a later record replaced, and `outlook`: when a pass is due
 //! * `crate::changes`, `due`: which partitions these look at, so that idle ones cost nothing
+//! * `record_ids`: ids that are out of their window
 //! * `survey`: a look at all of them, in steps
 //! * `space`: when space is taken back
 //! * `heavy`: one shard of the node compacts at a time
@@ -18,6 +19,7 @@ mod compaction;
 mod due;
 mod heavy;
 mod outlook;
+mod record_ids;
 mod retention;
 mod space;
 mod survey;
@@ -37,6 +39,7 @@ use crate::backups::Backups;
 use crate::changes::{Change, Changed};
 use crate::housekeeping::compaction::Compaction;
 use crate::housekeeping::heavy::{HeavyWork, Queued};
+use crate::housekeeping::record_ids::RecordIds;
 use crate::housekeeping::retention::{Retention, Round};
 use crate::housekeeping::space::Space;
 use crate::housekeeping::survey::Survey;
@@ -107,6 +110,7 @@ struct Housekeeping {
     compaction: Compaction,
     space: Space,
     heavy: Queued,
+    record_ids: RecordIds,
     /// This node led the shard in the last round, and has looked at what changed since.
     leads: bool,
 }
@@ -118,6 +122,7 @@ impl Housekeeping {
             self.space.changed(Instant::now());
         }
         let leads = self.leads(shard);
+        self.record_ids.forget(shard, Instant::now()).await;
         let (retention, compaction) = self.look(shard, changed, leads).await;
         let space = self.space.is_due(Instant::now());
         if space {

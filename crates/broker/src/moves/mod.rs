@@ -1,7 +1,7 @@
 //! Moves partitions to other shards ([ADR 0024]). The leader of the shard that a partition leaves does it, step by step:
 //!
 //! ```text
-//! copies what is there while the partition is served     Import, as often as it takes, in the other shard's log
+//! copies what is there while the partition is served     Import and ImportIds, as often as it takes, in the other shard's log
 //! stops appends                                          Freeze, in its own
 //! copies the rest; where that takes too long             Thaw, and later again
 //! gives the partition away                               HandOver: from here on there is no way back
@@ -90,6 +90,8 @@ enum Stopped {
     TooSlow,
     #[error("it is not wanted any more, or this node does not lead the shard any more")]
     NotWanted,
+    #[error("ids of its topic's records are still being stored")]
+    IdsIncomplete,
     #[error("it was moved as often as possible")]
     TooOften,
     #[error("the log answered something else")]

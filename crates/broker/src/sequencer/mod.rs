@@ -5,8 +5,8 @@
 //! holds the ends and the producers' sequences of what is proposed and not yet applied. The
 //! machine has the last word: an entry that does not fit is refused there, alike on every replica.
 //!
-//! A batch of which some records were there before is written without them. Where that takes long the
-//! request is set aside until it is done ([`partial`]): others do not wait for it.
+//! A batch of which some records were there before is written without them. Where reading its ids or writing it takes
+//! long, the request is set aside until it is done ([`partial`]): others do not wait for it.
 //!
 //! What a unit has for partitions of other shards goes into outboxes ([`units`]), and waits while one of those
 //! is full ([`held`]); nobody else waits for it.
@@ -47,6 +47,7 @@ use crate::request::Request;
 use crate::shard::Shard;
 use held::Held;
 use refused::Refused;
+pub(crate) use refused::Sequenced;
 
 /// Owns the queue of requests. What it decides is decided for a term ([`term`]); between two of them
 /// requests wait.
@@ -59,7 +60,7 @@ pub(crate) struct Sequencer {
     open: bool,
     dedup: Dedup,
     cpu: CpuPool,
-    /// Requests that are set aside until their batches are made without copies.
+    /// Requests that are set aside until their ids are read, or their batches made without copies.
     aside: FuturesUnordered<BoxFuture<'static, Request>>,
     /// Units that wait for room in an outbox.
     held: Held,
@@ -102,9 +103,7 @@ impl Sequencer {
             match self.next_leadership(&mut refused).await {
                 Ok(leadership) => {
                     if former < leadership.since() {
-                        // What another node appended is known from the log only.
-                        self.dedup = Dedup::default();
-                        self.dedup.load(&self.shard, self.clock.now_ms()).await;
+                        self.dedup.begin(&self.shard, self.clock.now_ms()).await;
                     }
                     if std::mem::replace(&mut former, leadership.term()) == leadership.term() {
                         tokio::time::sleep(SAME_TERM_DELAY).await;

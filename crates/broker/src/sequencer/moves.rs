@@ -51,25 +51,28 @@ impl Proposal {
         let topic = state.catalog.topic(partition.topic);
         let window_ms = topic.map_or(0, |topic| topic.config.dedup_window_ms);
         let first_append = self.bodies.len();
+        // Above the level of ids in the state they come by a step of their own.
+        let learns = window_ms > 0 && dedup.learns();
+        let mut recent = Vec::new();
         for AppendBatch { header, bytes, .. } in batches {
             let (base_offset, now_ms, ticket) = (header.base_offset, terms.now_ms, self.ticket);
+            let bytes = bytes.freeze();
             // One that is older as a whole has no id that counts, and is not unpacked.
-            let is_recent = header.max_timestamp >= now_ms.saturating_sub(window_ms);
-            if window_ms > 0 && is_recent {
-                let going = Going { partition, base_offset, window_ms, now_ms, ticket };
-                dedup.learn_batch(&bytes, going);
+            if learns && header.max_timestamp >= now_ms.saturating_sub(window_ms) {
+                recent.push((
+                    bytes.clone(),
+                    Going { partition, base_offset, window_ms, now_ms, ticket },
+                ));
             }
             self.bodies.push(Body {
                 stream: partition.stream(),
                 base_offset,
                 span: span(&header),
                 max_timestamp: Some(header.max_timestamp).filter(|at| *at >= 0).unwrap_or(now_ms),
-                bytes: bytes.freeze(),
+                bytes,
             });
         }
-        if window_ms > 0 {
-            dedup.put_in_order(partition.topic);
-        }
+        dedup.learn_imported(&recent);
         self.units.push(Unit {
             first_append: first_append as u32,
             appends: (self.bodies.len() - first_append) as u32,

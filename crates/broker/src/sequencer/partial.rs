@@ -1,5 +1,5 @@
-//! Batches of which some records are copies, and which take long to be made without those: they are
-//! compressed, or large. Others are made where they are sequenced.
+//! Batches whose ids take long to be read, and batches of which some records are copies and which take long to be made
+//! without those: they are compressed, or large. Others are made where they are sequenced.
 //!
 //! The request comes back behind what arrived meanwhile. A producer that numbers its batches is told
 //! that a later one came first, and sends it again; of one that does not, requests that it sent without
@@ -29,10 +29,23 @@ pub(super) fn copies_in(request: &Request, context: &Context<'_>) -> Vec<(usize,
             return None;
         }
         let from_ms = context.terms.now_ms.saturating_sub(window_ms);
-        let copies = context.dedup.copies_among(topic.id, &batch.header, ids, from_ms)?;
+        let stored = context.state.rows.record_ids();
+        let copies = context.dedup.copies_among(topic.id, &batch.header, ids, from_ms, stored)?;
         Some((place, copies))
     });
     found.collect()
+}
+
+/// The request with the ids of its batches.
+pub(super) async fn with_ids(mut request: Request, cpu: CpuPool) -> Request {
+    let Request::Append { batches, .. } = &mut request else { return request };
+    for batch in batches.iter_mut().filter(|batch| batch.ids.is_none()) {
+        let bytes = std::mem::take(&mut batch.bytes).freeze();
+        let (ids, bytes) = cpu.run(move || (RecordIds::read(&bytes), bytes)).await;
+        batch.bytes = bytes.try_into_mut().unwrap_or_else(BytesMut::from);
+        batch.ids = Some(ids);
+    }
+    request
 }
 
 /// The request with these batches made without their copies.

@@ -2,10 +2,12 @@
 
 use std::mem;
 
-use base::{HashMap, Offset, PartitionId};
+use base::limits::DEDUP_IDS_PER_BATCH_MAX;
+use base::{HashMap, Offset, PartitionId, TopicId};
 use bytes::{Bytes, BytesMut};
 use journal::{Body, Room};
 use machine::config::{Durability, LimitOverflow};
+use machine::ids::AppendedIds;
 use machine::partition::Partition;
 use machine::producer::{BatchSequence, SequenceVerdict};
 use machine::{Command, Numbered, Unit};
@@ -40,6 +42,10 @@ pub(super) struct Proposal {
     /// Who imports a part of a partition, with the place of the command among those of units.
     pub(super) imports: Vec<(usize, CommandReply)>,
     pub(super) imported: Vec<PartitionId>,
+    /// Ids of the bodies that are new, by topic.
+    ids: Vec<(TopicId, AppendedIds)>,
+    /// Whether a body is for a topic with `dedup.window.ms`.
+    has_window: bool,
     /// Dropped once this proposal and all before it are applied, or failed.
     settling: Vec<oneshot::Sender<()>>,
 }
@@ -145,6 +151,8 @@ impl Proposal {
             replies: Vec::new(),
             imports: Vec::new(),
             imported: Vec::new(),
+            ids: Vec::new(),
+            has_window: false,
             settling: Vec::new(),
         }
     }
@@ -210,6 +218,17 @@ impl Proposal {
                 self.alone.push(command);
                 self.replies.push(reply);
             }
+        }
+    }
+
+    /// Adds the command with the ids of what is appended. Behind all that is answered: no client waits for it.
+    pub(super) fn carry_ids(&mut self, context: &mut Context<'_>) {
+        let Context { dedup, state, terms, .. } = context;
+        let ids = mem::take(&mut self.ids);
+        let memory = || terms.shard.record_ids_of_node();
+        let change = dedup.change(ids, self.has_window, state, terms.now_ms, memory);
+        if !change.is_empty() {
+            self.alone.push(Command::RecordIds(change));
         }
     }
 
@@ -296,7 +315,8 @@ impl Proposal {
         let end_of = |partition| ahead.end(partition);
         let bytes = batch.bytes.bytes();
         let refused = refused_for_space(&terms.room)
-            .or_else(|| refused_for_limits(partition, header, bytes, end_of, state, terms));
+            .or_else(|| refused_for_limits(partition, header, bytes, end_of, state, terms))
+            .or_else(|| refused_for_ids(batch.ids.as_ref()));
         if let Some(refused) = refused {
             return Slot::Refused(refused);
         }
@@ -306,14 +326,20 @@ impl Proposal {
             ahead.record_producer(producer, found, sequence, base_offset, ticket, touched);
         }
         let mut copies = None;
-        let window_of =
-            |topic| state.catalog.topic(topic).map_or(0, |it| it.config.dedup_window_ms);
-        let window_ms = window_of(partition.topic);
+        let topic = state.catalog.topic(partition.topic);
+        let window_ms = topic.map_or(0, |topic| topic.config.dedup_window_ms);
         if batch.deduplicated && window_ms > 0 {
-            dedup.keep(partition.topic, |topic| window_of(topic) > 0);
+            let bytes = &batch.bytes;
+            let ids = batch.ids.get_or_insert_with(|| RecordIds::read(bytes.bytes()));
             let (now_ms, ticket) = (terms.now_ms, self.ticket);
             let going = Going { partition, base_offset, window_ms, now_ms, ticket };
-            match dedup.check(header, batch.bytes.bytes(), batch.ids.take(), going) {
+            let (outcome, ids) = dedup.check(header, ids, going, state.rows.record_ids());
+            self.has_window = true;
+            if !ids.is_empty() {
+                let append = self.bodies.len() as u32;
+                self.ids.push((partition.topic, AppendedIds { append, ids }));
+            }
+            match outcome {
                 Deduplicated::Whole => {}
                 Deduplicated::Nothing { partition, offset } => {
                     return Slot::Duplicate { partition, base_offset: offset };
@@ -448,6 +474,12 @@ fn refused_for_limits(
     let topic = state.catalog.topic(partition.topic)?;
     let records = u64::from(span(header));
     limits::refused(state, topic, terms.shard, ahead, records, batch)
+}
+
+/// An entry has room for so many ids.
+fn refused_for_ids(ids: Option<&RecordIds>) -> Option<AppendError> {
+    let (ids, at_most) = (ids.map_or(0, RecordIds::len), DEDUP_IDS_PER_BATCH_MAX);
+    (ids > at_most).then_some(AppendError::TooManyIds { ids, at_most })
 }
 
 pub(super) fn refused_for_space(room: &Room) -> Option<AppendError> {

@@ -7,18 +7,20 @@
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::limits::{PROPOSAL_BYTES_MAX, PROPOSALS_IN_FLIGHT_MAX};
-use base::{ClusterLevel, PartitionId, TopicId};
+use base::{ClusterLevel, Level, PartitionId, TopicId};
 use consensus::{Leadership, Payload, ProposeError, Proposed};
 use futures_util::FutureExt;
 use futures_util::stream::StreamExt;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::ahead::{Ahead, Touched};
 use super::proposal::{Context, Finished, Proposal, Terms};
 use super::refused::{Refused, Sequenced};
 use super::{Sequencer, partial};
+use crate::dedup::{self, Dedup};
 use crate::error::Unavailable;
 use crate::request::Request;
 
@@ -56,6 +58,14 @@ impl Term {
     }
 }
 
+/// Resolves once learned ids may be stored: at once, or soon after the level was raised.
+async fn seeding(dedup: &Dedup, level: &ClusterLevel) {
+    const LOOK_EVERY: Duration = Duration::from_secs(1);
+    while dedup.seeds() && level.now() < Level::RECORD_IDS {
+        sleep(LOOK_EVERY).await;
+    }
+}
+
 /// Pending for ever when there is nothing to wait for.
 async fn waited(until: Option<Instant>) -> Instant {
     match until {
@@ -80,7 +90,8 @@ impl Sequencer {
         let holding = leadership.clone();
         let mut lost = pin!(holding.lost());
         tracing::debug!(term = leadership.term(), again = refused.len(), "sequencing begins");
-        let level = Arc::clone(&self.shard.level);
+        let known = Arc::clone(&self.shard.level);
+        let level = Arc::clone(&known);
         let (ahead, under_way) = (Ahead::default(), VecDeque::new());
         let mut term = Term { leadership, level, ahead, under_way };
         self.propose_again(&mut term, refused).await;
@@ -93,6 +104,7 @@ impl Sequencer {
                     Ok(()) => {
                         let Some(done) = term.under_way.pop_front() else { continue };
                         term.ahead.forget(done.ticket, &done.touched);
+                        self.dedup.applied(done.ticket);
                         if !self.held.is_empty() {
                             // It may have been an acknowledgement.
                             self.propose(&mut term).await;
@@ -112,6 +124,10 @@ impl Sequencer {
                     Some(request) => self.drain(&mut term, request).await,
                     None => self.open = false,
                 },
+                () = seeding(&self.dedup, &known), if has_room && self.dedup.seeds() => {
+                    self.drain_waiting(0);
+                    self.propose(&mut term).await;
+                }
                 now = waited(self.held.expires_at()) => self.held.refuse_expired(now),
                 () = &mut lost => break,
                 _ = &mut ended => break,
@@ -125,14 +141,18 @@ impl Sequencer {
 
     /// Makes one proposal of `first` and of all that waits behind it.
     async fn drain(&mut self, term: &mut Term, first: Request) {
-        let mut bytes = first.bytes();
+        let bytes = first.bytes();
         self.drained.push(first);
+        self.drain_waiting(bytes);
+        self.propose(term).await;
+    }
+
+    fn drain_waiting(&mut self, mut bytes: usize) {
         while bytes < PROPOSAL_BYTES_MAX {
             let Ok(next) = self.inbox.try_recv() else { break };
             bytes += next.bytes();
             self.drained.push(next);
         }
-        self.propose(term).await;
     }
 
     /// Makes one proposal of what was drained, and of what has room in its outbox by now.
@@ -147,14 +167,20 @@ impl Sequencer {
             now_ms: self.now_ms,
             shard: &self.shard,
         };
+        dedup::read_ids(&mut self.drained, &self.shard);
         let mut proposal = Proposal::new(self.shard.pending.ticket());
         let Self { dedup, drained, aside, cpu, held, .. } = self;
-        let ahead = &mut term.ahead;
+        let (ahead, permits) = (&mut term.ahead, term.level.now() >= Level::RECORD_IDS);
         self.shard.read(|state| {
+            dedup.look(permits, state);
             let mut context = Context { ahead, dedup, state, terms: &terms };
             held.release(&mut context, |unit, context| proposal.add(unit, context));
             for request in drained.drain(..) {
                 let Some(request) = held.admit(request, &context) else { continue };
+                if dedup::needs_ids(&request, state) {
+                    aside.push(partial::with_ids(request, cpu.clone()).boxed());
+                    continue;
+                }
                 let partial = partial::copies_in(&request, &context);
                 if partial.is_empty() {
                     proposal.add(request, &mut context);
@@ -162,9 +188,10 @@ impl Sequencer {
                     aside.push(partial::made_without(request, partial, cpu.clone()).boxed());
                 }
             }
+            proposal.carry_ids(&mut context);
         });
         let mut finished = proposal.finish();
-        if !finished.pending.awaits_the_log() {
+        if !finished.pending.awaits_the_log() && finished.commands.is_empty() {
             self.shard.pending.drop_after_all(std::mem::take(&mut finished.pending.readers));
             return finished.pending.answer_refused();
         }
@@ -190,8 +217,13 @@ impl Sequencer {
         let mut refused = refused.into_iter();
         while let Some(Refused { ticket, mut sequenced }) = refused.next() {
             let (epoch, ahead) = (term.leadership.term() as i32, &mut term.ahead);
-            let placed =
-                self.shard.read(|state| sequenced.place_again(ticket, epoch, ahead, state));
+            let placed = self.shard.read(|state| {
+                let may = Dedup::may_place_again(&sequenced, state);
+                may.then(|| sequenced.place_again(ticket, epoch, ahead, state)).flatten()
+            });
+            if placed.is_some() {
+                self.dedup.place_again(ticket, &sequenced);
+            }
             match placed {
                 Some(touched) => term.propose(self.now_ms, ticket, sequenced, touched).await,
                 None => {
@@ -223,7 +255,7 @@ impl Sequencer {
                 break;
             };
             match settled {
-                Ok(()) => {}
+                Ok(()) => self.dedup.applied(ticket),
                 Err(ProposeError::NotLeader { .. }) if failed.is_none() => {
                     refused.push(Refused { ticket, sequenced });
                 }

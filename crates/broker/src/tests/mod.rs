@@ -6,6 +6,7 @@ mod elections;
 mod formats;
 mod full_outboxes;
 mod moves;
+mod record_ids;
 mod rewrites;
 mod transfers;
 

@@ -11,6 +11,7 @@ mod harness;
 mod large_topics;
 mod limits;
 mod order;
+mod record_ids;
 mod redrive;
 mod terms;
 mod transfers;

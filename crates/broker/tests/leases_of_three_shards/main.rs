@@ -20,6 +20,8 @@ mod large_topics;
 mod limits;
 #[path = "../leases/order.rs"]
 mod order;
+#[path = "../leases/record_ids.rs"]
+mod record_ids;
 #[path = "../leases/redrive.rs"]
 mod redrive;
 mod several;

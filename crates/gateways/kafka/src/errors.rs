@@ -106,6 +106,10 @@ impl From<AppendError> for Fault {
             AppendError::Moving(_) | AppendError::RefusedBefore => {
                 Self::new(ResponseError::NotLeaderOrFollower, error.to_string())
             }
+            // Clients split the batch.
+            AppendError::TooManyIds { .. } => {
+                Self::new(ResponseError::MessageTooLarge, error.to_string())
+            }
             AppendError::Unavailable(unavailable) => unavailable.into(),
         }
     }

@@ -147,6 +147,8 @@ pub struct TopicConfig {
     pub limit_overflow: LimitOverflow,
     /// For how long a record's id is remembered; 0: not at all.
     pub dedup_window_ms: i64,
+    /// Ids that a shard remembers of the topic.
+    pub dedup_ids_max: u64,
     /// Kafka's share groups may name it for their dead letters.
     pub dead_letters_of_groups: bool,
     /// Of a million records, those whose steps are written to a topic; 0: none.
@@ -184,6 +186,7 @@ impl Default for TopicConfig {
             limit_bytes: None,
             limit_overflow: LimitOverflow::Reject,
             dedup_window_ms: 0,
+            dedup_ids_max: base::limits::DEDUP_IDS_MAX as u64,
             dead_letters_of_groups: false,
             traced_per_million: 0,
         }

@@ -20,6 +20,8 @@ pub struct NodeValues {
     pub offsets_retention_ms: i64,
     /// A record is not deleted by time before it has been stored for so long.
     pub retention_check_interval_ms: i64,
+    /// Memory of a node for ids of records.
+    pub dedup_memory_bytes_max: u64,
     pub groups: GroupValues,
     pub share: ShareValues,
     pub streams: StreamsValues,
@@ -245,6 +247,7 @@ impl Default for NodeConfig {
                 offsets_retention_ms: base::limits::OFFSETS_RETENTION.as_millis() as i64,
                 retention_check_interval_ms: base::limits::RETENTION_CHECK_INTERVAL.as_millis()
                     as i64,
+                dedup_memory_bytes_max: base::limits::DEDUP_BYTES_DEFAULT,
                 groups: GroupValues::DEFAULT,
                 share: ShareValues::DEFAULT,
                 streams: StreamsValues::DEFAULT,

@@ -13,7 +13,7 @@ const fn group_size(value: &Value<'_>) -> bool {
     matches!(value, Value::Whole(size) if *size >= 1 && *size <= GROUP_MEMBERS_MAX as i64)
 }
 
-pub static NODE_CONFIGS: [Node; 39] = [
+pub static NODE_CONFIGS: [Node; 40] = [
     Node::new(
         "producer.id.expiration.ms",
         Int,
@@ -39,6 +39,15 @@ pub static NODE_CONFIGS: [Node; 39] = [
          when it was stored or became too old.",
     )
     .valid("1 or more", one_or_more),
+    Node::new(
+        "dedup.memory.max.bytes",
+        Long,
+        "268435456",
+        Sets(|node, value| node.dedup_memory_bytes_max = value.whole() as u64),
+        "Memory of a node for ids of records in topics with dedup.window.ms, 40 bytes each. Beyond it \
+         the oldest ids are forgotten before their window is over. Needs feature level 7.",
+    )
+    .valid("0 or more", zero_or_more),
     Node::new(
         "group.initial.rebalance.delay.ms",
         Int,

@@ -4,7 +4,7 @@ use base::limits::BATCH_BYTES_MAX;
 
 use super::entry::ConfigKind::{Boolean, Double, Int, List, Long, String};
 use super::entry::Effect::{Inherent, OnlyDefault, Sets};
-use super::entry::{ConfigEntry, minus_one_or_more, one_or_more, zero_or_more};
+use super::entry::{ConfigEntry, ids_per_topic, minus_one_or_more, one_or_more, zero_or_more};
 use super::traced::{TRACE_CONFIG, per_million};
 use super::{
     CleanupPolicy, CompressionType, Durability, LimitOverflow, PrioritiesOrder, TimestampType,
@@ -62,7 +62,7 @@ fn limit_overflow(name: &str) -> Option<LimitOverflow> {
     })
 }
 
-pub static TOPIC_CONFIGS: [Topic; 45] = [
+pub static TOPIC_CONFIGS: [Topic; 46] = [
     // --------------------------------------------------------------------- what is kept, how long
     Topic::new(
         "cleanup.policy",
@@ -366,6 +366,14 @@ pub static TOPIC_CONFIGS: [Topic; 45] = [
         "For how long a record's postroad.id is remembered: a second one with the same id is          answered like the first and not appended. 0 is not at all.",
     )
     .valid("0 or more", zero_or_more),
+    Topic::new(
+        "dedup.ids.max",
+        Long,
+        "4000000",
+        Sets(|config, value| config.dedup_ids_max = value.whole() as u64),
+        "How many ids a shard remembers of the topic. Beyond it the oldest ids are forgotten before dedup.window.ms is over. Needs feature level 7.",
+    )
+    .valid("1 to 50000000", ids_per_topic),
     Topic::new(
         "errors.deadletterqueue.group.enable",
         Boolean,

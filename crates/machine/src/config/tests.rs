@@ -2,7 +2,7 @@ use super::*;
 
 /// For each topic configuration: a valid value other than the default, and what it is refused for.
 /// `None` where the default is all there is.
-const TOPIC_VALUES: [(&str, Option<&str>, &[&str]); 45] = [
+const TOPIC_VALUES: [(&str, Option<&str>, &[&str]); 46] = [
     ("trace", Some("0.5%"), &["", "true", "0%", "100%", "1", "0.01", "On"]),
     ("retention.settled", Some("true"), &["1", "yes", ""]),
     ("priorities.max", Some("255"), &["256", "-1", ""]),
@@ -11,6 +11,7 @@ const TOPIC_VALUES: [(&str, Option<&str>, &[&str]); 45] = [
     ("limit.bytes", Some("1000000"), &["-2", "1k"]),
     ("limit.overflow", Some("drop-oldest"), &["drop-head", "", "Reject"]),
     ("dedup.window.ms", Some("300000"), &["-1", "x"]),
+    ("dedup.ids.max", Some("10000000"), &["0", "50000001", "x"]),
     ("errors.deadletterqueue.group.enable", Some("true"), &["x"]),
     ("cleanup.policy", Some("compact, delete"), &["", "none", "delete,", "Delete"]),
     ("retention.ms", Some("-1"), &["-2", "1.5", "", "x"]),
@@ -133,7 +134,8 @@ const GROUP_VALUES: [Values<'_>; 19] = [
     ("share.retry.backoff.max.ms", "100", &["-1"]),
 ];
 
-const NODE_VALUES: [Values<'_>; 39] = [
+const NODE_VALUES: [Values<'_>; 40] = [
+    ("dedup.memory.max.bytes", "67108864", &["-1", "64m"]),
     ("producer.id.expiration.ms", "1", &["0"]),
     ("offsets.retention.minutes", "1", &["x", "0"]),
     ("log.retention.check.interval.ms", "1", &["0", "soon"]),

@@ -31,9 +31,20 @@ pub(super) fn per_million(text: &str) -> Option<u32> {
     (share > 0).then_some(share)
 }
 
-/// What a program has to be able to for these values of a topic.
+/// Names of configurations of topics and nodes that programs below [`Level::RECORD_IDS`] do not know.
+const SINCE_RECORD_IDS: [&str; 3] =
+    ["dedup.ids.max", "log.dedup.ids.max", "dedup.memory.max.bytes"];
+
+/// What a program has to be able to for these values of a topic or a node.
 pub fn level_of(config: &Overrides) -> Level {
-    if config.contains_key(TRACE_CONFIG) { Level::TRACES } else { Level::FIRST }
+    let has = |name: &str| config.contains_key(name);
+    if SINCE_RECORD_IDS.iter().any(|name| has(name)) {
+        Level::RECORD_IDS
+    } else if has(TRACE_CONFIG) {
+        Level::TRACES
+    } else {
+        Level::FIRST
+    }
 }
 
 #[cfg(test)]

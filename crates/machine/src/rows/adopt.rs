@@ -142,6 +142,7 @@ impl Rows {
     /// The topic is gone, with its lease groups and all offsets that were committed in it.
     pub(crate) fn drop_topic(&mut self, id: TopicId, applied: &mut Applied) {
         self.offsets.forget_topic(id);
+        self.record_ids.drop_topic(id);
         let Some(removed) = self.topics.remove(&id) else { return };
         self.moving.remove(&id);
         for &group in removed.groups() {

@@ -7,6 +7,7 @@
 //! * [`group`], `offset_groups`: committed offsets; `memberships`: who is in which group
 //! * [`channels`]: what is sent to other shards, and what was taken from them
 //! * `adopt`: taking over what changed in the catalog
+//! * [`record_ids`]: ids of records, by which copies are found
 //! * [`requests`]: what other nodes have brought
 //! * [`moves`]: partitions that come from another shard, or go to one; `lives`: which time they are here
 //! * `settle`: settling and seeking
@@ -27,6 +28,7 @@ use memberships::Memberships;
 use offset_groups::OffsetGroups;
 use partition::Partition;
 use progress::Progress;
+use record_ids::RecordIds;
 use requests::Requests;
 use topic::TopicRows;
 
@@ -41,6 +43,7 @@ mod offset_groups;
 pub mod partition;
 pub mod producer;
 pub mod progress;
+pub mod record_ids;
 pub mod requests;
 mod retention;
 mod settle;
@@ -56,6 +59,7 @@ pub struct Rows {
     pub(crate) memberships: Memberships,
     pub(crate) channels: Channels,
     pub(crate) requests: Requests,
+    pub(crate) record_ids: RecordIds,
     /// See [`Rows::adopted`].
     pub(crate) adopted: u64,
     /// Topics of which anything moves here, or did.
@@ -116,6 +120,11 @@ impl Rows {
     /// What other nodes have brought.
     pub fn requests(&self) -> &Requests {
         &self.requests
+    }
+
+    /// Ids of records in topics with `dedup.window.ms`.
+    pub fn record_ids(&self) -> &RecordIds {
+        &self.record_ids
     }
 
     /// The version of the catalog up to which these rows are as it wants them.

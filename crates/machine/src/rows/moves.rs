@@ -235,8 +235,7 @@ impl Rows {
         step: &MoveStep,
         applied: &mut Applied,
     ) -> Result<Outcome, Refusal> {
-        let MoveStep { partition, id, what } = step;
-        let (partition, id) = (*partition, *id);
+        let &MoveStep { partition, id, ref what } = step;
         let outcome = match what {
             Step::Freeze { to } => self.freeze(partition, id, *to),
             Step::Thaw => self.unless_gone(partition, id, Phase::Frozen),
@@ -251,6 +250,7 @@ impl Rows {
                 self.activate(partition, id, row, *epoch_base, applied)
             }
             Step::Discard => self.discard(partition, id, applied),
+            Step::ImportIds(ids) => self.import_ids(partition, id, ids),
         };
         self.note_moving(partition.topic);
         outcome
@@ -310,8 +310,7 @@ impl Rows {
         id: u64,
         phase: Phase,
     ) -> Result<Outcome, Refusal> {
-        let known = self.leaving(partition);
-        if known.is_some_and(|known| known.id == id && known.phase == phase) {
+        if self.leaving(partition).is_some_and(|it| it.id == id && it.phase == phase) {
             self.set_leaving(partition, None);
         }
         Ok(Outcome::Done)
@@ -493,6 +492,7 @@ impl Rows {
         }
         if topic.stripe == Stripe::NONE {
             self.topics.remove(&partition.topic);
+            self.record_ids.drop_topic(partition.topic);
         } else if let Some(topic) = self.topics.get_mut(&partition.topic) {
             Arc::make_mut(topic).moves = None;
         }

@@ -6,7 +6,7 @@
 //! magic "PRMS" | version u16 | level u16 | CRC32C of the body u32   (little-endian)
 //! level: the cluster's when it was written; 0: the first. Another one is covered by the checksum, in front of the body
 //! body, in postcard's encoding: versions 1 to 3 as `whole` has it,
-//!       versions 4 to 8: RoleV4, then as `catalog` or `rows` has it
+//!       versions 4 to 9: RoleV4, then as `catalog` or `rows` has it
 //! ```
 
 use base::checksum::{crc32c, crc32c_append};
@@ -24,6 +24,7 @@ use whole::WholeImage;
 mod catalog;
 mod channels;
 mod moves;
+mod record_ids;
 mod requests;
 mod rows;
 pub(crate) mod stored;
@@ -41,7 +42,10 @@ const MEMBERSHIPS_SINCE: u16 = 6;
 const MOVES_SINCE: u16 = 7;
 /// The first version with what other nodes have brought, and as well written only where there is some.
 const BROUGHT_SINCE: u16 = 8;
-const _: () = assert!(BROUGHT_SINCE as u32 == Format::MachineSnapshot.newest(Levels::OURS.max));
+/// The first version with ids of records. It is written only where ids were stored, which needs
+/// [`Level::RECORD_IDS`].
+const RECORD_IDS_SINCE: u16 = 9;
+const _: () = assert!(RECORD_IDS_SINCE as u32 == Format::MachineSnapshot.newest(Levels::OURS.max));
 const HEADER_BYTES: usize = 12;
 
 /// A state as it was, for another thread to encode. It shares everything with the state that it was
@@ -138,8 +142,8 @@ fn open(can: Levels, bytes: &[u8]) -> Result<(u16, &[u8]), DecodeError> {
         return Err(DecodeError::Level { needed, can });
     }
     let version = u16::from_le_bytes([v0, v1]);
-    if !(1..=BROUGHT_SINCE).contains(&version) {
-        let (found, known) = (version.into(), BROUGHT_SINCE.into());
+    if !(1..=RECORD_IDS_SINCE).contains(&version) {
+        let (found, known) = (version.into(), RECORD_IDS_SINCE.into());
         return Err(DecodeError::UnknownVersion { found, known });
     }
     let (expected, found) = (u32::from_le_bytes([c0, c1, c2, c3]), checksum(needed.0, body));

@@ -1,5 +1,5 @@
 //! The rows of a shard (version 4, with channels version 5, with members of groups version 6, with partitions that
-//! moved version 7, with what other nodes brought version 8).
+//! moved version 7, with what other nodes brought version 8, with ids of records version 9).
 //!
 //! ```text
 //! RowsV4, topics x (TopicRowsV4, its PartitionV1s) by id,
@@ -9,6 +9,7 @@
 //! in version 5, and in version 6 where that says so, as `channels` has it
 //! in version 7 in place of both: PartsV7, members and channels as above where it says so, then as `moves` has it
 //! in version 8 PartsV8 in its place, and behind all else as `requests` has it
+//! in version 9 PartsV9 in its place, and behind all else as `record_ids` has it
 //! ```
 
 use std::sync::Arc;
@@ -18,11 +19,11 @@ use base::{LeaseGroupId, PartitionId, ShardId, SharedMap, Stripe, TopicId};
 
 use super::stored::{
     CommittedOffsetV1, GroupRowsV4, GroupV1, MembershipV6, MembershipsV6, PartitionV1, PartsV7,
-    PartsV8, ProgressV2, RowsV4, TimeV3, TopicRowsV4,
+    PartsV8, PartsV9, ProgressV2, RowsV4, TimeV3, TopicRowsV4,
 };
 use super::{
-    APART_SINCE, BROUGHT_SINCE, CHANNELS_SINCE, MEMBERSHIPS_SINCE, MOVES_SINCE, channels,
-    inconsistent, moves, put, requests, take, with_room_for,
+    APART_SINCE, BROUGHT_SINCE, CHANNELS_SINCE, MEMBERSHIPS_SINCE, MOVES_SINCE, RECORD_IDS_SINCE,
+    channels, inconsistent, moves, put, record_ids, requests, take, with_room_for,
 };
 use crate::entry::DecodeError;
 use crate::rows::Rows;
@@ -35,6 +36,7 @@ use crate::rows::progress::Progress;
 use crate::rows::requests::Requests;
 use crate::rows::topic::TopicRows;
 use crate::state::{Role, State};
+use record_ids::RecordIdsImage;
 
 #[derive(Clone, Debug)]
 pub(super) struct RowsImage {
@@ -47,6 +49,7 @@ pub(super) struct RowsImage {
     channels: Channels,
     memberships: Memberships,
     requests: Requests,
+    record_ids: RecordIdsImage,
 }
 
 impl RowsImage {
@@ -61,6 +64,7 @@ impl RowsImage {
             channels: rows.channels.clone(),
             memberships: rows.memberships.clone(),
             requests: rows.requests.clone(),
+            record_ids: RecordIdsImage::of(&rows.record_ids),
         }
     }
 
@@ -76,6 +80,7 @@ impl RowsImage {
     /// The oldest that has room for all of it.
     pub(super) fn version(&self) -> u16 {
         match (self.memberships.is_empty(), self.has_channels()) {
+            _ if !self.record_ids.is_unused => RECORD_IDS_SINCE,
             _ if !self.requests.is_empty() => BROUGHT_SINCE,
             _ if self.moves() > 0 => MOVES_SINCE,
             (false, _) => MEMBERSHIPS_SINCE,
@@ -118,9 +123,26 @@ impl RowsImage {
         let channels = self.has_channels();
         let topics = self.moves();
         let nodes = self.requests.nodes.len() as u64;
-        if topics > 0 || nodes > 0 {
+        let ids = &self.record_ids;
+        if topics > 0 || nodes > 0 || !ids.is_unused {
             let members = !self.memberships.is_empty();
             bytes = match nodes {
+                _ if !ids.is_unused => {
+                    let (with_ids, ids_complete) = (ids.topics.len() as u64, ids.complete);
+                    let ids_forgotten_early = ids.forgotten_early;
+                    put(
+                        bytes,
+                        &PartsV9 {
+                            members,
+                            channels,
+                            topics,
+                            nodes,
+                            with_ids,
+                            ids_complete,
+                            ids_forgotten_early,
+                        },
+                    )
+                }
                 0 => put(bytes, &PartsV7 { members, channels, topics }),
                 _ => put(bytes, &PartsV8 { members, channels, topics, nodes }),
             };
@@ -131,7 +153,8 @@ impl RowsImage {
                 bytes = channels::encode(&self.channels, bytes);
             }
             bytes = moves::encode(self.topics.values().map(|topic| &**topic), bytes);
-            return requests::encode(&self.requests, bytes);
+            bytes = requests::encode(&self.requests, bytes);
+            return record_ids::encode(ids, bytes);
         }
         if !self.memberships.is_empty() {
             bytes = put_memberships(bytes, &self.memberships, channels);
@@ -179,10 +202,12 @@ pub(super) fn decode(shard: u32, version: u16, body: &mut &[u8]) -> Result<State
     }
     state.last_ms = take::<TimeV3>(body, "the time")?.last_ms;
     if version >= MOVES_SINCE {
-        let PartsV8 { members, channels, topics, nodes } = match version {
-            MOVES_SINCE => take::<PartsV7>(body, "parts")?.into(),
+        let parts: PartsV9 = match version {
+            MOVES_SINCE => PartsV8::from(take::<PartsV7>(body, "parts")?).into(),
+            BROUGHT_SINCE => take::<PartsV8>(body, "parts")?.into(),
             _ => take(body, "parts")?,
         };
+        let PartsV9 { members, channels, topics, nodes, .. } = parts;
         if members {
             (rows.memberships, _) = take_memberships(body)?;
         }
@@ -192,8 +217,11 @@ pub(super) fn decode(shard: u32, version: u16, body: &mut &[u8]) -> Result<State
         if topics > 0 || version == MOVES_SINCE {
             moves::decode(rows, topics, body)?;
         }
-        if version == BROUGHT_SINCE {
+        if nodes > 0 || version == BROUGHT_SINCE {
             rows.requests = requests::decode(nodes, body)?;
+        }
+        if version == RECORD_IDS_SINCE {
+            record_ids::decode(rows, &parts, body)?;
         }
         return Ok(state);
     }
@@ -210,6 +238,13 @@ pub(super) fn decode(shard: u32, version: u16, body: &mut &[u8]) -> Result<State
 impl From<PartsV7> for PartsV8 {
     fn from(PartsV7 { members, channels, topics }: PartsV7) -> Self {
         Self { members, channels, topics, nodes: 0 }
+    }
+}
+
+impl From<PartsV8> for PartsV9 {
+    fn from(PartsV8 { members, channels, topics, nodes }: PartsV8) -> Self {
+        let (with_ids, ids_complete, ids_forgotten_early) = (0, false, 0);
+        Self { members, channels, topics, nodes, with_ids, ids_complete, ids_forgotten_early }
     }
 }
 

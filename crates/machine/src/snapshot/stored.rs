@@ -310,6 +310,38 @@ pub(super) struct PartsV8 {
     pub(super) nodes: u64,
 }
 
+/// What version 9 has in its place.
+#[derive(Serialize, Deserialize)]
+pub(super) struct PartsV9 {
+    pub(super) members: bool,
+    pub(super) channels: bool,
+    pub(super) topics: u64,
+    pub(super) nodes: u64,
+    /// Topics with ids of records: a [`TopicIdsV9`] of each with its ids, behind all else.
+    pub(super) with_ids: u64,
+    /// No id within a window is missing.
+    pub(super) ids_complete: bool,
+    /// Ids that a limit displaced.
+    pub(super) ids_forgotten_early: u64,
+}
+
+/// Followed by as many [`IdV9`] as it says, in the order of arrival.
+#[derive(Serialize, Deserialize)]
+pub(super) struct TopicIdsV9 {
+    pub(super) topic: u32,
+    pub(super) forgotten_to_ms: Option<i64>,
+    pub(super) ids: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct IdV9 {
+    pub(super) hash: [u8; 16],
+    /// Arrival time, less that of the id before it.
+    pub(super) later_ms: i64,
+    pub(super) partition: u32,
+    pub(super) offset: u64,
+}
+
 /// What a run of a node brought.
 #[derive(Serialize, Deserialize)]
 pub(super) struct BroughtV8 {

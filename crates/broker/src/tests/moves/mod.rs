@@ -270,6 +270,16 @@ async fn a_record_that_was_sent_twice_is_stored_once_across_a_move() {
     }
     append_soon(&broker, || with_id("c")).await;
     assert_eq!(values(&broker, partition).await, ["a", "b", "c"]);
+
+    // Also when the records are deleted: the ids are not read from them.
+    broker.shards().advance_starts(vec![(partition, 3)]).await.expect("deleted");
+    for to in [1, 2] {
+        moved(&broker, partition, to).await;
+        for id in ["a", "b", "c"] {
+            append_soon(&broker, || with_id(id)).await;
+        }
+    }
+    assert_eq!(broker.bounds(partition).expect("there").end, 3);
     broker.shutdown().await;
 }
 

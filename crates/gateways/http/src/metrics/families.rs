@@ -3,7 +3,7 @@
 use std::fmt::Result;
 use std::time::Duration;
 
-use broker::{SYNC_BUCKETS_MICROS, ShardVitals, Unready, Vitals};
+use broker::{RecordIdVitals, SYNC_BUCKETS_MICROS, ShardVitals, Unready, Vitals};
 use gateway::TrafficSeen;
 
 use super::writer::{Label, Number, Writer};
@@ -25,6 +25,7 @@ pub(super) fn write(writer: &mut Writer<'_>, node: &Node, front: &Front) -> Resu
     objects(writer, &vitals)?;
     traffic(writer, &front.options().connections.traffic_seen())?;
     leases(writer, &vitals.shards)?;
+    record_ids(writer, &vitals)?;
     journal(writer, &vitals.shards)?;
     disk(writer, node, &vitals.shards)?;
     shards(writer, &vitals.shards)?;
@@ -120,6 +121,21 @@ fn leases(writer: &mut Writer<'_>, shards: &[ShardVitals]) -> Result {
     writer.counter("dead_letters", help, sum(|shard| shard.leases.dead_letters))?;
     let help = "Records from other shards that found their topic deleted";
     writer.counter("records_unplaced", help, sum(|shard| shard.unplaced))
+}
+
+fn record_ids(writer: &mut Writer<'_>, vitals: &Vitals) -> Result {
+    let sum = |of: fn(&RecordIdVitals) -> u64| -> u64 {
+        vitals.shards.iter().map(|shard| of(&shard.record_ids)).sum()
+    };
+    let help = "Ids of records that are remembered, of topics with dedup.window.ms";
+    writer.gauge("dedup_ids", help, sum(|it| it.ids))?;
+    writer.gauge("dedup_ids_bytes", "Memory of these ids", sum(|it| it.bytes))?;
+    let help = "Memory that ids may take: dedup.memory.max.bytes";
+    writer.gauge("dedup_ids_limit_bytes", help, vitals.record_id_bytes_max)?;
+    let help = "Ids that were forgotten before dedup.window.ms was over, since there were too many";
+    writer.counter("dedup_ids_forgotten_early", help, sum(|it| it.forgotten_early))?;
+    let help = "Topics in whose window ids are missing that were forgotten early, each counted in every shard";
+    writer.gauge("dedup_windows_cut", help, sum(|it| it.windows_cut))
 }
 
 fn journal(writer: &mut Writer<'_>, shards: &[ShardVitals]) -> Result {

@@ -15,7 +15,8 @@ use base::limits::{
 };
 use broker::config::{TimestampType, TopicConfig};
 use broker::{
-    AppendBatch, AppendError, Appended, Broker, Unavailable, batch_options, refuses_when_full,
+    AppendBatch, AppendError, Appended, Broker, RecordIds, Unavailable, batch_options,
+    refuses_when_full,
 };
 use bytes::Bytes;
 use operations::payload::Payload;
@@ -245,7 +246,11 @@ async fn append(
         .into_iter()
         .map(|Building { partition, builder, places }| {
             expected.push((partition, places));
-            AppendBatch::made(PartitionId::new(topic.id, partition), builder, log_append_time)
+            let partition = PartitionId::new(topic.id, partition);
+            let mut batch = AppendBatch::made(partition, builder, log_append_time);
+            // Here, because the shard's leader must not wait for it.
+            batch.ids = (topic.config.dedup_window_ms > 0).then(|| RecordIds::read(&batch.bytes));
+            batch
         })
         .collect();
     let (count, bytes) = AppendBatch::amount(&batches);
@@ -380,6 +385,7 @@ fn refused(error: &AppendError) -> Problem {
         AppendError::Sequence(_)
         | AppendError::NotAtExpected { .. }
         | AppendError::ExpectedElsewhere(_)
+        | AppendError::TooManyIds { .. }
         | AppendError::UnitRefused => Problem::new(Kind::Failed, detail),
     }
 }

@@ -252,8 +252,13 @@ impl Names {
                         format!("is here up to {}", row.next_offset())
                     }
                     Step::Discard => "does not come".into(),
+                    Step::ImportIds(ids) => format!("comes with {} ids of records", ids.len()),
                 };
                 format!("{} {what} (move {id})", self.partition(*partition))
+            }
+            Command::RecordIds(change) => {
+                let (ids, topics) = (change.len(), change.topics.len());
+                format!("remember {ids} ids of records, in {topics} topics")
             }
             Command::Adopt(adoption) => format!(
                 "take over version {} of the catalog (topics: {}, lease groups: {})",
