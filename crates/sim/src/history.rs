@@ -73,6 +73,12 @@ impl History {
         self.acknowledged.len()
     }
 
+    /// Offset after the last acknowledged record of a partition.
+    pub fn acknowledged_end(&self, partition: u32) -> u64 {
+        let mut of = self.acknowledged.range((partition, 0)..(partition + 1, 0));
+        of.next_back().map_or(0, |(&(_, offset), _)| offset + 1)
+    }
+
     /// Judges what a reader found somewhere in a partition: each record was sent, and is the one that was
     /// acknowledged at its place.
     pub fn check_some(

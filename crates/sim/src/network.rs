@@ -40,26 +40,22 @@ impl Gateways {
     pub async fn start(broker: &Broker) -> Result<Self, String> {
         let words = |error: &dyn std::fmt::Display| error.to_string();
         let kafka = listen(KAFKA).await.map_err(|error| words(&error))?;
-        let amqp = listen(AMQP).await.map_err(|error| words(&error))?;
-        let topology = Topology::open(broker.clone()).await.map_err(|error| words(&error))?;
-        let router = gateway_amqp::dead_letter::Router::new(&topology);
-        broker.set_dead_letter_router(gateway_amqp::dead_letter::SCHEME, Arc::new(router));
-        let [name, password] = USER.map(str::to_owned);
-        let (settings, known) = (vec![SettingsUser { name, password }], topology.clone());
-        let known = move |name: &str| known.vhost(name).is_some();
-        let users = Users::open(broker.clone(), settings, known).await;
-        let users = users.map_err(|error| words(&error))?;
         let (stop, stopping) = watch::channel(false);
+        let amqp = serve_amqp(broker, stopping.clone()).await?;
         let endpoint = Endpoint { host: "127.0.0.1".to_owned(), port: KAFKA };
         let endpoints = Endpoints { kafka: endpoint, amqp: None, kafka_tls: None, rack: None };
         let nodes = Nodes::alone(broker.node(), endpoints);
         let options = gateway_kafka::GatewayOptions::new(nodes);
-        let serving = gateway_kafka::serve(kafka, broker.clone(), options, stopping.clone());
+        let serving = gateway_kafka::serve(kafka, broker.clone(), options, stopping);
         let kafka = broker.vital(Task::KafkaListener, serving);
-        let options = gateway_amqp::GatewayOptions::default();
-        let serving = gateway_amqp::serve(amqp, broker.clone(), topology, users, options, stopping);
-        let amqp = broker.vital(Task::AmqpListener, serving);
         Ok(Self { stop, serving: vec![kafka, amqp] })
+    }
+
+    /// Starts AMQP's gateway alone.
+    pub async fn start_amqp(broker: &Broker) -> Result<Self, String> {
+        let (stop, stopping) = watch::channel(false);
+        let amqp = serve_amqp(broker, stopping).await?;
+        Ok(Self { stop, serving: vec![amqp] })
     }
 
     /// Lets sessions finish what they have begun.
@@ -70,6 +66,25 @@ impl Gateways {
             let _ = serving.await;
         }
     }
+}
+
+async fn serve_amqp(
+    broker: &Broker,
+    stopping: watch::Receiver<bool>,
+) -> Result<JoinHandle<()>, String> {
+    let words = |error: &dyn std::fmt::Display| error.to_string();
+    let listener = listen(AMQP).await.map_err(|error| words(&error))?;
+    let topology = Topology::open(broker.clone()).await.map_err(|error| words(&error))?;
+    let router = gateway_amqp::dead_letter::Router::new(&topology);
+    broker.set_dead_letter_router(gateway_amqp::dead_letter::SCHEME, Arc::new(router));
+    let [name, password] = USER.map(str::to_owned);
+    let (settings, known) = (vec![SettingsUser { name, password }], topology.clone());
+    let known = move |name: &str| known.vhost(name).is_some();
+    let users = Users::open(broker.clone(), settings, known).await;
+    let users = users.map_err(|error| words(&error))?;
+    let options = gateway_amqp::GatewayOptions::default();
+    let serving = gateway_amqp::serve(listener, broker.clone(), topology, users, options, stopping);
+    Ok(broker.vital(Task::AmqpListener, serving))
 }
 
 async fn listen(port: u16) -> io::Result<world::net::Listener> {
@@ -111,6 +126,14 @@ pub async fn kafka_client() -> Result<client::Client, client::ClientError> {
 
 /// A connection with one channel by AMQP 0-9-1.
 pub async fn amqp(mode: Mode) -> Result<Channel<Over<Stream>>, client_amqp::AmqpError> {
-    let stream = connect(&format!("127.0.0.1:{AMQP}")).await?;
+    amqp_at("127.0.0.1", mode).await
+}
+
+/// As [`amqp`], to a host of the network.
+pub async fn amqp_at(
+    host: &str,
+    mode: Mode,
+) -> Result<Channel<Over<Stream>>, client_amqp::AmqpError> {
+    let stream = connect(&format!("{host}:{AMQP}")).await?;
     Channel::over(stream, client::connection::ANSWER_WITHIN, mode, USER).await
 }

@@ -37,12 +37,16 @@ pub enum Profile {
     Damage,
     /// As [`Self::Cluster`], and partitions move from shard to shard.
     Moves,
+    /// As [`Self::Cluster`], and queues are declared, filled and deleted by AMQP at any node.
+    Queues,
+    /// As [`Self::Cluster`], with clients that commit offsets, and read them and the ends of partitions at any node.
+    Registers,
     /// As [`Self::Relays`] and [`Self::Members`], with so many nodes that each shard is on three of them only.
     Spread,
 }
 
 impl Profile {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::Power,
         Self::Kill,
         Self::Disk,
@@ -56,6 +60,8 @@ impl Profile {
         Self::Upgrade,
         Self::Damage,
         Self::Moves,
+        Self::Queues,
+        Self::Registers,
         Self::Spread,
     ];
 
@@ -74,6 +80,8 @@ impl Profile {
             Self::Upgrade => "upgrade",
             Self::Damage => "damage",
             Self::Moves => "moves",
+            Self::Queues => "queues",
+            Self::Registers => "registers",
             Self::Spread => "spread",
         }
     }
@@ -84,8 +92,11 @@ impl Profile {
 
     /// Whether it is about the nodes of a cluster.
     pub(crate) fn has_nodes(self) -> bool {
-        use Profile::{Cluster, Damage, Five, Members, Moves, Relays, Spread, Upgrade};
-        matches!(self, Cluster | Relays | Five | Members | Upgrade | Damage | Moves | Spread)
+        use Profile::{
+            Cluster, Damage, Five, Members, Moves, Queues, Registers, Relays, Spread, Upgrade,
+        };
+        let with_clients = matches!(self, Cluster | Relays | Queues | Registers | Upgrade | Moves);
+        with_clients || matches!(self, Five | Members | Damage | Spread)
     }
 
     fn has(self, other: Self) -> bool {

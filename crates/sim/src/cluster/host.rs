@@ -14,6 +14,7 @@ use world::{RuntimeClock, World};
 use super::place::{Place, Standing, Trouble, disk_name, name};
 use super::{Shared, upgrade};
 use crate::checkers::Knowledge;
+use crate::network::Gateways;
 use crate::node;
 use crate::profile::{Life, Limits};
 use crate::verdict::Invariant;
@@ -201,6 +202,14 @@ async fn live(
     let kafka = Endpoint { host: name(place).to_owned(), port: 9092 };
     let nodes =
         Nodes::join(&broker, &node, Endpoints { kafka, amqp: None, kafka_tls: None, rack: None });
+    let serves_amqp = shared.lock().serves_amqp;
+    let _gateways = match serves_amqp {
+        true => match Gateways::start_amqp(&broker).await {
+            Ok(gateways) => Some(gateways),
+            Err(why) => return End::Refused(why),
+        },
+        false => None,
+    };
     {
         let mut state = shared.lock();
         state.trace.note(format_args!("{} is open", name(place)));

@@ -13,6 +13,8 @@
 //! * `upgrade`: programs of two versions, in profile `upgrade`
 //! * `producers`: the clients
 //! * `consumers`: those that lease records, in profile `relays`; `leased`: what they know together
+//! * `queues`: queues that are declared, filled and deleted by AMQP at any node, in profile `queues`
+//! * `registers`: offsets that are committed and read at any node, in profile `registers`
 //! * `readers`: those that read, in profile `damage`
 //! * `resender`: one that sends jobs with ids again
 //! * `judge`: what must hold once nothing fails any more
@@ -29,8 +31,10 @@ mod moves;
 mod operator;
 mod place;
 mod producers;
+mod queues;
 mod readers;
 mod resender;
+mod registers;
 mod upgrade;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -61,6 +65,7 @@ const SPREAD_SHARDS: (u64, u64) = (2, 6);
 const PRODUCERS: u32 = 4;
 const CONSUMERS: u32 = 4;
 const READERS: usize = 2;
+const REGISTER_READERS: usize = 4;
 /// Short, so that what nobody reads is found within a run.
 const SCRUB_INTERVAL: Option<Duration> = Some(Duration::from_secs(2));
 /// Simulated time that no run takes.
@@ -87,8 +92,11 @@ pub(crate) struct State {
     pub(crate) shards: u32,
     /// Whether each of them is on three nodes only.
     pub(crate) spreads: bool,
+    /// Whether each node serves AMQP.
+    pub(crate) serves_amqp: bool,
     pub(crate) history: History,
     pub(crate) leased: leased::Leased,
+    pub(crate) registers: registers::Registers,
     pub(crate) trace: Trace,
     pub(crate) verdict: Verdict,
     /// Which versions the nodes are of.
@@ -116,6 +124,10 @@ struct Shape {
     moves: bool,
     /// With three nodes of many for each shard.
     spreads: bool,
+    /// With clients that commit offsets, and read them and the ends of partitions at any node.
+    registers: bool,
+    /// With AMQP's gateway at each node, and queues that come and go.
+    queues: bool,
     scrub_interval: Option<Duration>,
 }
 
@@ -130,8 +142,18 @@ impl Shape {
         let spreads = profile == Profile::Spread;
         let (leases, damage) = (profile == Profile::Relays || spreads, profile == Profile::Damage);
         let scrub_interval = if damage { SCRUB_INTERVAL } else { None };
-        let (upgrade, moves) = (profile == Profile::Upgrade, profile == Profile::Moves);
-        Self { seeds, spares, leases, damage, upgrade, moves, spreads, scrub_interval }
+        Self {
+            seeds,
+            spares,
+            leases,
+            damage,
+            upgrade: profile == Profile::Upgrade,
+            moves: profile == Profile::Moves,
+            spreads,
+            registers: profile == Profile::Registers,
+            queues: profile == Profile::Queues,
+            scrub_interval,
+        }
     }
 }
 
@@ -208,8 +230,10 @@ pub(crate) fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, 
         flips: 0,
         shards,
         spreads: shape.spreads,
+        serves_amqp: shape.queues,
         history: History::default(),
         leased,
+        registers: registers::Registers::default(),
         trace: trace.clone(),
         verdict: verdict.clone(),
         versions: match () {
@@ -280,6 +304,17 @@ async fn work(shared: Shared, mut random: Random, for_time: Duration, shape: Sha
     // Below the level at which ids are stored some may be forgotten.
     if !shape.upgrade && matches!(shared.lock().versions, Versions::Same) {
         clients.spawn(resender::send_again(shared.clone(), random.fork()));
+    }
+    if shape.registers {
+        for group in 0..registers::GROUPS {
+            clients.spawn(registers::write(group, shared.clone(), random.fork()));
+        }
+        for _ in 0..REGISTER_READERS {
+            clients.spawn(registers::read(shared.clone(), random.fork()));
+        }
+    }
+    for queue in (0..queues::QUEUES).filter(|_| shape.queues) {
+        clients.spawn(queues::Client::new(queue, shared.clone(), random.fork()).run());
     }
     clients.spawn(chaos::hand_over(shared.clone(), random.fork()));
     if random.once_in(2) {

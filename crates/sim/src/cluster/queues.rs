@@ -1,0 +1,169 @@
+//! Queues that are declared, filled and deleted by AMQP at any node, also at one that was cut off or has just started.
+//!
+//! Each queue has one client, which does one thing after the other at nodes of its choice. So it knows at any time
+//! whether the queue exists and which messages are in it, whichever node it asks next:
+//!
+//! * a queue that was declared exists at each node until it is deleted;
+//! * messages that were confirmed are counted at each node;
+//! * a queue that was deleted is empty once it is declared again.
+//!
+//! A request without an answer makes the queue's state unknown. The client deletes the queue then, until that is answered.
+
+use std::time::Duration;
+
+use client_amqp::{AmqpError, Mode};
+use tokio::time::{sleep, timeout};
+
+use super::Shared;
+use super::place::name;
+use crate::network;
+use crate::random::Random;
+use crate::verdict::Invariant;
+
+/// Number of queues, each with one client.
+pub(super) const QUEUES: usize = 4;
+const ANSWERED_WITHIN: Duration = Duration::from_secs(12);
+const NOT_FOUND: u16 = 404;
+
+/// One queue, as its client knows it.
+#[derive(Debug)]
+pub(super) struct Client {
+    queue: String,
+    shared: Shared,
+    random: Random,
+    state: QueueState,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum QueueState {
+    /// A request had no answer.
+    Unknown,
+    Deleted,
+    /// With so many confirmed messages.
+    Exists(u32),
+}
+
+/// A request to one node.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Declare,
+    Publish(u32),
+    Count,
+    Delete,
+}
+
+/// An answer that came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Answer {
+    Done,
+    Confirmed(u32),
+    Counted(u32),
+    NotFound,
+}
+
+impl Client {
+    pub(super) fn new(queue: usize, shared: Shared, random: Random) -> Self {
+        let queue = format!("queue-{queue}");
+        Self { queue, shared, random, state: QueueState::Unknown }
+    }
+
+    /// Does one thing after the other until everything is healed.
+    pub(super) async fn run(mut self) {
+        while !self.shared.lock().is_healed {
+            let pause_ms = self.random.between(1, 150);
+            sleep(Duration::from_millis(pause_ms)).await;
+            let step = self.next_step();
+            let places = self.shared.members();
+            let place = self.random.of(&places);
+            if self.shared.broker(place).is_none() {
+                continue;
+            }
+            let answer = timeout(ANSWERED_WITHIN, ask(name(place), &self.queue, step)).await;
+            let (queue, trace) = (&self.queue, self.shared.lock().trace.clone());
+            trace.note(format_args!("{queue}: {step:?} at {}: {answer:?}", name(place)));
+            match answer {
+                Ok(Ok(answer)) => match self.state.after(step, answer) {
+                    Ok(state) => self.state = state,
+                    Err(why) => {
+                        let what = format!("{queue}, {step:?} at {}: {why}", name(place));
+                        self.shared.lock().verdict.violated(Invariant::Catalog, what);
+                    }
+                },
+                // A count changes nothing.
+                Ok(Err(_)) | Err(_) if matches!(step, Step::Count) => {}
+                Ok(Err(_)) | Err(_) => self.state = QueueState::Unknown,
+            }
+        }
+    }
+
+    fn next_step(&mut self) -> Step {
+        match self.state {
+            QueueState::Unknown => Step::Delete,
+            QueueState::Deleted => Step::Declare,
+            QueueState::Exists(_) => match self.random.below(8) {
+                0 | 1 => Step::Delete,
+                2 | 3 => Step::Count,
+                4 => Step::Declare,
+                _ => Step::Publish(self.random.between(1, 5) as u32),
+            },
+        }
+    }
+}
+
+impl QueueState {
+    /// The queue's state after an answer, or why the answer is wrong.
+    fn after(self, step: Step, answer: Answer) -> Result<Self, String> {
+        match (step, self, answer) {
+            (Step::Delete, _, Answer::Done) => Ok(Self::Deleted),
+            (Step::Declare, Self::Deleted, Answer::Done) => Ok(Self::Exists(0)),
+            (Step::Declare, _, Answer::Done) => Ok(self),
+            (Step::Publish(_), Self::Exists(messages), Answer::Confirmed(more)) => {
+                Ok(Self::Exists(messages + more))
+            }
+            (Step::Count, Self::Exists(messages), Answer::Counted(found)) if found == messages => {
+                Ok(self)
+            }
+            _ => Err(format!("{answer:?}, and the queue is {self:?}")),
+        }
+    }
+}
+
+/// Over a connection of its own. A message that is refused is an error: the queue's state is unknown then.
+async fn ask(host: &str, queue: &str, step: Step) -> Result<Answer, AmqpError> {
+    let mut channel = network::amqp_at(host, Mode::Confirms).await?;
+    let answer = match step {
+        Step::Declare => channel.declare(&[queue.to_owned()], &[]).await.map(|()| Answer::Done),
+        Step::Delete => channel.delete(queue).await.map(|()| Answer::Done),
+        Step::Count => channel.ready(queue).await.map(Answer::Counted),
+        Step::Publish(messages) => {
+            let queues = vec![queue.to_owned(); messages as usize];
+            channel.publish_to_each(&queues, b"message").await.map(|()| Answer::Confirmed(messages))
+        }
+    };
+    match answer {
+        Err(AmqpError::Closed { code: NOT_FOUND, .. }) => Ok(Answer::NotFound),
+        answer => {
+            let _ = channel.close().await;
+            answer
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_messages_missing_queues_and_returned_messages_are_violations() {
+        let exists = QueueState::Exists(3);
+        assert_eq!(exists.after(Step::Count, Answer::Counted(3)), Ok(exists));
+        for answer in [Answer::Counted(2), Answer::Counted(4), Answer::NotFound] {
+            assert!(exists.after(Step::Count, answer).is_err(), "{answer:?}");
+        }
+        let more = exists.after(Step::Publish(2), Answer::Confirmed(2));
+        assert_eq!(more, Ok(QueueState::Exists(5)));
+        let deleted = exists.after(Step::Delete, Answer::Done).expect("it is deleted");
+        assert_eq!(deleted.after(Step::Declare, Answer::Done), Ok(QueueState::Exists(0)));
+        assert!(deleted.after(Step::Publish(1), Answer::Confirmed(1)).is_err());
+    }
+}
