@@ -136,6 +136,7 @@ export function Access({ tab }: { tab: string }) {
 
 function Users() {
   const users = usePoll<Page<User>>("/v1/users?limit=500");
+  const [notice, setNotice] = useState("");
   return (
     <>
       <Failure problem={users.error} />
@@ -147,8 +148,10 @@ function Users() {
           <button type="button" aria-label={`Set the password of ${it.name}`} onClick={() => { let password = ""; confirm({ title: `Another password for ${it.name}`, text: <label class="field"><span>Password</span><input type="password" autocomplete="new-password" onInput={(event) => { password = event.currentTarget.value; }} /></label>, button: "Set", run: async () => { await ask("PUT", `/v1/users/${seg(it.name)}/password`, { password }); tell("The password was set; sessions of browsers ended."); } }); }}>Password</button>
           <button type="button" class="danger" aria-label={`Delete ${it.name}`} onClick={() => confirm({ title: `Delete user ${it.name}?`, text: <p>Its connections are closed. Rules about it stay.</p>, type: it.name, danger: true, button: "Delete", command: [curl("DELETE", `/v1/users/${seg(it.name)}`), "", `postroad user delete ${quoted(it.name)}`], run: async () => { await ask("DELETE", `/v1/users/${seg(it.name)}`); users.reload(); tell("The user was deleted."); } })}>Delete</button></span> },
       ]} />}
-      <Card title="New user"><Form button="Make it" run={async (form, element) => { await ask("POST", "/v1/users", { name: form.get("name"), password: form.get("password") }); element.reset(); users.reload(); tell("The user was made, and may do nothing yet: add a rule."); }}>
-        <div class="row"><Field label="Name" name="name" required /><Field label="Password" name="password" type="password" required autocomplete="new-password" /></div></Form></Card>
+      <Card title="New user"><Form button="Make it" run={async (form, element) => { const made = await ask<{ log_ins: string | null }>("POST", "/v1/users", { name: form.get("name"), password: form.get("password") }); element.reset(); users.reload(); setNotice(made.log_ins ?? ""); tell("The user was made, and may do nothing yet: add a rule."); }}>
+        <div class="row"><Field label="Name" name="name" required /><Field label="Password" name="password" type="password" required autocomplete="new-password" /></div></Form>
+        <p>Once there are users, clients of Kafka and HTTP may have to log in, too: the answer says where and from when on.</p>
+        {notice && <p role="status"><strong>Log-ins:</strong> {notice}</p>}</Card>
     </>
   );
 }

@@ -15,13 +15,21 @@
 //! | any | describe | describe (read) |
 //!
 //! The other way round, and for everything of our own, the table is in [`crate::operation`].
+//!
+//! # Virtual hosts
+//!
+//! A topic below `amqp.<vhost>.` belongs to that virtual host ([`base::queue_topics`]), and a group so named does, too.
+//! For both, the permissions of that virtual host alone count, on the name of the queue. A rule that allows counts if
+//! its own name begins with `amqp.`; a rule for all names does not. A rule that denies counts always.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use base::MAIN_LEASE_GROUP;
+use base::queue_topics::{self, DEFAULT_VHOST, TopicOwner};
 use base::topics::is_written_by_nodes;
 
 use crate::acl::{Action, CLUSTER, Resource, Rule, Verdict};
@@ -32,13 +40,10 @@ use crate::principal::Principal;
 use crate::tags::Tags;
 use crate::users::Users;
 
-/// The virtual host whose queues are topics of the same name.
-const VIRTUAL_HOST: &str = "/";
-
 /// What an operation is done to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target<'a> {
-    /// By its name; as the queue of virtual host `/`, too.
+    /// By its name; as the queue that it is in its virtual host, too.
     Topic(&'a str),
     /// A queue, and the topic that it is.
     Queue {
@@ -113,12 +118,12 @@ impl fmt::Display for Decision<'_> {
 }
 
 /// One thing that is asked for, by both of its names.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Question<'q> {
     /// Kafka's: what rules are about.
     rule: Option<(Resource, Action, &'q str)>,
-    /// RabbitMQ's: a virtual host, permissions of which any is enough, and a name in it.
-    permission: Option<(&'q str, &'q [Permission], &'q str)>,
+    /// RabbitMQ's: a name in a virtual host, and permissions of which any is enough.
+    permission: Option<(TopicOwner<'q>, &'q [Permission])>,
     /// Whether it came by AMQP.
     of_rabbitmq: bool,
 }
@@ -163,7 +168,10 @@ impl Rights {
         if let Some((resource, action, name)) = question.rule.filter(|_| counts_rules) {
             let deciding = |verdict| {
                 let fits = |rule: &&Rule| {
-                    rule.verdict == verdict && rule.decides(action) && rule.covers(resource, name)
+                    rule.verdict == verdict
+                        && rule.decides(action)
+                        && rule.covers(resource, name)
+                        && reaches(rule, name)
                 };
                 self.rules.iter().find(fits)
             };
@@ -173,10 +181,15 @@ impl Rights {
         }
         let counts_permissions = self.across || question.of_rabbitmq;
         let asked = question.permission.filter(|_| counts_permissions);
-        let Some((virtual_host, permissions, name)) = asked else { return Decision::Nothing };
-        let Some(grant) = self.grants.get(virtual_host) else { return Decision::Nothing };
-        let allowing = permissions.iter().find(|permission| grant.allows(**permission, name));
-        allowing.map_or(Decision::Nothing, |it| Decision::Permission(*it, virtual_host))
+        let Some((owner, permissions)) = asked else { return Decision::Nothing };
+        let granted = owner.virtual_host.and_then(|it| self.grants.get_key_value(&*it));
+        let Some((virtual_host, grant)) = granted else { return Decision::Nothing };
+        let allows = |permission: &&Permission| match &owner.queue {
+            Some(name) => grant.allows(**permission, name),
+            None => grant.allows_every_name(**permission),
+        };
+        let allowing = permissions.iter().find(allows);
+        allowing.map_or(Decision::Nothing, |it| Decision::Permission(*it, &**virtual_host))
     }
 
     /// What nodes have written of everybody is for those to read who may change the cluster, and for nobody to write.
@@ -198,24 +211,28 @@ impl Rights {
             let rule = needs.topic.map(|action| (Resource::Topic, action, topic));
             self.answer(Question { rule, permission, of_rabbitmq })
         };
-        let same = |name: &'a str| Some((VIRTUAL_HOST, needs.permissions, name));
+        let same = |name: &'a str| Some((queue_topics::owner(name), needs.permissions));
+        let known = |virtual_host: &'a str, name: &'a str| TopicOwner {
+            virtual_host: Some(Cow::Borrowed(virtual_host)),
+            queue: Some(Cow::Borrowed(name)),
+        };
         match target {
             Target::Topic(name) => of_topic(name, same(name), false),
             Target::Queue { virtual_host, name, topic } => {
-                of_topic(topic, Some((virtual_host, needs.permissions, name)), true)
+                of_topic(topic, Some((known(virtual_host, name), needs.permissions)), true)
             }
             Target::Group { topic, group } => {
                 let decision = of_topic(topic, same(topic), false);
                 match needs.group {
                     // The main group is the queue, and has no name of its own.
                     Some(action) if decision.is_allowed() && group != MAIN_LEASE_GROUP => {
-                        self.decide(action, Resource::Group, group)
+                        self.decide_on_group_of(topic, action, group)
                     }
                     _ => decision,
                 }
             }
             Target::Exchange { virtual_host, name } => {
-                let permission = Some((virtual_host, needs.permissions, name));
+                let permission = Some((known(virtual_host, name), needs.permissions));
                 self.answer(Question { rule: None, permission, of_rabbitmq: true })
             }
             Target::Cluster => match needs.cluster {
@@ -227,6 +244,24 @@ impl Rights {
                 None => Decision::Nothing,
             },
         }
+    }
+
+    /// A group of a queue's consumers belongs to the queue's virtual host, unless it is named below another one.
+    fn decide_on_group_of<'a>(
+        &'a self,
+        topic: &'a str,
+        action: Action,
+        group: &'a str,
+    ) -> Decision<'a> {
+        let mut owner = queue_topics::owner(group);
+        if owner.is_default() {
+            owner.virtual_host = queue_topics::owner(topic).virtual_host;
+        }
+        self.answer(Question {
+            rule: Some((Resource::Group, action, group)),
+            permission: Some((owner, permissions(action, Resource::Group))),
+            of_rabbitmq: false,
+        })
     }
 
     fn by_tag(&self, operation: Operation) -> bool {
@@ -253,7 +288,7 @@ impl Rights {
 
     /// What a request of Kafka asks.
     pub fn decide<'a>(&'a self, action: Action, resource: Resource, name: &'a str) -> Decision<'a> {
-        let permission = Some((VIRTUAL_HOST, permissions(action, resource), name));
+        let permission = Some((queue_topics::owner(name), permissions(action, resource)));
         self.answer(Question {
             rule: Some((resource, action, name)),
             permission,
@@ -270,9 +305,8 @@ impl Rights {
         if deciding.clone().any(|rule| rule.verdict == Verdict::Deny && is_for_all(rule)) {
             return self.everything;
         }
-        let by_permission = self.across
-            && self.grants.contains_key(VIRTUAL_HOST)
-            && !permissions(action, resource).is_empty();
+        let by_permission =
+            self.across && !self.grants.is_empty() && !permissions(action, resource).is_empty();
         self.everything || by_permission || deciding.any(|rule| rule.verdict == Verdict::Allow)
     }
 
@@ -285,13 +319,17 @@ impl Rights {
 
     // ---------------------------------------------------------------------- virtual hosts
 
-    /// Whether it may open the virtual host at all: it has permissions there, or rules that let it do something to
-    /// topics, which queues of `/` are.
+    /// Whether it may open the virtual host at all: it has permissions there, or, of `/`, rules that let it read or
+    /// write its queues.
     pub fn opens(&self, virtual_host: &str) -> bool {
         let by_rules = || {
-            let lets =
-                |rule: &Rule| rule.resource == Resource::Topic && rule.verdict == Verdict::Allow;
-            self.across && virtual_host == VIRTUAL_HOST && self.rules.iter().any(lets)
+            let lets = |rule: &Rule| {
+                rule.resource == Resource::Topic
+                    && rule.verdict == Verdict::Allow
+                    && matches!(rule.action, Action::Read | Action::Write | Action::Any)
+                    && !queue_topics::is_of_other_vhost(&rule.name)
+            };
+            self.across && virtual_host == DEFAULT_VHOST && self.rules.iter().any(lets)
         };
         self.everything || self.grants.contains_key(virtual_host) || by_rules()
     }
@@ -320,6 +358,13 @@ impl Rights {
             _ => None,
         }
     }
+}
+
+/// Whether a rule that covers a name counts for it. In another virtual host than `/`, one that allows must say so.
+fn reaches(rule: &Rule, name: &str) -> bool {
+    rule.verdict == Verdict::Deny
+        || rule.name.starts_with(queue_topics::ESCAPED_PREFIX)
+        || !queue_topics::is_of_other_vhost(name)
 }
 
 /// RabbitMQ's permissions any of which is enough for what a request of Kafka asks.
@@ -352,7 +397,17 @@ impl Users {
         let principal = self.exists(user).then(|| Principal::new(user, self))?;
         let rights = self.rights(&principal, host);
         let decision = rights.decide(action, resource, name);
-        Some((decision.is_allowed(), decision.to_string()))
+        let is_named = matches!(resource, Resource::Topic | Resource::Group);
+        let mut words = decision.to_string();
+        if is_named && !decision.is_allowed() && queue_topics::is_of_other_vhost(name) {
+            let vhost = queue_topics::owner(name).virtual_host;
+            let vhost = vhost.unwrap_or(Cow::Borrowed("another one than /"));
+            words.push_str(&format!(
+                ": {} {name} belongs to vhost {vhost}, where permissions of / and rules for all names do not count",
+                resource.word()
+            ));
+        }
+        Some((decision.is_allowed(), words))
     }
 
     fn tags(&self, principal: &Principal) -> Tags {

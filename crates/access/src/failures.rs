@@ -22,15 +22,56 @@ const NAME_CHARS_MAX: usize = 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
-    rows: Mutex<BTreeMap<(IpAddr, Box<str>), Row>>,
+    rows: Mutex<Rows>,
     count: AtomicU64,
     audit: OnceLock<Audit>,
+}
+
+type Key = (IpAddr, Box<str>);
+
+#[derive(Debug, Default)]
+struct Rows {
+    of: BTreeMap<Key, Row>,
+    /// By the failure that was last, so that the oldest is forgotten first.
+    by_age: BTreeMap<u64, Key>,
+    next: u64,
 }
 
 #[derive(Debug)]
 struct Row {
     since: Instant,
     count: u32,
+    /// Place among all by age.
+    place: u64,
+}
+
+impl Rows {
+    /// Counts a failure, as `count_row` says.
+    fn count(&mut self, key: Key, now: Instant) -> (u32, u32) {
+        let place = self.next;
+        self.next += 1;
+        let found = self.of.get_mut(&key).map(|row| {
+            self.by_age.remove(&row.place);
+            row.place = place;
+            if now.duration_since(row.since) < ROW {
+                row.count = row.count.saturating_add(1);
+                (row.count, 0)
+            } else {
+                row.since = now;
+                (1, std::mem::replace(&mut row.count, 1))
+            }
+        });
+        self.by_age.insert(place, key.clone());
+        found.unwrap_or_else(|| {
+            self.of.insert(key, Row { since: now, count: 1, place });
+            if self.of.len() > LOGIN_FAILURES_KEPT_MAX
+                && let Some((_, oldest)) = self.by_age.pop_first()
+            {
+                self.of.remove(&oldest);
+            }
+            (1, 0)
+        })
+    }
 }
 
 impl Failures {
@@ -62,25 +103,7 @@ impl Failures {
 
     /// How many there are in the row by now, and how many there were in the one before.
     fn count_row(&self, peer: IpAddr, name: &str, now: Instant) -> (u32, u32) {
-        let mut rows = self.rows.lock();
-        let key = (peer, Box::from(name));
-        if let Some(row) = rows.get_mut(&key) {
-            if now.duration_since(row.since) < ROW {
-                row.count = row.count.saturating_add(1);
-                return (row.count, 0);
-            }
-            let earlier = std::mem::replace(row, Row { since: now, count: 1 }).count;
-            return (1, earlier);
-        }
-        if rows.len() >= LOGIN_FAILURES_KEPT_MAX {
-            rows.retain(|_, row| now.duration_since(row.since) < ROW);
-        }
-        if rows.len() >= LOGIN_FAILURES_KEPT_MAX {
-            // Somebody tries very many names: any of them is forgotten.
-            rows.pop_first();
-        }
-        rows.insert(key, Row { since: now, count: 1 });
-        (1, 0)
+        self.rows.lock().count((peer, Box::from(name)), now)
     }
 }
 
@@ -112,6 +135,25 @@ mod tests {
         for i in 0..LOGIN_FAILURES_KEPT_MAX + 10 {
             failures.count_row(HERE, &i.to_string(), Instant::now());
         }
-        assert_eq!(failures.rows.lock().len(), LOGIN_FAILURES_KEPT_MAX);
+        let rows = failures.rows.lock();
+        assert_eq!(
+            (rows.of.len(), rows.by_age.len()),
+            (LOGIN_FAILURES_KEPT_MAX, LOGIN_FAILURES_KEPT_MAX)
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn flood_of_names_forgets_the_oldest_failure_and_not_the_lowest_address() {
+        let failures = Failures::default();
+        let high: IpAddr = "203.0.113.9".parse().expect("an address");
+        let count = |peer, name: &str| failures.count_row(peer, name, Instant::now()).0;
+        count(HERE, "guessed");
+        for i in 0..LOGIN_FAILURES_KEPT_MAX - 1 {
+            count(high, &i.to_string());
+        }
+        assert_eq!(count(HERE, "guessed"), 2, "all of them have room");
+        count(high, "one more");
+        assert_eq!(count(HERE, "guessed"), 3, "its last failure was not the oldest");
+        assert_eq!(count(high, "0"), 1, "that one was forgotten");
     }
 }

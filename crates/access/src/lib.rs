@@ -34,6 +34,8 @@ mod following;
 pub mod fuzzing;
 pub mod limits;
 pub mod login;
+pub mod login_ports;
+mod login_queue;
 pub mod operation;
 pub mod password;
 pub mod permissions;
@@ -48,6 +50,7 @@ pub mod standing;
 mod store;
 pub mod tags;
 pub mod token;
+mod turns;
 pub mod users;
 
 #[cfg(test)]

@@ -5,10 +5,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tasks::Task;
+use world::Instant;
 
 use crate::account::Account;
 use crate::password::same;
 use crate::principal::Principal;
+use crate::turns::Crowded;
 use crate::users::Users;
 
 /// A name and a password, as a client said them.
@@ -45,6 +47,8 @@ pub enum LoginError {
     Ended { user: String },
     #[error("{reason}")]
     Token { reason: Arc<str> },
+    #[error("user '{user}' - too many log-ins of the same address wait to be checked")]
+    Crowded { user: String },
 }
 
 impl Users {
@@ -69,7 +73,19 @@ impl Users {
         credentials: Credentials,
         peer: IpAddr,
     ) -> Result<Principal, LoginError> {
-        match self.judge(&credentials, peer).await {
+        if let Some(known) = self.log_in_at_once(&credentials, peer) {
+            return Ok(known);
+        }
+        // Until it is answered, so that guesses in parallel are no faster.
+        let turn = self.0.queue.guess(peer, &credentials.name).await;
+        if let Some(known) = self.log_in_at_once(&credentials, peer) {
+            return Ok(known);
+        }
+        let judged = match turn {
+            Ok(_) => self.judge(&credentials, peer).await,
+            Err(Crowded) => Err(LoginError::Crowded { user: credentials.name.clone() }),
+        };
+        match judged {
             Ok(principal) => Ok(principal),
             Err(error) => Err(self.refuse(&credentials.name, peer, error).await),
         }
@@ -80,38 +96,54 @@ impl Users {
         credentials: &Credentials,
         peer: IpAddr,
     ) -> Result<Principal, LoginError> {
-        if let Some(known) = self.log_in_at_once(credentials, peer) {
-            return Ok(known);
-        }
         let known = self.account(&credentials.name);
-        if self.is_right(credentials, known.as_deref()).await {
+        if self.is_right(credentials, known.as_deref(), peer).await? {
             return self.logged_in(&credentials.name, true, peer);
         }
         // Another node may have made the user, or changed the password, a moment ago.
-        let is_current = self.catch_up().await.is_ok();
+        let is_current = self.may_be_current().await;
         let now = self.current_account(&credentials.name);
         let version = |account: &Option<Arc<Account>>| account.as_ref().map(|it| it.version);
         let is_right = is_current
             && version(&now) != version(&known)
-            && self.is_right(credentials, now.as_deref()).await;
+            && self.is_right(credentials, now.as_deref(), peer).await?;
         self.logged_in(&credentials.name, is_right, peer)
     }
 
-    async fn is_right(&self, credentials: &Credentials, account: Option<&Account>) -> bool {
+    /// Passes a barrier of the catalog, once for all failures that wait for one.
+    async fn may_be_current(&self) -> bool {
+        let asked = Instant::now();
+        let mut passed = self.0.queue.barrier().await;
+        if passed.is_none_or(|begun| begun <= asked) {
+            let begun = Instant::now();
+            if self.catch_up().await.is_err() {
+                return false;
+            }
+            *passed = Some(begun);
+        }
+        true
+    }
+
+    async fn is_right(
+        &self,
+        credentials: &Credentials,
+        account: Option<&Account>,
+        peer: IpAddr,
+    ) -> Result<bool, LoginError> {
         let password = credentials.password.clone();
         let secret = account.map_or(self.secret_of_nobody(), |account| &account.secret);
         let secret = Arc::clone(secret);
-        match self.password_check().await {
-            Some(_permit) => {
-                let workers = self.broker().workers();
-                let checked =
-                    workers.blocking(Task::AmqpPassword, move || secret.is_right(&password));
-                let is_right = checked.await.unwrap_or(false);
-                // Users of the settings were looked at before, and have no other password.
-                is_right && account.is_some() && self.of_settings(&credentials.name).is_none()
-            }
-            None => false,
+        let crowded = |Crowded| LoginError::Crowded { user: credentials.name.clone() };
+        let _turn = self.0.queue.check(peer).await.map_err(crowded)?;
+        // The same password may have been found right while this one waited.
+        if self.log_in_at_once(credentials, peer).is_some() {
+            return Ok(true);
         }
+        let workers = self.broker().workers();
+        let checked = workers.blocking(Task::AmqpPassword, move || secret.is_right(&password));
+        let is_right = checked.await.unwrap_or(false);
+        // Users of the settings were looked at before, and have no other password.
+        Ok(is_right && account.is_some() && self.of_settings(&credentials.name).is_none())
     }
 
     /// Logs in as a user whom somebody else vouches for: the node's settings say who a client is

@@ -78,8 +78,8 @@ operations! {
     Browse: Some(Action::Read), [Read], None, None;
     /// Take records and settle them, as a member of a group.
     Consume: Some(Action::Read), [Read], Some(Action::Read), None;
-    /// Say where a group goes on.
-    Seek: Some(Action::Read), [Read], Some(Action::Read), None;
+    /// Move a group's position: what it skips is thrown away like what is purged.
+    Seek: Some(Action::Delete), [Configure], Some(Action::Read), None;
     /// Throw records away.
     Purge: Some(Action::Delete), [Read], None, None;
     // ------------------------------------------------- of groups

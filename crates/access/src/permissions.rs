@@ -123,16 +123,25 @@ impl Grant {
 
     /// Whether that may be done to the entity of this name.
     pub fn allows(&self, permission: Permission, name: &str) -> bool {
+        self.pattern(permission).is_none_or(|pattern| pattern.fits(name))
+    }
+
+    /// Whether that may be done to any entity, whatever its name.
+    pub(crate) fn allows_every_name(&self, permission: Permission) -> bool {
+        matches!(self.pattern(permission), None | Some(Pattern::Everything))
+    }
+
+    /// `None`: everything is allowed.
+    fn pattern(&self, permission: Permission) -> Option<&Pattern> {
         let patterns = match &self.0 {
-            Rules::Everything => return true,
+            Rules::Everything => return None,
             Rules::Patterns(patterns) => patterns,
         };
-        let pattern = match permission {
+        Some(match permission {
             Permission::Configure => &patterns.configure,
             Permission::Write => &patterns.write,
             Permission::Read => &patterns.read,
-        };
-        pattern.fits(name)
+        })
     }
 }
 

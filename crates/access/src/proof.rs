@@ -80,7 +80,11 @@ impl Users {
         };
         match proved {
             Ok(proved) => Ok(proved),
-            Err(error) => Err(self.refuse(name, peer, error).await),
+            Err(error) => {
+                // Answers to guesses in parallel wait for each other.
+                let _turn = self.0.queue.guess(peer, name).await;
+                Err(self.refuse(name, peer, error).await)
+            }
         }
     }
 

@@ -235,3 +235,80 @@ async fn a_log_in_holds_until_the_password_or_the_user_is_another_one() {
     assert!(users.still_admits(&guest, standing, HERE));
     assert!(!users.still_admits(&guest, standing, ELSEWHERE), "guest is of this machine");
 }
+
+#[tokio::test]
+async fn flood_of_guesses_from_one_address_does_not_delay_the_log_in_of_another() {
+    let (broker, users) = open_on(&SimulatedDisk::default(), &[]).await;
+    users.add("app", hash("secret")).await.expect("added");
+    let guess = |number: usize| {
+        let users = users.clone();
+        let name = format!("guess-{}", number % 100);
+        async move { users.log_in(credentials(&name, "wrong"), ELSEWHERE).await.is_ok() }
+    };
+    let flood: Vec<_> = (0..400).map(|number| tokio::spawn(guess(number))).collect();
+    // All of them wait. A failure is counted when its password was checked.
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    let before = users.failed_logins();
+    users.log_in(credentials("app", "secret"), HERE).await.expect("logged in");
+    let checked = users.failed_logins() - before;
+    assert!(checked <= 5, "{checked} of the flood were checked before it");
+    assert!(flood.iter().filter(|guess| !guess.is_finished()).count() > 300);
+    flood.iter().for_each(|guess| guess.abort());
+    broker.shutdown().await;
+}
+
+#[tokio::test]
+async fn guesses_of_one_name_in_parallel_are_no_faster_than_one_after_another() {
+    let (broker, users) = open_on(&SimulatedDisk::default(), &[]).await;
+    users.add("app", hash("secret")).await.expect("added");
+    let guess = || {
+        let users = users.clone();
+        async move { users.log_in(credentials("app", "wrong"), ELSEWHERE).await.is_ok() }
+    };
+    let guesses: Vec<_> = (0..60).map(|_| tokio::spawn(guess())).collect();
+    tokio::time::sleep(std::time::Duration::from_secs(4)).await;
+    let answered = guesses.iter().filter(|guess| guess.is_finished()).count();
+    // Four at a time, which wait for 0.1 to 3 seconds each.
+    assert!((1..=16).contains(&answered), "{answered}");
+    guesses.iter().for_each(|guess| guess.abort());
+    broker.shutdown().await;
+}
+
+#[tokio::test]
+async fn first_user_says_where_clients_have_to_log_in_and_from_when_on() {
+    use crate::login_ports::{LoginPort, LoginPorts};
+    let port = |setting, admission| {
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 9_092));
+        LoginPort { setting, address, admission }
+    };
+    for (admission, by_users, expected) in [
+        (Admission::Open, true, Some("from the next start of this node on")),
+        (Admission::OpenWithoutUsers, true, Some("from now on")),
+        (Admission::Open, false, None),
+        (Admission::Required, true, None),
+    ] {
+        let (broker, users) = open_on(&SimulatedDisk::default(), &[]).await;
+        let ports = vec![port("kafka", admission), port("amqp", Admission::Required)];
+        users.set_login_ports(LoginPorts { ports, by_users });
+        assert_eq!(users.login_notice(), None, "there are none yet");
+        let open = admission != Admission::Required;
+        let line = if open { "amqp, open to everybody: kafka" } else { "kafka, amqp" };
+        assert_eq!(users.login_line(), format!("log-in required: {line}"));
+        users.add("app", hash("secret")).await.expect("added");
+        let notice = users.login_notice();
+        assert_eq!(notice.is_some(), expected.is_some(), "{admission:?} {notice:?}");
+        if let (Some(notice), Some(expected)) = (notice, expected) {
+            assert!(
+                notice.contains(expected) && notice.contains("kafka 127.0.0.1:9092"),
+                "{notice}"
+            );
+            assert!(notice.contains("--auth off") && !notice.contains("amqp"), "{notice}");
+        }
+        if admission == Admission::OpenWithoutUsers {
+            assert_eq!(users.login_line(), "log-in required: kafka, amqp", "at once");
+            users.add("second", hash("secret")).await.expect("added");
+            assert_eq!(users.login_notice(), None, "it changes nothing");
+        }
+        broker.shutdown().await;
+    }
+}

@@ -16,14 +16,14 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use base::limits::{ACCESS_RULES_MAX, AMQP_PASSWORD_CHECKS_AT_ONCE_MAX, AMQP_USERS_MAX};
+use base::limits::{ACCESS_RULES_MAX, AMQP_USERS_MAX};
 use broker::{Broker, DocumentWatch};
 use documents::StoreError;
 use parking_lot::{Mutex, RwLock};
 use scram::Hash;
 use tasks::Task;
 use tokens::Tokens;
-use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::sync::watch;
 
 use crate::account::{Account, GUEST, Granted};
 use crate::acl::Rule;
@@ -31,6 +31,8 @@ use crate::audit::Audit;
 use crate::certificate::CertificateMapping;
 use crate::failures::Failures;
 use crate::limits::{self, LimitOf, Limits};
+use crate::login_ports::LoginPorts;
+use crate::login_queue::LoginQueue;
 use crate::password::PasswordError;
 use crate::permissions::{Grant, PatternError, Permissions};
 use crate::proof::Proofs;
@@ -71,8 +73,8 @@ pub(crate) struct Inner {
     pub(crate) accounts: RwLock<BTreeMap<Arc<str>, Arc<Account>>>,
     /// What is looked at instead where there is no such user.
     nobody: Arc<Secret>,
-    /// Each check of a password holds 19 MiB and a core for its time.
-    checks: Semaphore,
+    pub(crate) queue: LoginQueue,
+    pub(crate) login_ports: OnceLock<LoginPorts>,
     pub(crate) proofs: Proofs,
     pub(crate) failures: Failures,
     /// Tells sessions that a user changed.
@@ -167,7 +169,8 @@ impl Users {
             virtual_host_exists: Box::new(virtual_host_exists),
             accounts: RwLock::default(),
             nobody: guest.secret,
-            checks: Semaphore::new(AMQP_PASSWORD_CHECKS_AT_ONCE_MAX),
+            queue: LoginQueue::default(),
+            login_ports: OnceLock::new(),
             proofs: Proofs::default(),
             failures: Failures::default(),
             changed: watch::Sender::new(()),
@@ -295,11 +298,6 @@ impl Users {
         &self.0.nobody
     }
 
-    /// The right to check a password, which few have at a time.
-    pub(crate) async fn password_check(&self) -> Option<SemaphorePermit<'_>> {
-        self.0.checks.acquire().await.ok()
-    }
-
     /// Sorted by name.
     pub fn list(&self) -> Vec<ListedUser> {
         let accounts: Vec<Arc<Account>> = self.0.accounts.read().values().cloned().collect();
@@ -349,6 +347,7 @@ impl Users {
             let (kept, tags) = (Arc::from(name), Tags::NONE);
             let account = Account { name: kept, version, secret, permissions, tags };
             if self.take(name, store::write(&self.0.broker, &account).await)? {
+                self.warn_of_log_ins();
                 return Ok(());
             }
         }

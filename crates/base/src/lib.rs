@@ -4,6 +4,7 @@
 //! * [`headers`]: the record headers that the broker reads and writes
 //! * [`level`]: the cluster's feature level, and what needs which
 //! * [`limits`]: every bound of the product, in one file
+//! * [`queue_topics`]: names of topics that store queues, and their virtual host
 //! * [`ranges`]: sets of offsets
 //! * [`stripe`]: which partitions of a topic a shard has
 //! * [`shared`]: collections that a snapshot takes a cheap copy of
@@ -16,6 +17,7 @@ pub mod headers;
 pub mod ids;
 pub mod level;
 pub mod limits;
+pub mod queue_topics;
 pub mod ranges;
 pub mod shared;
 pub mod stripe;

@@ -479,6 +479,12 @@ pub const LOGIN_WITHIN: Duration = Duration::from_secs(10);
 pub const LOGIN_FRAME_BYTES_MAX: usize = 64 << 10;
 /// Checks of passwords at a time: each takes a core, and as much memory as its hash says.
 pub const AMQP_PASSWORD_CHECKS_AT_ONCE_MAX: usize = 2;
+/// Log-ins of one address whose passwords wait to be checked. Those beyond are refused at once.
+pub const LOGINS_WAITING_PER_ADDRESS_MAX: usize = 1_000;
+/// Log-ins of one address by one name at a time, until they are answered. A failure is answered late.
+pub const LOGINS_AT_ONCE_PER_NAME_MAX: usize = 4;
+/// Addresses and kinds of lines about closed connections that are counted instead of written.
+pub const CLOSED_LINES_KEPT_MAX: usize = 1_000;
 /// What the hash of a password may ask for.
 pub const AMQP_PASSWORD_HASH_KIB_MAX: u32 = 64 << 10;
 

@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use world::Instant;
 
+use crate::closed_lines::ClosedLines;
 use crate::traffic::{Traffic, TrafficOfAll, TrafficSeen};
 
 /// All of them. Clones are the same.
@@ -34,6 +35,7 @@ struct Live {
     by_id: Mutex<BTreeMap<u64, Connection>>,
     traffic: TrafficOfAll,
     gate: OnceLock<Arc<dyn Gate>>,
+    closed_lines: Arc<ClosedLines>,
 }
 
 /// Who may connect, besides how many there may be.
@@ -51,6 +53,7 @@ struct State {
     id: u64,
     protocol: &'static str,
     traffic: Traffic,
+    closed_lines: Arc<ClosedLines>,
     peer: SocketAddr,
     local: SocketAddr,
     since: Instant,
@@ -104,6 +107,7 @@ impl Connections {
             id,
             protocol,
             traffic: self.traffic(protocol),
+            closed_lines: Arc::clone(&self.0.closed_lines),
             peer,
             local,
             since: Instant::now(),
@@ -146,6 +150,11 @@ impl Connections {
 }
 
 impl Connection {
+    /// Whether the log gets a line about a bad end of this connection: with how many such lines were left out before.
+    pub fn closed_line(&self) -> Option<u64> {
+        self.0.closed_lines.next(self.0.peer.ip(), self.0.protocol, Instant::now())
+    }
+
     pub fn id(&self) -> u64 {
         self.0.id
     }

@@ -13,6 +13,7 @@
 //!
 //! It knows the world's sockets and the table of tasks, and neither the broker nor any protocol.
 
+mod closed_lines;
 pub mod connections;
 pub mod input;
 pub mod listener;

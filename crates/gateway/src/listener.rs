@@ -89,11 +89,14 @@ where
             drop(tls);
             match accepted {
                 Ok(socket) => session(socket, connection).await,
-                Err(error) if error.is_of_tls() => {
-                    info!(protocol, peer = %connection.peer(), %error, "no encrypted connection");
-                }
                 Err(error) => {
-                    debug!(protocol, peer = %connection.peer(), %error, "no encrypted connection");
+                    let (peer, is_of_tls) = (connection.peer(), error.is_of_tls());
+                    match is_of_tls.then(|| connection.closed_line()).flatten() {
+                        Some(suppressed) => {
+                            info!(protocol, %peer, %error, suppressed, "no encrypted connection");
+                        }
+                        None => debug!(protocol, %peer, %error, "no encrypted connection"),
+                    }
                 }
             }
         })

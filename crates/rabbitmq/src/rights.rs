@@ -8,8 +8,11 @@
 //! | `queue.bind`, `exchange.bind` and the reverse | write of the destination, read of the source |
 //! | `basic.publish` | write of the exchange; the default one is `amq.default` |
 //! | `basic.consume`, `basic.get`, `queue.purge` | read |
+//! | the first of these on a topic that was never a queue | configure as well |
+//! | a passive declaration | any |
 //!
-//! To look (passive declarations) and to answer deliveries takes nothing.
+//! RabbitMQ asks nothing of a passive declaration. Here a rule about one topic opens vhost `/`, and must not tell of
+//! the others. To answer deliveries takes nothing.
 //!
 //! What decides is [`access::Rights`], which knows Kafka's rules as well: one that denies keeps a user from the queue
 //! that the topic is, and from publishing to it through whatever exchange leads there; one that allows does for the

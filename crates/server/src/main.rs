@@ -19,6 +19,7 @@ mod gate;
 mod http_settings;
 mod levels;
 mod listeners;
+mod log_ins;
 mod logging;
 mod operator;
 mod operator_token;

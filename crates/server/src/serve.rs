@@ -28,6 +28,7 @@ use crate::cluster_settings::ClusterSettings;
 use crate::gate::Gate;
 use crate::levels;
 use crate::listeners::{Bound, Listeners};
+use crate::log_ins;
 use crate::logging;
 use crate::operator::Operator;
 use crate::operator_token;
@@ -208,8 +209,9 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     });
     // What is open by now ends with this future, and is no failure.
     let (kafka_login, http_login) = logins.inspect_err(|_| failure.expect_ends())?;
+    users.set_login_ports(log_ins::ports(&settings, bound, &kafka_login, &http_login));
+    log_ins::tell(&settings, &users);
     options.login = kafka_login;
-    tell_of_logins(&settings, &options);
     instruct(&users, &settings);
     let tokens = settings.tokens.clone().map(|it| Tokens::new(it, Arc::clone(&world.clock)));
     if let Some(tokens) = &tokens {
@@ -259,7 +261,8 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
         process: process::seen,
         spans: spans.as_ref().map(|spans| spans.counts().clone()),
     });
-    announce(&settings, &listeners.bound, &advertised, &broker, started);
+    let log_ins = users.login_line();
+    announce(&settings, &listeners.bound, &advertised, (&broker, &log_ins), started);
 
     let (kafka, amqp) = listeners.into_ports(tls);
     let mut gateways = vec![broker.vital(Task::KafkaListener, gateway_kafka.serve(kafka))];
@@ -465,24 +468,11 @@ fn http_options(settings: &Settings, connections: Connections) -> gateway_http::
     }
 }
 
-/// What whoever runs the node should know at each start.
-fn tell_of_logins(settings: &Settings, options: &GatewayOptions) {
-    let (plain, tls) = (options.login.plain, options.login.tls);
-    let tls = settings.tls.as_ref().and_then(|tls| tls.kafka).map(|_| tls);
-    tracing::info!(?plain, ?tls, "whether Kafka clients log in");
-    if settings.security.insecure {
-        tracing::warn!("--insecure: where no log-in is asked for, everybody may do everything");
-    }
-    if settings.security.plaintext {
-        tracing::warn!("--allow-plaintext-auth: passwords may be read on their way to this node");
-    }
-}
-
 fn announce(
     settings: &Settings,
     bound: &Bound,
     advertised: &Endpoint,
-    broker: &Broker,
+    (broker, log_ins): (&Broker, &str),
     started: Instant,
 ) {
     let (topics, partitions) = {
@@ -490,8 +480,8 @@ fn announce(
         (catalog.topic_count(), catalog.partition_count())
     };
     say(format_args!(
-        "postroad {}: data {}, {}, durability fsync, {topics} topics with {partitions} partitions, \
-         started in {} ms",
+        "postroad {}: data {}, {}, {log_ins}, durability fsync, \
+         {topics} topics with {partitions} partitions, started in {} ms",
         env!("CARGO_PKG_VERSION"),
         settings.data.display(),
         bound.told(advertised),

@@ -12,16 +12,10 @@
 //! differ in `.` and `_` only, which Kafka forbids; a queue whose plain name collides in that way
 //! with a topic that exists can be given its escaped one ([`escaped_topic_name`]).
 
-use base::limits::TOPIC_NAME_BYTES_MAX;
+use base::queue_topics::ESCAPED_PREFIX;
+pub use base::queue_topics::{DEFAULT_VHOST, escaped_topic_name};
 use broker::validate_topic_name;
 use world::Entropy;
-
-/// The vhost that is there from the start, and the one whose queues are plain topics.
-pub const DEFAULT_VHOST: &str = "/";
-
-const ESCAPED_PREFIX: &str = "amqp.";
-/// A dot and 128 bits.
-const HASH_BYTES: usize = 33;
 
 /// The topic that stores a queue's messages.
 pub fn topic_name(vhost: &str, queue: &str) -> String {
@@ -29,41 +23,6 @@ pub fn topic_name(vhost: &str, queue: &str) -> String {
         && !queue.starts_with(ESCAPED_PREFIX)
         && validate_topic_name(queue).is_ok();
     if plain { queue.to_owned() } else { escaped_topic_name(vhost, queue) }
-}
-
-/// The topic that stores a queue's messages if its plain name is taken or impossible.
-pub fn escaped_topic_name(vhost: &str, queue: &str) -> String {
-    let mut name = String::from(ESCAPED_PREFIX);
-    escape(vhost, &mut name);
-    name.push('.');
-    escape(queue, &mut name);
-    if name.len() > TOPIC_NAME_BYTES_MAX {
-        let hash = hash_128(name.as_bytes());
-        name.truncate(TOPIC_NAME_BYTES_MAX - HASH_BYTES);
-        name.push_str(&format!(".{hash:032x}"));
-    }
-    name
-}
-
-fn escape(text: &str, name: &mut String) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() {
-            name.push(char::from(byte));
-        } else {
-            name.push('-');
-            name.push(char::from(DIGITS[usize::from(byte >> 4)]));
-            name.push(char::from(DIGITS[usize::from(byte & 15)]));
-        }
-    }
-}
-
-/// FNV-1a. It only has to tell apart what people name; who declares a queue compares the full name
-/// that the topology keeps.
-fn hash_128(bytes: &[u8]) -> u128 {
-    const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
-    bytes.iter().fold(BASIS, |hash, &byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME))
 }
 
 /// The name of a queue that its client gives none: `amq.gen-` and 128 random bits, as RabbitMQ writes

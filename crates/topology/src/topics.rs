@@ -40,6 +40,11 @@ pub(crate) fn named(broker: &Broker, name: &str) -> Option<FoundTopic> {
     })
 }
 
+/// The lease group that a queue's consumers share, if it is there.
+pub(crate) fn main_group(broker: &Broker, topic: TopicId) -> Option<LeaseGroupId> {
+    broker.catalog().lease_group_named(topic, MAIN_LEASE_GROUP).map(|group| group.id())
+}
+
 /// `None`: the topic is gone.
 pub(crate) fn partition_count(broker: &Broker, topic: TopicId) -> Option<u32> {
     broker.catalog().topic(topic).map(|topic| topic.partition_count())

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use base::queue_topics::is_of_other_vhost;
+
 use super::{Decision, Rights, Target};
 use crate::acl::{Action, CLUSTER, Resource};
 use crate::audit::{Asked, Asker, Kind, Said};
@@ -86,10 +88,10 @@ impl Rights {
         self.note(kind, decision, said.into(), || of_kafka(action, resource, name))
     }
 
-    /// Whether a topic of this name may be made now: the right to make any is one to the cluster.
+    /// Whether a topic of this name may be made now: the right to make any in `/` is one to the cluster.
     pub fn creates_topic(&self, request: &str, name: &str) -> bool {
         let by_cluster = self.decide(Action::Create, Resource::Cluster, CLUSTER);
-        let decision = match by_cluster.is_allowed() {
+        let decision = match by_cluster.is_allowed() && !is_of_other_vhost(name) {
             true => by_cluster,
             false => self.decide(Action::Create, Resource::Topic, name),
         };

@@ -12,7 +12,7 @@ fn rights(rules: Vec<Rule>, grant: Option<[&str; 3]>) -> Rights {
     let grant = grant.map(|set| {
         let [configure, write, read] = set.map(str::to_owned);
         let patterns = Permissions { configure, write, read }.compile().expect("patterns");
-        (Arc::from(VIRTUAL_HOST), Grant::of(Arc::new(patterns)))
+        (Arc::from(DEFAULT_VHOST), Grant::of(Arc::new(patterns)))
     });
     let grants = grant.into_iter().collect();
     Rights {
@@ -155,6 +155,112 @@ fn a_group_of_its_own_takes_a_right_of_its_own() {
     assert!(topic.may(Operation::Consume, of(MAIN_LEASE_GROUP)));
     assert!(!topic.may(Operation::Consume, of("g")));
     let both = rights(vec![read(Resource::Topic, "t"), read(Resource::Group, "g")], None);
-    assert!(both.may(Operation::Consume, of("g")) && both.may(Operation::Seek, of("g")));
+    assert!(both.may(Operation::Consume, of("g")) && !both.may(Operation::Seek, of("g")));
     assert!(!both.may(Operation::DeleteGroup, of("g")));
+}
+
+/// Rights of a user with all permissions in these virtual hosts.
+fn tenant(vhosts: &[&str], rules: Vec<Rule>) -> Rights {
+    let grant = || {
+        let patterns = Permissions::everything().compile().expect("patterns");
+        Grant::of(Arc::new(patterns))
+    };
+    let grants = vhosts.iter().map(|vhost| (Arc::from(*vhost), grant())).collect();
+    Rights { grants, ..rights(rules, None) }
+}
+
+const FOREIGN: &str = "amqp.shop.secretq";
+
+#[test]
+fn permissions_of_a_vhost_count_for_its_topics_and_groups_alone() {
+    let (slash, shop) = (tenant(&["/"], Vec::new()), tenant(&["shop"], Vec::new()));
+    let below = ["amqp.shop.secretq", "amqp.shop.secretq.dead", "amqp.shop.made_by_kafka"];
+    for name in below {
+        let group = Target::Group { topic: name, group: "g" };
+        for operation in Operation::ALL.iter().filter(|it| it.needs().topic.is_some()) {
+            for target in [Target::Topic(name), group] {
+                assert!(!slash.may(*operation, target), "{operation:?} {target:?}");
+                assert!(shop.may(*operation, target), "{operation:?} {target:?}");
+            }
+        }
+        for action in Action::ALL {
+            for resource in [Resource::Topic, Resource::Group] {
+                assert!(!slash.allows(*action, resource, name), "{action:?} {name}");
+                let has_permission = !permissions(*action, resource).is_empty();
+                assert_eq!(shop.allows(*action, resource, name), has_permission, "{action:?}");
+            }
+        }
+        assert!(!slash.creates_topic("", name) && shop.creates_topic("", name));
+    }
+    let plain = "orders";
+    assert!(slash.allows(Action::Read, Resource::Topic, plain));
+    assert!(!shop.allows(Action::Describe, Resource::Topic, plain));
+    assert!(shop.allows_some(Action::Write, Resource::Topic), "to its own topics");
+}
+
+#[test]
+fn permission_pattern_is_matched_with_the_name_of_the_queue() {
+    let patterns = Permissions { read: "^secretq$".to_owned(), ..Permissions::everything() };
+    let grant = Grant::of(Arc::new(patterns.compile().expect("patterns")));
+    let shop = Rights { grants: [(Arc::from("shop"), grant)].into(), ..rights(Vec::new(), None) };
+    let reads = |name: &str| shop.allows(Action::Read, Resource::Topic, name);
+    assert!(reads(FOREIGN) && !reads("amqp.shop.other") && !reads("amqp.shop.secretq.dead"));
+    // A name that is not held by the topic's is one of all names.
+    let long = base::queue_topics::escaped_topic_name("shop", &"q".repeat(250));
+    assert!(!reads(&long) && shop.allows(Action::Write, Resource::Topic, &long));
+}
+
+#[test]
+fn rule_opens_a_topic_of_another_vhost_only_by_its_name() {
+    use Verdict::{Allow, Deny};
+    let reads = |rule: Rule| {
+        let rights = rights(vec![rule], None);
+        rights.allows(Action::Read, Resource::Topic, FOREIGN)
+    };
+    let read = |pattern, name| rule(Allow, Action::Read, pattern, name);
+    assert!(reads(read(Pattern::Literal, FOREIGN)));
+    assert!(reads(read(Pattern::Prefixed, "amqp.shop.")));
+    assert!(reads(read(Pattern::Prefixed, "amqp.")));
+    assert!(!reads(read(Pattern::Literal, "*")));
+    assert!(!reads(read(Pattern::Prefixed, "a")));
+    assert!(!reads(read(Pattern::Prefixed, "amqp.shopping.")));
+    let cluster = Rule {
+        resource: Resource::Cluster,
+        ..rule(Allow, Action::Create, Pattern::Literal, CLUSTER)
+    };
+    let creates = rights(vec![cluster], None);
+    assert!(creates.creates_topic("", "t") && !creates.creates_topic("", FOREIGN));
+    // A denial holds for all names.
+    let denied = rule(Deny, Action::Any, Pattern::Literal, "*");
+    assert!(!tenant(&["shop"], vec![denied]).allows(Action::Read, Resource::Topic, FOREIGN));
+}
+
+#[test]
+fn rule_opens_the_default_vhost_only_where_it_lets_read_or_write_there() {
+    let opens = |action, pattern, name| {
+        rights(vec![rule(Verdict::Allow, action, pattern, name)], None).opens("/")
+    };
+    assert!(
+        opens(Action::Read, Pattern::Literal, "q") && opens(Action::Any, Pattern::Literal, "*")
+    );
+    assert!(!opens(Action::DescribeConfigs, Pattern::Literal, "q"));
+    assert!(!opens(Action::Read, Pattern::Literal, FOREIGN));
+    assert!(!opens(Action::Read, Pattern::Prefixed, "amqp.shop."));
+}
+
+#[test]
+fn seek_needs_the_right_to_throw_records_away() {
+    let of_topic = |action| rule(Verdict::Allow, action, Pattern::Literal, "t");
+    let of_group = Rule { resource: Resource::Group, ..of_topic(Action::Read) };
+    let of_group = Rule { name: "g".to_owned(), ..of_group };
+    for group in [MAIN_LEASE_GROUP, "g"] {
+        let target = Target::Group { topic: "t", group };
+        let reads = rights(vec![of_topic(Action::Read), of_group.clone()], None);
+        assert!(reads.may(Operation::Consume, target) && !reads.may(Operation::Seek, target));
+        let deletes = rights(vec![of_topic(Action::Delete), of_group.clone()], None);
+        assert!(deletes.may(Operation::Seek, target));
+    }
+    let main = Target::Group { topic: "t", group: MAIN_LEASE_GROUP };
+    assert!(!rights(Vec::new(), Some(["", "", "^t$"])).may(Operation::Seek, main));
+    assert!(rights(Vec::new(), Some(["^t$", "", ""])).may(Operation::Seek, main));
 }

@@ -10,6 +10,7 @@ use topology::{Queue, QueueKind};
 use crate::channel::{Consumer, Source, Wanted};
 use crate::codec::methods::{BasicCancel, BasicConsume, BasicConsumeOk};
 use crate::codec::table::{FieldValue, kind_name};
+use crate::declarations::queues;
 use crate::declare::table;
 use crate::errors::{Exception, Named, ReplyCode};
 use crate::operation::{Done, Feed};
@@ -38,6 +39,7 @@ impl Session {
             return self.consume_replies(number, tag, consume.no_ack, consume.no_wait);
         }
         self.check_queue(Operation::Consume, &name)?;
+        let rights = self.rights()?;
         let prefetch = channel.prefetch;
         let limited_together = channel.prefetch_together > 0;
         let generation = channel.generation;
@@ -56,7 +58,11 @@ impl Session {
             filter: stream::Filter::of(&arguments),
         };
         let future = async move {
-            let queue = vhost.queue(id, &name).await?;
+            // Reading by offset takes no lease group.
+            let queue = match offset {
+                Some(_) => queues::find(&vhost, id, &name).await?,
+                None => queues::ready(&vhost, id, &name, &rights).await?,
+            };
             check_prefetch(&queue, prefetch, limited_together, no_ack)?;
             let by_offset = queue.is_stream() || offset.is_some();
             // It must not go by itself meanwhile.

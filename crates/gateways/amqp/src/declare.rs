@@ -59,8 +59,9 @@ impl Session {
         let (durable, auto_delete) = (declare.durable, declare.auto_delete);
         let internal = declare.internal;
         let rights = self.rights()?;
-        if !passive {
-            self.check_exchange(Operation::DeclareExchange, &name)?;
+        match passive {
+            true => self.check_exchange(Operation::Describe, &name)?,
+            false => self.check_exchange(Operation::DeclareExchange, &name)?,
         }
         let future = async move {
             if passive {
@@ -159,7 +160,9 @@ impl Session {
         let rights = self.rights()?;
         let charged = self.charged();
         let most = self.gateway.users.limit(LimitOf::VirtualHost(vhost.name()), Limit::MaxQueues);
-        if !passive {
+        if passive {
+            self.check_queue(Operation::Describe, &name)?;
+        } else {
             // One that the server makes up later looks like this.
             let made_up =
                 if name.is_empty() { vhost.generated_queue_name() } else { String::new() };
@@ -248,9 +251,9 @@ impl Session {
         let (gateway, vhost, id) = self.at_hand()?;
         let name = self.queue_name(number, purge.queue)?;
         self.check_queue(Operation::Purge, &name)?;
-        let no_wait = purge.no_wait;
+        let (no_wait, rights) = (purge.no_wait, self.rights()?);
         let future = async move {
-            let purged = queues::purge(&gateway.broker, &vhost, id, &name).await?;
+            let purged = queues::purge(&gateway.broker, &vhost, id, &name, &rights).await?;
             let message_count = u32::try_from(purged).unwrap_or(u32::MAX);
             let ok = QueuePurgeOk { message_count, ..QueuePurgeOk::default() };
             Ok(replied(number, no_wait, ok))

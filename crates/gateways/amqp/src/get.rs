@@ -18,10 +18,10 @@ impl Session {
         let (gateway, vhost, id) = self.at_hand()?;
         let name = self.queue_name(number, get.queue)?;
         self.check_queue(Operation::Consume, &name)?;
-        let no_ack = get.no_ack;
+        let (no_ack, rights) = (get.no_ack, self.rights()?);
         let Some(leases) = self.leases(number) else { return Ok(()) };
         let future = async move {
-            let (queue, group) = queues::gettable(&vhost, id, &name).await?;
+            let (queue, group) = queues::gettable(&vhost, id, &name, &rights).await?;
             vhost.use_queue(&queue).await?;
             // What its publisher has a confirm for must be found.
             gateway.broker.acknowledged_is_readable(queue.topic).await;

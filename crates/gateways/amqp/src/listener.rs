@@ -42,13 +42,13 @@ pub async fn serve(
         let peer = connection.peer().ip();
         let certified = gateway.users.certify(socket.certificate(), peer);
         let encrypted = socket.is_encrypted();
-        let session = Session::new(connection, encrypted, certified, Arc::clone(&gateway));
-        serve_session(socket, session)
+        let session = Session::new(connection.clone(), encrypted, certified, Arc::clone(&gateway));
+        serve_session(socket, session, connection)
     };
     gateway::serve_ports(ports.into(), accepting, shutdown, serving).await;
 }
 
-async fn serve_session(socket: Socket, session: Session) {
+async fn serve_session(socket: Socket, session: Session, connection: Connection) {
     let (peer, id) = (session.peer, session.id);
     debug!(%peer, session = id.0, encrypted = session.encrypted, "connected");
     let (end, client) = connection::run(socket, session).await;
@@ -56,7 +56,9 @@ async fn serve_session(socket: Socket, session: Session) {
         error!(%peer, session = id.0, client, reason = %end, "connection closed");
     } else if end.is_ordinary() {
         debug!(%peer, session = id.0, client, reason = %end, "disconnected");
+    } else if let Some(suppressed) = connection.closed_line() {
+        warn!(%peer, session = id.0, client, reason = %end, suppressed, "connection closed");
     } else {
-        warn!(%peer, session = id.0, client, reason = %end, "connection closed");
+        debug!(%peer, session = id.0, client, reason = %end, "connection closed");
     }
 }

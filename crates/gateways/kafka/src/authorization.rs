@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use access::acl::{Action, CLUSTER, Resource};
-use access::{Rights, Said};
+use access::{Operation, Rights, Said, Target};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::ApiKey;
 use parking_lot::Mutex;
@@ -266,6 +266,21 @@ impl Asker {
     /// Whether the request may do to this topic what it is for.
     pub(crate) fn topic(&self, name: &str) -> Result<(), Fault> {
         if self.may_topic(name) { Ok(()) } else { Err(topic_refused()) }
+    }
+
+    pub(crate) fn rights(&self) -> &Rights {
+        &self.rights
+    }
+
+    /// Whether a topic may become a queue by its group `main`, as by a declaration.
+    pub(crate) fn makes_queue_of(&self, name: &str) -> bool {
+        self.rights.would(Operation::Alter, Target::Topic(name))
+    }
+
+    /// Whether records of the topic that a group has not settled may be thrown away.
+    pub(crate) fn purges(&self, name: &str, group: &str) -> bool {
+        let target = Target::Group { topic: name, group };
+        self.rights.may_by(self.request, Operation::Seek, target)
     }
 
     /// Whether the topic may be made by whoever names it.

@@ -24,6 +24,7 @@ use crate::authorization::Asker;
 use crate::errors::{Fault, code_of};
 use crate::gateway::Gateway;
 use crate::kafka_settings::is_of_kafka;
+use crate::groups::tenants;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::share::lease_groups;
@@ -98,6 +99,18 @@ impl Resource {
             }
             resource_types::GROUP => Ok(Self::Group(name.to_owned())),
             other => invalid(format!("resource type {other} is not known")),
+        }
+    }
+
+    /// What a group is set to reaches the queues that it consumes.
+    fn check_tenants(&self, gateway: &Gateway, asker: &Asker) -> Result<(), Fault> {
+        match self {
+            Self::Group(group)
+                if !tenants::may_be_configured(&gateway.broker, asker.rights(), group) =>
+            {
+                Err(Fault::plain(ResponseError::GroupAuthorizationFailed))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -301,6 +314,7 @@ async fn replace(
     let resource = Resource::find(gateway, asker, kind, name)?;
     // A null value means the default: nothing of its own.
     let config = values.filter_map(|(name, value)| Some((name, value?))).collect();
+    resource.check_tenants(gateway, asker)?;
     resource.put(gateway, config, validate_only).await
 }
 
@@ -353,6 +367,7 @@ async fn change(
         }
         apply(gateway, &resource, &mut config, change)?;
     }
+    resource.check_tenants(gateway, asker)?;
     resource.put(gateway, config, validate_only).await
 }
 

@@ -78,8 +78,10 @@ async fn serve_session(socket: Socket, session: Arc<Session>, gateway: Arc<Gatew
     let client = session.connection.client();
     if end.is_ordinary() {
         debug!(%peer, session = id, client, reason = %end, "disconnected");
+    } else if let Some(suppressed) = session.connection.closed_line() {
+        warn!(%peer, session = id, client, reason = %end, suppressed, "connection closed");
     } else {
-        warn!(%peer, session = id, client, reason = %end, "connection closed");
+        debug!(%peer, session = id, client, reason = %end, "connection closed");
     }
 }
 

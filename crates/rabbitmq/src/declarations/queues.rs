@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use access::Operation;
 use base::LeaseGroupId;
 use broker::Broker;
 use topology::arguments::{DEAD_LETTER_EXCHANGE, QUEUE_TYPE, sorted};
@@ -14,6 +15,7 @@ use super::exchanges::check_text;
 use super::values::{assert_equivalent, assert_same};
 use super::without_line_ends;
 use crate::errors::{Exception, Named, ReplyCode, Resource};
+use crate::rights::Rights;
 use crate::table::{FieldTable, FieldValue};
 
 /// What `queue.declare` says.
@@ -83,8 +85,7 @@ fn check_limit(vhost: &VirtualHost, name: &str, most: Option<u64>) -> Result<(),
     }
 }
 
-/// The queue, for a client that wants to consume from it, get from it, purge it or know about it
-/// (`queue.declare`, passive).
+/// The queue, for a client that wants to delete it or know about it (`queue.declare`, passive).
 pub async fn find(
     vhost: &VirtualHost,
     connection: OwnerId,
@@ -93,13 +94,30 @@ pub async fn find(
     Ok(vhost.queue(connection, &without_line_ends(name)).await?)
 }
 
+/// The queue with its lease group, for a client that wants to consume from it, get from it or purge it. A topic that
+/// was never a queue becomes one by this, which takes the right to configure it.
+pub async fn ready(
+    vhost: &VirtualHost,
+    connection: OwnerId,
+    name: &str,
+    rights: &Rights,
+) -> Result<Arc<Queue>, Exception> {
+    let queue = find(vhost, connection, name).await?;
+    if queue.group().is_none() && !queue.is_stream() {
+        rights.check_queue(Operation::Alter, &queue.name, vhost.name())?;
+        vhost.make_ready(&queue).await?;
+    }
+    Ok(queue)
+}
+
 /// The queue with its lease group, for `basic.get`: not every queue has that.
 pub async fn gettable(
     vhost: &VirtualHost,
     connection: OwnerId,
     name: &str,
+    rights: &Rights,
 ) -> Result<(Arc<Queue>, LeaseGroupId), Exception> {
-    let queue = find(vhost, connection, name).await?;
+    let queue = ready(vhost, connection, name, rights).await?;
     let Some(group) = queue.group() else {
         let text = format!("basic.get not supported by stream queues {}", queue.resource());
         return Err(Exception::new(ReplyCode::NotImplemented, text));
@@ -121,8 +139,9 @@ pub async fn purge(
     vhost: &VirtualHost,
     connection: OwnerId,
     name: &str,
+    rights: &Rights,
 ) -> Result<u64, Exception> {
-    let queue = find(vhost, connection, name).await?;
+    let queue = ready(vhost, connection, name, rights).await?;
     let Some(group) = queue.group() else {
         let text = format!("queue.purge not supported by stream queues {}", queue.resource());
         return Err(Exception::new(ReplyCode::NotImplemented, text));

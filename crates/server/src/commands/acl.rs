@@ -49,8 +49,7 @@ struct Add {
     #[arg(value_parser = resource)]
     resource: Resource,
     /// Its name, or '*' for all; the cluster needs none
-    #[arg(default_value = CLUSTER)]
-    name: String,
+    name: Option<String>,
     /// All whose names begin so
     #[arg(long)]
     prefixed: bool,
@@ -111,8 +110,7 @@ struct Explain {
     #[arg(value_parser = resource)]
     resource: Resource,
     /// Its name; the cluster needs none
-    #[arg(default_value = CLUSTER)]
-    name: String,
+    name: Option<String>,
     /// Where the user comes from
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     host: IpAddr,
@@ -142,7 +140,24 @@ struct Shown {
     host: String,
 }
 
+/// The name of what a rule is about, which only the cluster has without being told.
+fn named(resource: Resource, name: Option<String>) -> Result<String, CommandError> {
+    match (resource, name) {
+        (_, Some(name)) => Ok(name),
+        (Resource::Cluster, None) => Ok(CLUSTER.to_owned()),
+        (resource, None) => Err(CommandError::user(format!(
+            "the name of the {} is missing: give it after '{}', or '*' for all of them",
+            resource.word().replace('-', " "),
+            resource.word()
+        ))),
+    }
+}
+
 pub(crate) async fn run(arguments: AclArguments) -> Result<(), CommandError> {
+    // A command that cannot be carried out needs no broker.
+    if let AclCommand::Add(add) = &arguments.command {
+        named(add.resource, add.name.clone())?;
+    }
     let client = arguments.client.connect().await?;
     let output = arguments.client.output();
     match arguments.command {
@@ -154,8 +169,9 @@ pub(crate) async fn run(arguments: AclArguments) -> Result<(), CommandError> {
 
 pub(crate) async fn run_access(arguments: AccessArguments) -> Result<(), CommandError> {
     let AccessCommand::Explain(asked) = arguments.command;
-    let client = arguments.client.connect().await?;
     let Explain { user, action, resource, name, host } = asked;
+    let name = named(resource, name)?;
+    let client = arguments.client.connect().await?;
     let operation = Operation::Explain { user, host, action, resource, name };
     let explained: Explained = amqp::operate(&client, &operation).await?;
     arguments.client.output().show(&explained, |explained| {
@@ -188,9 +204,10 @@ impl Add {
     async fn run(self, client: &Client, output: OutputFormat) -> Result<(), CommandError> {
         let pattern = if self.prefixed { Pattern::Prefixed } else { Pattern::Literal };
         let verdict = if self.deny { Verdict::Deny } else { Verdict::Allow };
+        let name = named(self.resource, self.name)?;
         let creation = AclCreation::default()
             .with_resource_type(self.resource.code())
-            .with_resource_name(text(&*self.name))
+            .with_resource_name(text(&*name))
             .with_resource_pattern_type(pattern.code())
             .with_principal(principal(&self.user))
             .with_host(text(&*self.host))
@@ -206,7 +223,7 @@ impl Add {
             verdict: verdict.word(),
             action: self.action.word(),
             resource: self.resource.word(),
-            name: self.name,
+            name,
             pattern: pattern.word(),
             host: self.host,
         };
@@ -290,5 +307,20 @@ impl Remove {
         }
         output.show(&removed, |removed| format!("removed {} rules\n", removed.removed))?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_name_stands_for_the_cluster_and_for_nothing_else() {
+        assert_eq!(named(Resource::Cluster, None).expect("a name"), CLUSTER);
+        assert_eq!(named(Resource::Topic, Some("t".to_owned())).expect("a name"), "t");
+        for resource in Resource::ALL.iter().filter(|it| **it != Resource::Cluster) {
+            let error = named(*resource, None).expect_err("is refused");
+            assert!(format!("{error:?}").contains("name of the"), "{error:?}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use access::Permissions;
 use clap::{Args, Subcommand};
-use gateway_amqp::operations::document::{Done, Operation, UserSummary};
+use gateway_amqp::operations::document::{AddedUser, Done, Operation, UserSummary};
 use serde::Serialize;
 
 use super::vhost::VhostOption;
@@ -74,6 +74,13 @@ struct Changed {
     user: String,
 }
 
+#[derive(Serialize)]
+struct Added {
+    user: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_ins: Option<String>,
+}
+
 async fn add(
     client: &Client,
     output: OutputFormat,
@@ -81,8 +88,11 @@ async fn add(
 ) -> Result<(), CommandError> {
     let (password_hash, scram) = password::hashed(&user.name, user.password, user.no_scram)?;
     let operation = Operation::AddUser { name: user.name.clone(), password_hash, scram };
-    let _: Done = amqp::operate(client, &operation).await?;
-    output.show(&Changed { user: user.name }, |added| format!("created user {}\n", added.user))?;
+    let AddedUser { log_ins } = amqp::operate(client, &operation).await?;
+    output.show(&Added { user: user.name, log_ins }, |added| {
+        let notice = added.log_ins.as_ref().map(|notice| format!("note: {notice}\n"));
+        format!("created user {}\n{}", added.user, notice.unwrap_or_default())
+    })?;
     Ok(())
 }
 

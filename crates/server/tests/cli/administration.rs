@@ -74,7 +74,10 @@ fn users_have_passwords_and_permissions_and_survive_a_crash() {
     let data = folder.path().join("data");
     let broker = Broker::start_on(&data);
     let added = broker.feed(&["user", "add", "app"], "se:cret\n").ok();
-    assert_eq!(added, "created user app\n");
+    let note = added.strip_prefix("created user app\nnote: ").expect("what it means");
+    for said in ["from the next start of this node on", "kafka 127.0.0.1:", "--auth off"] {
+        assert!(note.contains(said), "{note}");
+    }
     broker.run(&["user", "add", "other", "pass"]).ok();
     let changed = broker.feed(&["user", "password", "app"], "better").ok();
     assert_eq!(changed, "changed the password of user app\n");

@@ -11,6 +11,7 @@ fn the_start_up_line_says_where_data_ports_and_durability_are() {
     let line = &broker.announcement;
     assert!(line.starts_with(concat!("postroad ", env!("CARGO_PKG_VERSION"), ": data ")), "{line}");
     assert!(line.contains("kafka 127.0.0.1:") && line.contains("durability fsync"), "{line}");
+    assert!(line.contains(", log-in required: "), "{line}");
     assert!(!broker.address.ends_with(":0"), "{line}");
 }
 

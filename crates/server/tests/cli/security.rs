@@ -159,6 +159,9 @@ fn rules_say_what_somebody_may_do_and_a_command_says_why() {
     let why = safe.broker.run(&["access", "explain", "root", "alter", "cluster"]).ok();
     assert_eq!(why, "allowed: it may do everything\n");
     safe.broker.run(&["acl", "add", "app", "fly", "topic", "t"]).fails(1, &["it is one of"]);
+    let unnamed = ["the name of the topic is missing"];
+    safe.broker.run(&["acl", "add", "app", "write", "topic"]).fails(1, &unnamed);
+    safe.broker.run(&["access", "explain", "app", "write", "topic"]).fails(1, &unnamed);
 }
 
 #[test]

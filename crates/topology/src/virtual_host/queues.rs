@@ -120,17 +120,27 @@ impl VirtualHost {
         Ok(())
     }
 
-    /// The queue of this name, ready to be consumed from. `user` must own it, if it has an owner.
+    /// The queue of this name. `user` must own it, if it has an owner. The topic of another protocol may have no lease
+    /// group yet: [`VirtualHost::make_ready`].
     pub async fn queue(&self, user: OwnerId, name: &str) -> Result<Arc<Queue>, ChangeError> {
         let Some(queue) = self.look_for_queue(name).await? else {
             return Err(ChangeError::NotFound(Entity::queue(name, &self.0.name)));
         };
         queue.check_owner(user)?;
         if queue.group().is_none() && !queue.is_stream() {
-            let _held = self.lock(&[(Key::Queue(name), Access::Change)]).await;
-            self.ensure_group(&queue).await?;
+            let made = topics::main_group(&self.0.broker, queue.topic);
+            made.into_iter().for_each(|group| queue.set_group(group));
         }
         Ok(queue)
+    }
+
+    /// Creates the lease group that the queue's consumers share, unless it is there.
+    pub async fn make_ready(&self, queue: &Queue) -> Result<(), ChangeError> {
+        if queue.group().is_none() && !queue.is_stream() {
+            let _held = self.lock(&[(Key::Queue(&queue.name), Access::Change)]).await;
+            self.ensure_group(queue).await?;
+        }
+        Ok(())
     }
 
     /// A queue by name, whoever asks, by what this node knows.

@@ -71,6 +71,13 @@ pub enum Operation {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Done {}
 
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct AddedUser {
+    /// What it means for clients that have not logged in so far. Older nodes say nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_ins: Option<String>,
+}
+
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Explained {
     pub allowed: bool,

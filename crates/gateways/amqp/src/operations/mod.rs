@@ -19,8 +19,8 @@ use topology::{
 };
 
 use document::{
-    Done, Explained, Made, NamedPolicy, Operation, PolicyPage, UserPage, UserSummary, VhostPage,
-    VhostPermissions, VhostSummary,
+    AddedUser, Done, Explained, Made, NamedPolicy, Operation, PolicyPage, UserPage, UserSummary,
+    VhostPage, VhostPermissions, VhostSummary,
 };
 
 /// The name of the family.
@@ -84,7 +84,9 @@ impl Administration {
             Operation::AddUser { name, password_hash, scram } => {
                 let verifiers =
                     Verifiers { password_hash: Some(password_hash), rabbitmq: None, scram };
-                done(self.users.add(&name, verifiers).await)
+                let added = self.users.add(&name, verifiers).await;
+                added.map_err(refused_user)?;
+                document(AddedUser { log_ins: self.users.login_notice() })
             }
             Operation::SetPassword { name, password_hash, scram } => {
                 let verifiers =

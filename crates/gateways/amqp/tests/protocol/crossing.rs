@@ -17,7 +17,7 @@ use world::{Entropy, OsEntropy};
 use crate::harness::{Node, table};
 
 /// A topic as Kafka's clients make it.
-async fn topic(node: &Node, name: &str, partitions: u32) -> TopicId {
+pub(crate) async fn topic(node: &Node, name: &str, partitions: u32) -> TopicId {
     let uuid = OsEntropy.uuid();
     // Its records are years old.
     let config = BTreeMap::from([("retention.ms".to_owned(), "-1".to_owned())]);

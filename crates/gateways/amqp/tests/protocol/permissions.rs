@@ -51,8 +51,15 @@ async fn declaring_and_deleting_takes_configure() {
         app.refuses(1, declare, &text).await;
         app.refuses(1, ExchangeDelete { exchange: name, ..ExchangeDelete::default() }, &text).await;
     }
-    // To look takes nothing.
-    assert_eq!(app.look_at("other").await.messages, 0);
+    // A look takes some right, and tells nothing without: not even whether the queue is there.
+    assert_eq!(app.look_at("app.q").await.messages, 0);
+    for name in ["other", "none"] {
+        let passive = QueueDeclare { queue: name, passive: true, ..QueueDeclare::default() };
+        app.refuses(1, passive, &refused("read", &format!("queue '{name}'"))).await;
+        let passive =
+            ExchangeDeclare { exchange: name, passive: true, ..ExchangeDeclare::default() };
+        app.refuses(1, passive, &refused("read", &format!("exchange '{name}'"))).await;
+    }
     // The name that the server would make up is not one of theirs.
     app.send(1, QueueDeclare { exclusive: true, ..QueueDeclare::default() }).await;
     let came = app.method(1).await;

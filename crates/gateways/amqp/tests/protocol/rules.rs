@@ -248,3 +248,65 @@ async fn somebody_without_rights_may_send_no_method_that_takes_one() {
         app.refuses(1, method, &text).await;
     }
 }
+
+#[tokio::test]
+async fn rule_for_one_topic_tells_nothing_of_the_other_queues() {
+    let node = node().await;
+    node.rule(Verdict::Allow, Action::Read, "q").await;
+    let mut app = app(&node).await;
+    assert_eq!(app.look_at("q").await.messages, 1);
+    for queue in ["other", "none"] {
+        let passive = QueueDeclare { queue, passive: true, ..QueueDeclare::default() };
+        app.refuses(1, passive, &refused("read", &format!("queue '{queue}'"))).await;
+    }
+}
+
+#[tokio::test]
+async fn reader_of_a_topic_makes_no_queue_of_it() {
+    let node = node().await;
+    let topic = crate::crossing::topic(&node, "plain", 1).await;
+    let has_main = || node.broker.catalog().lease_group_named(topic, "main").is_some();
+    allow(&node, "app", "/", ["^mine$", "", ".*"]).await;
+    let mut app = app(&node).await;
+    assert_eq!(app.look_at("plain").await.messages, 0);
+    let text = refused("configure", "queue 'plain'");
+    app.refuses(1, BasicGet { queue: "plain", ..BasicGet::default() }, &text).await;
+    app.refuses(1, BasicConsume { queue: "plain", ..BasicConsume::default() }, &text).await;
+    app.refuses(1, QueuePurge { queue: "plain", ..QueuePurge::default() }, &text).await;
+    assert!(!has_main(), "a reader makes no group");
+    // What is a queue needs no more than the right to read.
+    assert!(app.get(1, "q").await.is_some());
+    allow(&node, "app", "/", ["^plain$", "", ".*"]).await;
+    assert!(app.get(1, "plain").await.is_none());
+    assert!(has_main());
+}
+
+#[tokio::test]
+async fn queue_of_another_vhost_is_reached_by_none_of_its_names() {
+    let node = node().await;
+    crate::administration::add_vhost(&node, "shop").await;
+    allow(&node, "app", "/", [".*", ".*", ".*"]).await;
+    add_user(&node, "owner", "secret").await;
+    allow(&node, "owner", "shop", [".*", ".*", ".*"]).await;
+    let mut owner = node.client_of("owner", "secret", "shop").await;
+    owner.declare("secretq").await;
+    owner.fill("secretq", &["SECRET"]).await;
+    let mut app = app(&node).await;
+    for queue in ["secretq", "amqp.shop.secretq"] {
+        let text = format!("NOT_FOUND - no queue '{queue}' in vhost '/'");
+        let passive = QueueDeclare { queue, passive: true, ..QueueDeclare::default() };
+        app.refuses(1, passive, &text).await;
+        app.refuses(1, BasicGet { queue, ..BasicGet::default() }, &text).await;
+        app.refuses(1, BasicConsume { queue, ..BasicConsume::default() }, &text).await;
+        app.refuses(1, QueuePurge { queue, ..QueuePurge::default() }, &text).await;
+        app.refuses(1, QueueBind { queue, exchange: "amq.fanout", ..QueueBind::default() }, &text)
+            .await;
+        // Of AMQP it is deleted already.
+        app.ask(1, QueueDelete { queue, ..QueueDelete::default() }).await;
+        app.publish(1, "", queue, b"INJECTED").await;
+        // One of the name is another queue.
+        assert_eq!(app.declare(queue).await.messages, 0);
+    }
+    let look = owner.look_at("secretq").await;
+    assert_eq!((look.messages, look.consumers), (1, 0));
+}

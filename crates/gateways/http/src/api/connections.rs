@@ -47,6 +47,11 @@ fn visible(call: &Call) -> Vec<Connection> {
     listed
 }
 
+/// Number of AMQP connections that the asker may see.
+pub(super) fn count(call: &Call) -> u64 {
+    visible(call).iter().filter(|it| it.protocol() == AMQP).count() as u64
+}
+
 async fn asked(connection: Connection) -> Live {
     let seen = match connection.protocol() {
         AMQP => connection.ask(HTTP_API_SESSION_TELLS_WITHIN).await,

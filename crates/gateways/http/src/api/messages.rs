@@ -255,8 +255,9 @@ pub(super) async fn get(call: &Call) -> Outcome {
     let wrong = |_| Refused::bad_request("truncate is a number of bytes");
     let truncate = truncate.map(usize::try_from).transpose().map_err(wrong)?;
     let (vhost, name) = (call.vhost().await?, call.arg("name"));
-    call.rights().check_queue(Operation::Consume, name, vhost.name())?;
-    let (queue, group) = queues::gettable(&vhost, call.owner(), name).await?;
+    let rights = call.rights();
+    rights.check_queue(Operation::Consume, name, vhost.name())?;
+    let (queue, group) = queues::gettable(&vhost, call.owner(), name, &rights).await?;
     vhost.use_queue(&queue).await?;
     call.broker().acknowledged_is_readable(queue.topic).await;
     let spending = call.spends(Quota::ConsumerByteRate)?;

@@ -7,6 +7,7 @@ use base::limits::HTTP_API_QUEUES_SUMMED_MAX;
 use serde_json::{Map, Value, json};
 
 use super::call::{Call, Outcome};
+use super::connections;
 use super::list;
 use super::nodes::{contexts, listeners, node_name};
 use super::queues;
@@ -51,11 +52,17 @@ pub(super) async fn overview(call: &Call) -> Outcome {
     let (vhosts, mut exchanges, mut all_queues) = (call.visible_vhosts(), 0, Vec::new());
     for vhost in &vhosts {
         exchanges += vhost.exchanges().len();
-        all_queues.extend(vhost.queues().into_iter().map(|queue| (vhost.clone(), queue)));
+        let seen = vhost.queues().into_iter().filter(|queue| queues::sees(call, queue));
+        all_queues.extend(seen.map(|queue| (vhost.clone(), queue)));
     }
     let traffic = call.front.options().connections.traffic_seen();
     let amqp = traffic.iter().find(|(protocol, _)| *protocol == "amqp").map(|(_, seen)| *seen);
-    let amqp = amqp.unwrap_or_default();
+    let mut amqp = amqp.unwrap_or_default();
+    if !call.looks() {
+        // Those of others are counted for a user who may monitor.
+        amqp.connections = connections::count(call);
+        (amqp.connections_opened, amqp.connections_closed) = (0, 0);
+    }
     let mut objects = json!({
         "connections": amqp.connections, "queues": all_queues.len(), "exchanges": exchanges,
     });

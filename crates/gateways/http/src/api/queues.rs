@@ -155,7 +155,7 @@ async fn published(call: &Call, queue: &Queue, group: LeaseGroupId) -> Option<u6
     progress.into_iter().map(|progress| progress.map(|it| it.end)).sum()
 }
 
-fn sees(call: &Call, queue: &Queue) -> bool {
+pub(super) fn sees(call: &Call, queue: &Queue) -> bool {
     call.looks() || call.rights().sees(queue.resource())
 }
 
@@ -271,7 +271,8 @@ pub(super) async fn delete(call: &Call) -> Outcome {
 
 pub(super) async fn purge(call: &Call) -> Outcome {
     let (vhost, name) = (call.vhost().await?, call.arg("name"));
-    call.rights().check_queue(Operation::Purge, name, vhost.name())?;
-    queues::purge(call.broker(), &vhost, call.owner(), name).await?;
+    let rights = call.rights();
+    rights.check_queue(Operation::Purge, name, vhost.name())?;
+    queues::purge(call.broker(), &vhost, call.owner(), name, &rights).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

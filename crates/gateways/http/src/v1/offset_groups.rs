@@ -103,7 +103,7 @@ pub(super) async fn describe(
 ) -> Result<Json<DescribedGroup>, Problem> {
     let report = report(&front, &asker, &group, None, 1).await?;
     let OffsetGroupReport { coordinator, membership, .. } = report;
-    let offsets = offsets::count(&front.opened()?.broker, &group).await?;
+    let offsets = offsets::count(&front.opened()?.broker, &asker, &group).await?;
     Ok(Json(DescribedGroup { name: group, coordinator, membership, offsets }))
 }
 
@@ -335,6 +335,6 @@ pub(super) async fn delete(
     if !dry_run {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let offsets = offsets::count(&front.opened()?.broker, &group).await?;
+    let offsets = offsets::count(&front.opened()?.broker, &asker, &group).await?;
     Ok(Json(GroupLoss { offsets }).into_response())
 }

@@ -8,6 +8,7 @@ use axum::extract::{Path, State};
 use axum::http::Uri;
 use axum::{Extension, Json};
 use base::limits::HTTP_OFFSETS_MAX;
+use base::queue_topics::is_of_other_vhost;
 use base::{PartitionId, TopicId};
 use broker::{Broker, CommittedOffset};
 use serde::Serialize;
@@ -32,9 +33,30 @@ fn may_look(asker: &Asker, group: &str) -> Result<(), Problem> {
     }
 }
 
-/// In how many partitions a group has committed an offset.
-pub(super) async fn count(broker: &Broker, group: &str) -> Result<usize, Problem> {
-    broker.shards().offset_count(group).await.map_err(|why| unavailable(&why))
+/// In how many partitions a group has committed an offset. Queues of other virtual hosts count for a user who may see
+/// them.
+pub(super) async fn count(broker: &Broker, asker: &Asker, group: &str) -> Result<usize, Problem> {
+    let shards = broker.shards();
+    if asker.may_everything() {
+        return shards.offset_count(group).await.map_err(|why| unavailable(&why));
+    }
+    let (mut count, mut after) = (0, None);
+    loop {
+        let found = shards.offsets_after(group, after, HTTP_OFFSETS_MAX).await;
+        let found = found.map_err(|why| unavailable(&why))?;
+        let catalog = broker.catalog();
+        let is_counted = |partition: &PartitionId| {
+            let topic = catalog.topic(partition.topic);
+            topic.is_none_or(|topic| {
+                !is_of_other_vhost(topic.name()) || asker.sees(Target::Topic(topic.name()))
+            })
+        };
+        count += found.iter().filter(|(partition, _)| is_counted(partition)).count();
+        match found.last() {
+            Some((last, _)) if found.len() == HTTP_OFFSETS_MAX => after = Some(*last),
+            _ => return Ok(count),
+        }
+    }
 }
 
 /// All that a group has committed, which is something and no more than an answer has.
@@ -153,7 +175,7 @@ pub(super) async fn list(
     let limit = limit.checked()?;
     may_look(&asker, &group)?;
     let broker = &front.opened()?.broker;
-    if count(broker, &group).await? == 0 {
+    if count(broker, &asker, &group).await? == 0 {
         return Err(nothing(&group));
     }
     let mut page = Filling::new(limit, cursor);

@@ -101,6 +101,13 @@ pub(super) struct NewUser {
     password: String,
 }
 
+#[derive(Serialize, ToSchema)]
+pub(super) struct AddedUser {
+    name: String,
+    /// What it means for clients that have not logged in so far; null: nothing.
+    log_ins: Option<String>,
+}
+
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewPassword {
@@ -121,19 +128,20 @@ async fn verifiers(node: &Node, password: String) -> Result<Verifiers, Problem> 
     path = "/v1/users",
     tag = "access",
     request_body = NewUser,
-    responses((status = 201))
+    responses((status = 201, body = AddedUser))
 )]
 pub(super) async fn add(
     State(front): State<Front>,
     Extension(asker): Extension<Asker>,
     body: Body,
-) -> Result<StatusCode, Problem> {
+) -> Result<(StatusCode, Json<AddedUser>), Problem> {
     asker.cluster(Action::Alter)?;
     let NewUser { name, password } = asked::document(&front, body).await?;
     let node = front.opened()?;
     let verifiers = verifiers(node, password).await?;
-    of_node(node)?.add(&name, verifiers).await.map_err(refused)?;
-    Ok(StatusCode::CREATED)
+    let users = of_node(node)?;
+    users.add(&name, verifiers).await.map_err(refused)?;
+    Ok((StatusCode::CREATED, Json(AddedUser { log_ins: users.login_notice(), name })))
 }
 
 /// Give a user another password. Sessions of browsers end; connections that are open stay.

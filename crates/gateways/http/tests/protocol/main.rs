@@ -27,6 +27,7 @@ mod records;
 mod rights;
 mod search;
 mod sessions;
+mod tenants;
 mod tokens;
 mod topic_changes;
 mod trace;

@@ -7,7 +7,7 @@ use crate::harness::{ask, basic, connect, open_node, request, safe_node};
 
 /// What a path takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Takes {
+pub(crate) enum Takes {
     /// Nothing: it is how somebody logs in, or how a page learns whether that is needed.
     Nothing,
     /// To be somebody; lists show what may be seen.
@@ -17,7 +17,7 @@ enum Takes {
 }
 
 /// A path that is new has to be put here.
-const KNOWN: &[(&str, Takes)] = &[
+pub(crate) const KNOWN: &[(&str, Takes)] = &[
     ("get /v1/session", Takes::Nothing),
     ("post /v1/session", Takes::Nothing),
     ("delete /v1/session", Takes::Nothing),
@@ -85,7 +85,7 @@ const KNOWN: &[(&str, Takes)] = &[
 ];
 
 /// What a route is asked with: something that makes sense, so that a right is what is missing.
-fn body(route: &str) -> serde_json::Value {
+pub(crate) fn body(route: &str) -> serde_json::Value {
     let place = json!({"partition": 0, "offset": 0});
     match route.rsplit('/').next() {
         Some("settle") => json!({"settles": [{"token": "x", "action": "accept"}]}),

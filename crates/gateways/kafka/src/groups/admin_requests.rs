@@ -29,6 +29,7 @@ use crate::groups::code_of;
 use crate::groups::committed::{GROUPS_PER_LOOK, WithOffsets, coordinator_error, has_offsets};
 use crate::groups::share_offset_requests::delete_part;
 use crate::groups::share_requests::group_not_found;
+use crate::groups::tenants;
 use crate::groups::text::own;
 use crate::leaders::{KnownLeaders, NO_NODE, Reached, broker_id, host_of, port_of, reached_node};
 use crate::list_response::ListWriter;
@@ -162,12 +163,14 @@ pub(crate) async fn list(
     let permit = gateway.answer_room(count * LISTED_GROUP_BYTES).await;
     let states = lower_case(&message.states_filter);
     let types = lower_case(&message.types_filter);
-    let mut listed = durable_groups(gateway).await;
-    gateway.groups.for_each(|name, group| {
-        let row = listed_group(group.protocol_type(), group.state_name(), group.type_name());
-        listed.insert(name.to_string(), row);
-    });
     let asker = &request.asker;
+    let mut listed = durable_groups(gateway, asker).await;
+    gateway.groups.for_each(|name, group| {
+        if tenants::is_listed(&gateway.broker, asker.rights(), group) {
+            let row = listed_group(group.protocol_type(), group.state_name(), group.type_name());
+            listed.insert(name.to_string(), row);
+        }
+    });
     let sees_all = asker.sees_the_cluster();
     let groups = listed
         .into_iter()
@@ -184,14 +187,16 @@ pub(crate) async fn list(
 }
 
 /// Groups that outlive their members, listed as if they had none.
-async fn durable_groups(gateway: &Gateway) -> BTreeMap<String, ListedGroup> {
+async fn durable_groups(gateway: &Gateway, asker: &Asker) -> BTreeMap<String, ListedGroup> {
     let mut listed = BTreeMap::new();
     let mut pace = Pace::new(gateway.broker.turns(), GROUPS_PER_LOOK as u32);
     // Adds those that this node coordinates: clients ask every node. The last of all is where the next ones begin.
-    let mut add = async |names: Vec<String>, row: &ListedGroup| {
+    let is_seen = |name: &String| tenants::sees_lease_groups(&gateway.broker, asker.rights(), name);
+    let mut add = async |names: Vec<String>, row: &ListedGroup, of_leases: bool| {
         let last = names.last().cloned()?;
         pace.step(names.len() as u32).await;
         let ours = names.into_iter().filter(|name| gateway.groups.coordinates(name));
+        let ours = ours.filter(|name| !of_leases || is_seen(name));
         listed.extend(ours.map(|name| (name, row.clone())));
         Some(last)
     };
@@ -199,13 +204,13 @@ async fn durable_groups(gateway: &Gateway) -> BTreeMap<String, ListedGroup> {
     let row = listed_group(Group::SHARE, EMPTY_STATE, Group::SHARE);
     let mut last = Some(String::new());
     while let Some(after) = last {
-        last = add(lease_group_names_after(gateway, &after), &row).await;
+        last = add(lease_group_names_after(gateway, &after), &row, true).await;
     }
     let row = listed_group("", Phase::Empty.name(), Group::CLASSIC);
     let mut last = Some(String::new());
     while let Some(after) = last {
         let names = gateway.broker.shards().coordinated_groups_after(&after, GROUPS_PER_LOOK);
-        last = add(names, &row).await;
+        last = add(names, &row, false).await;
     }
     listed
 }
@@ -276,7 +281,11 @@ fn describe_one(
         Ok(groups) => groups,
         Err(error) => return described.with_error_code(error.code()),
     };
+    let check = |group: &Group| tenants::check_described(&gateway.broker, asker.rights(), group);
     groups.visit(name, |visit| match visit.group {
+        Some(group) if check(group).is_err() => {
+            described.with_error_code(ResponseError::TopicAuthorizationFailed.code())
+        }
         Some(Group::Classic(group)) => describe_classic(described, group),
         Some(Group::Share(_)) | None if has_offsets => {
             described.with_group_state(StrBytes::from_static_str(Phase::Empty.name()))
@@ -344,6 +353,10 @@ pub(crate) async fn delete(
 
 async fn delete_one(gateway: &Gateway, asker: &Asker, name: &GroupId) -> Result<(), ResponseError> {
     check_group(asker, name)?;
+    let may_delete = tenants::may_be_deleted(&gateway.broker, asker.rights(), name).await;
+    if !may_delete.map_err(|why| Fault::from(why).error)? {
+        return Err(ResponseError::GroupAuthorizationFailed);
+    }
     let was_known = gateway.groups.of(name)?.visit(name, |visit| match visit.group {
         Some(group) if !group.is_empty() => Err(ResponseError::NonEmptyGroup),
         known => Ok(known.take().is_some()),

@@ -31,12 +31,12 @@ use crate::groups::classic_requests::{check_group, client_of};
 use crate::groups::committed::WithOffsets;
 use crate::groups::node::{millis, visit_to_store};
 use crate::groups::share_requests::group_not_found;
+use crate::groups::tenants;
 use crate::groups::text::own;
 use crate::groups::topics::Topics;
 use crate::list_response::ListWriter;
 use crate::request::{Request, RequestError, RequestHead};
 use crate::response::Response;
-use crate::share::lease_groups;
 
 /// From this version on members name themselves (KIP-1082).
 const NAMED_BY_CLIENT_SINCE: i16 = 1;
@@ -294,10 +294,15 @@ fn describe_one(
     has_offsets: Result<bool, ResponseError>,
 ) -> Result<DescribedGroup, Fault> {
     let has_offsets = check_group(asker, name).and(has_offsets).map_err(Fault::plain)?;
-    let is_durable = has_offsets || lease_groups::exists(&gateway.broker, name);
+    let is_durable =
+        has_offsets || tenants::sees_lease_groups(&gateway.broker, asker.rights(), name);
     let mut described =
         gateway.groups.of(name).map_err(Fault::plain)?.visit(name, |visit| match visit.group {
-            Some(Group::Consumer(group)) => Ok(describe_group(group, version)),
+            Some(known @ Group::Consumer(_)) => {
+                tenants::check_described(&gateway.broker, asker.rights(), known)?;
+                let Group::Consumer(group) = known else { return Err(group_not_found(name)) };
+                Ok(describe_group(group, version))
+            }
             // A group that has only offsets counts as classic: clients ask for that next.
             None if !is_durable => Err(group_not_found(name)),
             _ => {

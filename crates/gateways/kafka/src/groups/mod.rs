@@ -33,6 +33,7 @@ mod share_offset_requests;
 mod share_requests;
 pub(crate) mod streams_messages;
 pub(crate) mod streams_requests;
+pub(crate) mod tenants;
 pub(crate) mod text;
 mod topics;
 

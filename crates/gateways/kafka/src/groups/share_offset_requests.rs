@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use base::limits::DESCRIBED_BYTES_MAX;
-use base::{LeaseGroupId, PartitionId, TopicId};
+use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId, TopicId};
 use broker::catalog::Topic;
 use broker::{CatalogView, ExecuteError, LeaseProgress, Pace, Refusal, Unavailable};
 use bytes::BufMut;
@@ -27,7 +27,7 @@ use kafka_protocol::messages::{
 };
 use uuid::Uuid;
 
-use crate::authorization::Asker;
+use crate::authorization::{Asker, topic_refused};
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::groups::classic_requests::check_group;
@@ -332,6 +332,22 @@ async fn check_alter(gateway: &Gateway, asker: &Asker, name: &GroupId) -> Result
     if has_offsets { Err(not_a_share_group(name)) } else { Ok(()) }
 }
 
+/// A move of the queue's own group throws records away, and so does one of any group where settled records are not kept:
+/// it takes what a purge takes. What makes a topic a queue takes the right to declare it.
+fn check_move(gateway: &Gateway, asker: &Asker, group: &str, topic: &str) -> Result<(), Fault> {
+    let (settled, makes) = {
+        let catalog = gateway.broker.catalog();
+        let known = catalog.topic_named(topic);
+        let settled = known.as_ref().is_some_and(|it| it.config().retention_settled);
+        let is_queue = |it: TopicId| catalog.lease_group_named(it, group).is_some();
+        (settled, known.is_some_and(|it| !is_queue(it.id())))
+    };
+    let is_main = group == MAIN_LEASE_GROUP;
+    let may_move = !(is_main || settled) || asker.purges(topic, group);
+    let may_make = !(is_main && makes) || asker.makes_queue_of(topic);
+    if may_move && may_make { Ok(()) } else { Err(topic_refused()) }
+}
+
 async fn alter_topic(
     gateway: &Gateway,
     asker: &Asker,
@@ -339,7 +355,7 @@ async fn alter_topic(
     wanted: &AlterShareGroupOffsetsRequestTopic,
 ) -> AlterShareGroupOffsetsResponseTopic {
     let name = &wanted.topic_name;
-    let refused = asker.topic(name).err();
+    let refused = asker.topic(name).err().or_else(|| check_move(gateway, asker, group, name).err());
     let found = {
         let catalog = gateway.broker.catalog();
         let topic = catalog.topic_named(name).filter(|_| refused.is_none());
@@ -422,8 +438,8 @@ pub(crate) async fn delete(
         Ok(parts) => {
             let mut responses = Vec::with_capacity(message.topics.len());
             for topic in message.topics {
-                responses
-                    .push(delete_topic(gateway, &request.asker, &parts, topic.topic_name).await);
+                let name = topic.topic_name;
+                responses.push(delete_topic(gateway, &request.asker, group, &parts, name).await);
             }
             DeleteShareGroupOffsetsResponse::default().with_responses(responses)
         }
@@ -437,10 +453,12 @@ pub(crate) async fn delete(
 async fn delete_topic(
     gateway: &Gateway,
     asker: &Asker,
+    group: &GroupId,
     parts: &BTreeMap<std::sync::Arc<str>, Part>,
     name: TopicName,
 ) -> DeleteShareGroupOffsetsResponseTopic {
-    let refused = asker.topic(&name).err();
+    let refused =
+        asker.topic(&name).err().or_else(|| check_move(gateway, asker, group, &name).err());
     let known = gateway.broker.catalog().topic_named(&name).map(|topic| topic.uuid());
     let known = known.filter(|_| refused.is_none());
     let result = match (parts.get(&**name), known) {

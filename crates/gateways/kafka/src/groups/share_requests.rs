@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use base::MAIN_LEASE_GROUP;
 use base::limits::GROUP_MEMBER_BYTES_MAX;
 use broker::CatalogView;
 use coordinator::assignment::Assignment;
@@ -24,13 +25,14 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
-use crate::authorization::Asker;
+use crate::authorization::{Asker, topic_refused};
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
 use crate::groups::admin_requests::DESCRIBED_GROUP_BYTES;
 use crate::groups::classic_requests::{check_group, client_of};
 use crate::groups::committed::has_offsets;
 use crate::groups::node::millis;
+use crate::groups::tenants;
 use crate::groups::text::own;
 use crate::groups::topics::Topics;
 use crate::list_response::ListWriter;
@@ -49,7 +51,7 @@ pub(crate) async fn heartbeat(
     let Request { head, asker, .. } = request;
     let result = match check_heartbeat(gateway, &asker, &message) {
         Ok(()) if message.member_epoch == LEAVING => leave(gateway, &message),
-        Ok(()) => report(gateway, client_of(session, &head), &message).await,
+        Ok(()) => report(gateway, &asker, client_of(session, &head), &message).await,
         Err(fault) => Err(fault),
     };
     let response = match result {
@@ -79,6 +81,9 @@ fn check_heartbeat(
         return invalid("RackId can't be empty.");
     }
     let names = message.subscribed_topic_names.as_deref();
+    if *message.group_id == *MAIN_LEASE_GROUP {
+        check_queues(gateway, asker, names.unwrap_or_default())?;
+    }
     match message.member_epoch {
         JOINING if names.is_none_or(<[_]>::is_empty) => {
             return invalid("SubscribedTopicNames must be set in first request.");
@@ -126,6 +131,7 @@ fn unknown_member(message: &ShareGroupHeartbeatRequest) -> Fault {
 
 async fn report(
     gateway: &Gateway,
+    asker: &Asker,
     client: Client,
     message: &ShareGroupHeartbeatRequest,
 ) -> Result<ShareGroupHeartbeatResponse, Fault> {
@@ -157,12 +163,39 @@ async fn report(
         Ok::<_, Fault>((report, topics))
     })?;
     // A member that fetches what it is told finds the group's progress there.
+    let topics = made_by(gateway, asker, name, topics);
     lease_groups::ensure(gateway, name, &topics).await?;
     let Report { epoch, assigned } = report;
     Ok(ShareGroupHeartbeatResponse::default()
         .with_member_epoch(epoch)
         .with_heartbeat_interval_ms(interval_ms)
         .with_assignment(assigned.as_ref().map(reported)))
+}
+
+/// Of the topics of a group, those that it may begin with. The group `main` makes a topic a queue: other members may have
+/// the right to that.
+fn made_by(gateway: &Gateway, asker: &Asker, group: &str, mut topics: Vec<Uuid>) -> Vec<Uuid> {
+    if group == MAIN_LEASE_GROUP && !asker.may_everything() {
+        let catalog = gateway.broker.catalog();
+        topics.retain(|uuid| {
+            let topic = catalog.topic_with_uuid(uuid);
+            topic.is_some_and(|topic| asker.makes_queue_of(topic.name()))
+        });
+    }
+    topics
+}
+
+/// Whether the member may join `main` for these topics: those that are no queues yet become some.
+fn check_queues(gateway: &Gateway, asker: &Asker, names: &[TopicName]) -> Result<(), Fault> {
+    let catalog = gateway.broker.catalog();
+    let is_queue = |name: &TopicName| {
+        let topic = catalog.topic_named(name);
+        topic.is_none_or(|it| catalog.lease_group_named(it.id(), MAIN_LEASE_GROUP).is_some())
+    };
+    match names.iter().all(|name| is_queue(name) || asker.makes_queue_of(name)) {
+        true => Ok(()),
+        false => Err(topic_refused()),
+    }
 }
 
 /// What holds for the group, and how often its members are to report.
@@ -229,15 +262,21 @@ fn describe_one(gateway: &Gateway, asker: &Asker, name: &GroupId) -> Result<Desc
     check_group(asker, name).map_err(Fault::plain)?;
     let described =
         gateway.groups.of(name).map_err(Fault::plain)?.visit(name, |visit| match visit.group {
-            Some(Group::Share(group)) => Ok(Some(describe_group(group))),
+            Some(known @ Group::Share(_)) => {
+                tenants::check_described(&gateway.broker, asker.rights(), known)?;
+                let Group::Share(group) = known else { return Ok(None) };
+                Ok(Some(describe_group(group)))
+            }
             Some(other) if !other.is_empty() => Err(not_a_share_group(name)),
             _ => Ok(None),
         })?;
     let mut described = match described {
         Some(described) => described,
-        None if lease_groups::exists(&gateway.broker, name) => DescribedGroup::default()
-            .with_group_state(StrBytes::from_static_str(EMPTY_STATE))
-            .with_assignor_name(StrBytes::from_static_str(simple::NAME)),
+        None if tenants::sees_lease_groups(&gateway.broker, asker.rights(), name) => {
+            DescribedGroup::default()
+                .with_group_state(StrBytes::from_static_str(EMPTY_STATE))
+                .with_assignor_name(StrBytes::from_static_str(simple::NAME))
+        }
         None => return Err(group_not_found(name)),
     };
     // Topics that are gone have no name.

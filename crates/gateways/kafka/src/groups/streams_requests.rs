@@ -29,11 +29,11 @@ use crate::groups::share_requests::group_not_found;
 use crate::groups::streams_messages::{
     DescribeRequest, DescribedGroup, HeartbeatRequest, HeartbeatResponse, begin_described,
 };
+use crate::groups::tenants;
 use crate::groups::topics::Topics;
 use crate::list_response::{Chunks, too_much};
 use crate::request::{Preamble, RequestError};
 use crate::response::Response;
-use crate::share::lease_groups;
 use crate::topics::check_replication_factor;
 use crate::wire::primitives::{Cursor, Malformed, Put};
 
@@ -440,9 +440,14 @@ async fn describe_one(
 ) -> Result<DescribedGroup, Fault> {
     check_group(asker, name).map_err(Fault::plain)?;
     let has_offsets = has_offsets(gateway, name).await.map_err(Fault::plain)?;
-    let is_durable = has_offsets || lease_groups::exists(&gateway.broker, name);
+    let is_durable =
+        has_offsets || tenants::sees_lease_groups(&gateway.broker, asker.rights(), name);
     gateway.groups.of(name).map_err(Fault::plain)?.visit(name, |visit| match visit.group {
-        Some(Group::Streams(group)) => Ok(DescribedGroup::of(name.clone(), group)),
+        Some(known @ Group::Streams(_)) => {
+            tenants::check_described(&gateway.broker, asker.rights(), known)?;
+            let Group::Streams(group) = known else { return Err(group_not_found(name)) };
+            Ok(DescribedGroup::of(name.clone(), group))
+        }
         None if !is_durable => Err(group_not_found(name)),
         _ => Err(not_a_streams_group(name)),
     })

@@ -1,5 +1,6 @@
 //! What groups need to know of the catalog.
 
+use base::queue_topics::is_of_other_vhost;
 use broker::Broker;
 use coordinator::subscription::{Catalog, CatalogStamp, Topic};
 use coordinator::text;
@@ -17,8 +18,11 @@ impl Catalog for Topics<'_> {
         self.0.catalog().topic_named(name).map(known_topic)
     }
 
+    /// Queues of other virtual hosts are left out: a pattern is matched for a group, whose members may not all see them.
     fn topics(&self) -> Vec<Topic> {
-        self.0.catalog().topics().map(known_topic).collect()
+        let catalog = self.0.catalog();
+        let topics = catalog.topics().filter(|topic| !is_of_other_vhost(topic.name()));
+        topics.map(known_topic).collect()
     }
 }
 

@@ -260,6 +260,7 @@ async fn choose(
 
 pub(super) async fn redrive(
     gateway: &Gateway,
+    asker: &Rights,
     topic: &str,
     only: &DeadLetterFilter,
     to: Option<&str>,
@@ -278,7 +279,7 @@ pub(super) async fn redrive(
             RedriveTo::Topic(found.ok_or_else(|| no_topic(to))?)
         }
     };
-    let (_, group, source) = ensure_main(gateway, topic).await?;
+    let (_, group, source) = ensure_main(gateway, asker, topic).await?;
     let Chosen { places, next, until } = choose(gateway, &source, only, span).await?;
     let places = places.iter().map(|place| (place.partition, place.offset)).collect();
     let moved = gateway.broker.redrive(group, RedriveWhat::Records(places), target).await;
@@ -293,11 +294,12 @@ pub(super) async fn redrive(
 
 pub(super) async fn delete(
     gateway: &Gateway,
+    asker: &Rights,
     topic: &str,
     only: &DeadLetterFilter,
     span: &Span,
 ) -> Result<DeadLettersMoved, Fault> {
-    let (queue, group, source) = ensure_main(gateway, topic).await?;
+    let (queue, group, source) = ensure_main(gateway, asker, topic).await?;
     let Chosen { places, next, until } = choose(gateway, &source, only, span).await?;
     let removed = remove_from(gateway, &queue, group, &places).await?;
     let left = removed.refused.len() as u64;

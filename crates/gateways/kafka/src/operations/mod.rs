@@ -165,11 +165,11 @@ async fn carry_out(gateway: &Gateway, asker: &Rights, operation: Operation) -> A
         Operation::ShowDeadLetters { topic, only, from, records_max } => {
             document(dead_letters::show(gateway, &topic, &only, from, records_max).await)
         }
-        Operation::RedriveDeadLetters { topic, only, to, span } => {
-            document(dead_letters::redrive(gateway, &topic, &only, to.as_deref(), &span).await)
-        }
+        Operation::RedriveDeadLetters { topic, only, to, span } => document(
+            dead_letters::redrive(gateway, asker, &topic, &only, to.as_deref(), &span).await,
+        ),
         Operation::DeleteDeadLetters { topic, only, span } => {
-            document(dead_letters::delete(gateway, &topic, &only, &span).await)
+            document(dead_letters::delete(gateway, asker, &topic, &only, &span).await)
         }
         Operation::ListScheduled { queue, after, records_max } => {
             document(schedule::list(gateway, &queue, after, records_max).await)
@@ -196,7 +196,7 @@ async fn carry_out(gateway: &Gateway, asker: &Rights, operation: Operation) -> A
             document(offset_groups::seek(gateway, &group, &to, dry_run).await)
         }
         Operation::DeleteOffsetGroup { group, dry_run } => {
-            document(offset_groups::delete(gateway, &group, dry_run).await)
+            document(offset_groups::delete(gateway, asker, &group, dry_run).await)
         }
         Operation::DescribeRecord { topic, place } => {
             document(history::of(gateway, asker, &topic, place).await)

@@ -23,6 +23,7 @@ use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::groups::assigned::assigned_partitions;
 use crate::groups::committed::GROUPS_PER_LOOK;
+use crate::groups::tenants;
 
 use ::operations::document::Done;
 use ::operations::offset_groups::{
@@ -48,7 +49,7 @@ pub(super) async fn list(
             gateway.broker.shards().offset_groups_after(&after, GROUPS_PER_LOOK).await?;
         pace.step(names.len() as u32).await;
         let mut until = names.last().filter(|_| names.len() == GROUPS_PER_LOOK).cloned();
-        let mut found = with_members(gateway, &after, until.as_deref(), max + 1);
+        let mut found = with_members(gateway, asker, &after, until.as_deref(), max + 1);
         if found.len() > max {
             // There may be others behind.
             until = found.last_key_value().map(|(name, _)| name.clone());
@@ -78,6 +79,7 @@ fn sees(asker: &Rights, group: &str) -> bool {
 /// The first `max` groups with members here whose names lie between.
 fn with_members(
     gateway: &Gateway,
+    asker: &Rights,
     after: &str,
     until: Option<&str>,
     max: usize,
@@ -89,6 +91,9 @@ fn with_members(
         let is_full =
             found.len() == max && found.last_key_value().is_some_and(|(last, _)| name > &**last);
         if !is_between || is_full || matches!(group, Group::Share(_)) {
+            return;
+        }
+        if !tenants::is_listed(&gateway.broker, asker, group) {
             return;
         }
         found.insert(name.to_owned(), Some(membership(group)));
@@ -335,7 +340,18 @@ fn find(gateway: &Gateway, place: &OffsetPlace) -> Result<PartitionId, Fault> {
 
 // ----------------------------------------------------------------------------------------- delete
 
-pub(super) async fn delete(gateway: &Gateway, name: &str, dry_run: bool) -> Result<Done, Fault> {
+pub(super) async fn delete(
+    gateway: &Gateway,
+    asker: &Rights,
+    name: &str,
+    dry_run: bool,
+) -> Result<Done, Fault> {
+    if !tenants::may_be_deleted(&gateway.broker, asker, name).await? {
+        return Err(Fault::new(
+            ResponseError::GroupAuthorizationFailed,
+            format!("the group {name} has offsets in topics that this user may not read"),
+        ));
+    }
     let has_offsets = gateway.broker.shards().has_offsets(name).await?;
     visit(gateway, name, |group| match group {
         Some(other) if !other.is_empty() => Err(has_members(name, other)),

@@ -462,10 +462,11 @@ pub(super) async fn delete(
     Ok(Done {})
 }
 
-/// The lease group that dead letters of a topic wait in, made if it is not there: with all that the
-/// topic holds.
+/// The lease group that dead letters of a topic wait in. A topic without it is declared a queue here, with all that it
+/// holds, which takes what a declaration takes.
 pub(super) async fn ensure_main(
     gateway: &Gateway,
+    asker: &Rights,
     topic: &str,
 ) -> Result<(QueueName, LeaseGroupId, Source), Fault> {
     let queue = QueueName { topic: topic.to_owned(), group: MAIN_LEASE_GROUP.to_owned() };
@@ -475,6 +476,15 @@ pub(super) async fn ensure_main(
         catalog.lease_group_named(topic.id(), MAIN_LEASE_GROUP).is_some()
     };
     if !is_there {
+        if !asker.may(Operation::Alter, Target::Topic(topic)) {
+            return Err(Fault::new(
+                ResponseError::TopicAuthorizationFailed,
+                format!(
+                    "the topic {topic} is no queue yet, and this user may not make it one: \
+                     it takes the right to alter the topic"
+                ),
+            ));
+        }
         declare(gateway, &queue, Start::Earliest, BTreeMap::new()).await?;
     }
     let (id, source) = find(gateway, &queue)?;

@@ -37,10 +37,6 @@ pub(crate) fn parts(broker: &Broker, group: &str) -> BTreeMap<Arc<str>, Part> {
     named.filter_map(part).map(|part| (Arc::clone(&part.topic_name), part)).collect()
 }
 
-pub(crate) fn exists(broker: &Broker, group: &str) -> bool {
-    broker.catalog().lease_groups_with_name(group).next().is_some()
-}
-
 /// How long a record is leased to a member of the group.
 pub(crate) fn lock_ms(catalog: &CatalogView<'_>, group: &str) -> i32 {
     let own = catalog.group_config(group).share.record_lock_duration_ms;

@@ -26,6 +26,7 @@ mod sessions;
 mod several_nodes;
 mod share;
 mod streams;
+mod tenants;
 mod tokens;
 mod topics;
 mod waiting;

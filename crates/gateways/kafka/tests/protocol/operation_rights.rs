@@ -14,12 +14,8 @@ use serde_json::json;
 
 use crate::authorization::{app, logged_in, node};
 
-const REFUSALS: [ResponseError; 3] =
+pub(crate) const REFUSALS: [ResponseError; 3] =
     [ClusterAuthorizationFailed, TopicAuthorizationFailed, GroupAuthorizationFailed];
-
-fn queue(group: &str) -> QueueName {
-    QueueName { topic: "t".into(), group: group.into() }
-}
 
 /// The rights that an operation takes, all of them. One that is new has to be put here, and among the samples.
 fn rights(operation: &Operation) -> (usize, Vec<(Resource, &str, Action)>) {
@@ -39,7 +35,7 @@ fn rights(operation: &Operation) -> (usize, Vec<(Resource, &str, Action)>) {
         Operation::PurgeQueue { .. } => (4, topic(Action::Delete)),
         Operation::RemoveRecords { .. } => (5, topic(Action::Delete)),
         Operation::PauseQueue { .. } => (6, topic(Action::Alter)),
-        Operation::SeekQueue { .. } => (7, group(Action::Read, Action::Read)),
+        Operation::SeekQueue { .. } => (7, group(Action::Delete, Action::Read)),
         Operation::DeleteQueue { .. } => {
             (8, [group(Action::Read, Action::Delete), topic(Action::Delete)].concat())
         }
@@ -73,24 +69,30 @@ const COUNT: usize = 27;
 
 /// At least one of each.
 fn samples() -> Vec<Operation> {
+    samples_of("t", "g")
+}
+
+/// The same about a topic and one of its groups.
+pub(crate) fn samples_of(topic: &str, group: &str) -> Vec<Operation> {
+    let queue = || QueueName { topic: topic.into(), group: group.into() };
     let (from, records_max) = (None, 10);
     let span = || Span { from: None, until: None, records_max: 10 };
     let only = DeadLetterFilter::default;
-    let topic = || "t".to_owned();
+    let topic = || topic.to_owned();
     vec![
-        Operation::DeclareQueue { queue: queue("g"), from: Start::Earliest, config: [].into() },
+        Operation::DeclareQueue { queue: queue(), from: Start::Earliest, config: [].into() },
         Operation::DeclareQueue {
-            queue: queue("g"),
+            queue: queue(),
             from: Start::Earliest,
             config: [("dead.letter.topic".into(), "other".into())].into(),
         },
         Operation::ListQueues { after: None, queues_max: 10 },
-        Operation::DescribeQueue { queue: queue("g") },
-        Operation::PeekQueue { queue: queue("g"), partition: None, from, records_max },
-        Operation::PurgeQueue { queue: queue("g") },
-        Operation::RemoveRecords { queue: queue("g"), records: Vec::new() },
-        Operation::PauseQueue { queue: queue("g"), paused: true },
-        Operation::SeekQueue { queue: queue("g"), to: vec![Place { partition: 0, offset: 0 }] },
+        Operation::DescribeQueue { queue: queue() },
+        Operation::PeekQueue { queue: queue(), partition: None, from, records_max },
+        Operation::PurgeQueue { queue: queue() },
+        Operation::RemoveRecords { queue: queue(), records: Vec::new() },
+        Operation::PauseQueue { queue: queue(), paused: true },
+        Operation::SeekQueue { queue: queue(), to: vec![Place { partition: 0, offset: 0 }] },
         Operation::ListDeadLetterTopics {},
         Operation::CountDeadLetters { topic: topic(), from },
         Operation::ShowDeadLetters { topic: topic(), only: only(), from, records_max },
@@ -107,22 +109,22 @@ fn samples() -> Vec<Operation> {
             span: span(),
         },
         Operation::DeleteDeadLetters { topic: topic(), only: only(), span: span() },
-        Operation::ListScheduled { queue: queue("g"), after: None, records_max },
-        Operation::CancelScheduled { queue: queue("g"), what: Cancel::Id("x".into()) },
+        Operation::ListScheduled { queue: queue(), after: None, records_max },
+        Operation::CancelScheduled { queue: queue(), what: Cancel::Id("x".into()) },
         Operation::ListShards {},
         Operation::ElectLeader {},
         Operation::ListConnections { after: None, connections_max: 10 },
         Operation::CloseConnection { connection: 4_000_000 },
         Operation::Family { family: "none".into(), operation: json!({}) },
-        Operation::DeleteQueue { queue: queue("g"), force: true },
+        Operation::DeleteQueue { queue: queue(), force: true },
         Operation::ListOffsetGroups { after: None, groups_max: 10 },
-        Operation::DescribeOffsetGroup { group: "g".into(), after: None, members_max: 10 },
+        Operation::DescribeOffsetGroup { group: group.into(), after: None, members_max: 10 },
         Operation::SeekOffsetGroup {
-            group: "g".into(),
+            group: group.into(),
             to: vec![OffsetPlace { topic: topic(), partition: 0, offset: 0 }],
             dry_run: false,
         },
-        Operation::DeleteOffsetGroup { group: "g".into(), dry_run: false },
+        Operation::DeleteOffsetGroup { group: group.into(), dry_run: false },
         Operation::DescribeRecord { topic: topic(), place: Place { partition: 0, offset: 0 } },
         Operation::FindRecords {
             topic: Some(topic()),
@@ -138,8 +140,10 @@ fn samples() -> Vec<Operation> {
 async fn each_operation_takes_a_right_of_its_own() {
     let node = node().await;
     let mut root = logged_in(&node, b"\0root\0toor").await;
-    let declare = samples().remove(0);
-    root.operate::<serde_json::Value>(&declare).await;
+    for group in ["g", MAIN_LEASE_GROUP] {
+        let declare = samples_of("t", group).remove(0);
+        root.operate::<serde_json::Value>(&declare).await;
+    }
     let mut app = app(&node).await;
     let mut walked = [false; COUNT];
     for operation in samples() {
@@ -178,6 +182,30 @@ async fn dead_letters_go_to_wherever_they_came_from_for_operators_only() {
     assert_eq!(app.code_of(&operation).await, Some(ClusterAuthorizationFailed));
     node.allow(Resource::Cluster, CLUSTER, Action::Alter).await;
     assert_eq!(app.code_of(&operation).await, None);
+}
+
+#[tokio::test]
+async fn redrive_of_a_topic_that_is_no_queue_needs_the_right_to_declare_one() {
+    let node = node().await;
+    let mut app = app(&node).await;
+    let redrive = Operation::RedriveDeadLetters {
+        topic: "t".into(),
+        only: DeadLetterFilter::default(),
+        to: Some("other".into()),
+        span: Span { from: None, until: None, records_max: 10 },
+    };
+    node.allow(Resource::Topic, "t", Action::Read).await;
+    node.allow(Resource::Topic, "other", Action::Write).await;
+    assert_eq!(app.code_of(&redrive).await, Some(TopicAuthorizationFailed));
+    let has_main = || {
+        let catalog = node.broker.catalog();
+        let topic = catalog.topic_named("t").expect("is there").id();
+        catalog.lease_group_named(topic, MAIN_LEASE_GROUP).is_some()
+    };
+    assert!(!has_main(), "a reader makes no queue");
+    node.allow(Resource::Topic, "t", Action::Alter).await;
+    assert_eq!(app.code_of(&redrive).await, None);
+    assert!(has_main());
 }
 
 #[tokio::test]

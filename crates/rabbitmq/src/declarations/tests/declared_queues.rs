@@ -259,10 +259,12 @@ async fn a_topic_of_another_protocol_is_a_queue() {
     assert_eq!(node.reached("", "clicks"), ["clicks"]);
     let queue = queues::find(&node.vhost, node.client, "clicks").await.expect("it is there");
     assert_eq!(queue.partition_count(), 12);
-    assert_eq!(node.lease_config(&queue)["lease.ms"], "0");
+    assert_eq!(queue.group(), None, "a look makes no queue of a topic");
     // Declared as it is, it is the same.
     let declared = node.queue("clicks").await;
     assert!(Arc::ptr_eq(&queue, &declared));
+    node.vhost.make_ready(&queue).await.expect("its group is made");
+    assert_eq!(node.lease_config(&queue)["lease.ms"], "0");
     assert_eq!(
         text(node.queue_with("clicks", &[("x-max-length", 5.into())]).await),
         "PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue 'clicks' in vhost '/': \

@@ -1,0 +1,125 @@
+//! Groups that work with queues of other virtual hosts than `/`. The name of a group belongs to no virtual host, unless
+//! it begins with `amqp.<vhost>.`; its topics do. So a client with a right to the group is still refused what would show
+//! or change anything of a queue that it has no right to.
+
+use access::{Operation, Rights, Target};
+use base::queue_topics::is_of_other_vhost;
+use broker::{Broker, Unavailable};
+use coordinator::Group;
+use kafka_protocol::error::ResponseError;
+use uuid::Uuid;
+
+use crate::errors::Fault;
+
+/// Committed offsets that are looked at together.
+const OFFSETS_AT_ONCE: usize = 1_000;
+
+/// Whether the topic may be shown as one of a group's.
+pub(crate) fn sees(rights: &Rights, topic: &str) -> bool {
+    !is_of_other_vhost(topic) || rights.would(Operation::Describe, Target::Topic(topic))
+}
+
+/// Whether what a group has of the topic may be deleted.
+fn ends(rights: &Rights, topic: &str) -> bool {
+    !is_of_other_vhost(topic) || rights.would(Operation::Browse, Target::Topic(topic))
+}
+
+/// Refuses to describe a group with a topic that may not be shown, as Kafka does.
+pub(crate) fn check_described(
+    broker: &Broker,
+    rights: &Rights,
+    group: &Group,
+) -> Result<(), Fault> {
+    let shown = |topic: &str| sees(rights, topic);
+    match rights.is_everything() || all_topics(broker, group, shown) {
+        true => Ok(()),
+        false => Err(Fault::new(
+            ResponseError::TopicAuthorizationFailed,
+            "this user may not see all topics of the group",
+        )),
+    }
+}
+
+/// Whether a list has the group: it has a topic that may be shown, or none at all.
+pub(crate) fn is_listed(broker: &Broker, rights: &Rights, group: &Group) -> bool {
+    rights.is_everything()
+        || !all_topics(broker, group, |topic| !sees(rights, topic))
+        || all_topics(broker, group, |_| false)
+}
+
+/// Whether a test holds for every topic that the members of a group want.
+fn all_topics(broker: &Broker, group: &Group, test: impl Fn(&str) -> bool) -> bool {
+    match group {
+        Group::Classic(group) => group
+            .members()
+            .filter_map(|member| group.topics_of(member))
+            .all(|topics| topics.iter().all(|topic| test(topic))),
+        Group::Consumer(group) => {
+            group.members().all(|member| member.subscription.names.iter().all(|topic| test(topic)))
+        }
+        Group::Share(group) => {
+            let catalog = broker.catalog();
+            let name_of = |topic: Uuid| catalog.topic_with_uuid(&topic);
+            group.topics().filter_map(name_of).all(|topic| test(topic.name()))
+        }
+        Group::Streams(group) => group.topology().is_none_or(|topology| {
+            let mut topics = topology.subtopologies.iter().flat_map(|it| it.reads());
+            topics.all(|topic| test(topic))
+        }),
+    }
+}
+
+/// Whether the share group of this name has a topic that may be shown.
+pub(crate) fn sees_lease_groups(broker: &Broker, rights: &Rights, group: &str) -> bool {
+    let catalog = broker.catalog();
+    let topics = catalog.lease_groups_with_name(group).filter_map(|it| catalog.topic(it.topic()));
+    topics.into_iter().any(|topic| rights.is_everything() || sees(rights, topic.name()))
+}
+
+/// Whether all that a group of this name has committed or leased may be deleted.
+pub(crate) async fn may_be_deleted(
+    broker: &Broker,
+    rights: &Rights,
+    group: &str,
+) -> Result<bool, Unavailable> {
+    if rights.is_everything() {
+        return Ok(true);
+    }
+    {
+        let catalog = broker.catalog();
+        let of_leases = catalog.lease_groups_with_name(group);
+        let mut topics = of_leases.filter_map(|it| catalog.topic(it.topic()));
+        let may_end = |name: &str| {
+            let target = Target::Group { topic: name, group };
+            // The group is the queue.
+            ends(rights, name)
+                && (group != base::MAIN_LEASE_GROUP || rights.would(Operation::Seek, target))
+        };
+        if !topics.all(|topic| may_end(topic.name())) {
+            return Ok(false);
+        }
+    }
+    let mut after = None;
+    loop {
+        let found = broker.shards().offsets_after(group, after, OFFSETS_AT_ONCE).await?;
+        let catalog = broker.catalog();
+        let mut topics = found.iter().filter_map(|(partition, _)| catalog.topic(partition.topic));
+        if !topics.all(|topic| ends(rights, topic.name())) {
+            return Ok(false);
+        }
+        match found.last() {
+            Some((last, _)) if found.len() == OFFSETS_AT_ONCE => after = Some(*last),
+            _ => return Ok(true),
+        }
+    }
+}
+
+/// Whether a change of a share group's configuration reaches no lease group whose topic the client may not alter.
+pub(crate) fn may_be_configured(broker: &Broker, rights: &Rights, group: &str) -> bool {
+    let catalog = broker.catalog();
+    let topics = catalog.lease_groups_with_name(group).filter_map(|it| catalog.topic(it.topic()));
+    let alters = |topic: &str| {
+        !is_of_other_vhost(topic) || rights.would(Operation::Alter, Target::Topic(topic))
+    };
+    rights.is_everything() || topics.into_iter().all(|topic| alters(topic.name()))
+}
