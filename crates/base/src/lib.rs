@@ -3,6 +3,8 @@
 //! * [`ids`]: the names of things inside a node
 //! * [`headers`]: the record headers that the broker reads and writes
 //! * [`level`]: the cluster's feature level, and what needs which
+//! * [`json`]: weight of a JSON document before it is parsed
+//! * [`lag`]: records that a group has not read
 //! * [`limits`]: every bound of the product, in one file
 //! * [`ranges`]: sets of offsets
 //! * [`stripe`]: which partitions of a topic a shard has
@@ -14,6 +16,8 @@ pub mod checksum;
 pub mod collections;
 pub mod headers;
 pub mod ids;
+pub mod json;
+pub mod lag;
 pub mod level;
 pub mod limits;
 pub mod ranges;
