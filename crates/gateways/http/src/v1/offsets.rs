@@ -8,7 +8,7 @@ use axum::extract::{Path, State};
 use axum::http::Uri;
 use axum::{Extension, Json};
 use base::limits::HTTP_OFFSETS_MAX;
-use base::{PartitionId, TopicId};
+use base::{PartitionId, TopicId, lag};
 use broker::{Broker, CommittedOffset};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -128,7 +128,7 @@ pub(super) struct OffsetRow {
     offset: u64,
     /// What it has said with it; empty: nothing.
     metadata: String,
-    /// What the partition has. An offset below its start: what lies between is gone, unread.
+    /// The partition's first record. Records below it are gone, and count as no lag.
     start: u64,
     end: u64,
     lag: u64,
@@ -204,7 +204,7 @@ async fn rows(
                 metadata: committed.metadata.clone(),
                 start: bounds.log_start,
                 end: bounds.end,
-                lag: bounds.end.saturating_sub(committed.offset),
+                lag: lag::lag(committed.offset, bounds.log_start, bounds.end),
             })
         };
         (at, shown())
