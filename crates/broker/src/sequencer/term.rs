@@ -142,6 +142,7 @@ impl Sequencer {
             self.held.close();
         }
         let terms = Terms {
+            term: term.leadership.term(),
             leader_epoch: term.leadership.term() as i32,
             room: self.shard.journal.room(),
             now_ms: self.now_ms,
@@ -188,14 +189,18 @@ impl Sequencer {
     async fn propose_again(&mut self, term: &mut Term, refused: Vec<Refused>) {
         self.now_ms = self.now_ms.max(self.clock.now_ms());
         let mut refused = refused.into_iter();
-        while let Some(Refused { ticket, mut sequenced }) = refused.next() {
+        while let Some(Refused { ticket, term: former, mut sequenced }) = refused.next() {
+            if former != term.leadership.term() {
+                sequenced.drop_members();
+            }
             let (epoch, ahead) = (term.leadership.term() as i32, &mut term.ahead);
             let placed =
                 self.shard.read(|state| sequenced.place_again(ticket, epoch, ahead, state));
             match placed {
                 Some(touched) => term.propose(self.now_ms, ticket, sequenced, touched).await,
                 None => {
-                    let failed = std::iter::once(Refused { ticket, sequenced }).chain(refused);
+                    let failed = std::iter::once(Refused { ticket, term: former, sequenced });
+                    let failed = failed.chain(refused);
                     return self.fail_refused(failed.collect());
                 }
             }
@@ -225,7 +230,8 @@ impl Sequencer {
             match settled {
                 Ok(()) => {}
                 Err(ProposeError::NotLeader { .. }) if failed.is_none() => {
-                    refused.push(Refused { ticket, sequenced });
+                    let term = term.leadership.term();
+                    refused.push(Refused { ticket, term, sequenced });
                 }
                 Err(error) => {
                     let why = failed.get_or_insert_with(|| {
