@@ -78,6 +78,14 @@ impl CommandError {
         CommandError::Server(error.into())
     }
 
+    /// What went wrong, for people.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            CommandError::User(error) | CommandError::Server(error) => error.to_string(),
+            CommandError::OutputClosed => String::new(),
+        }
+    }
+
     /// Says what went wrong, and which code to end with.
     pub(crate) fn report(self) -> ExitCode {
         let (error, code) = match self {
@@ -85,9 +93,25 @@ impl CommandError {
             CommandError::User(error) => (error, 1),
             CommandError::Server(error) => (error, 2),
         };
-        eprintln!("postroad: {error}");
+        match is_json_wanted() {
+            true => {
+                let document =
+                    serde_json::json!({"error": {"message": error.to_string(), "code": code}});
+                eprintln!("{document}");
+            }
+            false => eprintln!("postroad: {error}"),
+        }
         ExitCode::from(code)
     }
+}
+
+/// Whether the command line asks for JSON. A script then reads errors as JSON, too.
+fn is_json_wanted() -> bool {
+    let arguments: Vec<String> = std::env::args().collect();
+    let is_option = |it: &str| ["-o", "--output"].contains(&it);
+    let is_joined = |it: &String| ["-ojson", "-o=json", "--output=json"].contains(&&**it);
+    arguments.windows(2).any(|pair| is_option(&pair[0]) && pair[1] == "json")
+        || arguments.iter().any(is_joined)
 }
 
 impl From<ClientError> for CommandError {
