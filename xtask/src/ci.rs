@@ -5,10 +5,12 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use clap::Args;
+
 use crate::ahead::Ahead;
 use crate::compat::{self, Counts};
 use crate::failure::{Context, Failure, Outcome};
-use crate::{console, fuzz, paths, soak, test_binaries};
+use crate::{api, console, fuzz, paths, soak, test_binaries};
 
 /// A kill loop short enough for every change; `soak kill` is the long one.
 const KILLS: u32 = 10;
@@ -29,6 +31,18 @@ const RELEASE_BUILD: [&str; 5] = ["build", "--locked", "--release", "--package",
 
 /// What all steps together write, measured cold and rounded up.
 const WRITTEN_GIGABYTES: f64 = 9.5;
+
+/// The same of `--full`.
+const FULL_KILLS: u32 = 200;
+const FULL_ELECTION_SECONDS: u64 = 600;
+const FULL_FUZZ_SECONDS: u64 = 600;
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Options {
+    /// Also for hours: longer fuzzing and fault loops, and the API by its own description
+    #[arg(long)]
+    full: bool,
+}
 
 /// Which steps are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,10 +171,55 @@ const STEPS: [Step; 13] = [
     },
 ];
 
+/// A few hours of what every change passes for minutes, and what is too slow for every change.
+const FULL: [Step; 5] = [
+    Step {
+        title: "the API by its own description",
+        lint: false,
+        remedy: "cargo xtask api",
+        meanwhile: Vec::new,
+        run: || api::in_ci().map(|()| Counts { passed: 1, failed: 0 }),
+    },
+    Step {
+        title: "fuzz targets, longer",
+        lint: false,
+        remedy: "cargo xtask fuzz --seconds 600",
+        meanwhile: Vec::new,
+        run: || fuzz::short(FULL_FUZZ_SECONDS).map(|passed| Counts { passed, failed: 0 }),
+    },
+    Step {
+        title: "kill -9 under load, longer",
+        lint: false,
+        remedy: "cargo xtask soak kill",
+        meanwhile: Vec::new,
+        run: || soak::short_kill(FULL_KILLS).map(|()| Counts { passed: 1, failed: 0 }),
+    },
+    Step {
+        title: "kill -9 with consumers at work, longer",
+        lint: false,
+        remedy: "cargo xtask soak leases",
+        meanwhile: Vec::new,
+        run: || soak::short_leases(FULL_KILLS).map(|()| Counts { passed: 1, failed: 0 }),
+    },
+    Step {
+        title: "elections with clients at work, longer",
+        lint: false,
+        remedy: "cargo xtask soak elections",
+        meanwhile: Vec::new,
+        run: || {
+            soak::short_elections(FULL_ELECTION_SECONDS).map(|()| Counts { passed: 1, failed: 0 })
+        },
+    },
+];
+
 /// Runs the steps until one fails. Ends with one plain line that counts what was tested.
-pub(crate) fn run(scope: Scope) -> Outcome {
-    let steps: Vec<&Step> =
-        STEPS.iter().filter(|step| scope == Scope::Everything || !step.lint).collect();
+pub(crate) fn run(scope: Scope, options: &Options) -> Outcome {
+    let longer = FULL.iter().filter(|_| options.full);
+    let steps: Vec<&Step> = STEPS
+        .iter()
+        .filter(|step| scope == Scope::Everything || !step.lint)
+        .chain(longer)
+        .collect();
     let begun = Instant::now();
     let free = free_gigabytes()?;
     println!("{free:.1} GB are free on this disk");

@@ -2,6 +2,7 @@
 //! chore is typed, tested and the same on every machine; one chore, one file.
 
 mod ahead;
+mod api;
 mod ci;
 mod cluster;
 mod command;
@@ -37,15 +38,17 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Chore {
     /// Everything that a change must pass: format, lints, all tests, real clients, kill loop
-    Ci,
+    Ci(ci::Options),
     /// The same without format and lints
-    Test,
+    Test(ci::Options),
     /// Stock Kafka clients against the real binary (tests/compat)
     Compat(compat::Options),
     /// The console in a real browser, against the real binary (console/)
     Console(console::Options),
     /// Types the commands of the cluster's guide as they are printed (docs/user/cluster.md)
     Guide(guide::Options),
+    /// The HTTP API, tried with what its own description permits (schemathesis)
+    Api(api::Options),
     /// What reads bytes of strangers, tried with bytes that nobody would send (fuzz/)
     Fuzz(fuzz::Options),
     /// What is handed out: a static binary, an archive, a Debian package, an image
@@ -60,12 +63,13 @@ enum Chore {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().chore {
-        Chore::Ci => ci::run(ci::Scope::Everything),
-        Chore::Test => ci::run(ci::Scope::Tests),
+        Chore::Ci(options) => ci::run(ci::Scope::Everything, &options),
+        Chore::Test(options) => ci::run(ci::Scope::Tests, &options),
         Chore::Compat(options) => compat::run(&options)
             .map(|counts| println!("{} passed, {} failed", counts.passed, counts.failed)),
         Chore::Console(options) => console::run(&options),
         Chore::Guide(options) => guide::run(&options),
+        Chore::Api(options) => api::run(&options),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Dist(options) => dist::run(&options),
         Chore::Soak(soak) => soak::run(&soak),

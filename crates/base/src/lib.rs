@@ -3,6 +3,8 @@
 //! * [`ids`]: the names of things inside a node
 //! * [`headers`]: the record headers that the broker reads and writes
 //! * [`level`]: the cluster's feature level, and what needs which
+//! * [`json`]: weight of a JSON document before it is parsed
+//! * [`lag`]: records that a group has not read
 //! * [`limits`]: every bound of the product, in one file
 //! * [`queue_topics`]: names of topics that store queues, and their virtual host
 //! * [`ranges`]: sets of offsets
@@ -15,6 +17,8 @@ pub mod checksum;
 pub mod collections;
 pub mod headers;
 pub mod ids;
+pub mod json;
+pub mod lag;
 pub mod level;
 pub mod limits;
 pub mod queue_topics;

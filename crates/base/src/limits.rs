@@ -3,6 +3,7 @@
 //! its name in the comment; the others are what keeps one bad client from hurting the rest.
 
 mod between_nodes;
+mod documents;
 mod http;
 mod tokens;
 mod traces;
@@ -10,6 +11,7 @@ mod traces;
 use std::time::Duration;
 
 pub use between_nodes::*;
+pub use documents::*;
 pub use http::*;
 pub use tokens::*;
 pub use traces::*;
@@ -181,6 +183,8 @@ pub const SNAPSHOT_IDLE_AFTER: Duration = Duration::from_secs(30);
 
 pub const TOPIC_NAME_BYTES_MAX: usize = 249;
 pub const PARTITIONS_PER_TOPIC_MAX: u32 = 1_000_000;
+/// The same for new topics and new partitions. librdkafka rejects all metadata of a cluster with a larger topic.
+pub const NEW_TOPIC_PARTITIONS_MAX: u32 = 100_000;
 /// Partitions in one shard, all topics together.
 pub const PARTITIONS_PER_SHARD_MAX: u64 = 2_000_000;
 
@@ -408,8 +412,6 @@ pub const OPERATION_RECORDS_MAX: usize = 10_000;
 pub const OPERATION_PAGE_SCAN_MAX: usize = 20_000;
 /// Leases in the description of a queue.
 pub const OPERATION_LEASES_MAX: usize = 100;
-/// Operations that a node carries out at a time; others wait.
-pub const OPERATIONS_AT_ONCE_MAX: usize = 4;
 /// Rows in a look at a node: a screen has no more.
 pub const OVERVIEW_ROWS_MAX: usize = 500;
 /// Queues that are asked what of theirs is leased, and groups whose oldest record is looked for, in a look.

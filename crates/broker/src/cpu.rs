@@ -36,6 +36,11 @@ impl CpuPool {
         Self { workers, slots: Arc::new(Semaphore::new(slots)) }
     }
 
+    /// A pool with its own slots, so that its jobs and those of this pool do not wait for each other.
+    pub fn separate(&self, slots: usize) -> Self {
+        Self::with_slots(self.workers.clone(), slots)
+    }
+
     /// Runs a session's work on another thread. If the caller goes away meanwhile the job still ends,
     /// and holds its slot until then. A panic in it goes on in the caller.
     pub async fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {

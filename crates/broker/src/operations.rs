@@ -20,6 +20,11 @@ pub trait OperationFamily: Send + Sync + Debug {
     /// What an operation is about to do, which comes as [`OperationFamily::carry_out`] gets it.
     fn effect(&self, operation: &[u8]) -> Effect;
 
+    /// Whether the operation holds megabytes of stored data while it is carried out. Few of them run at a time.
+    fn holds_data(&self, _operation: &[u8]) -> bool {
+        false
+    }
+
     /// Carries out one operation. It comes as a JSON document of at most
     /// [`base::limits::OPERATION_BYTES_MAX`] bytes, unread; the answer is one, too.
     fn carry_out(&self, operation: Vec<u8>) -> OperationAnswer<'_>;

@@ -39,6 +39,14 @@ pub(crate) enum Request {
         command: Command,
         reply: CommandReply,
     },
+    /// Members of groups as their coordinator has them, which lasts for one term of the shard. In any other term they would
+    /// replace what a later coordinator has stored.
+    KeepMembers {
+        /// `None`: the node is alone, and its coordinator outlives all terms.
+        term: Option<u64>,
+        groups: Vec<(String, Vec<u8>)>,
+        reply: CommandReply,
+    },
     /// A part of a partition that moves here: batches that keep their offsets and leader epochs.
     Import {
         step: MoveStep,
@@ -109,6 +117,9 @@ impl Request {
             Request::Receive { message, .. } => of_batches(&message.batches),
             Request::Import { batches, .. } => of_batches(batches),
             Request::Execute { command, .. } => command.weight(),
+            Request::KeepMembers { groups, .. } => {
+                groups.iter().map(|(group, kept)| group.len() + kept.len()).sum()
+            }
             Request::Settle(_) | Request::MayWait(_) | Request::Closing => 0,
         }
     }
@@ -127,7 +138,9 @@ impl Request {
                 let _ = reply.send(Err(ReceiveError::Refused(why.clone().into())));
             }
             Request::Settle(_) | Request::MayWait(_) | Request::Closing => {}
-            Request::Execute { reply, .. } | Request::Import { reply, .. } => {
+            Request::Execute { reply, .. }
+            | Request::KeepMembers { reply, .. }
+            | Request::Import { reply, .. } => {
                 let _ = reply.send(Err(why.clone().into()));
             }
         }

@@ -7,6 +7,7 @@ use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::describe_configs_response::DescribeConfigsResult;
 use kafka_protocol::messages::describe_log_dirs_request::DescribableLogDirTopic;
+use kafka_protocol::messages::describe_log_dirs_response::DescribeLogDirsTopic;
 use kafka_protocol::messages::{
     ApiKey, CreatePartitionsRequest, DeleteTopicsRequest, DescribeConfigsRequest,
     DescribeLogDirsRequest,
@@ -15,6 +16,7 @@ use kafka_protocol::protocol::StrBytes;
 
 use crate::cluster::{Client, Metadata, TopicPartition, patiently};
 use crate::error::{ClientError, accepted};
+use crate::offsets::PARTITIONS_PER_REQUEST;
 pub use crate::requests::ConfigChange;
 use crate::requests::{self, CHANGE_MS, ConfigResource, topic_name};
 
@@ -152,19 +154,24 @@ impl Client {
             if !leader.offers(ApiKey::DescribeLogDirs, 1..=4) {
                 continue;
             }
-            let request = log_dirs(&partitions);
-            for dir in leader.call(&request, 1..=4).await?.results {
-                accepted(dir.error_code, None, || "cannot ask for sizes".into())?;
-                for topic in dir.topics {
-                    let name: Arc<str> = topic.name.as_str().into();
-                    for partition in topic.partitions {
-                        let place = TopicPartition::new(name.clone(), partition.partition_index);
-                        bytes.insert(place, u64::try_from(partition.partition_size).unwrap_or(0));
-                    }
+            for partitions in partitions.chunks(PARTITIONS_PER_REQUEST) {
+                for dir in leader.call(&log_dirs(partitions), 1..=4).await?.results {
+                    accepted(dir.error_code, None, || "cannot ask for sizes".into())?;
+                    take_sizes(dir.topics, &mut bytes);
                 }
             }
         }
         Ok(bytes)
+    }
+}
+
+fn take_sizes(topics: Vec<DescribeLogDirsTopic>, bytes: &mut BTreeMap<TopicPartition, u64>) {
+    for topic in topics {
+        let name: Arc<str> = topic.name.as_str().into();
+        for partition in topic.partitions {
+            let place = TopicPartition::new(name.clone(), partition.partition_index);
+            bytes.insert(place, u64::try_from(partition.partition_size).unwrap_or(0));
+        }
     }
 }
 

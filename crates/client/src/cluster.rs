@@ -392,7 +392,10 @@ fn with_port(address: &str) -> Result<String, ClientError> {
     };
     let port = port.map_or(Ok(9092), |port| port.parse::<u16>().map_err(|_| bad()))?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    if host.is_empty() || host.contains(char::is_whitespace) {
+    // Without its zone, as in `fe80::1%eth0`.
+    let address = host.split('%').next().unwrap_or_default();
+    let is_address = !host.contains(':') || address.parse::<std::net::Ipv6Addr>().is_ok();
+    if host.is_empty() || host.contains(char::is_whitespace) || host.contains('/') || !is_address {
         return Err(bad());
     }
     Ok(host_port(host, port.into()))

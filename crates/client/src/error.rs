@@ -94,7 +94,7 @@ impl From<CallError> for io::Error {
 /// Why what was asked of a cluster was not done.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    #[error("{0:?} is not an address: write HOST:PORT, such as 127.0.0.1:9092")]
+    #[error("{0:?} is not an address: write HOST:PORT without a scheme, such as 127.0.0.1:9092")]
     BadAddress(String),
     /// None of the bootstrap addresses could be reached; this is the last one.
     #[error("cannot reach {address}: {}", in_words(source))]

@@ -29,6 +29,9 @@ impl Bounds {
 const PEEK: FetchLimits =
     FetchLimits { wait_ms: 0, bytes_min: 1, bytes_max: 32 << 20, partition_bytes_max: 64 << 10 };
 
+/// Partitions of one request about many. A broker limits what a decoded request may take.
+pub(crate) const PARTITIONS_PER_REQUEST: usize = 50_000;
+
 impl Client {
     /// For each partition the offset of the first record at or after a timestamp in ms, or of
     /// [`EARLIEST`] or [`LATEST`]; `None` when there is no such record.
@@ -40,9 +43,10 @@ impl Client {
         patiently(|| async {
             let mut found = BTreeMap::new();
             for (leader, partitions) in self.by_leader(metadata, wanted.clone()).await? {
-                let request = list_offsets(&partitions);
-                let answer = leader.call(&request, 1..=7).await?;
-                take_offsets(answer, &mut found)?;
+                for partitions in partitions.chunks(PARTITIONS_PER_REQUEST) {
+                    let answer = leader.call(&list_offsets(partitions), 1..=7).await?;
+                    take_offsets(answer, &mut found)?;
+                }
             }
             Ok(found)
         })

@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -75,9 +75,23 @@ pub struct ReadyBatch {
 pub struct Sent {
     pub records: AtomicU64,
     pub bytes: AtomicU64,
+    /// Why batches have been sent again for more than [`TROUBLE_AFTER`].
+    trouble: Mutex<Option<String>>,
 }
 
+/// What passes sooner needs no words.
+const TROUBLE_AFTER: Duration = Duration::from_secs(3);
+
 impl Sent {
+    /// Why batches are still being sent again, until that has passed.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_trouble(&self, trouble: Option<String>) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    }
+
     fn add(&self, batches: &[ReadyBatch]) {
         let records = batches.iter().map(|batch| u64::from(batch.records)).sum();
         let bytes = batches.iter().map(|batch| batch.bytes.len() as u64).sum();
@@ -332,8 +346,12 @@ impl Lane {
     /// Sends again what failed, in order, one request at a time, until it is acknowledged or
     /// patience ends.
     async fn resend(&mut self, mut error: ClientError) -> Result<(), ClientError> {
-        let deadline = Instant::now() + PATIENCE;
+        let begun = Instant::now();
+        let deadline = begun + PATIENCE;
         while !self.failed.is_empty() {
+            if begun.elapsed() > TROUBLE_AFTER {
+                self.sent.set_trouble(Some(error.to_string()));
+            }
             if Instant::now() > deadline || !error.is_passing() {
                 return Err(error);
             }
@@ -356,6 +374,7 @@ impl Lane {
                 }
             }
         }
+        self.sent.set_trouble(None);
         Ok(())
     }
 

@@ -70,6 +70,10 @@ impl OperationFamily for Administration {
         }
     }
 
+    fn holds_data(&self, operation: &[u8]) -> bool {
+        matches!(serde_json::from_slice(operation), Ok(Operation::Backup(_)))
+    }
+
     fn carry_out(&self, operation: Vec<u8>) -> OperationAnswer<'_> {
         Box::pin(async move {
             let operation = serde_json::from_slice(&operation).map_err(|error| {

@@ -1,5 +1,7 @@
 //! Bytes in a JSON document: text where they are UTF-8, else `{"base64": "..."}`.
 
+use std::fmt;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
@@ -43,22 +45,33 @@ impl Serialize for Payload {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Either {
-    Text(String),
-    Binary(Binary),
-}
-
 impl<'de> Deserialize<'de> for Payload {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let bytes = match Either::deserialize(from)? {
-            Either::Text(text) => text.into_bytes(),
-            Either::Binary(Binary { base64 }) => {
-                BASE64.decode(base64).map_err(de::Error::custom)?
-            }
-        };
-        Ok(Self(bytes.into()))
+        from.deserialize_any(Reader)
+    }
+}
+
+/// Reads one of the two forms. An untagged enum would hold any other value in memory before it rejects it.
+struct Reader;
+
+impl<'de> de::Visitor<'de> for Reader {
+    type Value = Payload;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string, or an object with base64")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Payload, E> {
+        Ok(Payload::copied(text.as_bytes()))
+    }
+
+    fn visit_string<E: de::Error>(self, text: String) -> Result<Payload, E> {
+        Ok(Payload(text.into_bytes().into()))
+    }
+
+    fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Payload, A::Error> {
+        let Binary { base64 } = Binary::deserialize(de::value::MapAccessDeserializer::new(map))?;
+        Ok(Payload(BASE64.decode(base64).map_err(de::Error::custom)?.into()))
     }
 }
 
@@ -78,6 +91,8 @@ mod tests {
             assert_eq!(serde_json::to_string(&payload).expect("JSON"), json);
             assert_eq!(serde_json::from_str::<Payload>(json).expect("a payload"), payload);
         }
-        assert!(serde_json::from_str::<Payload>(r#"{"base64":"?"}"#).is_err());
+        for wrong in [r#"{"base64":"?"}"#, r#"{"base64":"","x":1}"#, "{}", "[]", "1", "null"] {
+            assert!(serde_json::from_str::<Payload>(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::collections::HashMap;
+use base::lag::{lag, next_unread};
 use base::limits::OVERVIEW_OFFSETS_MAX;
 use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::{Broker, LeaseProgress, Unavailable};
@@ -208,8 +209,8 @@ impl Counting<'_> {
                     let Some(bounds) = bounds.filter(|_| topics.contains_key(&id.topic)) else {
                         continue;
                     };
-                    let offset = committed.offset.max(bounds.log_start);
-                    let records = bounds.end.saturating_sub(offset);
+                    let offset = next_unread(committed.offset, bounds.log_start);
+                    let records = lag(committed.offset, bounds.log_start, bounds.end);
                     let group = groups.entry((Arc::clone(&name), id.topic)).or_default();
                     group.partitions += 1;
                     group.backlog += records;

@@ -1,6 +1,7 @@
 //! The ports that clients connect to, and what they are told of them.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use gateway::{Ports, Tls};
@@ -36,15 +37,20 @@ pub(crate) struct Bound {
 }
 
 impl Listeners {
+    /// Binds all of them, so that the error names every address that is taken.
     pub(crate) async fn bind(net: Net, settings: &Settings) -> Result<Self, ServeError> {
         let tls = settings.tls.as_ref();
-        let (kafka, kafka_bound) = bind(net, "kafka", settings.kafka).await?;
-        let kafka_tls = bind_if(net, "kafka-tls", tls.and_then(|tls| tls.kafka)).await?;
-        let amqp = bind_if(net, "amqp", settings.amqp).await?;
-        let amqp_tls = bind_if(net, "amqp-tls", tls.and_then(|tls| tls.amqp)).await?;
-        let http = bind_if(net, "http", settings.http.http).await?;
-        let http_tls = bind_if(net, "http-tls", tls.and_then(|tls| tls.http)).await?;
-        let metrics = bind_if(net, "metrics", settings.http.metrics).await?;
+        let mut taken = Vec::new();
+        let kafka = bind(net, "kafka", Some(settings.kafka), &mut taken).await;
+        let kafka_tls = bind(net, "kafka-tls", tls.and_then(|tls| tls.kafka), &mut taken).await;
+        let amqp = bind(net, "amqp", settings.amqp, &mut taken).await;
+        let amqp_tls = bind(net, "amqp-tls", tls.and_then(|tls| tls.amqp), &mut taken).await;
+        let http = bind(net, "http", settings.http.http, &mut taken).await;
+        let http_tls = bind(net, "http-tls", tls.and_then(|tls| tls.http), &mut taken).await;
+        let metrics = bind(net, "metrics", settings.http.metrics, &mut taken).await;
+        let Some((kafka, kafka_bound)) = kafka.filter(|_| taken.is_empty()) else {
+            return Err(ServeError::Listen(TakenPorts(taken)));
+        };
         let at = |listener: &Option<(Listener, SocketAddr)>| listener.as_ref().map(|(_, at)| *at);
         let bound = Bound {
             kafka: kafka_bound,
@@ -85,25 +91,46 @@ impl Listeners {
     }
 }
 
+/// `None`: it is off, or in `taken` from now on.
 async fn bind(
     net: Net,
     setting: &'static str,
-    address: SocketAddr,
-) -> Result<(Listener, SocketAddr), ServeError> {
-    let refused = |source| ServeError::Listen { address, setting, source };
-    let listener = net.listen(address).await.map_err(refused)?;
-    let bound = listener.local_addr().map_err(ServeError::Runtime)?;
-    Ok((listener, bound))
+    address: Option<SocketAddr>,
+    taken: &mut Vec<TakenPort>,
+) -> Option<(Listener, SocketAddr)> {
+    let address = address?;
+    let bound = match net.listen(address).await {
+        Ok(listener) => listener.local_addr().map(|bound| (listener, bound)),
+        Err(error) => Err(error),
+    };
+    bound.map_err(|source| taken.push(TakenPort { address, setting, source })).ok()
 }
 
-async fn bind_if(
-    net: Net,
+/// An address that cannot be listened on.
+#[derive(Debug)]
+pub(crate) struct TakenPort {
+    address: SocketAddr,
     setting: &'static str,
-    address: Option<SocketAddr>,
-) -> Result<Option<(Listener, SocketAddr)>, ServeError> {
-    match address {
-        Some(address) => bind(net, setting, address).await.map(Some),
-        None => Ok(None),
+    source: io::Error,
+}
+
+/// All of a node, at least one.
+#[derive(Debug)]
+pub(crate) struct TakenPorts(Vec<TakenPort>);
+
+impl fmt::Display for TakenPorts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, TakenPort { address, setting, source }) in self.0.iter().enumerate() {
+            let between = if place == 0 { "" } else { "; " };
+            write!(f, "{between}cannot listen on {address} (--{setting}): {source}")?;
+        }
+        f.write_str(". Stop what uses it, or choose another: postroad serve")?;
+        for TakenPort { address, setting, .. } in &self.0 {
+            // One that is free as a rule, and is remembered easily.
+            let port = address.port().checked_add(10_000).unwrap_or(0);
+            write!(f, " --{setting} {}", SocketAddr::new(address.ip(), port))?;
+        }
+        Ok(())
     }
 }
 

@@ -5,11 +5,12 @@
 //! * `security_settings`: who must log in where
 //! * `tls_settings`, `tls_files`: which ports encrypt, and the files with the certificate
 //! * `serve`: the broker and its gateways, wired together
-//! * `signals`: what tells it to stop
+//! * `starting`: what keeps it from its start; `signals`: what tells it to stop
 //! * `listeners`: the ports that clients connect to; `gate`: how often they may
 //! * `logging`: where the log goes, and in which form
 //! * `commands`: everything but `serve`, one file each
 //! * `printable`: what may go to a terminal
+//! * `named_commands`: a test of the commands that texts name
 //! * `output`, `progress`, `record_line`, `time`, `position`: what is printed and typed
 
 mod arguments;
@@ -21,6 +22,8 @@ mod levels;
 mod listeners;
 mod log_ins;
 mod logging;
+#[cfg(test)]
+mod named_commands;
 mod operator;
 mod operator_token;
 mod output;
@@ -34,6 +37,7 @@ mod serve;
 mod settings;
 mod signals;
 mod size;
+mod starting;
 mod time;
 mod tls_files;
 mod tls_settings;
@@ -43,6 +47,7 @@ mod trace_settings;
 use std::io::Write;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser};
 
 use crate::arguments::{Arguments, Command, Completion};
@@ -51,6 +56,7 @@ use crate::commands::{
     journal, node, policy, produce, queue, quota, recover, restore, schedule, shard, tls, top,
     topic, trace, user, vhost,
 };
+use crate::settings::source;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -106,6 +112,11 @@ fn parse() -> Result<Command, ExitCode> {
     parsed.map_err(|error| {
         // Help and version go to standard output, and whoever asked for them may have gone.
         let _ = error.print();
+        if let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg)
+            && let Some(variable) = source::variable_of_wrong_flag(argument)
+        {
+            eprintln!("postroad: the value is that of the variable {variable}");
+        }
         ExitCode::from(u8::from(error.use_stderr()))
     })
 }

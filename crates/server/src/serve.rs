@@ -2,7 +2,6 @@
 
 use std::fmt::Display;
 use std::io::Write;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,16 +26,15 @@ use world::{Instant, World};
 use crate::cluster_settings::ClusterSettings;
 use crate::gate::Gate;
 use crate::levels;
-use crate::listeners::{Bound, Listeners};
+use crate::listeners::{Bound, Listeners, TakenPorts};
 use crate::log_ins;
 use crate::logging;
 use crate::operator::Operator;
-use crate::operator_token;
-use crate::process;
 use crate::security_settings::{AuditMode, Unprotected};
 use crate::settings::{ServeFlags, Settings, SettingsError};
 use crate::signals::Signals;
 use crate::tls_files::{TlsFiles, TlsFilesError};
+use crate::{operator_token, process, starting};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeError {
@@ -52,11 +50,10 @@ pub(crate) enum ServeError {
     Member(Box<cluster::NodeStartError>),
     #[error("the peers' secret in {path} cannot be used: {reason}")]
     PeerSecret { path: PathBuf, reason: String },
-    #[error(
-        "cannot listen on {address}: {source}; is something else using it? Choose another with \
-         --{setting}"
-    )]
-    Listen { address: SocketAddr, setting: &'static str, source: std::io::Error },
+    #[error("{0}")]
+    Listen(TakenPorts),
+    #[error("the data directory {path} {problem}", path = path.display())]
+    Data { path: PathBuf, problem: String },
     #[error("the certificate for TLS cannot be used: {0}")]
     Certificate(#[from] TlsFilesError),
     #[error("cannot wait for signals: {0}")]
@@ -137,8 +134,10 @@ fn use_small_pages() {
 
 async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     let world = World::real();
+    starting::check(&settings.data)?;
     // The ports first: a second instance should fail on them, not on the data directory's lock.
     let mut listeners = Listeners::bind(world.net, &settings).await?;
+    starting::check_unused(&settings.data)?;
     let certificate = settings.tls.as_ref();
     let certificate =
         certificate.map(|tls| TlsFiles::open(tls, Arc::clone(&world.clock))).transpose()?;
@@ -288,8 +287,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     }
     let serving = async {
         // A member of a cluster serves what it can meanwhile.
-        broker.ready().await.map_err(|error| ServeError::Failed(error.to_string()))?;
-        say("ready");
+        starting::ready(&broker, &settings).await?;
         std::future::pending::<Result<(), ServeError>>().await
     };
     let outcome = tokio::select! {
@@ -359,7 +357,7 @@ async fn configure(broker: &Broker, configs: &[(String, String)]) -> Result<(), 
 
 /// A line on standard output. Whoever started the broker may have stopped reading it, which is no
 /// reason to stop serving.
-fn say(line: impl Display) {
+pub(crate) fn say(line: impl Display) {
     let mut stdout = std::io::stdout().lock();
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
 }

@@ -22,6 +22,7 @@ use crate::token_settings::{self, SaidOfTokens};
 use crate::trace_settings::{self, SaidOfTraces};
 
 mod said;
+pub(crate) mod source;
 
 use said::Said;
 pub(crate) use said::ServeFlags;
@@ -80,12 +81,15 @@ pub(crate) enum SettingsError {
     Malformed { path: PathBuf, source: Box<toml::de::Error> },
     #[error("--{setting} {value:?} {problem}")]
     Invalid { setting: &'static str, value: String, problem: String },
+    #[error("{place} {value:?} {problem}")]
+    Sourced { place: String, value: String, problem: String },
 }
 
 impl Settings {
     pub(crate) fn resolve(flags: ServeFlags) -> Result<Self, SettingsError> {
         let file = flags.config.as_deref().map(read).transpose()?.unwrap_or_default();
-        Self::from_said(flags.said.or(file))
+        let settings = Self::from_said(flags.said.or(file));
+        settings.map_err(|error| source::sourced(error, flags.config.as_deref()))
     }
 
     fn from_said(said: Said) -> Result<Self, SettingsError> {

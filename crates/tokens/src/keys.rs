@@ -4,7 +4,8 @@
 //! that nobody has a public key taken for the secret of an HMAC. Keys of kinds that are not used here are passed over, as
 //! the RFC wants it.
 
-use base::limits::TOKEN_KEYS_MAX;
+use base::json::{self, JsonTooLarge};
+use base::limits::{TOKEN_KEYS_LIMITS, TOKEN_KEYS_MAX};
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;
@@ -38,6 +39,8 @@ struct Key {
 pub(crate) enum KeysError {
     #[error("it is no set of keys: {0}")]
     Malformed(#[from] serde_json::Error),
+    #[error(transparent)]
+    TooLarge(#[from] JsonTooLarge),
     #[error("it has more than {TOKEN_KEYS_MAX} keys")]
     Many,
     #[error("it has no key that tokens could be signed with (RSA, P-256, P-384, Ed25519)")]
@@ -51,6 +54,7 @@ struct Document {
 
 impl Keys {
     pub(crate) fn parse(document: &[u8]) -> Result<Self, KeysError> {
+        json::examine(document, &TOKEN_KEYS_LIMITS)?;
         let Document { keys } = serde_json::from_slice(document)?;
         if keys.len() > TOKEN_KEYS_MAX {
             return Err(KeysError::Many);
@@ -169,6 +173,8 @@ mod tests {
             assert!(matches!(Keys::parse(wrong.as_bytes()), Err(KeysError::Malformed(_))));
         }
         assert!(matches!(keys(&[]), Err(KeysError::None)));
+        let many = format!("{{\"keys\":[{}]}}", vec!["{}"; 300_000].join(","));
+        assert!(matches!(Keys::parse(many.as_bytes()), Err(KeysError::TooLarge(_))));
         assert!(matches!(keys(&vec![EC; TOKEN_KEYS_MAX + 1]), Err(KeysError::Many)));
         assert_eq!(keys(&vec![EC; TOKEN_KEYS_MAX]).expect("keys").len(), TOKEN_KEYS_MAX);
     }

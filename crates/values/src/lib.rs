@@ -12,6 +12,9 @@
 pub mod fuzzing;
 use bytes::{BufMut, Bytes, BytesMut};
 
+/// Fields and elements of one table, those of inner tables included. A frame of 128 KiB has no room for more fields, and a
+/// decoded value takes up to 64 times its encoding.
+const VALUES_MAX: u32 = 65_536;
 /// RabbitMQ sets none; clients nest two or three deep (`x-death` is an array of tables).
 const DEPTH_MAX: u32 = 32;
 
@@ -23,6 +26,8 @@ pub enum Malformed {
     UnknownType(u8),
     #[error("a field table is nested more than {DEPTH_MAX} deep")]
     TooDeep,
+    #[error("a field table has more than {VALUES_MAX} values")]
+    TooMany,
     #[error("a field's name is not UTF-8")]
     NotUtf8,
 }
@@ -91,7 +96,7 @@ impl Table {
     }
 
     pub fn decode(encoded: &[u8]) -> Result<Self, Malformed> {
-        decode_table(encoded, 0)
+        decode_table(encoded, 0, &mut { VALUES_MAX })
     }
 
     /// Without the length in front.
@@ -345,7 +350,8 @@ fn fixed<const N: usize>(bytes: &[u8]) -> Result<[u8; N], Malformed> {
     bytes.try_into().map_err(|_| Malformed::Truncated)
 }
 
-fn decode_table(encoded: &[u8], depth: u32) -> Result<Table, Malformed> {
+/// `left`: values that the outermost table may still have.
+fn decode_table(encoded: &[u8], depth: u32, left: &mut u32) -> Result<Table, Malformed> {
     if depth > DEPTH_MAX {
         return Err(Malformed::TooDeep);
     }
@@ -353,13 +359,18 @@ fn decode_table(encoded: &[u8], depth: u32) -> Result<Table, Malformed> {
     for field in RawFields::new(encoded) {
         let field = field?;
         let name = std::str::from_utf8(field.name).map_err(|_| Malformed::NotUtf8)?;
-        table.0.push((name.to_owned(), decode_value(field.kind, field.value, depth)?));
+        table.0.push((name.to_owned(), decode(field.kind, field.value, depth, left)?));
     }
     Ok(table)
 }
 
 /// A value by its type's letter, from its bytes without a length in front.
 pub fn decode_value(kind: u8, value: &[u8], depth: u32) -> Result<Value, Malformed> {
+    decode(kind, value, depth, &mut { VALUES_MAX })
+}
+
+fn decode(kind: u8, value: &[u8], depth: u32, left: &mut u32) -> Result<Value, Malformed> {
+    *left = left.checked_sub(1).ok_or(Malformed::TooMany)?;
     Ok(match kind {
         b't' => Value::Boolean(fixed::<1>(value)?[0] != 0),
         b'b' => Value::I8(i8::from_be_bytes(fixed(value)?)),
@@ -379,20 +390,20 @@ pub fn decode_value(kind: u8, value: &[u8], depth: u32) -> Result<Value, Malform
         b'V' => Value::Void,
         b'S' => Value::LongString(Bytes::copy_from_slice(value)),
         b'x' => Value::ByteArray(Bytes::copy_from_slice(value)),
-        b'F' => Value::Table(decode_table(value, depth + 1)?),
-        b'A' => Value::Array(decode_array(value, depth + 1)?),
+        b'F' => Value::Table(decode_table(value, depth + 1, left)?),
+        b'A' => Value::Array(decode_array(value, depth + 1, left)?),
         unknown => return Err(Malformed::UnknownType(unknown)),
     })
 }
 
-fn decode_array(mut encoded: &[u8], depth: u32) -> Result<Vec<Value>, Malformed> {
+fn decode_array(mut encoded: &[u8], depth: u32, left: &mut u32) -> Result<Vec<Value>, Malformed> {
     if depth > DEPTH_MAX {
         return Err(Malformed::TooDeep);
     }
     let mut values = Vec::new();
     while !encoded.is_empty() {
         let (kind, value) = split_value(&mut encoded)?;
-        values.push(decode_value(kind, value, depth)?);
+        values.push(decode(kind, value, depth, left)?);
     }
     Ok(values)
 }
@@ -482,6 +493,20 @@ mod tests {
         let mut out = BytesMut::new();
         put_short(&[b'a'; 256], &mut out);
         assert_eq!((out[0], out.len()), (255, 256));
+    }
+
+    #[test]
+    fn table_with_too_many_values_is_rejected() {
+        let array = |values: usize| {
+            let mut encoded = vec![1, b'a', b'A'];
+            encoded.extend((values as u32).to_be_bytes());
+            encoded.extend(vec![b'V'; values]);
+            Table::decode(&encoded).map(|table| table.0.len())
+        };
+        assert_eq!(array(VALUES_MAX as usize - 1), Ok(1));
+        assert_eq!(array(VALUES_MAX as usize), Err(Malformed::TooMany));
+        let fields = [0, b'V'].repeat(VALUES_MAX as usize + 1);
+        assert_eq!(Table::decode(&fields), Err(Malformed::TooMany));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! All fail alike: [`ExecuteError::Refused`] says what spoke against the change, which was then not
 //! made; [`ExecuteError::Unavailable`] that it may or may not have been made.
 
+use base::limits::NEW_TOPIC_PARTITIONS_MAX;
 use base::topics::STATE_OF_KAFKA;
 use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 use machine::config::{Overrides, level_of};
@@ -23,6 +24,15 @@ pub struct ProducerIdentity {
 
 /// As in Kafka.
 const PRODUCER_IDS_AT_ONCE: u32 = 1_000;
+
+/// Limits the partitions of a topic that is created or grows. The machine permits more, and topics that have more remain.
+fn check_new_partitions(requested: u32) -> Result<(), Refusal> {
+    let at_most = NEW_TOPIC_PARTITIONS_MAX;
+    match requested <= at_most {
+        true => Ok(()),
+        false => Err(Refusal::InvalidPartitionCount { requested, at_least: 1, at_most }),
+    }
+}
 
 impl Broker {
     /// Whether a topic may have these values of its own, whatever they are: nodes of an earlier version could not read some.
@@ -50,7 +60,8 @@ impl Broker {
         };
         let check = |topic: &NewTopic| {
             let named = Self::check_name_of_new(&topic.name);
-            named.and_then(|()| self.check_level_of(&topic.config)).err()
+            let level = named.and_then(|()| self.check_level_of(&topic.config));
+            level.and_then(|()| check_new_partitions(topic.partitions)).err()
         };
         let refused: Vec<Option<Refusal>> = topics.iter().map(check).collect();
         if refused.iter().all(Option::is_none) {
@@ -86,6 +97,7 @@ impl Broker {
 
     /// Grows a topic to `total` partitions.
     pub async fn create_partitions(&self, topic: TopicId, total: u32) -> Result<(), ExecuteError> {
+        check_new_partitions(total).map_err(ExecuteError::Refused)?;
         self.execute(Command::CreatePartitions { topic, total }).await.map(drop)
     }
 
@@ -106,6 +118,9 @@ impl Broker {
         seen: TopicDefinition,
         wanted: TopicDefinition,
     ) -> Result<(), ExecuteError> {
+        if wanted.partitions != seen.partitions {
+            check_new_partitions(wanted.partitions).map_err(ExecuteError::Refused)?;
+        }
         self.execute(Command::ChangeTopic { topic, seen, wanted }).await.map(drop)
     }
 

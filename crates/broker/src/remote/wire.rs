@@ -222,9 +222,11 @@ pub(crate) fn encode(request: Request) -> Result<(Message, Awaiting), Request> {
             let (batches, body) = divide(batches);
             (Asked::Import { step, batches }, body, Awaiting::Execute(reply))
         }
-        Request::Unit { .. } | Request::Settle(_) | Request::MayWait(_) | Request::Closing => {
-            return Err(request);
-        }
+        Request::Unit { .. }
+        | Request::KeepMembers { .. }
+        | Request::Settle(_)
+        | Request::MayWait(_)
+        | Request::Closing => return Err(request),
     };
     Ok((Message { head: bytes_of(&asked), body }, awaiting))
 }

@@ -61,6 +61,7 @@ struct Part {
 
 /// What holds for every batch of one drain.
 pub(super) struct Terms<'a> {
+    pub(super) term: u64,
     pub(super) leader_epoch: i32,
     pub(super) room: Room,
     pub(super) now_ms: i64,
@@ -206,6 +207,15 @@ impl Proposal {
             // What is asked may be newer than what this node knows of the cluster.
             Request::Execute { command, reply } if !context.terms.shard.level.permits(&command) => {
                 let _ = reply.send(Err(Unavailable::NotLeader.into()));
+            }
+            Request::KeepMembers { term, .. }
+                if term.is_some_and(|it| it != context.terms.term) =>
+            {
+                request.refuse(&Unavailable::NotLeader);
+            }
+            Request::KeepMembers { groups, reply, .. } => {
+                let command = Command::KeepMembers { groups };
+                self.add(Request::Execute { command, reply }, context);
             }
             Request::Execute { mut command, reply } => {
                 if let Command::CommitOffsets { offsets, .. } = &mut command {

@@ -21,10 +21,22 @@ pub(crate) struct Sequenced {
 /// A proposal that is not in the log. Those who wait for it are registered with the shard still.
 pub(super) struct Refused {
     pub(super) ticket: u64,
+    /// The term that it was made for.
+    pub(super) term: u64,
     pub(super) sequenced: Sequenced,
 }
 
 impl Sequenced {
+    /// Removes what the coordinator of an ended term wanted to store: a later one may have stored newer members. The
+    /// commands remain, because their outcomes are found by their places.
+    pub(super) fn drop_members(&mut self) {
+        for command in &mut self.commands {
+            if let Command::KeepMembers { groups } = command {
+                groups.clear();
+            }
+        }
+    }
+
     /// Writes the new epoch into the batches, which keep their offsets. `None` where another leader gave
     /// one of these offsets to something else.
     pub(super) fn place_again(
@@ -105,4 +117,19 @@ fn with_epoch(batch: &Bytes, leader_epoch: i32) -> Bytes {
     let mut bytes = BytesMut::from(&batch[..]);
     record::assign(&mut bytes, header.base_offset, leader_epoch);
     bytes.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_of_an_ended_term_are_not_proposed_again() {
+        let kept = Command::KeepMembers { groups: vec![("g".to_owned(), vec![1])] };
+        let other = Command::DeleteGroup { group: "g".to_owned() };
+        let commands = vec![other.clone(), kept];
+        let mut sequenced = Sequenced { bodies: Vec::new(), units: Vec::new(), commands };
+        sequenced.drop_members();
+        assert_eq!(sequenced.commands, [other, Command::KeepMembers { groups: Vec::new() }]);
+    }
 }

@@ -162,6 +162,7 @@ impl Sequencer {
             self.held.close();
         }
         let terms = Terms {
+            term: term.leadership.term(),
             leader_epoch: term.leadership.term() as i32,
             room: self.shard.journal.room(),
             now_ms: self.now_ms,
@@ -215,7 +216,10 @@ impl Sequencer {
     async fn propose_again(&mut self, term: &mut Term, refused: Vec<Refused>) {
         self.now_ms = self.now_ms.max(self.clock.now_ms());
         let mut refused = refused.into_iter();
-        while let Some(Refused { ticket, mut sequenced }) = refused.next() {
+        while let Some(Refused { ticket, term: former, mut sequenced }) = refused.next() {
+            if former != term.leadership.term() {
+                sequenced.drop_members();
+            }
             let (epoch, ahead) = (term.leadership.term() as i32, &mut term.ahead);
             let placed = self.shard.read(|state| {
                 let may = Dedup::may_place_again(&sequenced, state);
@@ -227,7 +231,8 @@ impl Sequencer {
             match placed {
                 Some(touched) => term.propose(self.now_ms, ticket, sequenced, touched).await,
                 None => {
-                    let failed = std::iter::once(Refused { ticket, sequenced }).chain(refused);
+                    let failed = std::iter::once(Refused { ticket, term: former, sequenced });
+                    let failed = failed.chain(refused);
                     return self.fail_refused(failed.collect());
                 }
             }
@@ -257,7 +262,8 @@ impl Sequencer {
             match settled {
                 Ok(()) => self.dedup.applied(ticket),
                 Err(ProposeError::NotLeader { .. }) if failed.is_none() => {
-                    refused.push(Refused { ticket, sequenced });
+                    let term = term.leadership.term();
+                    refused.push(Refused { ticket, term, sequenced });
                 }
                 Err(error) => {
                     let why = failed.get_or_insert_with(|| {

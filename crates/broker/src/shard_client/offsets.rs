@@ -6,12 +6,14 @@ use std::sync::Arc;
 use base::{PartitionId, ShardId};
 use futures_util::future::try_join_all;
 use machine::{Command, CommitOffset, CommittedOffset, Group, Outcome, Refusal};
+use tokio::sync::oneshot;
 
 use super::ShardClient;
 use super::elsewhere::Elsewhere;
 use crate::error::{ExecuteError, Unavailable};
 use crate::local_shard::LocalShard;
 use crate::question::{GroupFacts, Question, TOLD_AT_ONCE_MAX, Told, after};
+use crate::request::Request;
 use crate::routing::HomeTerm;
 
 pub use crate::question::OffsetAges;
@@ -294,11 +296,19 @@ impl ShardClient<'_> {
         kept
     }
 
-    /// Stores the members of each group, in place of what was stored. No bytes: removes it.
-    pub async fn keep_members(&self, groups: Vec<(String, Vec<u8>)>) -> Result<(), ExecuteError> {
+    /// Stores the members of each group, in place of what was stored. No bytes: removes it. Refused in any other term than
+    /// that of their coordinator.
+    pub async fn keep_members(
+        &self,
+        home: HomeTerm,
+        groups: Vec<(String, Vec<u8>)>,
+    ) -> Result<(), ExecuteError> {
+        let term = (!self.broker.is_alone()).then_some(home.term);
         for groups in self.by_home(groups, |(group, _)| group) {
-            let home = self.broker.home_of(&groups[0].0);
-            home.execute(Command::KeepMembers { groups }).await?;
+            let shard = self.broker.home_of(&groups[0].0);
+            let (reply, answer) = oneshot::channel();
+            shard.request(Request::KeepMembers { term, groups, reply })?;
+            answer.await.unwrap_or(Err(Unavailable::Stopping.into()))?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Groups over a million partitions: what others wait for them, and what a take of one costs.
+//! Groups over as many partitions as a topic may have: what others wait for them, and what a take of one costs.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use world::{Instant, SimulatedDisk};
 
 use crate::harness::*;
 
-const PARTITIONS: u32 = 1_000_000;
+const PARTITIONS: u32 = base::limits::NEW_TOPIC_PARTITIONS_MAX;
 
-/// A look at all partitions takes tens of milliseconds without optimisation; a take that looks at
+/// A look at all partitions takes milliseconds without optimisation; a take that looks at
 /// those that changed, a fraction of one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_take_from_a_million_partitions_looks_at_those_that_changed() {
+async fn take_from_many_partitions_looks_at_those_that_changed() {
     let node = open(&SimulatedDisk::new()).await;
     let large = node.topic("large", PARTITIONS, &[]).await;
     let group = node.group(large, &[]).await;
@@ -22,11 +22,11 @@ async fn a_take_from_a_million_partitions_looks_at_those_that_changed() {
     assert!(take(&session, group, 1).await.is_empty());
 
     let begun = Instant::now();
-    for _ in 0..200 {
+    for _ in 0..1_000 {
         assert!(take(&session, group, 1).await.is_empty());
     }
     let taken = begun.elapsed();
-    assert!(taken < Duration::from_secs(2), "200 takes took {taken:?}");
+    assert!(taken < Duration::from_secs(2), "1,000 takes took {taken:?}");
 
     // A producer that has its answer finds its record.
     for index in [0, 1, PARTITIONS / 2, PARTITIONS - 1] {
@@ -45,7 +45,7 @@ async fn a_take_from_a_million_partitions_looks_at_those_that_changed() {
 /// The first use of a group builds what is known of its partitions. It takes long without
 /// optimisation, and nobody who appends waits for all of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn appends_go_on_while_a_group_of_a_million_partitions_is_first_used() {
+async fn appends_continue_while_a_group_of_many_partitions_is_first_used() {
     let node = open(&SimulatedDisk::new()).await;
     let small = node.topic("small", 1, &[]).await;
     let large = node.topic("large", PARTITIONS, &[]).await;

@@ -8,10 +8,12 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use access::{Quotas, Rights, Users};
-use base::limits::{HTTP_ANSWER_BYTES_IN_FLIGHT_MAX, HTTP_ARRIVING_BYTES_MAX};
+use base::limits::{
+    HTTP_ANSWER_BYTES_IN_FLIGHT_MAX, HTTP_ARRIVING_BYTES_MAX, PARSED_INLINE_BYTES_MAX,
+};
 use broker::delivery::SessionUser;
 use broker::operations::{OperationAnswer, OperationError};
-use broker::{Broker, Budget, LeaseSession, Permit, Unready};
+use broker::{Broker, Budget, CpuPool, LeaseSession, Permit, Unready};
 use gateway::Tls;
 use operations::document::Operation;
 use tasks::Failure;
@@ -40,6 +42,7 @@ struct Inner {
     arriving: Budget,
     answers: Budget,
     sessions: Sessions,
+    documents: OnceLock<CpuPool>,
 }
 
 impl fmt::Debug for Inner {
@@ -117,6 +120,7 @@ impl Front {
             arriving: Budget::new(HTTP_ARRIVING_BYTES_MAX),
             answers: Budget::new(HTTP_ANSWER_BYTES_IN_FLIGHT_MAX),
             sessions: Sessions::default(),
+            documents: OnceLock::new(),
         }))
     }
 
@@ -165,6 +169,22 @@ impl Front {
     /// Room for more of a body, beside what it has.
     pub(crate) async fn arriving_room(&self, room: &mut Permit, bytes: usize) {
         self.0.arriving.grow(room, bytes).await;
+    }
+
+    /// Parses a document of so many bytes. A large one is parsed by another thread, one at a time: the threads that serve
+    /// sockets also carry every append and answer the probes.
+    pub(crate) async fn parse<R: Send + 'static>(
+        &self,
+        bytes: usize,
+        parse: impl FnOnce() -> R + Send + 'static,
+    ) -> R {
+        match self.node().filter(|_| bytes > PARSED_INLINE_BYTES_MAX) {
+            Some(node) => {
+                let documents = self.0.documents.get_or_init(|| node.broker.cpu().separate(1));
+                documents.run(parse).await
+            }
+            None => parse(),
+        }
     }
 
     /// Room for an answer with so many bytes of records.

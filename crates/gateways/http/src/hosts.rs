@@ -27,8 +27,20 @@ fn refused(front: &Front, request: &Request) -> Option<Problem> {
     let must_log_in = front.node().is_some_and(|node| {
         node.login.admission(encrypted).is_log_in_required(node.users.as_ref())
     });
-    let said = request.headers().get(HOST).map(|host| host.to_str().unwrap_or_default());
-    let said = request.uri().authority().map(|authority| authority.as_str()).or(said);
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let said = hosts.next().map(|host| host.to_str().unwrap_or_default());
+    if hosts.next().is_some() {
+        return Some(Problem::new(Kind::BadRequest, "the request has more than one header Host"));
+    }
+    // A proxy names the host in both places, and then it is the same (RFC 9112, 3.2.2).
+    let named = request.uri().authority().map(|authority| authority.as_str());
+    if let (Some(named), Some(said)) = (named, said)
+        && !named.eq_ignore_ascii_case(said)
+    {
+        let detail = "the target of the request is at another host than the header Host names";
+        return Some(Problem::new(Kind::BadRequest, detail));
+    }
+    let said = named.or(said);
     let Some(host) = said else {
         return Some(Problem::new(Kind::BadRequest, "the request has no header Host"));
     };

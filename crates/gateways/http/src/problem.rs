@@ -68,7 +68,7 @@ kinds! {
         "Connect to the port that encrypts (http-tls), or from the node's own machine; or let the node take \
          passwords as they come (allow-plaintext-auth).";
     NotAllowed: FORBIDDEN, "not-allowed", "This user may not do that",
-        "`postroad access explain USER ...` says why, and `postroad acl add` or `postroad user allow` lets it.";
+        "An administrator grants the right with `postroad acl add` or `postroad user allow`.";
     Starting: SERVICE_UNAVAILABLE, "starting", "The node is not there yet",
         "It recovers what is on its disk. Try again in a moment.";
     Slow: REQUEST_TIMEOUT, "too-slow", "The request did not come in time",

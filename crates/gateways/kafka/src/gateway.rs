@@ -12,8 +12,8 @@ use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 
 use base::limits::{
     ANSWER_BYTES_IN_FLIGHT_MAX, ANSWER_UNCOUNTED_BYTES_MAX, ARRIVING_BYTES_MAX,
-    DESCRIBED_BYTES_MAX, FETCH_BYTES_IN_FLIGHT_MAX, OPERATIONS_AT_ONCE_MAX,
-    PACKED_BYTES_IN_FLIGHT_MAX, REQUEST_BYTES_IN_FLIGHT_MAX,
+    DESCRIBED_BYTES_MAX, FETCH_BYTES_IN_FLIGHT_MAX, PACKED_BYTES_IN_FLIGHT_MAX,
+    REQUEST_BYTES_IN_FLIGHT_MAX,
 };
 
 use crate::authorization::HeldRights;
@@ -21,6 +21,7 @@ use crate::fetch_sessions::{FetchSessions, OwnSessions};
 use crate::groups::Groups;
 use crate::leader_watch::{Changes, LeaderWatch};
 use crate::login::Login;
+use crate::operations::permits::OperationPermits;
 use crate::options::GatewayOptions;
 use crate::share::{
     DEAD_LETTER_SCHEME, OwnShareSessions, ShareDeadLetters, ShareKey, ShareSessions,
@@ -47,8 +48,7 @@ pub(crate) struct Gateway {
     pub(crate) waiting_budget: Budget,
     /// Large answers but fetch responses, from the first row to written.
     pub(crate) answer_budget: Budget,
-    /// Operations that may be carried out at a time.
-    pub(crate) operations: Semaphore,
+    pub(crate) operations: OperationPermits,
     /// Held while a configuration is read, altered and written back.
     pub(crate) config_changes: AsyncMutex<()>,
     leaders: LeaderWatch,
@@ -82,7 +82,7 @@ impl Gateway {
             arriving_budget: Budget::new(ARRIVING_BYTES_MAX),
             waiting_budget: Budget::new(options.waiting_bytes_max),
             answer_budget: Budget::new(ANSWER_BYTES_IN_FLIGHT_MAX),
-            operations: Semaphore::new(OPERATIONS_AT_ONCE_MAX),
+            operations: OperationPermits::new(),
             config_changes: AsyncMutex::new(()),
             broker,
             options,

@@ -31,6 +31,16 @@ impl Error for InWords {}
 impl fmt::Display for InWords {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
+            ClientError::Unreachable { address, source }
+            | ClientError::AdvertisedUnreachable { address, source, .. }
+                if is_unknown_issuer(source) =>
+            {
+                write!(
+                    f,
+                    "{address} shows a certificate whose issuer is not trusted; name the file with the \
+                     certificate of the issuer, or of the server itself, with --tls-ca"
+                )
+            }
             ClientError::Unreachable { address, source } => write!(
                 f,
                 "cannot reach {address}: {}; is the broker running? start it with 'postroad \
@@ -83,18 +93,22 @@ impl fmt::Display for InWords {
     }
 }
 
+fn is_unknown_issuer(error: &io::Error) -> bool {
+    error.to_string().contains("UnknownIssuer")
+}
+
 /// What can be done about a refusal, where that is known.
 fn remedy(code: ResponseError) -> Option<&'static str> {
     use ResponseError::*;
     match code {
         UnknownTopicOrPartition => Some("there is no such topic; 'postroad topic list' names them"),
         GroupIdNotFound => Some("there is no such group; 'postroad group list' names them"),
-        TopicAuthorizationFailed => {
-            Some("this user may not do that to the topic; 'postroad access explain' says why")
-        }
-        GroupAuthorizationFailed => {
-            Some("this user may not do that to the group; 'postroad access explain' says why")
-        }
+        TopicAuthorizationFailed => Some(
+            "this user may not do that to the topic; an administrator grants the right with 'postroad acl add'",
+        ),
+        GroupAuthorizationFailed => Some(
+            "this user may not do that to the group; an administrator grants the right with 'postroad acl add'",
+        ),
         NonEmptyGroup => Some("the group has members; stop its consumers first"),
         MessageTooLarge | RecordListTooLarge => {
             Some("it is larger than the topic takes; raise its max.message.bytes")

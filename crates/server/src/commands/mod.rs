@@ -79,6 +79,14 @@ impl CommandError {
         CommandError::Server(error.into())
     }
 
+    /// What went wrong, for people.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            CommandError::User(error) | CommandError::Server(error) => error.to_string(),
+            CommandError::OutputClosed => String::new(),
+        }
+    }
+
     /// Says what went wrong, and which code to end with.
     pub(crate) fn report(self) -> ExitCode {
         let (error, code) = match self {
@@ -86,10 +94,26 @@ impl CommandError {
             CommandError::User(error) => (error, 1),
             CommandError::Server(error) => (error, 2),
         };
-        // A server repeats what clients named.
-        eprintln!("postroad: {}", printable::lines(&error.to_string()));
+        match is_json_wanted() {
+            true => {
+                let document =
+                    serde_json::json!({"error": {"message": error.to_string(), "code": code}});
+                eprintln!("{document}");
+            }
+            // A server repeats names that clients chose.
+            false => eprintln!("postroad: {}", printable::lines(&error.to_string())),
+        }
         ExitCode::from(code)
     }
+}
+
+/// Whether the command line asks for JSON. A script then reads errors as JSON, too.
+fn is_json_wanted() -> bool {
+    let arguments: Vec<String> = std::env::args().collect();
+    let is_option = |it: &str| ["-o", "--output"].contains(&it);
+    let is_joined = |it: &String| ["-ojson", "-o=json", "--output=json"].contains(&&**it);
+    arguments.windows(2).any(|pair| is_option(&pair[0]) && pair[1] == "json")
+        || arguments.iter().any(is_joined)
 }
 
 impl From<ClientError> for CommandError {

@@ -29,18 +29,20 @@ enum TlsCommand {
 /// cert.pem and key.pem, and none that is there is replaced.
 #[derive(Args, Debug)]
 struct SelfSigned {
-    /// Name or address that clients connect to; may be given several times
-    #[arg(long = "name", value_name = "HOST", default_values = ["localhost", "127.0.0.1", "::1"])]
+    /// Name or address that clients connect to, besides localhost, 127.0.0.1 and ::1; may be given several times
+    #[arg(long = "name", value_name = "HOST")]
     names: Vec<String>,
     /// Days that it lasts
     #[arg(long, value_name = "N", default_value_t = 365, value_parser = clap::value_parser!(u16).range(1..=3650))]
     days: u16,
-    /// Folder for the files
+    /// Folder for the files; it is made if it is missing
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
     #[command(flatten)]
     output: OutputOption,
 }
+
+const OF_THIS_MACHINE: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 #[derive(Serialize)]
 struct Made {
@@ -55,7 +57,8 @@ pub(crate) fn run(arguments: TlsArguments) -> Result<(), CommandError> {
     let failed = |error: &dyn std::fmt::Display| {
         CommandError::user(format!("the certificate could not be made: {error}"))
     };
-    let mut params = CertificateParams::new(asked.names.clone()).map_err(|error| failed(&error))?;
+    let names = names(asked.names);
+    let mut params = CertificateParams::new(names.clone()).map_err(|error| failed(&error))?;
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, "Postroad, self-signed");
     let day = |days: i64| {
@@ -75,9 +78,12 @@ pub(crate) fn run(arguments: TlsArguments) -> Result<(), CommandError> {
     let made = Made {
         cert: asked.dir.join("cert.pem"),
         key: asked.dir.join("key.pem"),
-        names: asked.names,
+        names,
         days: asked.days,
     };
+    std::fs::create_dir_all(&asked.dir).map_err(|error| {
+        CommandError::user(format!("{} cannot be made: {error}", asked.dir.display()))
+    })?;
     write(&made.key, 0o600, &key.serialize_pem())?;
     write(&made.cert, 0o644, &certificate.pem())?;
     asked
@@ -85,6 +91,17 @@ pub(crate) fn run(arguments: TlsArguments) -> Result<(), CommandError> {
         .output
         .show(&made, |made| format!("made {} and {}\n", made.cert.display(), made.key.display()))?;
     Ok(())
+}
+
+/// This machine's names come first: a node that runs here advertises them unless it is given others.
+fn names(given: Vec<String>) -> Vec<String> {
+    let mut names = OF_THIS_MACHINE.map(str::to_owned).to_vec();
+    for name in given {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
 }
 
 fn write(path: &Path, mode: u32, text: &str) -> Result<(), CommandError> {
@@ -96,4 +113,15 @@ fn write(path: &Path, mode: u32, text: &str) -> Result<(), CommandError> {
     written().map_err(|error| {
         CommandError::user(format!("{} cannot be written: {error}", path.display()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificate_for_a_name_is_good_for_this_machine_too() {
+        let names = names(["broker.internal", "localhost"].map(str::to_owned).to_vec());
+        assert_eq!(names, ["localhost", "127.0.0.1", "::1", "broker.internal"]);
+    }
 }

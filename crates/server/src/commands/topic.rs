@@ -126,6 +126,9 @@ struct CreatedTopic {
     partitions: Option<i32>,
     /// False when it was there already.
     created: bool,
+    /// Why it was not created, and no topic after it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
 impl Create {
@@ -136,6 +139,15 @@ impl Create {
             match self.create(client, topic).await {
                 Ok(topic) => created.push(topic),
                 Err(error) => {
+                    if output == OutputFormat::Json {
+                        let (topic, error) = (topic.clone(), Some(error.text()));
+                        created.push(CreatedTopic {
+                            topic,
+                            partitions: None,
+                            created: false,
+                            error,
+                        });
+                    }
                     outcome = Err(error);
                     break;
                 }
@@ -149,14 +161,16 @@ impl Create {
     async fn create(&self, client: &Client, topic: &str) -> Result<CreatedTopic, CommandError> {
         let replication = self.replication_factor.unwrap_or(-1);
         match client.create_topic(topic, self.partitions, replication, &self.config).await {
-            Ok(partitions) => Ok(CreatedTopic { topic: topic.into(), partitions, created: true }),
+            Ok(partitions) => {
+                Ok(CreatedTopic { topic: topic.into(), partitions, created: true, error: None })
+            }
             Err(error)
                 if self.if_not_exists
                     && error.code() == Some(ResponseError::TopicAlreadyExists) =>
             {
                 let metadata = client.metadata(Some(&[topic])).await?;
                 let partitions = Some(metadata.partitions(topic).len() as i32);
-                Ok(CreatedTopic { topic: topic.into(), partitions, created: false })
+                Ok(CreatedTopic { topic: topic.into(), partitions, created: false, error: None })
             }
             Err(error) => Err(error.into()),
         }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
@@ -28,6 +29,29 @@ fn journal() -> (tempfile::TempDir, PathBuf) {
     broker.run(&["topic", "delete", "gone"]).ok();
     broker.kill();
     (folder, data)
+}
+
+/// What a group commit writes while the journal is read is no damage.
+#[test]
+fn journal_of_a_running_broker_is_not_damaged() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let data = folder.path().join("data");
+    let broker = Broker::start_with(serve_with_shards(&data, 1), &data);
+    broker.run(&["topic", "create", "orders"]).ok();
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            while !ends.load(Ordering::Relaxed) {
+                broker.feed(&["produce", "orders"], seq(1..=20_000)).ok();
+            }
+        });
+        for _ in 0..8 {
+            inspect(&data, &[]).ok();
+        }
+        inspect(&data, &["--frames"]).ok();
+        ends.store(true, Ordering::Relaxed);
+        writing.join().expect("records are produced");
+    });
 }
 
 fn lines(text: &str) -> Vec<Value> {

@@ -132,7 +132,7 @@ fn a_second_instance_on_the_same_data_is_refused() {
     let _first = Broker::start_on(&data);
     let mut second = postroad();
     second.args(["serve", "--kafka", "127.0.0.1:0", "--data"]).arg(&data);
-    run(second, b"").fails(2, &["in use by another process"]);
+    run(second, b"").fails(2, &["is in use by process", "--data"]);
 }
 
 #[test]
@@ -146,6 +146,17 @@ fn a_port_that_is_taken_is_named() {
     third.args(["serve", "--kafka", "127.0.0.1:0", "--amqp", &first.address, "--data"]);
     third.arg(folder.path());
     run(third, b"").fails(2, &[&format!("cannot listen on {}", first.address), "--amqp"]);
+}
+
+#[test]
+fn all_ports_that_are_taken_are_named_at_once() {
+    let first = Broker::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut second = postroad();
+    second.args(["serve", "--kafka", &first.address, "--http", &first.address, "--data"]);
+    second.args(["data", "--amqp", "off"]).current_dir(folder.path());
+    let taken = [format!("{} (--kafka)", first.address), format!("{} (--http)", first.address)];
+    run(second, b"").fails(2, &[&taken[0], &taken[1], "postroad serve --kafka 127.0.0.1:"]);
 }
 
 #[test]

@@ -52,6 +52,62 @@ fn something_else_on_the_port_is_told_apart_from_a_broker() {
 }
 
 #[test]
+fn address_with_a_scheme_is_refused_with_the_form_that_is_taken() {
+    for address in ["http://localhost:9092", "kafka://broker", "a:b:9092"] {
+        say(&["topic", "list", "-b", address]).fails(1, &[address, "HOST:PORT without a scheme"]);
+    }
+}
+
+#[test]
+fn errors_are_json_where_json_is_asked_for() {
+    let broker = Broker::start();
+    broker.run(&["topic", "create", "there"]).ok();
+    let said = broker.run(&["topic", "create", "new", "there", "--output", "json"]);
+    assert_eq!(said.code, Some(1));
+    let error: serde_json::Value = serde_json::from_str(&said.err).expect("an error in JSON");
+    assert_eq!(error["error"]["code"], 1);
+    let topics: serde_json::Value = serde_json::from_str(&said.out).expect("topics in JSON");
+    assert_eq!((&topics[0]["created"], &topics[1]["created"]), (&true.into(), &false.into()));
+    let why = topics[1]["error"].as_str().expect("a reason");
+    assert!(why.contains("exists"), "{why}");
+}
+
+#[test]
+fn offset_beyond_the_end_is_named_with_the_end() {
+    let broker = Broker::start();
+    broker.run(&["topic", "create", "t"]).ok();
+    broker.feed(&["produce", "t"], "1\n2\n").ok();
+    let said = broker.run(&["consume", "t", "--from", "99999999"]);
+    assert_eq!((said.code, said.out.as_str()), (Some(0), ""));
+    assert!(said.err.contains("t/0 ends at offset 2"), "{}", said.err);
+}
+
+#[test]
+fn data_directory_that_cannot_be_used_is_named() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").expect("is written");
+    let path = file.display().to_string();
+    let data = ["serve", "--kafka", "127.0.0.1:0", "--amqp", "off", "--http", "off", "--data"];
+    say(&[&data[..], &[&path]].concat()).fails(2, &[&path, "is a file", "--data"]);
+}
+
+#[test]
+fn wrong_setting_is_blamed_on_the_file_or_the_variable() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("b.toml");
+    std::fs::write(&file, "kafka = \"nope\"\n").expect("is written");
+    let path = file.display().to_string();
+    say(&["serve", "--config", &path]).fails(1, &[&format!("kafka in {path} \"nope\"")]);
+    let mut command = postroad();
+    command.arg("serve").env("POSTROAD_KAFKA", "nope");
+    run(command, b"").fails(1, &["the variable POSTROAD_KAFKA \"nope\""]);
+    let mut command = postroad();
+    command.arg("serve").env("POSTROAD_SHARDS", "abc");
+    run(command, b"").fails(1, &["the value is that of the variable POSTROAD_SHARDS"]);
+}
+
+#[test]
 fn bad_flags_are_the_users() {
     for (arguments, words) in [
         (&["frobnicate"][..], "unrecognized subcommand"),

@@ -27,6 +27,21 @@ fn with_files(command: &mut Command, folder: &Path) {
     command.args(["--tls-key", &path_of(folder, "key.pem")]);
 }
 
+#[test]
+fn self_signed_certificate_is_made_in_a_new_folder() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let new = folder.path().join("etc/postroad");
+    let mut command = postroad();
+    command.args(["tls", "self-signed", "--name", "broker.internal", "-o", "json", "--dir"]);
+    command.arg(&new);
+    let made = run(command, b"").json();
+    assert!(new.join("key.pem").exists() && new.join("cert.pem").exists());
+    let names = made["names"].as_array().expect("names");
+    for name in ["localhost", "127.0.0.1", "broker.internal"] {
+        assert!(names.iter().any(|it| it == name), "{names:?}");
+    }
+}
+
 /// Lets a broker encrypt with a pair that is made in the folder.
 pub(crate) fn encrypt(command: &mut Command, folder: &Path) {
     make_pair(folder);

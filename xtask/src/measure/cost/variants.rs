@@ -195,7 +195,9 @@ impl Scraper {
             move || {
                 while !ends.load(Ordering::Relaxed) {
                     let begun = Instant::now();
-                    if scrape(address).is_ok_and(|text| text.contains("# EOF")) {
+                    if scrape(address)
+                        .is_ok_and(|text| text.contains("postroad_metrics_scrape_seconds "))
+                    {
                         scraped.fetch_add(1, Ordering::Relaxed);
                     }
                     thread::sleep(SCRAPED_EVERY.saturating_sub(begun.elapsed()));

@@ -9,6 +9,8 @@ use access::{Operation, Target, Users};
 use axum::extract::Request;
 use axum::http::{HeaderMap, Method};
 use axum::response::Response;
+use base::json::{self, JsonLimits};
+use base::limits::HTTP_DOCUMENT_LIMITS;
 use broker::Broker;
 use bytes::Bytes;
 use rabbitmq::rights::Rights;
@@ -58,13 +60,13 @@ pub(super) async fn answer(
     let segments = segments(head.uri.path())?;
     let (endpoint, arguments) = found(&head.method, &segments)?;
     let query = Query::of(head.uri.query())?;
-    let body = match endpoint.body_bytes_max {
-        0 => Bytes::new(),
-        bytes_max => asked::whole(&front, body, bytes_max).await?,
-    };
-    let headers = head.headers;
-    let call = Call { front, asker, peer, topology, query, headers, arguments, body };
+    let (headers, none) = (head.headers, Bytes::new());
+    let mut call = Call { front, asker, peer, topology, query, headers, arguments, body: none };
+    // Before the body is read: it may be large.
     call.check(endpoint.gate, endpoint.method).await?;
+    if endpoint.body_bytes_max > 0 {
+        call.body = asked::whole(&call.front, body, endpoint.body_bytes_max).await?;
+    }
     (endpoint.carry_out)(&call).await
 }
 
@@ -201,7 +203,7 @@ impl Call {
 
     /// The body as an object; nothing at all is an empty one.
     pub(super) fn object(&self) -> Result<Map<String, Value>, Refused> {
-        object(&self.body)
+        object(&self.body, &HTTP_DOCUMENT_LIMITS)
     }
 }
 
@@ -209,7 +211,8 @@ pub(super) fn exchange_name(name: &str) -> &str {
     if name == DEFAULT_EXCHANGE { "" } else { name }
 }
 
-pub(super) fn object(body: &[u8]) -> Result<Map<String, Value>, Refused> {
+pub(super) fn object(body: &[u8], limits: &JsonLimits) -> Result<Map<String, Value>, Refused> {
+    json::examine(body, limits).map_err(|error| Refused::bad_request(error.to_string()))?;
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(Map::new());
     }

@@ -1,5 +1,7 @@
 //! What must hold of requests of the management API.
 
+use base::limits::HTTP_DOCUMENT_LIMITS;
+
 use super::call::{Said, object};
 use super::importing;
 use super::path::{Query, escaped, segments};
@@ -19,7 +21,7 @@ pub(crate) fn query(text: &str) {
 
 /// A body.
 pub(crate) fn body(bytes: &[u8]) {
-    let Ok(map) = object(bytes) else { return };
+    let Ok(map) = object(bytes, &HTTP_DOCUMENT_LIMITS) else { return };
     let said = Said(&map);
     for name in map.keys() {
         let _ = (said.is_there(name), said.text(name).is_ok(), said.needed(name).is_ok());

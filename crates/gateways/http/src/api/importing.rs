@@ -2,9 +2,11 @@
 //! that is not here changes nothing; what is there already and is the same stays.
 
 use access::limits::LimitOf;
-use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
+use base::limits::HTTP_API_DEFINITIONS_LIMITS;
+use bytes::Bytes;
 use serde_json::{Map, Value};
 use tokio::sync::Mutex;
 use topology::{BindingRequest, Destination, PolicyDefinition, PolicyScope, VirtualHost};
@@ -60,9 +62,13 @@ struct NewBinding {
 
 pub(super) async fn import(call: &Call) -> Outcome {
     let _turn = ONE_AT_A_TIME.lock().await;
-    let document = object(&file(call)?)?;
-    let file = File::of(&document, call.arg("vhost"))?;
-    drop(document);
+    let (headers, body, vhost) =
+        (call.headers.clone(), call.body().clone(), call.arg("vhost").to_owned());
+    let read = move || {
+        let document = object(&file(&headers, &body)?, &HTTP_API_DEFINITIONS_LIMITS)?;
+        File::of(&document, &vhost)
+    };
+    let file = call.front.parse(call.body().len(), read).await?;
     if !call.arg("vhost").is_empty() {
         // It is to be there.
         call.vhost().await?;
@@ -76,16 +82,14 @@ pub(super) async fn import(call: &Call) -> Outcome {
 }
 
 /// The body, or the file within it that a form has.
-fn file(call: &Call) -> Result<bytes::Bytes, Refused> {
-    let content =
-        call.headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok()).unwrap_or_default();
+fn file(headers: &HeaderMap, body: &Bytes) -> Result<Bytes, Refused> {
+    let content = headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok()).unwrap_or_default();
     let Some(parameters) = content.strip_prefix("multipart/form-data") else {
-        return Ok(call.body().clone());
+        return Ok(body.clone());
     };
     let wrong = || Refused::bad_request("the form has no part named file");
     let boundary = parameters.split(';').find_map(|it| it.trim().strip_prefix("boundary="));
     let boundary = boundary.map(|it| it.trim_matches('"')).filter(|it| !it.is_empty());
-    let body = call.body();
     part(body, boundary.ok_or_else(wrong)?).map(|range| body.slice(range)).ok_or_else(wrong)
 }
 

@@ -4,7 +4,9 @@ use access::Operation;
 use access::quotas::Quota;
 use axum::Json;
 use axum::response::IntoResponse;
-use base::limits::{HTTP_API_MESSAGES_MAX, HTTP_APPENDED_WITHIN, HTTP_READ_BYTES_MAX};
+use base::limits::{
+    HTTP_API_MESSAGE_LIMITS, HTTP_API_MESSAGES_MAX, HTTP_APPENDED_WITHIN, HTTP_READ_BYTES_MAX,
+};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use broker::AppendError;
@@ -22,7 +24,7 @@ use tokio::time::timeout;
 use topology::{Queue, RouteError, Routed, VirtualHost};
 use values::{EncodedTable, Table};
 
-use super::call::{Call, Outcome, Said};
+use super::call::{Call, Outcome, Said, object};
 use super::refused::Refused;
 use super::values as typed;
 
@@ -116,20 +118,28 @@ impl Own {
     }
 }
 
-pub(super) async fn publish(call: &Call) -> Outcome {
-    let said = call.object()?;
-    let reader = Said(&said);
-    let (key, text) = (reader.needed("routing_key")?, reader.needed("payload")?);
-    let body = match reader.needed("payload_encoding")? {
-        "string" => Bytes::copy_from_slice(text.as_bytes()),
+/// Bytes of the message that a document has.
+fn payload(said: &Map<String, Value>) -> Result<Bytes, Refused> {
+    let text = Said(said).needed("payload")?;
+    match Said(said).needed("payload_encoding")? {
+        "string" => Ok(Bytes::copy_from_slice(text.as_bytes())),
         "base64" => {
             let wrong = |_| Refused::bad_request("the payload is no base64");
-            Bytes::from(BASE64.decode(text).map_err(wrong)?)
+            Ok(Bytes::from(BASE64.decode(text).map_err(wrong)?))
         }
-        other => {
-            return Err(Refused::bad_request(format!("payload_encoding: {other} is not known")));
-        }
+        other => Err(Refused::bad_request(format!("payload_encoding: {other} is not known"))),
+    }
+}
+
+pub(super) async fn publish(call: &Call) -> Outcome {
+    let text = call.body().clone();
+    let read = move || {
+        let said = object(&text, &HTTP_API_MESSAGE_LIMITS)?;
+        payload(&said).map(|body| (said, body))
     };
+    let (said, body) = call.front.parse(call.body().len(), read).await?;
+    let reader = Said(&said);
+    let key = reader.needed("routing_key")?;
     if !reader.is_there("properties") {
         return Err(Refused::bad_request("key_missing: properties"));
     }

@@ -11,7 +11,7 @@ use access::acl::{Action, Resource};
 use access::{Operation, Target};
 use axum::Extension;
 use axum::extract::State;
-use axum::http::Uri;
+use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use base::limits::{
     HTTP_API_QUEUES_AT_ONCE, HTTP_METRICS_SERIES_DEFAULT, HTTP_METRICS_SERIES_MAX, HTTP_OFFSETS_MAX,
@@ -121,6 +121,7 @@ impl Wanted {
 pub(crate) async fn detailed(
     State(front): State<Front>,
     Extension(asker): Extension<Asker>,
+    headers: HeaderMap,
     uri: Uri,
 ) -> Result<Response, Problem> {
     let wanted = Wanted::of(&uri)?;
@@ -135,7 +136,7 @@ pub(crate) async fn detailed(
     if wanted.is_wanted(Family::Group) {
         groups(broker, &asker, &wanted, &mut rows).await?;
     }
-    written(rows)
+    written(rows, &headers)
 }
 
 fn unavailable(why: &broker::Unavailable) -> Problem {
@@ -356,8 +357,8 @@ async fn lag(
     let bounds = shards.bounds(&ids).await.map_err(|why| unavailable(&why))?;
     let mut lag = BTreeMap::new();
     for ((_, offset, topic), bounds) in seen.into_iter().zip(bounds) {
-        let end = bounds.map_or(offset, |bounds| bounds.end);
-        *lag.entry(topic).or_default() += end.saturating_sub(offset);
+        let unread = bounds.map_or(0, |it| base::lag::lag(offset, it.log_start, it.end));
+        *lag.entry(topic).or_default() += unread;
     }
     Ok(lag)
 }

@@ -1,4 +1,4 @@
-//! What the node counts, as OpenMetrics text.
+//! What the node counts, in the two text formats of Prometheus ([`format`]).
 //!
 //! The number of series does not depend on what is stored: labels are of what the node is made of (protocols, shards,
 //! routes), and never names of topics, groups, users or addresses. All counters are the node's own, from its start
@@ -9,12 +9,14 @@
 
 mod detailed;
 mod families;
+mod format;
 mod requests;
 mod writer;
 
 use access::acl::Action;
 use axum::Extension;
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use prometheus_client::collector::Collector;
@@ -29,38 +31,43 @@ use crate::problem::{Kind, Problem};
 
 pub(crate) use detailed::detailed;
 pub use families::ProcessSeen;
+use format::Format;
 pub(crate) use requests::Requests;
 use writer::Writer;
 
 const PREFIX: &str = "postroad";
-const CONTENT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// For whoever may look at the cluster.
 pub(crate) async fn all(
     State(front): State<Front>,
     Extension(asker): Extension<Asker>,
+    headers: HeaderMap,
 ) -> Result<Response, Problem> {
     asker.cluster(Action::Describe)?;
-    scraped(front)
+    scraped(front, &headers)
 }
 
 /// For whoever reaches the port.
-pub(crate) async fn without_names(State(front): State<Front>) -> Result<Response, Problem> {
-    scraped(front)
+pub(crate) async fn without_names(
+    State(front): State<Front>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    scraped(front, &headers)
 }
 
-fn scraped(front: Front) -> Result<Response, Problem> {
+fn scraped(front: Front, headers: &HeaderMap) -> Result<Response, Problem> {
     let node = front.node().cloned().ok_or_else(Problem::starting)?;
-    written(Scrape { node, front })
+    written(Scrape { node, front }, headers)
 }
 
-fn written(collector: impl Collector) -> Result<Response, Problem> {
+fn written(collector: impl Collector, headers: &HeaderMap) -> Result<Response, Problem> {
     let mut registry = Registry::with_prefix(PREFIX);
     registry.register_collector(Box::new(collector));
     let mut text = String::new();
     encode(&mut text, &registry)
         .map_err(|_| Problem::new(Kind::Failed, "the metrics could not be written"))?;
-    Ok(([(CONTENT_TYPE, CONTENT)], text).into_response())
+    let format = Format::accepted(headers);
+    Ok(([(CONTENT_TYPE, format.content_type())], format.convert(text)).into_response())
 }
 
 #[derive(Debug)]

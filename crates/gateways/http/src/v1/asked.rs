@@ -4,7 +4,8 @@ use std::error::Error;
 
 use axum::body::Body;
 use axum::http::Uri;
-use base::limits::{HTTP_BODY_WITHIN, HTTP_DOCUMENT_BYTES_MAX};
+use base::json::{self, JsonTooLarge};
+use base::limits::{HTTP_BODY_WITHIN, HTTP_DOCUMENT_BYTES_MAX, HTTP_DOCUMENT_LIMITS};
 use broker::Permit;
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -47,13 +48,25 @@ pub(crate) async fn whole(front: &Front, body: Body, bytes_max: usize) -> Result
 }
 
 /// A document, whatever the request calls its type.
-pub(super) async fn document<T: DeserializeOwned>(front: &Front, body: Body) -> Result<T, Problem> {
-    read(&whole(front, body, HTTP_DOCUMENT_BYTES_MAX).await?)
+pub(super) async fn document<T: DeserializeOwned + Send + 'static>(
+    front: &Front,
+    body: Body,
+) -> Result<T, Problem> {
+    let bytes = whole(front, body, HTTP_DOCUMENT_BYTES_MAX).await?;
+    front.parse(bytes.len(), move || read(&bytes)).await
 }
 
 pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
-    let wrong = |error| Problem::new(Kind::BadRequest, format!("the body is not right: {error}"));
-    serde_json::from_slice(bytes).map_err(wrong)
+    json::examine(bytes, &HTTP_DOCUMENT_LIMITS).map_err(too_large)?;
+    serde_json::from_slice(bytes).map_err(|error| malformed(&error))
+}
+
+fn too_large(error: JsonTooLarge) -> Problem {
+    Problem::limited(Kind::TooLarge, error.to_string(), error.limit() as u64)
+}
+
+pub(super) fn malformed(error: &serde_json::Error) -> Problem {
+    Problem::new(Kind::BadRequest, format!("the body is not right: {error}"))
 }
 
 /// What stands behind the question mark.

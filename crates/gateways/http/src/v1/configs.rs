@@ -1,5 +1,7 @@
 //! What a topic is set to, where each value comes from, and changes of it.
 
+use std::collections::BTreeMap;
+
 use access::{Operation, Target};
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -11,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::asked;
-use super::topic_changes::{self, ConfigChange, Seen, TopicChange};
+use super::topic_changes::{self, Seen, TopicChange};
 use super::topics::find;
 use crate::front::Front;
 use crate::login::Asker;
@@ -84,7 +86,7 @@ fn described(front: &Front, asker: &Asker, name: &str) -> Result<TopicConfigs, P
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ChangedConfig {
-    config: ConfigChange,
+    config: BTreeMap<String, Option<String>>,
 }
 
 /// Change what a topic is set to. With `If-Match` only where it is what the `ETag` of an earlier answer says.

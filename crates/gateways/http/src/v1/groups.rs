@@ -21,7 +21,6 @@ use super::asked;
 use super::operate::{self, as_it_is};
 use super::pages::{Page, PageOf, Row};
 use super::read::{current, locate, position};
-use super::records::Config;
 use super::topics::find;
 use crate::front::Front;
 use crate::login::Asker;
@@ -95,7 +94,7 @@ pub(super) struct NewGroup {
     /// Where a new one begins: `earliest`, with what the topic holds, or `latest`.
     from: Option<Beginning>,
     /// Own values by name; those that are not named stay.
-    config: Config,
+    config: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize, ToSchema)]

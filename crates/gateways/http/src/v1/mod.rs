@@ -6,7 +6,7 @@
 //! * `asked`: bodies and queries, within their limits; `held`: answers within theirs
 //! * `pages`: lists, a page at a time
 //! * `topics`: which there are; `records`: records as documents
-//! * `produce`; `read`, `stream`: by offset
+//! * `produce`, `new_records`, `json`: appending; `read`, `stream`: by offset
 //! * `groups`: who settles records one by one; `leases`, `token`: one record at a time
 //! * `offset_groups`: groups that commit offsets; `offsets`: what they have committed
 //! * `lease_groups`: groups of all topics, and their records that wait; `dead_letters`: those that nobody could settle
@@ -27,8 +27,10 @@ mod filter;
 pub(crate) mod fuzzing;
 mod groups;
 mod held;
+mod json;
 mod lease_groups;
 mod leases;
+mod new_records;
 mod offset_groups;
 mod offsets;
 pub(crate) mod openapi;

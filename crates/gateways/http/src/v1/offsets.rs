@@ -9,7 +9,7 @@ use axum::http::Uri;
 use axum::{Extension, Json};
 use base::limits::HTTP_OFFSETS_MAX;
 use base::queue_topics::is_of_other_vhost;
-use base::{PartitionId, TopicId};
+use base::{PartitionId, TopicId, lag};
 use broker::{Broker, CommittedOffset};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -150,7 +150,7 @@ pub(super) struct OffsetRow {
     offset: u64,
     /// What it has said with it; empty: nothing.
     metadata: String,
-    /// What the partition has. An offset below its start: what lies between is gone, unread.
+    /// The partition's first record. Records below it are gone, and count as no lag.
     start: u64,
     end: u64,
     lag: u64,
@@ -226,7 +226,7 @@ async fn rows(
                 metadata: committed.metadata.clone(),
                 start: bounds.log_start,
                 end: bounds.end,
-                lag: bounds.end.saturating_sub(committed.offset),
+                lag: lag::lag(committed.offset, bounds.log_start, bounds.end),
             })
         };
         (at, shown())

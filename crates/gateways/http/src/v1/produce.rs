@@ -6,13 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use access::quotas::Quota;
 use axum::extract::{Path, Request, State};
 use axum::http::HeaderMap;
-use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use base::PartitionId;
-use base::limits::{
-    BATCH_BYTES_DEFAULT, HTTP_APPENDED_WITHIN, HTTP_BODY_BYTES_MAX, HTTP_RECORDS_MAX,
-};
+use base::limits::{BATCH_BYTES_DEFAULT, HTTP_APPENDED_WITHIN, HTTP_BODY_BYTES_MAX};
 use broker::config::{TimestampType, TopicConfig};
 use broker::{
     AppendBatch, AppendError, Appended, Broker, RecordIds, Unavailable, batch_options,
@@ -21,11 +18,12 @@ use broker::{
 use bytes::Bytes;
 use operations::payload::Payload;
 use record::{BatchBuilder, EncodedHeaders};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio::time::timeout;
 use utoipa::ToSchema;
 
 use super::asked;
+use super::new_records::{NewRecords, records_of};
 use super::records::{NewHeader, NewRecord};
 use super::topics::{Found, find};
 use crate::connection::Peer;
@@ -38,18 +36,6 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const TRACE: &str = "traceparent";
 /// What belongs to it, and to no other one.
 const TRACE_STATE: &str = "tracestate";
-const KEY: &str = "postroad-key";
-const HEADER_PREFIX: &str = "postroad-header-";
-const LINES: [&str; 2] = ["application/x-ndjson", "application/jsonl"];
-const DOCUMENTS: &str = "application/json";
-
-/// Records to be appended.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct NewRecords {
-    /// 1 to 10,000 of them.
-    records: Vec<NewRecord>,
-}
 
 /// What became of each record, in their order.
 #[derive(Serialize, ToSchema)]
@@ -110,15 +96,16 @@ pub(super) async fn produce(
     spending.charge(body.len() as u64);
     // Room for it among what producers of all protocols send, until it is on disk.
     let _permit = broker.admit(body.len()).await;
-    let mut records = records_of(&head.headers, body)?;
-    if !(1..=HTTP_RECORDS_MAX).contains(&records.len()) {
-        let detail =
-            format!("a request has 1 to {HTTP_RECORDS_MAX} records, not {}", records.len());
-        return Err(Problem::limited(Kind::BadRequest, detail, HTTP_RECORDS_MAX as u64));
-    }
-    add_ids(&head.headers, &topic.config, &mut records)?;
-    add_trace(&head.headers, &mut records);
-    let items = append(broker, &peer, &topic, &records).await?;
+    let bytes = body.len();
+    let (of_node, headers) = (broker.clone(), head.headers);
+    let prepare = move || -> Result<Built, Problem> {
+        let mut records = records_of(&headers, body)?;
+        add_ids(&headers, &topic.config, &mut records)?;
+        add_trace(&headers, &mut records);
+        build(&of_node, &topic, &records)
+    };
+    let built = front.parse(bytes, prepare).await?;
+    let items = append(broker, &peer, built).await?;
     answer(items)
 }
 
@@ -132,45 +119,6 @@ fn answer(mut items: Vec<Result<Placed, Problem>>) -> Result<Response, Problem> 
         Err(problem) => Item::Refused { problem: problem.as_item() },
     });
     Ok(Json(Produced { items: items.collect() }).into_response())
-}
-
-// ------------------------------------------------------------------------------------- what is asked
-
-pub(super) fn records_of(headers: &HeaderMap, body: Bytes) -> Result<Vec<NewRecord>, Problem> {
-    let content = headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok()).unwrap_or_default();
-    let content = content.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    if content == DOCUMENTS {
-        return Ok(asked::read::<NewRecords>(&body)?.records);
-    }
-    if LINES.contains(&&*content) {
-        let lines = body.split(|byte| *byte == b'\n');
-        let lines = lines.filter(|line| !line.trim_ascii().is_empty());
-        return lines.take(HTTP_RECORDS_MAX + 1).map(asked::read).collect();
-    }
-    Ok(vec![raw(headers, body)?])
-}
-
-/// A record whose value is the body.
-fn raw(headers: &HeaderMap, body: Bytes) -> Result<NewRecord, Problem> {
-    let bytes = |value: &axum::http::HeaderValue| Payload::copied(value.as_bytes());
-    let named = headers.iter().filter_map(|(name, value)| {
-        let name = name.as_str().strip_prefix(HEADER_PREFIX)?.to_owned();
-        Some(NewHeader { name, value: Some(bytes(value)) })
-    });
-    let unknown = headers.keys().map(|name| name.as_str()).find(|name| {
-        name.starts_with("postroad-") && *name != KEY && !name.starts_with(HEADER_PREFIX)
-    });
-    if let Some(name) = unknown {
-        let detail =
-            format!("the header {name} means nothing here; {KEY} and {HEADER_PREFIX}NAME do");
-        return Err(Problem::new(Kind::BadRequest, detail));
-    }
-    Ok(NewRecord {
-        key: headers.get(KEY).map(bytes),
-        value: Some(Payload(body)),
-        headers: named.collect(),
-        ..NewRecord::default()
-    })
 }
 
 /// A client that tries again is known by its key.
@@ -233,31 +181,13 @@ static TURN: AtomicU32 = AtomicU32::new(0);
 
 type Outcomes = Vec<Result<Placed, Problem>>;
 
-async fn append(
-    broker: &Broker,
-    peer: &Peer,
-    topic: &Found,
-    records: &[NewRecord],
-) -> Result<Outcomes, Problem> {
-    let (batches, mut outcomes) = build(broker, topic, records)?;
-    let log_append_time = topic.config.timestamp_type == TimestampType::LogAppendTime;
-    let mut expected = Vec::with_capacity(batches.len());
-    let batches: Vec<AppendBatch> = batches
-        .into_iter()
-        .map(|Building { partition, builder, places }| {
-            expected.push((partition, places));
-            let partition = PartitionId::new(topic.id, partition);
-            let mut batch = AppendBatch::made(partition, builder, log_append_time);
-            // Here, because the shard's leader must not wait for it.
-            batch.ids = (topic.config.dedup_window_ms > 0).then(|| RecordIds::read(&batch.bytes));
-            batch
-        })
-        .collect();
+async fn append(broker: &Broker, peer: &Peer, built: Built) -> Result<Outcomes, Problem> {
+    let Built { batches, places, mut outcomes } = built;
     let (count, bytes) = AppendBatch::amount(&batches);
     peer.connection.traffic().received(count, bytes);
     let appending = broker.append_at_leaders(batches);
     let appended = timeout(HTTP_APPENDED_WITHIN, appending).await.map_err(|_| unanswered())?;
-    for ((partition, places), appended) in expected.into_iter().zip(appended) {
+    for ((partition, places), appended) in places.into_iter().zip(appended) {
         for (at, place) in places.into_iter().enumerate() {
             outcomes[place] = Some(outcome(partition, at as u64, &appended));
         }
@@ -279,7 +209,14 @@ fn outcome(
     }
 }
 
-type Built = (Vec<Building>, Vec<Option<Result<Placed, Problem>>>);
+/// Batches to append.
+struct Built {
+    batches: Vec<AppendBatch>,
+    /// The partition of each batch, and the places of its records in the request.
+    places: Vec<(u32, Vec<usize>)>,
+    /// Outcomes of records that are in no batch.
+    outcomes: Vec<Option<Result<Placed, Problem>>>,
+}
 
 fn build(broker: &Broker, topic: &Found, records: &[NewRecord]) -> Result<Built, Problem> {
     let now_ms = broker.clock().now_ms();
@@ -333,7 +270,18 @@ fn build(broker: &Broker, topic: &Found, records: &[NewRecord]) -> Result<Built,
         }
     }
     batches.retain(|building| !building.places.is_empty());
-    Ok((batches, outcomes))
+    let log_append_time = config.timestamp_type == TimestampType::LogAppendTime;
+    let mut places_of = Vec::with_capacity(batches.len());
+    let finish = |Building { partition, builder, places }| {
+        places_of.push((partition, places));
+        let partition = PartitionId::new(topic.id, partition);
+        let mut batch = AppendBatch::made(partition, builder, log_append_time);
+        // Here, because the shard's leader must not wait for it.
+        batch.ids = (config.dedup_window_ms > 0).then(|| RecordIds::read(&batch.bytes));
+        batch
+    };
+    let batches = batches.into_iter().map(finish).collect();
+    Ok(Built { batches, places: places_of, outcomes })
 }
 
 /// The partition and the time of a record, if the topic takes it.
@@ -413,31 +361,6 @@ mod tests {
             (axum::http::HeaderName::from_static(name), value.parse().expect("a value"))
         };
         pairs.iter().map(pair).collect()
-    }
-
-    #[test]
-    fn a_body_is_a_document_lines_or_a_value() {
-        let of = |content: &str, body: &'static str| {
-            records_of(&headers(&[("content-type", content)]), Bytes::from_static(body.as_bytes()))
-        };
-        let json = of("application/json; charset=utf-8", r#"{"records":[{"value":"a"},{}]}"#);
-        assert_eq!(json.expect("records").len(), 2);
-        let lines = of("application/x-ndjson", "{\"value\":\"a\"}\n\n{\"key\":\"k\"}\r\n");
-        assert_eq!(lines.expect("records").len(), 2);
-        let raw = of("text/plain", "{\"value\":1}").expect("a record");
-        assert_eq!(raw[0].value, Some(Payload::copied(b"{\"value\":1}")));
-        for wrong in [r#"{"records":[{"valeu":"a"}]}"#, r#"{"record":[]}"#, "[]", ""] {
-            assert!(of("application/json", wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn a_value_as_it_is_has_its_key_and_headers_beside_it() {
-        let said = headers(&[("postroad-key", "k"), ("postroad-header-colour", "red")]);
-        let record = raw(&said, Bytes::from_static(b"\xff")).expect("a record");
-        assert_eq!(record.key, Some(Payload::copied(b"k")));
-        assert_eq!(record.headers[0].name, "colour");
-        assert!(raw(&headers(&[("postroad-partition", "1")]), Bytes::new()).is_err());
     }
 
     #[test]

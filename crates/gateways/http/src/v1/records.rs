@@ -1,7 +1,5 @@
 //! Records as documents: what a client sends, and what it gets.
 
-use std::collections::BTreeMap;
-
 use base::headers::{DELIVER_AT, EXPIRES_AT, ID, PRIORITY, RESERVED_PREFIX};
 use bytes::Bytes;
 use operations::document::{StoredHeader, StoredRecord};
@@ -10,6 +8,8 @@ use record::{EncodedHeaders, RecordView};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::json::ShortJson;
+use super::new_records;
 use crate::problem::{Kind, Problem};
 
 /// Bytes: a string where they are text, else `{"base64": ".."}`.
@@ -33,7 +33,9 @@ pub(super) struct NewRecord {
     pub(super) value: Option<Payload>,
     /// Any JSON, in place of `value`.
     #[schema(value_type = Option<Object>)]
-    pub(super) value_json: Option<serde_json::Value>,
+    pub(super) value_json: Option<ShortJson>,
+    #[serde(deserialize_with = "new_records::headers")]
+    #[schema(max_items = 10000)]
     pub(super) headers: Vec<NewHeader>,
     /// Else by the key, or in turn.
     pub(super) partition: Option<u32>,
@@ -64,10 +66,7 @@ impl NewRecord {
         match (&self.value, &self.value_json) {
             (Some(_), Some(_)) => Err(invalid("a record has a value or a value_json, not both")),
             (Some(value), None) => Ok(Some(value.0.clone())),
-            (None, Some(json)) => {
-                let text = serde_json::to_vec(json);
-                text.map(|text| Some(text.into())).map_err(|error| invalid(error.to_string()))
-            }
+            (None, Some(json)) => Ok(Some(json.0.clone())),
             (None, None) => Ok(None),
         }
     }
@@ -153,6 +152,3 @@ impl Record {
         }
     }
 }
-
-/// Own values by name, as a topic or a group is given them.
-pub(super) type Config = BTreeMap<String, String>;

@@ -24,7 +24,6 @@ use uuid::Uuid;
 
 use super::asked;
 use super::groups::Trying;
-use super::records::Config;
 use super::topics::{find, no_topic, not_changed};
 use crate::front::Front;
 use crate::login::Asker;
@@ -33,9 +32,6 @@ use crate::quotas::Spending;
 
 /// How often a change is worked out again because somebody else was faster.
 const ATTEMPTS_MAX: usize = 10;
-
-/// Values by name. Null: it has none of its own any more. Those that are not named stay.
-pub(super) type ConfigChange = BTreeMap<String, Option<String>>;
 
 /// What of a topic can be changed, as it is, and the tag that it is known by.
 pub(super) struct Seen {
@@ -142,7 +138,7 @@ pub(super) struct TopicChange {
     /// How many it is to have; never fewer than before. Keys go to other partitions than before.
     pub(super) partitions: Option<u32>,
     /// Values by name. Null: it has none of its own any more. Those that are not named stay.
-    pub(super) config: ConfigChange,
+    pub(super) config: BTreeMap<String, Option<String>>,
 }
 
 /// What a topic is now; with `dry_run`, what it would be.
@@ -151,7 +147,7 @@ pub(super) struct ChangedTopic {
     name: String,
     partitions: u32,
     /// Its own values.
-    config: Config,
+    config: BTreeMap<String, String>,
     dry_run: bool,
 }
 

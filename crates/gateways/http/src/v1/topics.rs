@@ -1,5 +1,6 @@
 //! Which topics there are.
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -21,7 +22,6 @@ use super::asked;
 use super::groups::Trying;
 use super::pages::{Limit, NameFilter, PageOf};
 use super::produce::unavailable;
-use super::records::Config;
 use super::topic_changes::Seen;
 use crate::front::Front;
 use crate::login::Asker;
@@ -174,7 +174,7 @@ pub(super) struct CreateTopic {
     partitions: u32,
     /// Kafka's configurations and our own, by name.
     #[serde(default)]
-    config: Config,
+    config: BTreeMap<String, String>,
 }
 
 fn one() -> u32 {
@@ -215,7 +215,7 @@ pub(super) struct Topic {
     created_ms: i64,
     partitions: Vec<Partition>,
     /// What it was given itself; the rest is the node's.
-    config: Config,
+    config: BTreeMap<String, String>,
     groups: Vec<String>,
 }
 

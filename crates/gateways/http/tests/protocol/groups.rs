@@ -138,6 +138,18 @@ async fn groups_by_offset_say_how_far_they_are_behind() {
     let lag = server.get("/v1/groups/readers/lag").await.json();
     let row = json!({"topic": "t", "partition": 1, "offset": 1, "end": 3, "lag": 2});
     assert_eq!(lag, json!({"lag": 2, "partitions": [row]}));
+    // Records that are gone are no lag, in none of the answers.
+    broker.shards().advance_starts(vec![(partition, 3)]).await.expect("records are deleted");
+    let lag = server.get("/v1/groups/readers/lag").await.json();
+    assert_eq!((&lag["lag"], &lag["partitions"][0]["lag"]), (&json!(0), &json!(0)));
+    let offsets = server.get("/v1/groups/readers/offsets").await.json();
+    assert_eq!(offsets["items"][0]["lag"], 0);
+    let metrics = server.get("/metrics/detailed?family=group&group=readers").await;
+    let none = "postroad_group_lag_records{topic=\"t\",group=\"readers\"} 0\n";
+    assert!(metrics.text().contains(none), "{}", metrics.text());
+    produce(&server, "t", &["7", "8"]).await;
+    let lag = server.get("/v1/groups/readers/lag").await.json();
+    assert_eq!(lag["lag"], 1);
     server.get("/v1/groups/none/lag").await.is_problem(404, "no-such-group");
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::http::Method;
 use base::limits::{
     HTTP_BODY_BYTES_MAX, HTTP_HEADER_BYTES_MAX, HTTP_HEADERS_WITHIN, HTTP_URI_BYTES_MAX,
+    NEW_TOPIC_PARTITIONS_MAX,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -61,6 +62,39 @@ async fn a_body_that_is_too_large_is_refused_before_it_is_sent() {
     let answer = raw(&server, head.as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
     assert!(answer.contains("/problems/too-large"), "{answer}");
+}
+
+#[tokio::test]
+async fn topic_has_at_most_the_partitions_that_clients_can_read() {
+    let (server, _broker) = open_node().await;
+    let post = |body: String| request(Method::POST, "/v1/topics", &[], body);
+    let mut client = connect(server.address).await;
+    let topic =
+        |partitions: u32| format!(r#"{{"name":"t{partitions}","partitions":{partitions}}}"#);
+    let refused = ask(&mut client, post(topic(NEW_TOPIC_PARTITIONS_MAX + 1))).await;
+    let document = refused.is_problem(422, "invalid");
+    assert!(document["detail"].as_str().expect("text").contains("100000"), "{document}");
+    assert_eq!(ask(&mut client, post(topic(2))).await.status, 201);
+    for partitions in [NEW_TOPIC_PARTITIONS_MAX + 1, 1_000_000] {
+        let body = format!(r#"{{"partitions":{partitions}}}"#);
+        let patch = request(Method::PATCH, "/v1/topics/t2", &[], body);
+        ask(&mut client, patch).await.is_problem(422, "invalid");
+    }
+}
+
+#[tokio::test]
+async fn request_for_two_hosts_is_refused() {
+    let (server, _broker) = open_node().await;
+    for head in [
+        "GET /health/live HTTP/1.1\r\nhost: localhost\r\nhost: localhost\r\n",
+        "GET http://127.0.0.2/health/live HTTP/1.1\r\nhost: localhost\r\n",
+    ] {
+        let answer = raw(&server, format!("{head}connection: close\r\n\r\n").as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{head}: {answer}");
+    }
+    let same = "GET http://localhost/health/live HTTP/1.1\r\nhost: localhost\r\n";
+    let answer = raw(&server, format!("{same}connection: close\r\n\r\n").as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
 }
 
 #[tokio::test]

@@ -28,6 +28,9 @@ fn series(text: &str) -> Vec<&str> {
     text.lines().filter(|line| !line.starts_with('#')).collect()
 }
 
+const OPEN_METRICS: (&str, &str) =
+    ("accept", "application/openmetrics-text;version=1.0.0,*/*;q=0.1");
+
 /// Families are named once, each series has one value, and the end is said: what OpenMetrics asks.
 #[track_caller]
 fn is_open_metrics(text: &str) {
@@ -54,7 +57,7 @@ fn is_open_metrics(text: &str) {
 async fn a_scrape_is_open_metrics_and_says_what_the_node_is() {
     let (server, broker) = open_node().await;
     make_topics(&broker, ["orders".to_owned()].into_iter(), 3).await;
-    let answer = server.get("/metrics").await;
+    let answer = get(server.address, "/metrics", &[OPEN_METRICS]).await;
     let content = answer.header("content-type").to_owned();
     assert_eq!(content, "application/openmetrics-text; version=1.0.0; charset=utf-8");
     let text = answer.text();
@@ -74,8 +77,37 @@ async fn a_scrape_is_open_metrics_and_says_what_the_node_is() {
     let again = server.get("/metrics").await;
     let counted = "postroad_http_requests_total{route=\"/metrics\",status=\"200\"} 1\n";
     assert!(again.text().contains(counted), "{}", again.text());
-    let alone = get(server.metrics, "/metrics", &[]).await;
+    let alone = get(server.metrics, "/metrics", &[OPEN_METRICS]).await;
     is_open_metrics(alone.text());
+}
+
+#[tokio::test]
+async fn scrape_is_prometheus_text_unless_open_metrics_is_asked_for() {
+    let (server, _broker) = open_node().await;
+    for path in ["/metrics", "/metrics/detailed?family=topic"] {
+        for accept in ["text/plain;version=0.0.4", "application/json", "*/*"] {
+            let answer = get(server.address, path, &[("accept", accept)]).await;
+            assert_eq!(answer.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
+            let text = answer.text();
+            assert!(!text.contains("# EOF") && !text.contains("# UNIT"), "{text}");
+            let mut families = BTreeSet::new();
+            for line in text.lines() {
+                if let Some(rest) = line.strip_prefix("# TYPE ") {
+                    let (name, kind) = rest.split_once(' ').expect("a name and a type");
+                    assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+                    families.insert(name);
+                }
+            }
+            let suffixes = ["", "_bucket", "_sum", "_count"];
+            for series in series(text) {
+                let name = series.split(['{', ' ']).next().expect("a name");
+                let is_of = |suffix: &&str| {
+                    name.strip_suffix(*suffix).is_some_and(|name| families.contains(name))
+                };
+                assert!(suffixes.iter().any(|suffix| is_of(&suffix)), "{series}");
+            }
+        }
+    }
 }
 
 #[tokio::test]
@@ -133,7 +165,8 @@ async fn single_topics_and_groups_are_there_for_who_asks_for_them() {
     let group = request(Method::PUT, "/v1/topics/orders/groups/main", &[], "{}");
     assert_eq!(ask(&mut connect(server.address).await, group).await.status, 201);
     let all = "family=topic,partition,lease_group,group";
-    let answer = server.get(&format!("/metrics/detailed?{all}&topic=ord.*")).await;
+    let detailed = format!("/metrics/detailed?{all}&topic=ord.*");
+    let answer = get(server.address, &detailed, &[OPEN_METRICS]).await;
     let text = answer.text();
     is_open_metrics(text);
     for line in [
@@ -151,7 +184,8 @@ async fn single_topics_and_groups_are_there_for_who_asks_for_them() {
     let none = server.get("/metrics/detailed?family=lease_group&group=other").await;
     assert!(!none.text().contains("orders"), "{}", none.text());
     // No more than is asked for, and the answer says so.
-    let cut = server.get("/metrics/detailed?family=topic&limit=4").await;
+    let cut = "/metrics/detailed?family=topic&limit=4";
+    let cut = get(server.address, cut, &[OPEN_METRICS]).await;
     is_open_metrics(cut.text());
     assert!(cut.text().contains("postroad_metrics_truncated{family=\"topic\"} 1\n"));
     assert!(!cut.text().contains("payments"), "{}", cut.text());

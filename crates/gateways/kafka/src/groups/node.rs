@@ -42,7 +42,8 @@ pub(crate) struct Homes {
 #[derive(Debug)]
 struct Led {
     home: HomeTerm,
-    groups: Arc<Coordinator>,
+    /// `None` while its groups are restored.
+    groups: Option<Arc<Coordinator>>,
 }
 
 impl Groups {
@@ -87,6 +88,40 @@ impl Drop for Groups {
     }
 }
 
+impl Led {
+    fn groups(&self) -> Result<Arc<Coordinator>, ResponseError> {
+        self.groups.clone().ok_or(ResponseError::CoordinatorLoadInProgress)
+    }
+}
+
+/// A term whose groups are restored. Clients wait for the end of it, also if it panics.
+struct Restoring<'a> {
+    homes: &'a Homes,
+    home: HomeTerm,
+}
+
+impl Restoring<'_> {
+    fn end(self, groups: Arc<Coordinator>) -> Result<Arc<Coordinator>, ResponseError> {
+        let mut led = self.homes.led.write();
+        // The term may be over: then the entry is gone, or another term's.
+        match led.get_mut(&self.home.shard).filter(|led| led.home == self.home) {
+            Some(led) => led.groups = Some(Arc::clone(&groups)),
+            None => return Err(ResponseError::NotCoordinator),
+        }
+        Ok(groups)
+    }
+}
+
+impl Drop for Restoring<'_> {
+    fn drop(&mut self) {
+        let mut led = self.homes.led.write();
+        let is_unfinished = |led: &&Led| led.home == self.home && led.groups.is_none();
+        if led.get(&self.home.shard).filter(is_unfinished).is_some() {
+            led.remove(&self.home.shard);
+        }
+    }
+}
+
 impl Homes {
     /// The coordinator that the group is in. Nobody keeps it for longer than a visit takes: whoever waits in it is told
     /// that the term is over by its end.
@@ -96,19 +131,22 @@ impl Homes {
             // Asked under the lock, here and below: whoever forgets what is lost takes it after the loss.
             let home = self.home(group)?;
             if let Some(led) = led.get(&home.shard).filter(|led| led.home == home) {
-                return Ok(Arc::clone(&led.groups));
+                return led.groups();
             }
         }
-        let mut led = self.led.write();
-        let home = self.home(group)?;
-        if let Some(led) = led.get(&home.shard).filter(|led| led.home == home) {
-            return Ok(Arc::clone(&led.groups));
-        }
-        let groups = Arc::new(self.begin(home));
-        let former = led.insert(home.shard, Led { home, groups: Arc::clone(&groups) });
-        drop(led);
+        let (home, former) = {
+            let mut led = self.led.write();
+            let home = self.home(group)?;
+            if let Some(led) = led.get(&home.shard).filter(|led| led.home == home) {
+                return led.groups();
+            }
+            (home, led.insert(home.shard, Led { home, groups: None }))
+        };
         drop(former);
-        Ok(groups)
+        // Outside of the lock: it may decode megabytes, and members of all other groups send heartbeats meanwhile.
+        let restoring = Restoring { homes: self, home };
+        let groups = Arc::new(self.begin(home));
+        restoring.end(groups)
     }
 
     fn home(&self, group: &str) -> Result<HomeTerm, ResponseError> {
@@ -126,10 +164,10 @@ impl Homes {
         let keep = move |members| {
             let broker = of_node.clone();
             async move {
-                // What the next coordinator stores must not be overwritten.
+                // The log takes it in this term alone: what the next coordinator stores is not overwritten.
                 let goes_on = || if broker.still_leads(home) { Ok(()) } else { Err(TermOver) };
                 goes_on()?;
-                match broker.shards().keep_members(members).await {
+                match broker.shards().keep_members(home, members).await {
                     Ok(()) => goes_on(),
                     Err(ExecuteError::Unavailable(_)) => Err(TermOver),
                     // With a full disk groups go on, and members join again at the next coordinator.
@@ -172,7 +210,7 @@ impl Homes {
         self.led.write().retain(|_, led| {
             let goes_on = self.broker.still_leads(led.home);
             if !goes_on {
-                lost.push(Arc::clone(&led.groups));
+                lost.extend(led.groups.take());
             }
             goes_on
         });
@@ -184,7 +222,7 @@ impl Homes {
     pub(crate) fn all(&self) -> Vec<Arc<Coordinator>> {
         let led = self.led.read();
         let led = led.values().filter(|led| self.broker.still_leads(led.home));
-        led.map(|led| Arc::clone(&led.groups)).collect()
+        led.filter_map(|led| led.groups.clone()).collect()
     }
 }
 
@@ -230,4 +268,50 @@ pub(crate) fn join_limits(values: &GroupValues) -> JoinLimits {
 /// A time in a request or a configuration; less than none is none.
 pub(crate) fn millis(ms: i32) -> Duration {
     Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use broker::BrokerOptions;
+    use world::{SimulatedDisk, World};
+
+    use super::*;
+
+    /// Without the tasks that look after old offsets, and without its own coordinator.
+    async fn homes() -> (Broker, Homes) {
+        let world = World::on(Arc::new(SimulatedDisk::new()));
+        let broker = Broker::open(world, Path::new("/data"), BrokerOptions::default()).await;
+        let broker = broker.expect("opens");
+        let homes =
+            Homes { broker: broker.clone(), totals: Arc::default(), led: RwLock::default() };
+        (broker, homes)
+    }
+
+    #[tokio::test]
+    async fn groups_are_loading_while_they_are_restored_and_the_lock_is_free() {
+        let (broker, homes) = homes().await;
+        let home = homes.home("g").expect("it is alone");
+        homes.led.write().insert(home.shard, Led { home, groups: None });
+        let restoring = Restoring { homes: &homes, home };
+        assert_eq!(homes.of("g").err(), Some(ResponseError::CoordinatorLoadInProgress));
+        assert!(homes.all().is_empty());
+        homes.forget_lost();
+        let groups = Arc::new(homes.begin(home));
+        restoring.end(Arc::clone(&groups)).expect("the term goes on");
+        assert!(Arc::ptr_eq(&homes.of("g").expect("it is restored"), &groups));
+        drop(groups);
+        broker.shutdown().await;
+    }
+
+    #[tokio::test]
+    async fn restoring_that_does_not_end_begins_again() {
+        let (broker, homes) = homes().await;
+        let home = homes.home("g").expect("it is alone");
+        homes.led.write().insert(home.shard, Led { home, groups: None });
+        drop(Restoring { homes: &homes, home });
+        assert!(homes.of("g").is_ok());
+        broker.shutdown().await;
+    }
 }

@@ -17,6 +17,14 @@ pub(super) fn effect(gateway: &Gateway, family: &str, operation: &Value) -> Effe
     found.map_or(Effect::Change(String::new()), |(_, found)| found.effect(&document))
 }
 
+/// Whether the operation holds megabytes of stored data while it is carried out.
+pub(super) fn holds_data(gateway: &Gateway, family: &str, operation: &Value) -> bool {
+    let families = &gateway.options.families;
+    let found = families.iter().find(|(name, _)| *name == family);
+    let document = serde_json::to_vec(operation).unwrap_or_default();
+    found.is_some_and(|(_, found)| found.holds_data(&document))
+}
+
 pub(super) async fn carry_out(gateway: &Gateway, family: &str, operation: &Value) -> Answer {
     let families = &gateway.options.families;
     let Some((_, found)) = families.iter().find(|(name, _)| *name == family) else {

@@ -12,7 +12,7 @@
 //! Whatever stands in a request is answered, with an error where it makes no sense; every answer is
 //! bounded, and says where the next one goes on.
 //!
-//! * [`access`]: who may ask; `rights`: for what
+//! * [`access`]: who may ask; `rights`: for what; [`permits`]: how many at a time
 //! * `queues`, `dead_letters`, `schedule`, `shards`: the operations, thin over the broker
 //! * `connections`: the live connections of all gateways
 //! * `offset_groups`: groups that commit offsets
@@ -28,6 +28,7 @@ mod families;
 mod find;
 mod history;
 mod offset_groups;
+pub(crate) mod permits;
 mod queues;
 mod rights;
 mod schedule;
@@ -37,7 +38,8 @@ mod shards;
 use std::sync::Arc;
 
 use ::access::Rights;
-use base::limits::OPERATION_BYTES_MAX;
+use base::json;
+use base::limits::{OPERATION_BYTES_MAX, OPERATION_LIMITS, PARSED_INLINE_BYTES_MAX};
 use bytes::BufMut;
 use kafka_protocol::error::ResponseError;
 use serde::Serialize;
@@ -65,9 +67,15 @@ pub(crate) fn start(
     let (gateway, preamble) = (Arc::clone(gateway), preamble.clone());
     let session = Arc::clone(session);
     Started::Later(Box::pin(async move {
-        let answer = match parse(preamble.version, &frame.bytes) {
+        let asked = match frame.bytes.len() > PARSED_INLINE_BYTES_MAX {
+            true => {
+                let (version, bytes) = (preamble.version, frame.bytes);
+                gateway.broker.cpu().run(move || parse(version, &bytes)).await
+            }
+            false => parse(preamble.version, &frame.bytes),
+        };
+        let answer = match asked {
             Ok(asked) => {
-                drop(frame);
                 let expected = gateway.options.operator_token.as_deref();
                 let peer = session.connection.peer().ip();
                 let asker = access::check(&gateway, &session, asked.token.as_deref(), expected);
@@ -109,6 +117,7 @@ pub(crate) fn parse(version: i16, frame: &[u8]) -> Result<WithToken, Fault> {
             "an operation has at most {OPERATION_BYTES_MAX} bytes, not {bytes}"
         )));
     }
+    json::examine(body, &OPERATION_LIMITS).map_err(|error| invalid(error.to_string()))?;
     let parsed = match version {
         VERSION => {
             serde_json::from_slice(body).map(|operation| WithToken { token: None, operation })
@@ -133,9 +142,7 @@ fn body(frame: &[u8]) -> Result<&[u8], Malformed> {
 type Answer = Result<Vec<u8>, Fault>;
 
 async fn carry_out(gateway: &Gateway, asker: &Rights, operation: Operation) -> Answer {
-    // Each may hold a page of records: only so many at a time, on the whole node.
-    let permit = gateway.operations.acquire().await;
-    let _permit = permit.map_err(|_| Fault::plain(ResponseError::UnknownServerError))?;
+    let _permit = permits::wait(gateway, &operation).await?;
     match operation {
         Operation::DeclareQueue { queue, from, config } => {
             document(queues::declare(gateway, &queue, from, config).await)

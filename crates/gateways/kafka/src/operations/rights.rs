@@ -29,7 +29,7 @@ pub(super) fn check(
         return Err(Fault::new(
             ResponseError::GroupAuthorizationFailed,
             format!(
-                "this user may not do that to the group {group}; 'postroad access explain' says why"
+                "this user may not do that to the group {group}; an administrator grants the right with 'postroad acl add'"
             ),
         ));
     }
@@ -148,7 +148,7 @@ fn refused(right: Right, target: Target<'_>) -> Fault {
             Fault::new(
                 ResponseError::TopicAuthorizationFailed,
                 format!(
-                    "this user may not do that to the topic {topic}; 'postroad access explain' says why"
+                    "this user may not do that to the topic {topic}; an administrator grants the right with 'postroad acl add'"
                 ),
             )
         }

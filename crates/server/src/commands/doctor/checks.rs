@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::host::{Disk, Kernel};
 use super::node::Node;
 use super::settings::Settings;
+use crate::output::bytes;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -176,7 +177,7 @@ fn of_disk(disk: &Disk, data: &Path) -> Vec<Check> {
     }
     let hundredths =
         (disk.free_bytes.saturating_mul(100)).checked_div(disk.size_bytes).unwrap_or(0);
-    let finding = format!("{hundredths} % of {} GiB are free", disk.size_bytes >> 30);
+    let finding = format!("{hundredths} % of {} are free", bytes(disk.size_bytes));
     let advice = "Give topics a shorter retention, or the node a larger disk; producers are refused when the reserve is reached.";
     let mut checks = vec![match hundredths {
         ..FREE_BAD => check("disk", Verdict::Bad, finding, advice),

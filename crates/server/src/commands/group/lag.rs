@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use base::lag::{lag, next_unread};
 use client::cluster::Metadata;
 use client::offsets::Bounds;
 use client::{Client, TopicPartition};
@@ -42,9 +43,9 @@ pub(super) async fn lags(
     let places: Vec<TopicPartition> = places.into_iter().filter(there).cloned().collect();
     let bounds = client.bounds(&metadata, &places).await?;
     let unread = |place: &TopicPartition, bounds: &Bounds| {
-        // Records below the start are gone: they are no lag.
-        let from = committed.get(place).copied().unwrap_or(0).max(bounds.start);
-        (from < bounds.end).then_some(from)
+        let committed = committed.get(place).copied().unwrap_or(0);
+        let is_behind = lag(committed, bounds.start, bounds.end) > 0;
+        is_behind.then(|| next_unread(committed, bounds.start))
     };
     let oldest: BTreeMap<TopicPartition, u64> = bounds
         .iter()
@@ -66,7 +67,7 @@ pub(super) async fn lags(
             committed: committed.get(&place).copied(),
             start: bounds.start,
             end: bounds.end,
-            lag_records: oldest.get(&place).map_or(0, |from| bounds.end - from),
+            lag_records: lag(committed.get(&place).copied().unwrap_or(0), bounds.start, bounds.end),
             lag_seconds,
             member: also.get(&place).cloned(),
         }

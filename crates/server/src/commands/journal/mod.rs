@@ -8,7 +8,7 @@
 //! * [`report`]: its segments, snapshots and vote
 //! * [`lines`]: its frames and entries, a line each
 //! * [`names`]: which topic a number means
-//! * [`damage`]: what is damaged
+//! * [`damage`]: what is damaged, and what a running broker is writing
 
 mod damage;
 mod lines;
@@ -39,7 +39,8 @@ enum JournalCommand {
     /// Read a journal from end to end and say what is in it and whether it is sound
     ///
     /// Ends with code 2 when something is damaged. A torn end is no damage: a crash leaves it, and
-    /// the next start cuts it. A broker may be running; its journal's end then looks torn at times.
+    /// the next start cuts it. A broker may be running; the segment that it writes may then be shown
+    /// as torn or being written, which is no damage either.
     Inspect(Inspect),
 }
 
@@ -100,7 +101,7 @@ pub(crate) fn run(arguments: &JournalArguments) -> Result<(), CommandError> {
     match damage.places.first() {
         None => Ok(()),
         Some(first) => {
-            let (count, first) = (damage.places.len(), first.clone());
+            let (count, first) = (damage.places.len(), first.text());
             Err(CommandError::server(InspectError::Damaged { count, first }))
         }
     }

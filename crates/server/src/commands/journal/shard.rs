@@ -48,13 +48,13 @@ impl Shard {
         let mut snapshots = Vec::new();
         for snapshot in &self.found.snapshots {
             if snapshot.content.is_none() {
-                damage.add(&snapshot.path, "in ");
+                damage.add(&snapshot.path, "in");
             }
             snapshots.push(self.snapshot(snapshot)?);
         }
         let vote_sound = self.found.vote.as_ref().map(|vote| vote.vote.is_some());
         if let Some(vote) = self.found.vote.as_ref().filter(|vote| vote.vote.is_none()) {
-            damage.add(&vote.path, "in ");
+            damage.add(&vote.path, "in");
         }
         let (dir, others) = (self.dir.display().to_string(), self.found.others.clone());
         Ok(ShardReport { dir, segments, snapshots, vote_sound, others })
@@ -92,10 +92,14 @@ impl Shard {
         report.verdict = "sound".into();
         if !file.header_sound {
             report.verdict = "header damaged".into();
-            damage.add(&file.path, "at the beginning of ");
+            damage.add(&file.path, "at the beginning of");
         }
+        let mut found = Damage::default();
         for frame in frames(&self.dir, file.id)? {
-            report.add(&frame?, file, damage);
+            report.add(&frame?, file, &mut found);
+        }
+        if damage.settle(found, &self.dir, file)? {
+            report.verdict = "being written".into();
         }
         if report.frames == 0 && report.verdict == "sound" {
             report.verdict = "unused".into();
@@ -146,10 +150,11 @@ impl Shard {
         }
         for file in self.found.segments.clone().iter().filter(|file| file.generation == 1) {
             let shown = inspect.segment.is_none_or(|segment| segment == file.id);
+            let mut found = Damage::default();
             for frame in frames(&self.dir, file.id)? {
                 let frame = frame?;
                 if shown {
-                    damage.look_at(&frame, file);
+                    found.look_at(&frame, file);
                 }
                 if shown && !inspect.entries {
                     frame_line(&mut out, &shard, &frame, json)?;
@@ -161,13 +166,14 @@ impl Shard {
                     }
                 }
             }
+            damage.settle(found, &self.dir, file)?;
         }
         out.flush()?;
         Ok(())
     }
 }
 
-fn frames(
+pub(super) fn frames(
     dir: &Path,
     segment: u32,
 ) -> Result<impl Iterator<Item = Result<FrameInfo, CommandError>> + use<>, CommandError> {

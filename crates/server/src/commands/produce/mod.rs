@@ -144,6 +144,7 @@ pub(crate) async fn run(arguments: ProduceArguments) -> Result<(), CommandError>
 
     let sent = Arc::new(Sent::default());
     let mut progress = Progress::new(false);
+    let mut is_troubled = false;
     let sending = send(client, topic.clone(), acks.into(), to_send, sent.clone());
     let outcome = {
         let mut sending = std::pin::pin!(sending);
@@ -156,6 +157,11 @@ pub(crate) async fn run(arguments: ProduceArguments) -> Result<(), CommandError>
                     let share = total.map(|total| (done / total as f64).min(1.0));
                     let (records, bytes) = totals(&sent);
                     progress.show(records, bytes, share);
+                    if let Some(trouble) = sent.trouble().filter(|_| !is_troubled) {
+                        is_troubled = true;
+                        progress.clear();
+                        eprintln!("postroad: nothing is taken; still trying: {trouble}");
+                    }
                 }
             }
         }
