@@ -27,6 +27,7 @@ use super::inspect::Counters;
 use super::lent::Loan;
 use super::options::{ConsumeOptions, Credit, Settle, TakeOptions};
 use super::rates::{Published, Totals};
+use super::settle_reply::SettleSender;
 use super::standings::Standings;
 use super::traced::TraceFeed;
 
@@ -89,7 +90,7 @@ pub(crate) enum Message {
         settles: Vec<Settle>,
         /// They were said to an earlier leader, which may have done it.
         again: bool,
-        reply: oneshot::Sender<Settled>,
+        reply: SettleSender,
     },
     Transfer {
         session: SessionId,
@@ -170,7 +171,7 @@ impl Message {
                 let _ = reply.send(Err(why.clone().into()));
             }
             Self::Settle { settles, reply, .. } => {
-                let _ = reply.send(vec![Err(why.clone().into()); settles.len()]);
+                reply.send(vec![Err(why.clone().into()); settles.len()]);
             }
             Self::Transfer { reply, .. } => {
                 let _ = reply.send(Err(why.clone().into()));

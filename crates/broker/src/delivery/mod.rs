@@ -45,6 +45,7 @@ mod reading;
 mod record_reader;
 pub mod redrive;
 pub(crate) mod relay;
+mod repeat;
 pub mod session;
 mod sessions;
 mod settle_reply;

@@ -38,6 +38,7 @@ use base::limits::{
 };
 use consensus::{Consensus, Leadership};
 use dispatch::{Assignment, Changes};
+use futures_util::FutureExt;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -64,6 +65,7 @@ use super::places::AppendPlaces;
 use super::rates::{Published, Totals};
 use super::reading::Reader;
 use super::relay::Ground;
+use super::repeat::Lost;
 use super::sessions::Sessions;
 use super::takes::PendingTake;
 use super::traced::TraceFeed;
@@ -101,6 +103,7 @@ pub(crate) async fn run(parts: Parts, mut inbox: Inbox) {
         {
             return;
         }
+        let leadership = Arc::new(leadership);
         let driver = Driver::resume(&parts, facts.clone(), left, &leadership, inbox);
         tracing::debug!(term = leadership.term(), took = ?begun.elapsed(), "delivery begins");
         match driver.run(&parts.consensus, &leadership).await {
@@ -130,6 +133,9 @@ enum Purpose {
 /// Delivers for one term.
 struct Driver {
     term: u64,
+    leadership: Arc<Leadership>,
+    /// This node; `None` where it is alone.
+    here: Option<u64>,
     shard: Arc<Shard>,
     /// For what is written into records. Whatever is waited for is on the timeline.
     clock: Arc<dyn Clock>,
@@ -151,6 +157,8 @@ struct Driver {
     transfers: Transfers,
     /// For the driver of the next term.
     given_back: Vec<LeftTransfer>,
+    /// Settles that this term did not make durable.
+    lost: Vec<Lost>,
     places: AppendPlaces,
     /// Taken, and not yet all in memory.
     takes: Vec<PendingTake>,
@@ -171,14 +179,15 @@ impl Driver {
     fn resume(
         parts: &Parts,
         facts: Facts,
-        left: Handover,
-        leadership: &Leadership,
+        mut left: Handover,
+        leadership: &Arc<Leadership>,
         inbox: Inbox,
     ) -> Self {
         let Parts { shard, clock, workers, timeline, requests, handle, sleep_max, .. } = parts;
         let term = leadership.term();
         let watch = Arc::new(shard.watchers.watch());
-        let Handover { sessions, counts, .. } = left;
+        let (sessions, counts) =
+            (std::mem::take(&mut left.sessions), std::mem::take(&mut left.counts));
         let groups = Groups::new(
             Arc::clone(shard),
             Arc::clone(&watch),
@@ -191,6 +200,8 @@ impl Driver {
         let cpu = CpuPool::new(workers.clone());
         let mut driver = Self {
             term,
+            leadership: Arc::clone(leadership),
+            here: parts.relaying.as_ref().map(|ground| ground.node.identity().at.node.0),
             shard: Arc::clone(shard),
             clock: Arc::clone(clock),
             timeline: Arc::clone(timeline),
@@ -209,6 +220,7 @@ impl Driver {
             dead_letters: DeadLetterQueue::new(Arc::clone(shard), Arc::clone(&handle.routers)),
             transfers: Transfers::default(),
             given_back: Vec::new(),
+            lost: Vec::new(),
             places: AppendPlaces::new(Arc::clone(shard), Arc::clone(&parts.peers)),
             takes: Vec::new(),
             sweep_at: Instant::now() + SWEEP_EVERY,
@@ -218,6 +230,9 @@ impl Driver {
         };
         // Otherwise another node may have leased the same records to others.
         let claims_hold = left.term >= leadership.since();
+        if !claims_hold {
+            left.present_leases();
+        }
         driver.take_over(left.groups, left.transfers, claims_hold);
         let mut presented = left.presented;
         for message in left.introduced {
@@ -299,6 +314,11 @@ impl Driver {
         }
         self.drain_reads();
         true
+    }
+
+    /// Whether another term has begun, or this one is about to end: what it asks of the log from now on is refused.
+    fn is_term_over(&self) -> bool {
+        self.leadership.lost().now_or_never().is_some()
     }
 
     /// Whether the rest has to wait for the next turn.

@@ -94,10 +94,8 @@ impl Relay {
         let Some(waiting) = self.waiters.remove(id) else { return Ok(()) };
         let until = Instant::now() + REMOTE_ANSWERED_WITHIN;
         match (&waiting, &got) {
-            // What is accepted or renewed is said until it is known whether it was.
-            (Waiting::Settle { settles, .. }, Got::Plain(answer))
-                if !settles.is_empty() && answer.is_of_no_leader() =>
-            {
+            // It is repeated until it is known whether it was done.
+            (Waiting::Settle { .. }, Got::Plain(answer)) if answer.is_of_no_leader() => {
                 self.waiters.put_back(id, waiting.again(), until);
                 return Err(Over::Ended);
             }
@@ -106,8 +104,10 @@ impl Relay {
                 let now_ms = self.ground.timeline.now_ms();
                 self.held.handed(take.session, deliveries, now_ms);
             }
-            (Waiting::Settle { session, settles, .. }, Got::Plain(Answer::Settled(_))) => {
-                self.held.ended(*session, settles);
+            (Waiting::Settle { .. }, Got::Plain(Answer::Settled(_))) => {
+                if let Some((session, settles)) = waiting.ends() {
+                    self.held.ended(session, settles);
+                }
             }
             _ => {}
         }

@@ -415,7 +415,8 @@ impl Relay {
                     Out::Said(said) => (said, Vec::new(), None),
                     Out::Ask(id) => {
                         let Some(entry) = self.waiters.all.get_mut(&id) else { continue };
-                        let Some((said, body)) = entry.waiting.say(id, Instant::now()) else {
+                        let Some((said, body)) = entry.waiting.say(id, &self.held, Instant::now())
+                        else {
                             continue;
                         };
                         entry.said = true;
@@ -447,8 +448,8 @@ impl Relay {
 /// Nothing will be done for it any more. Of what was to be settled nobody knows, so it is delivered again.
 fn refuse(waiters: &mut Waiters, held: &mut Held, id: AskId) {
     let Some(waiting) = waiters.remove(id) else { return };
-    if let Waiting::Settle { session, settles, .. } = &waiting {
-        held.ended(*session, settles);
+    if let Some((session, settles)) = waiting.ends() {
+        held.ended(session, settles);
     }
     waiting.refuse(&Unavailable::NotLeader);
 }

@@ -278,7 +278,7 @@ impl Served {
         let (reply, _) = oneshot::channel();
         let settlement = Settlement::Release { delay_ms: None, count: true };
         let settles = vec![Settle { group: delivery.group, what: delivery.lease(), settlement }];
-        self.handle.tell(Told::Settle { session, settles, again: false, reply });
+        self.handle.tell(Told::Settle { session, settles, again: false, reply: reply.into() });
     }
 
     /// The session will not look at it.

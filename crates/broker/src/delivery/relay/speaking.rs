@@ -79,8 +79,7 @@ impl Relay {
             }
             Message::Settle { session, settles, again, reply } => {
                 // Where nobody waits for the answer, this node does: it may have to say it again.
-                let items = settles.len();
-                let waiting = Waiting::Settle { session, settles, again, items, reply };
+                let waiting = Waiting::Settle { session, settles, named: None, again, reply };
                 self.ask(waiting, now + REMOTE_ANSWERED_WITHIN);
             }
             Message::Transfer { session, settles, batches, reply } => {
