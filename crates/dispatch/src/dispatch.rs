@@ -140,6 +140,7 @@ impl Dispatch {
         if before.ordering != self.policy.ordering {
             self.order_again();
         }
+        self.consumers.set_priority_takes_over(self.policy.priority_takes_over);
         let arranged = |policy: &Policy| (policy.priorities, policy.two_to_one, policy.ordering);
         if arranged(&before) != arranged(&self.policy) {
             self.arrange_again();
@@ -350,7 +351,7 @@ impl Dispatch {
 
     pub fn leave(&mut self, consumer: ConsumerId, now_ms: i64, leases: Leases) {
         self.now_ms = now_ms;
-        let Some(session) = self.consumers.leave(consumer) else { return };
+        let Some(session) = self.consumers.leave(consumer, now_ms) else { return };
         if leases == Leases::Keep {
             return;
         }
@@ -365,7 +366,7 @@ impl Dispatch {
     pub fn end_session(&mut self, session: SessionId, now_ms: i64) {
         self.now_ms = now_ms;
         for consumer in self.consumers.of_session(session) {
-            self.consumers.leave(consumer);
+            self.consumers.leave(consumer, now_ms);
         }
         while let Some(slot) = self.leases.first_of(session) {
             self.come_back(slot, Some(0), true, now_ms, What::Left);
