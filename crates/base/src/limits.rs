@@ -311,6 +311,9 @@ pub const LEASE_DEAD_PER_GROUP: usize = 4_096;
 pub const LEASES_PER_GROUP: usize = 4_000_000;
 /// Timers that one tick of a group looks at, so that many due at once do not hold up the rest.
 pub const LEASE_TIMERS_PER_TICK: usize = 16_384;
+/// Unsettled records of a group in one shard that came back, about 26 bytes each on every replica and in every snapshot. At
+/// the bound a record that was never delivered waits until one of them is settled.
+pub const LEASE_ATTEMPTS_PER_GROUP: usize = 1_000_000;
 
 // ----------------------------------------------------------------------------------- documents
 

@@ -44,6 +44,8 @@ pub struct Dispatch {
     pub(crate) wanting: VecDeque<u32>,
     /// A take got less than it asked for.
     pub(crate) pulled: bool,
+    /// Unsettled records with counted attempts.
+    pub(crate) attempts: usize,
     /// Sums over the partitions.
     pub(crate) depth: u64,
     /// The sum of the offsets at which they end.
@@ -103,6 +105,7 @@ impl Dispatch {
             back_offs: BTreeMap::new(),
             wanting: VecDeque::new(),
             pulled: false,
+            attempts: 0,
             depth: 0,
             ends: 0,
             loaded: 0,
@@ -169,6 +172,7 @@ impl Dispatch {
         self.ends += partition.end;
         let has_some = partition.depth() > 0 || !partition.is_empty();
         let number = self.partitions.push(partition);
+        self.count_attempts(number);
         if has_some {
             self.list(number);
         }
@@ -240,6 +244,7 @@ impl Dispatch {
         self.due -= before.ready.due.len();
         self.delayed -= before.delayed;
         self.ending -= before.ending.len();
+        self.attempts -= before.attempts_counted();
         if let Some(head) = head {
             self.heads.remove(&head);
         }
@@ -257,6 +262,7 @@ impl Dispatch {
         self.depth += fresh.depth();
         self.ends += fresh.end;
         self.partitions[partition] = fresh;
+        self.count_attempts(partition);
         self.list(partition);
     }
 
@@ -273,6 +279,7 @@ impl Dispatch {
         if found.is_empty() && found.leased == 0 {
             found.scan_next = found.scan_next.max(log_start);
             self.depth -= found.lift_floor(log_start);
+            self.count_attempts(partition);
             self.list(partition);
             return;
         }
@@ -289,6 +296,8 @@ impl Dispatch {
         let known = found.known();
         found.scan_next = found.scan_next.max(log_start);
         self.depth -= found.lift_floor(log_start);
+        self.count_attempts(partition);
+        let found = &self.partitions[partition];
         let gone = known.saturating_sub(found.known());
         self.waits_less(partition, gone);
         self.lanes.drop_blocked_below(partition, log_start);

@@ -59,6 +59,8 @@ pub(crate) struct Unsettled {
     pub(crate) settled: OffsetRanges,
     /// Of unsettled records that came back.
     attempts: BTreeMap<Offset, u16>,
+    /// How many of these the engine has in its sum.
+    attempts_counted: u32,
     pub(crate) ending: BTreeMap<Offset, Ending>,
     pub(crate) ready: Ready,
     /// If the group is ordered by partition: the one record that may be handed out.
@@ -87,6 +89,7 @@ impl Unsettled {
         Self {
             settled: OffsetRanges::new(),
             attempts: BTreeMap::new(),
+            attempts_counted: 0,
             ending: BTreeMap::new(),
             ready: Ready::new(),
             holder: None,
@@ -106,6 +109,7 @@ impl Unsettled {
     fn is_new(&self) -> bool {
         self.settled.is_empty()
             && self.attempts.is_empty()
+            && self.attempts_counted == 0
             && self.ending.is_empty()
             && self.ready.is_empty()
             && self.holder.is_none()
@@ -188,6 +192,20 @@ impl Partition {
     /// How often the record was delivered and came back.
     pub(crate) fn attempts(&self, offset: Offset) -> u16 {
         if self.attempts.is_empty() { 0 } else { self.attempts.get(&offset).copied().unwrap_or(0) }
+    }
+
+    pub(crate) fn attempts_counted(&self) -> usize {
+        self.attempts_counted as usize
+    }
+
+    /// How many records with attempts were in the engine's sum, and how many are from now on.
+    pub(crate) fn count_attempts(&mut self) -> (usize, usize) {
+        if self.is_empty() {
+            return (0, 0);
+        }
+        let count = self.attempts.len();
+        let before = std::mem::replace(&mut self.attempts_counted, count as u32);
+        (before as usize, count)
     }
 
     pub(crate) fn came_back(&mut self, offset: Offset, attempts: u16) {

@@ -111,6 +111,7 @@ impl World {
                 delayed: 6,
                 dead: 2,
                 leased: 9,
+                attempts: 7,
                 timers_per_tick: 2,
             },
         };
@@ -127,8 +128,8 @@ impl World {
             now_ms: 10_000,
             consumers: BTreeMap::new(),
             active: None,
-            next_consumer: 1,
             leaving: None,
+            next_consumer: 1,
             tokens: Vec::new(),
             reads: VecDeque::new(),
             letters: Vec::new(),
