@@ -156,7 +156,7 @@ impl Dispatch {
     ) -> Option<Assignment> {
         let Next { partition, rank, offset, .. } = next;
         let Chosen { consumer, session, settle_on_send, lease_ms } = chosen;
-        let attempt = self.partitions[partition].attempts(offset).saturating_add(1);
+        let attempt = self.partitions[partition].deliveries(offset).saturating_add(1);
         let meta = self.take_ready(partition, rank, offset)?;
         self.waits_no_more(partition, &meta);
         let found = &mut self.partitions[partition];

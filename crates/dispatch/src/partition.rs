@@ -61,6 +61,8 @@ pub(crate) struct Unsettled {
     attempts: BTreeMap<Offset, u16>,
     /// How many of these the engine has in its sum.
     attempts_counted: u32,
+    /// As [`PartitionStart::seen_below`]; 0 where all of these are settled.
+    seen_below: Offset,
     pub(crate) ending: BTreeMap<Offset, Ending>,
     pub(crate) ready: Ready,
     /// If the group is ordered by partition: the one record that may be handed out.
@@ -90,6 +92,7 @@ impl Unsettled {
             settled: OffsetRanges::new(),
             attempts: BTreeMap::new(),
             attempts_counted: 0,
+            seen_below: 0,
             ending: BTreeMap::new(),
             ready: Ready::new(),
             holder: None,
@@ -110,6 +113,7 @@ impl Unsettled {
         self.settled.is_empty()
             && self.attempts.is_empty()
             && self.attempts_counted == 0
+            && self.seen_below == 0
             && self.ending.is_empty()
             && self.ready.is_empty()
             && self.holder.is_none()
@@ -153,11 +157,19 @@ impl Partition {
             partition.settled = settled;
             partition.attempts = attempts;
         }
+        if start.seen_below > floor {
+            partition.seen_below = start.seen_below;
+        }
         partition
     }
 
     /// Gives memory back if nothing is unsettled.
     pub(crate) fn shrink(&mut self) {
+        if let Some(unsettled) = &mut self.unsettled
+            && unsettled.seen_below <= self.floor
+        {
+            unsettled.seen_below = 0;
+        }
         if self.unsettled.as_ref().is_some_and(|unsettled| unsettled.is_new()) {
             self.unsettled = None;
         }
@@ -206,6 +218,11 @@ impl Partition {
         let count = self.attempts.len();
         let before = std::mem::replace(&mut self.attempts_counted, count as u32);
         (before as usize, count)
+    }
+
+    /// How often the record was delivered, as far as is known: one that may have been delivered counts as if it was.
+    pub(crate) fn deliveries(&self, offset: Offset) -> u16 {
+        self.attempts(offset).max(u16::from(offset < self.seen_below))
     }
 
     pub(crate) fn came_back(&mut self, offset: Offset, attempts: u16) {
@@ -339,11 +356,14 @@ mod tests {
             floor: 2,
             settled: [(3, 6), (8, 9)].into_iter().collect(),
             attempts: vec![(2, 1), (6, 3)],
+            seen_below: 7,
             log_start: 5,
             end: 20,
         };
         let partition = Partition::new(start, 0);
         assert_eq!((partition.floor, partition.scan_next, partition.depth()), (6, 6, 13));
         assert_eq!((partition.attempts(2), partition.attempts(6)), (0, 3));
+        let deliveries = |offset| partition.deliveries(offset);
+        assert_eq!((deliveries(6), deliveries(7)), (3, 0));
     }
 }

@@ -30,11 +30,14 @@ use super::rates::Counts;
 use super::relay::{Ground, Relay};
 use super::repeat::Lost;
 use super::transfer::Transfer;
+use super::view::SeenBefore;
 
 #[derive(Default)]
 pub(super) struct Handover {
     /// In which it was made; 0: there was no driver yet.
     pub(super) term: u64,
+    /// What may have been delivered before though no attempt is counted, unless another node led since.
+    pub(super) seen: Option<SeenBefore>,
     pub(super) sessions: HashMap<SessionId, Session>,
     pub(super) groups: Vec<Users>,
     pub(super) transfers: Vec<LeftTransfer>,

@@ -14,10 +14,11 @@
 //! * `dead_letters`, `transfers`: what is appended with it
 //! * `moving`: groups that were changed by something other than a settle
 //! * `questions`: what operators want to know, and change; `history`: what happened to a record
-//! * `terms`: from one term to the next
+//! * `terms`: from one term to the next; `ending`: from one process to the next
 
 mod credit;
 mod dead_letters;
+mod ending;
 mod history;
 mod moving;
 mod questions;
@@ -70,6 +71,7 @@ use super::sessions::Sessions;
 use super::takes::PendingTake;
 use super::traced::TraceFeed;
 use super::transfer::{Transfer, Transfers};
+use super::view::SeenBefore;
 use super::waiter::Waiter;
 
 /// What the drivers of all terms work with.
@@ -136,6 +138,10 @@ struct Driver {
     leadership: Arc<Leadership>,
     /// This node; `None` where it is alone.
     here: Option<u64>,
+    /// What may have been delivered before this term though no attempt is counted.
+    seen: Option<SeenBefore>,
+    /// The last settle of the log is the mark of a clean end.
+    is_marked: bool,
     shard: Arc<Shard>,
     /// For what is written into records. Whatever is waited for is on the timeline.
     clock: Arc<dyn Clock>,
@@ -188,18 +194,31 @@ impl Driver {
         let watch = Arc::new(shard.watchers.watch());
         let (sessions, counts) =
             (std::mem::take(&mut left.sessions), std::mem::take(&mut left.counts));
+        // Otherwise another node may have leased the same records to others.
+        let claims_hold = left.term >= leadership.since();
+        // A process that ended without a word had leases of which nothing is known, and so has another node that led. What
+        // its consumers presented is not all that it delivered.
+        let is_clean = left.term == 0 && parts.relaying.is_none() && shard.ended_cleanly();
+        let seen = match (claims_hold, is_clean) {
+            (true, _) => left.seen,
+            (false, true) => None,
+            (false, false) => Some(SeenBefore { term }),
+        };
         let groups = Groups::new(
             Arc::clone(shard),
             Arc::clone(&watch),
             Arc::clone(&handle.standings),
             handle.feed.is_some() || handle.history.lock().remembers(),
             first_token(term),
+            seen,
             counts,
         );
         // Not the pool of producers: a read would wait behind all of them.
         let cpu = CpuPool::new(workers.clone());
         let mut driver = Self {
             term,
+            seen,
+            is_marked: is_clean,
             leadership: Arc::clone(leadership),
             here: parts.relaying.as_ref().map(|ground| ground.node.identity().at.node.0),
             shard: Arc::clone(shard),
@@ -228,8 +247,6 @@ impl Driver {
             changes: Changes::default(),
             assigned: Vec::new(),
         };
-        // Otherwise another node may have leased the same records to others.
-        let claims_hold = left.term >= leadership.since();
         if !claims_hold {
             left.present_leases();
         }
@@ -256,8 +273,11 @@ impl Driver {
         consensus: &Consensus,
         leadership: &Leadership,
     ) -> Option<(Inbox, Handover)> {
-        self.groups.load_attentive();
         let mut lost = pin!(leadership.lost());
+        if self.is_marked && !self.take_mark(lost.as_mut()).await {
+            return Some(self.wind_up(consensus).await);
+        }
+        self.groups.load_attentive();
         loop {
             let stopped = match self.wait(lost.as_mut()).await {
                 Woken::Lost => return Some(self.wind_up(consensus).await),
@@ -388,6 +408,7 @@ impl Driver {
         while let Some(done) = self.commits.done().await {
             self.on_committed(done);
         }
+        self.mark_end().await;
     }
 
     fn sweep(&mut self) {

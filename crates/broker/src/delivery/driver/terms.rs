@@ -227,6 +227,7 @@ impl Driver {
         let (groups, counts) = self.groups.leave();
         let mut left = Handover {
             term: self.term,
+            seen: self.seen,
             sessions,
             groups: Vec::new(),
             transfers: self.given_back,
