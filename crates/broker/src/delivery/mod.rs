@@ -58,6 +58,7 @@ pub(crate) mod trace_topic;
 pub(crate) mod traced;
 mod transfer;
 pub(crate) mod transfers_over_shards;
+pub(crate) mod unread;
 pub(crate) mod view;
 mod waiter;
 

@@ -422,5 +422,8 @@ impl Driver {
             self.reader.forget_batches();
         }
         self.reader.forget_gone();
+        for (session, connection) in self.sessions.with_room() {
+            self.on_room(session, connection);
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::limits::{LEASE_SESSION_UNREAD_BYTES_MAX, REMOTE_ANSWERED_WITHIN};
+use base::limits::REMOTE_ANSWERED_WITHIN;
 use bytes::Bytes;
 use dispatch::{SessionId, Settlement};
 use machine::ALL_PARTITIONS;
@@ -79,13 +79,12 @@ impl Relay {
         self.held.handed(id, &deliveries, self.ground.timeline.now_ms());
         events.send(Sent::Event(Event::Deliveries(deliveries), bytes));
         *self.owed.entry(id).or_default() += weight;
-        let has_room = || unread.bytes() <= LEASE_SESSION_UNREAD_BYTES_MAX / 2;
-        if !has_room() {
+        if !unread.has_room() {
             // The leader holds back once it has sent as much as that again.
             unread.hold_back();
         }
         // It may have read all of it just now, and then nobody would say so.
-        if has_room() {
+        if unread.has_room() {
             self.read.insert(id);
         }
     }

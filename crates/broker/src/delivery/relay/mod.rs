@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::limits::{
-    LEASE_SESSION_UNREAD_BYTES_MAX, LEASES_PRESENTED_WITHIN, LINK_MESSAGE_BYTES_MAX,
+    LEASE_CONNECTION_UNREAD_BYTES_MAX, LEASES_PRESENTED_WITHIN, LINK_MESSAGE_BYTES_MAX,
     RELAY_BATCH_BYTES, RELAY_BATCH_ITEMS_MAX, RELAY_HEAD_BYTES_MAX, RELAY_IDLE_MAX,
     RELAY_RETRY_EVERY, RELAY_SIGN_EVERY, REMOTE_ANSWERED_WITHIN,
 };
@@ -75,7 +75,7 @@ pub(crate) struct Ground {
 }
 
 /// So much of what a session has looked at is reported by itself; less goes with whatever is said next.
-const READ_TOLD_BYTES: u64 = (LEASE_SESSION_UNREAD_BYTES_MAX / 8) as u64;
+const READ_TOLD_BYTES: u64 = (LEASE_CONNECTION_UNREAD_BYTES_MAX / 8) as u64;
 
 /// How often leases are looked through for those that have run out.
 const HELD_EXPIRED_EVERY: Duration = Duration::from_secs(10);
