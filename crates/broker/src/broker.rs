@@ -184,6 +184,7 @@ impl Broker {
             handles,
             options.cluster.as_ref().map_or(0, |_| options.node),
             Arc::clone(peers.session_users()),
+            Arc::clone(peers.unread()),
         ));
         let lines = options
             .cluster

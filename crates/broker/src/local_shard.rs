@@ -150,6 +150,7 @@ impl LocalShard {
                 options.history_bytes,
                 options.feed.clone(),
                 common.traces.clone(),
+                Arc::clone(common.peers.unread()),
             );
             let _ = shard.delivery.set(handle.clone());
             let parts = driver::Parts {

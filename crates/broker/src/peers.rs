@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 use crate::barrier::CatalogVersions;
 use crate::delivery::history::who::SessionUsers;
 use crate::delivery::relay::serving::{Led, Relays};
+use crate::delivery::unread::NodeUnread;
 use crate::error::Unavailable;
 use crate::remote::Remote;
 use crate::request::Request;
@@ -29,6 +30,8 @@ pub(crate) struct Peers {
     relays: Relays,
     /// Whose this node's lease sessions are.
     session_users: Arc<SessionUsers>,
+    /// What they have not looked at.
+    unread: Arc<NodeUnread>,
 }
 
 /// How a shard is reached.
@@ -48,6 +51,10 @@ impl Peers {
     /// The way to the other nodes, if there are any.
     pub(crate) fn remote(&self) -> Option<&Remote> {
         self.remote.as_ref()
+    }
+
+    pub(crate) fn unread(&self) -> &Arc<NodeUnread> {
+        &self.unread
     }
 
     pub(crate) fn session_users(&self) -> &Arc<SessionUsers> {

@@ -5,7 +5,7 @@
 //! takes it shared, for as long as the question lasts. Nothing is taken for a single record.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use base::{ClusterLevel, PartitionId, ShardId};
@@ -77,6 +77,8 @@ pub(crate) struct Shard {
     pub(crate) adopted: watch::Sender<u64>,
     /// The index of the last entry that was applied since the node was started.
     applied: AtomicU64,
+    /// The last settle of the log is the mark of a clean end: see `delivery/driver/ending.rs`.
+    ended_cleanly: AtomicBool,
     /// Those who wait for an index, and what wakes them.
     applied_awaited: AtomicUsize,
     applied_more: Notify,
@@ -135,6 +137,7 @@ impl Shard {
             versions: watch::Sender::new(0),
             adopted: watch::Sender::new(0),
             applied: AtomicU64::new(0),
+            ended_cleanly: AtomicBool::new(false),
             applied_awaited: AtomicUsize::new(0),
             applied_more: Notify::new(),
             followers: Mutex::default(),
@@ -225,6 +228,11 @@ impl Shard {
                 delivery.applied(commands, applied);
             }
         }
+    }
+
+    /// Whether the process that led the shard before ended with all leases back.
+    pub(crate) fn ended_cleanly(&self) -> bool {
+        self.ended_cleanly.load(Ordering::Acquire)
     }
 
     /// Up to which index the log is applied; 0 before anything was since the start.
@@ -386,6 +394,11 @@ impl StateMachine for Shard {
             let trimmed = applied.trimmed.iter().map(|(partition, _)| *partition);
             let appended = appends.iter().map(|append| append.partition);
             self.watchers.mark_topics(appended.chain(trimmed), marked);
+        }
+        for command in &commands {
+            if let Command::Settle { settles } = command {
+                self.ended_cleanly.store(settles.is_empty(), Ordering::Release);
+            }
         }
         if commands.iter().any(|command| matches!(command, Command::Adopt(_))) {
             self.note_adopted();

@@ -24,6 +24,8 @@ pub struct Vitals {
     pub produce_bytes: (u64, u64),
     /// Bytes that ids of records may take (`dedup.memory.max.bytes`).
     pub record_id_bytes_max: u64,
+    /// Bytes of deliveries that no consumer has read, and how many there may be before connections with much unread wait.
+    pub unread_bytes: (u64, u64),
     /// The catalog's first.
     pub shards: Vec<ShardVitals>,
 }
@@ -88,7 +90,16 @@ impl Broker {
         };
         let produce_bytes = self.produce_budget().used_and_max();
         let shards = self.local_shards().iter().map(|shard| vitals(shard)).collect();
-        Vitals { topics, partitions, lease_groups, produce_bytes, record_id_bytes_max, shards }
+        let unread_bytes = self.drivers().unread().used_and_max();
+        Vitals {
+            topics,
+            partitions,
+            lease_groups,
+            produce_bytes,
+            record_id_bytes_max,
+            unread_bytes,
+            shards,
+        }
     }
 
     /// Whether clients should be sent elsewhere. A full disk is no reason: reads and settles go on.

@@ -123,8 +123,14 @@ impl Dispatch {
         /// Up to so many partitions, checking each takes less work than the heads in order.
         const FEW: usize = 16;
         let Within { partitions: wanted, leased_max, .. } = within;
-        let has_room =
-            |head: &Head| leased_max.is_none_or(|max| self.partitions[head.partition].leased < max);
+        let is_full = self.attempts >= self.bounds.attempts;
+        let has_room = |head: &Head| {
+            let found = &self.partitions[head.partition];
+            // What came back goes on; one that stands behind a new record goes on after that.
+            let may_go =
+                !is_full || self.leases.len() == 0 || found.attempts(found.head_offset) > 0;
+            may_go && leased_max.is_none_or(|max| found.leased < max)
+        };
         if !wanted.is_empty() && wanted.len() <= FEW {
             let found = wanted.iter().filter_map(|&index| self.partitions.get(index));
             return found.filter_map(|partition| partition.head).filter(has_room).min();
@@ -150,7 +156,7 @@ impl Dispatch {
     ) -> Option<Assignment> {
         let Next { partition, rank, offset, .. } = next;
         let Chosen { consumer, session, settle_on_send, lease_ms } = chosen;
-        let attempt = self.partitions[partition].attempts(offset).saturating_add(1);
+        let attempt = self.partitions[partition].deliveries(offset).saturating_add(1);
         let meta = self.take_ready(partition, rank, offset)?;
         self.waits_no_more(partition, &meta);
         let found = &mut self.partitions[partition];

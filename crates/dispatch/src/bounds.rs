@@ -18,6 +18,8 @@ pub struct Bounds {
     pub delayed: u64,
     pub dead: usize,
     pub leased: usize,
+    /// Unsettled records with counted attempts. At the bound no other record is leased: each attempt is stored.
+    pub attempts: usize,
     /// Timers that one tick looks at.
     pub timers_per_tick: usize,
 }
@@ -33,6 +35,7 @@ impl Default for Bounds {
             delayed: limits::LEASE_DELAYED_PER_GROUP,
             dead: limits::LEASE_DEAD_PER_GROUP,
             leased: limits::LEASES_PER_GROUP,
+            attempts: limits::LEASE_ATTEMPTS_PER_GROUP,
             timers_per_tick: limits::LEASE_TIMERS_PER_TICK,
         }
     }

@@ -6,10 +6,9 @@ use base::{HashMap, Offset};
 use serde::{Deserialize, Serialize};
 
 use crate::dispatch::Dispatch;
-use crate::lease::Lease;
+use crate::lease::{Lease, Slot};
 use crate::meta::Meta;
 use crate::partition::Ending;
-use crate::policy::Ordering;
 use crate::record::Assignment;
 use crate::{ConsumerId, Joined, Pools, SessionId, Token};
 
@@ -116,6 +115,12 @@ impl Claims {
     }
 }
 
+impl BackOff {
+    pub fn place(&self) -> (u32, Offset) {
+        (self.partition, self.offset)
+    }
+}
+
 impl DeadLetterClaim {
     pub fn place(&self) -> (u32, Offset) {
         (self.partition, self.offset)
@@ -203,6 +208,10 @@ impl Dispatch {
         claims
     }
 
+    pub(crate) fn claim_of(&self, slot: Slot) -> Claim {
+        Claim(*self.leases.get(slot))
+    }
+
     /// The consumers that joined, to join another engine in this order.
     pub fn joined(&self) -> Vec<(ConsumerId, Joined)> {
         self.consumers.joined()
@@ -218,6 +227,7 @@ impl Dispatch {
         if !unread
             || found.is_settled(lease.offset)
             || self.leases.find(lease.partition, lease.offset).is_some()
+            || self.claims.contains(lease.partition, lease.offset)
         {
             return false;
         }
@@ -233,23 +243,17 @@ impl Dispatch {
     }
 
     /// As [`Dispatch::claim`], of a lease that its holder presents after another node led. Its record may have been
-    /// leased again there, or its lane may be another record's by now: of the leases that do not go together the first
-    /// one that is presented is taken over.
+    /// leased again there: the first of its leases that is presented is taken over.
+    ///
+    /// Several leases of one lane are all taken over. The engine before handed the later record out because the lease of
+    /// the earlier one had ended, and the holder of that repeats its end. A record that has no lease waits for all of them.
     pub fn present(&mut self, claim: Claim, pools: &mut Pools) -> bool {
         let Claim(lease) = claim;
         let Some(found) = self.partitions.get(lease.partition) else { return false };
-        let is_blocked = match self.policy.ordering {
-            Ordering::Free => false,
-            Ordering::Key => {
-                lease.meta.key != 0
-                    && self.lanes.blocks(lease.partition, lease.meta.key, lease.offset)
-            }
-            Ordering::Partition => found.holder.is_some_and(|holder| holder != lease.offset),
-        };
         let is_known = lease.token == 0 || self.leases.find_token(lease.token).is_some();
         // It has come to its end already, which its holder has not heard.
         let is_over = found.attempts(lease.offset) >= lease.attempt;
-        !is_blocked && !is_known && !is_over && self.claim(claim, pools)
+        !is_known && !is_over && self.claim(claim, pools)
     }
 
     /// The records that back off after a lease, by partition and offset. Scheduled records are not among

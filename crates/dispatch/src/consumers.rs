@@ -82,6 +82,17 @@ pub(crate) struct Chosen {
 /// Consumers that cannot take the current record; they keep their place in the ring.
 pub(crate) type Skipped = Vec<(Reverse<i32>, ConsumerId)>;
 
+/// How long the records that the active consumer holds when it leaves keep the next one waiting. A client that closes its
+/// channel cancels its consumers first; what they hold comes back a moment later, and is older than what is ready.
+const LEAVES_WITHIN_MS: i64 = 1_000;
+
+#[derive(Clone, Copy, Debug)]
+struct Leaving {
+    consumer: ConsumerId,
+    held: u32,
+    until_ms: i64,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Consumers {
     by_id: HashMap<ConsumerId, Consumer>,
@@ -90,7 +101,13 @@ pub(crate) struct Consumers {
     queued: usize,
     exclusive: Option<ConsumerId>,
     single_active: bool,
+    /// A consumer of a higher priority takes over from the active one, once that holds nothing.
+    priority_takes_over: bool,
     active: Option<ConsumerId>,
+    /// One of a higher priority is there: the active one gets nothing more.
+    draining: bool,
+    /// The consumer that was active before and holds records still.
+    leaving: Option<Leaving>,
     arrivals: u64,
     /// Switched on or off since the last drain.
     pub(crate) events: Vec<(ConsumerId, bool)>,
@@ -130,12 +147,13 @@ impl Consumers {
         };
         self.by_id.insert(id, consumer);
         self.choose_active();
+        self.weigh();
         self.queue(id);
         Ok(())
     }
 
     /// Returns its session. Its leases give back no credit any more.
-    pub(crate) fn leave(&mut self, id: ConsumerId) -> Option<SessionId> {
+    pub(crate) fn leave(&mut self, id: ConsumerId, now_ms: i64) -> Option<SessionId> {
         let consumer = self.by_id.remove(&id)?;
         if consumer.queued {
             self.unqueue(Reverse(consumer.joined.priority), id);
@@ -145,9 +163,67 @@ impl Consumers {
         }
         if self.active == Some(id) {
             self.active = None;
+            self.draining = false;
+            if consumer.held > 0 {
+                let until_ms = now_ms.saturating_add(LEAVES_WITHIN_MS);
+                self.leaving = Some(Leaving { consumer: id, held: consumer.held, until_ms });
+            }
             self.choose_active();
+        } else {
+            self.weigh();
         }
         Some(consumer.joined.session)
+    }
+
+    /// When the next consumer waits no more for what the former active one holds.
+    pub(crate) fn next_deadline(&self) -> Option<i64> {
+        self.leaving.map(|leaving| leaving.until_ms)
+    }
+
+    pub(crate) fn tick(&mut self, now_ms: i64) {
+        if self.leaving.is_some_and(|leaving| leaving.until_ms <= now_ms) {
+            self.end_leaving();
+        }
+    }
+
+    fn end_leaving(&mut self) {
+        self.leaving = None;
+        if let Some(active) = self.active {
+            self.queue(active);
+        }
+    }
+
+    /// The only consumer that may get records, if any; `None`: all may.
+    fn only(&self) -> Option<Option<ConsumerId>> {
+        let may_take = !self.draining && self.leaving.is_none();
+        self.single_active.then_some(self.active.filter(|_| may_take))
+    }
+
+    fn may_take(&self, id: ConsumerId) -> bool {
+        self.only().is_none_or(|only| only == Some(id))
+    }
+
+    pub(crate) fn set_priority_takes_over(&mut self, takes_over: bool) {
+        self.priority_takes_over = takes_over;
+        self.weigh();
+    }
+
+    /// Lets a consumer of a higher priority take over, or the active one hold nothing first.
+    fn weigh(&mut self) {
+        let active = self.active.and_then(|id| Some((id, self.by_id.get(&id)?)));
+        let Some((id, active)) = active else { return };
+        let (priority, held) = (active.joined.priority, active.held);
+        let above = |other: &Consumer| other.joined.priority > priority;
+        let takes_over = self.single_active && self.priority_takes_over;
+        let drains = takes_over && self.by_id.values().any(above);
+        if drains && held == 0 {
+            self.draining = false;
+            self.active = None;
+            self.events.push((id, false));
+            self.choose_active();
+        } else if std::mem::replace(&mut self.draining, drains) && !drains {
+            self.queue(id);
+        }
     }
 
     /// All consumers with their remaining grants: first the active one, then in the order of arrival.
@@ -184,10 +260,12 @@ impl Consumers {
             return;
         }
         self.single_active = single_active;
+        (self.draining, self.leaving) = (false, None);
         let mut others: Vec<_> = self.by_id.iter().map(|(id, c)| (c.number, *id)).collect();
         others.sort_unstable();
         if single_active {
             self.choose_active();
+            self.weigh();
         }
         let active = self.active;
         let others = others.into_iter().map(|(_, id)| id).filter(|&id| Some(id) != active);
@@ -264,7 +342,7 @@ impl Consumers {
 
     /// What keeps a consumer from a record of `bytes`.
     pub(crate) fn lack(&self, id: ConsumerId, bytes: u32, pools: &Pools) -> Lack {
-        let Some(consumer) = self.by_id.get(&id).filter(|_| self.is_active(id)) else {
+        let Some(consumer) = self.by_id.get(&id).filter(|_| self.may_take(id)) else {
             return Lack::default();
         };
         Lack {
@@ -277,6 +355,12 @@ impl Consumers {
 
     /// A lease that used credit has ended.
     pub(crate) fn give_back(&mut self, id: ConsumerId, bytes: u32) {
+        if let Some(leaving) = self.leaving.as_mut().filter(|leaving| leaving.consumer == id) {
+            leaving.held -= 1;
+            if leaving.held == 0 {
+                self.end_leaving();
+            }
+        }
         if let Some(consumer) = self.by_id.get_mut(&id) {
             consumer.held = consumer.held.saturating_sub(1);
             if consumer.joined.credit == Credit::Window {
@@ -286,11 +370,14 @@ impl Consumers {
                     self.queue(id);
                 }
             }
+            if self.draining {
+                self.weigh();
+            }
         }
     }
 
     fn queue(&mut self, id: ConsumerId) {
-        let may_take = !self.single_active || self.active == Some(id);
+        let may_take = self.may_take(id);
         let Some(consumer) = self.by_id.get_mut(&id) else { return };
         if may_take && !consumer.queued && consumer.has_credit() {
             consumer.queued = true;
@@ -319,10 +406,11 @@ impl Consumers {
         pools: &Pools,
         skipped: &mut Skipped,
     ) -> Option<Chosen> {
+        let only = self.only();
         for (&priority, ring) in &mut self.rings {
             while let Some(id) = ring.pop_front() {
                 let Some(consumer) = self.by_id.get_mut(&id) else { continue };
-                let may_take = !self.single_active || self.active == Some(id);
+                let may_take = only.is_none_or(|only| only == Some(id));
                 if !may_take || !consumer.has_credit() {
                     consumer.queued = false;
                     self.queued -= 1;
@@ -351,8 +439,7 @@ impl Consumers {
         let mut spare = 0_u64;
         for id in self.rings.values().flatten() {
             let Some(consumer) = self.by_id.get(id) else { continue };
-            let may_take = !self.single_active || self.active == Some(*id);
-            if may_take && consumer.has_credit() {
+            if self.may_take(*id) && consumer.has_credit() {
                 let of_session = pools.left(consumer.joined.session);
                 spare += u64::from(consumer.records_left().min(of_session));
             }

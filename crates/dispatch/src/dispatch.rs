@@ -44,6 +44,8 @@ pub struct Dispatch {
     pub(crate) wanting: VecDeque<u32>,
     /// A take got less than it asked for.
     pub(crate) pulled: bool,
+    /// Unsettled records with counted attempts.
+    pub(crate) attempts: usize,
     /// Sums over the partitions.
     pub(crate) depth: u64,
     /// The sum of the offsets at which they end.
@@ -103,6 +105,7 @@ impl Dispatch {
             back_offs: BTreeMap::new(),
             wanting: VecDeque::new(),
             pulled: false,
+            attempts: 0,
             depth: 0,
             ends: 0,
             loaded: 0,
@@ -137,6 +140,7 @@ impl Dispatch {
     pub fn set_policy(&mut self, policy: Policy) {
         let before = std::mem::replace(&mut self.policy, policy);
         self.consumers.set_single_active(self.policy.single_active);
+        self.consumers.set_priority_takes_over(self.policy.priority_takes_over);
         if before.ordering != self.policy.ordering {
             self.order_again();
         }
@@ -168,6 +172,7 @@ impl Dispatch {
         self.ends += partition.end;
         let has_some = partition.depth() > 0 || !partition.is_empty();
         let number = self.partitions.push(partition);
+        self.count_attempts(number);
         if has_some {
             self.list(number);
         }
@@ -239,6 +244,7 @@ impl Dispatch {
         self.due -= before.ready.due.len();
         self.delayed -= before.delayed;
         self.ending -= before.ending.len();
+        self.attempts -= before.attempts_counted();
         if let Some(head) = head {
             self.heads.remove(&head);
         }
@@ -256,6 +262,7 @@ impl Dispatch {
         self.depth += fresh.depth();
         self.ends += fresh.end;
         self.partitions[partition] = fresh;
+        self.count_attempts(partition);
         self.list(partition);
     }
 
@@ -272,6 +279,7 @@ impl Dispatch {
         if found.is_empty() && found.leased == 0 {
             found.scan_next = found.scan_next.max(log_start);
             self.depth -= found.lift_floor(log_start);
+            self.count_attempts(partition);
             self.list(partition);
             return;
         }
@@ -288,6 +296,8 @@ impl Dispatch {
         let known = found.known();
         found.scan_next = found.scan_next.max(log_start);
         self.depth -= found.lift_floor(log_start);
+        self.count_attempts(partition);
+        let found = &self.partitions[partition];
         let gone = known.saturating_sub(found.known());
         self.waits_less(partition, gone);
         self.lanes.drop_blocked_below(partition, log_start);
@@ -350,7 +360,7 @@ impl Dispatch {
 
     pub fn leave(&mut self, consumer: ConsumerId, now_ms: i64, leases: Leases) {
         self.now_ms = now_ms;
-        let Some(session) = self.consumers.leave(consumer) else { return };
+        let Some(session) = self.consumers.leave(consumer, now_ms) else { return };
         if leases == Leases::Keep {
             return;
         }
@@ -365,7 +375,7 @@ impl Dispatch {
     pub fn end_session(&mut self, session: SessionId, now_ms: i64) {
         self.now_ms = now_ms;
         for consumer in self.consumers.of_session(session) {
-            self.consumers.leave(consumer);
+            self.consumers.leave(consumer, now_ms);
         }
         while let Some(slot) = self.leases.first_of(session) {
             self.come_back(slot, Some(0), true, now_ms, What::Left);
@@ -442,7 +452,7 @@ mod tests {
 
     #[test]
     fn partitions_without_records_are_small_and_not_visited() {
-        assert!(size_of::<Partition>() <= 48 && size_of::<Unsettled>() <= 384);
+        assert!(size_of::<Partition>() <= 48 && size_of::<Unsettled>() <= 392);
         let start = |end| PartitionStart { floor: end, end, ..PartitionStart::default() };
         let starts = (0..PARTITIONS).map(|index| start(u64::from(index)));
         let mut dispatch = Dispatch::new(Policy::default(), Stripe::ALL, starts, 1);

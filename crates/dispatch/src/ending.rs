@@ -50,6 +50,12 @@ impl Dispatch {
             found.changed = true;
             self.changed.push(partition);
         }
+        self.count_attempts(partition);
+    }
+
+    pub(crate) fn count_attempts(&mut self, partition: u32) {
+        let (before, now) = self.partitions[partition].count_attempts();
+        self.attempts = self.attempts + now - before;
     }
 
     /// The record becomes a dead letter. It holds its key or partition until that is durable, because
@@ -112,6 +118,7 @@ impl Dispatch {
         self.steps.add(Step::of(What::Ended, partition, offset));
         let found = &mut self.partitions[partition];
         self.depth -= found.settle_durably(offset);
+        self.count_attempts(partition);
         self.free(partition, offset, ending.meta.key);
     }
 

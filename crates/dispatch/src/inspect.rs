@@ -149,7 +149,7 @@ impl Dispatch {
                 delayed.push(offset);
             }
             let state = self.state(partition, found, offset, is);
-            let attempts = found.attempts(offset);
+            let attempts = found.deliveries(offset);
             peeked.push(Peeked { partition, offset, state, attempts });
             offset += 1;
         }

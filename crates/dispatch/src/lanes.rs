@@ -3,7 +3,7 @@
 //! A lane exists only while a record holds the key: leased, backing off, ready as the next one, or
 //! about to be dead-lettered. Later records of a held key wait in its lane, and block no other key.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use base::{HashMap, Offset};
 
@@ -22,6 +22,9 @@ pub(crate) struct Lanes {
     /// A key's order is that of its partition.
     by_key: HashMap<(u32, u64), Lane>,
     blocked: usize,
+    /// Records that are leased while another one holds their lane: the end of that one's lease was not durable when the
+    /// term ended, and is repeated. They hold the lane after it. Key 0: the lane is the partition.
+    further: BTreeMap<(u32, u64), BTreeSet<Offset>>,
 }
 
 impl Lanes {
@@ -36,12 +39,49 @@ impl Lanes {
     }
 
     pub(crate) fn hold(&mut self, partition: u32, key: u64, offset: Offset) {
-        self.by_key
-            .entry((partition, key))
-            .or_insert(Lane { holder: offset, blocked: VecDeque::new() });
+        let lane = Lane { holder: offset, blocked: VecDeque::new() };
+        let holder = self.by_key.entry((partition, key)).or_insert(lane).holder;
+        if holder != offset {
+            self.add_further(partition, key, offset);
+        }
+    }
+
+    /// The record is leased, and holds its lane once all before it are done.
+    pub(crate) fn add_further(&mut self, partition: u32, key: u64, offset: Offset) {
+        self.further.entry((partition, key)).or_default().insert(offset);
+    }
+
+    /// The record does not hold its lane any more. False if it would not have.
+    pub(crate) fn remove_further(&mut self, partition: u32, key: u64, offset: Offset) -> bool {
+        let Some(of_lane) = self.further.get_mut(&(partition, key)) else { return false };
+        let removed = of_lane.remove(&offset);
+        if of_lane.is_empty() {
+            self.further.remove(&(partition, key));
+        }
+        removed
+    }
+
+    /// The leased record that holds the lane next.
+    pub(crate) fn next_further(&mut self, partition: u32, key: u64) -> Option<Offset> {
+        let first = *self.further.get(&(partition, key))?.first()?;
+        self.remove_further(partition, key, first).then_some(first)
+    }
+
+    /// Forgets those of a range.
+    pub(crate) fn forget_further(&mut self, partition: u32, first: Offset, end: Offset) {
+        if first >= end {
+            return;
+        }
+        self.further.retain(|(of, _), offsets| {
+            if *of == partition {
+                offsets.retain(|offset| !(first..end).contains(offset));
+            }
+            !offsets.is_empty()
+        });
     }
 
     pub(crate) fn block(&mut self, partition: u32, offset: Offset, meta: Meta) {
+        self.remove_further(partition, meta.key, offset);
         if let Some(lane) = self.by_key.get_mut(&(partition, meta.key)) {
             let place = lane.blocked.partition_point(|waiting| waiting.0 < offset);
             lane.blocked.insert(place, (offset, meta));
@@ -56,7 +96,16 @@ impl Lanes {
         key: u64,
         offset: Offset,
     ) -> Option<(Offset, Meta)> {
-        let lane = self.by_key.get_mut(&(partition, key)).filter(|lane| lane.holder == offset)?;
+        if self.remove_further(partition, key, offset) {
+            return None;
+        }
+        self.by_key.get(&(partition, key)).filter(|lane| lane.holder == offset)?;
+        let further = self.next_further(partition, key);
+        let lane = self.by_key.get_mut(&(partition, key))?;
+        if let Some(further) = further {
+            lane.holder = further;
+            return None;
+        }
         let Some(next) = lane.blocked.pop_front() else {
             self.by_key.remove(&(partition, key));
             return None;
@@ -113,6 +162,7 @@ impl Lanes {
 
     /// Forgets a partition.
     pub(crate) fn clear(&mut self, partition: u32) {
+        self.further.retain(|(of, _), _| *of != partition);
         let blocked = &mut self.blocked;
         self.by_key.retain(|(p, _), lane| {
             if *p == partition {
@@ -125,6 +175,7 @@ impl Lanes {
     /// Removes all lanes. Returns the records that waited, by partition and offset.
     pub(crate) fn dissolve(&mut self) -> Vec<(u32, Offset, Meta)> {
         self.blocked = 0;
+        self.further.clear();
         let mut waited = Vec::new();
         for ((partition, _), lane) in self.by_key.drain() {
             let blocked = lane.blocked.into_iter();
@@ -166,5 +217,25 @@ mod tests {
         assert_eq!(lanes.release(0, 9, 5), None);
         assert!(lanes.by_key.is_empty());
         assert_eq!(lanes.blocked(), 0);
+    }
+
+    #[test]
+    fn lane_with_two_leased_records_is_free_after_both_are_done() {
+        for done in [[1, 2], [2, 1]] {
+            let mut lanes = Lanes::default();
+            lanes.hold(0, 9, 1);
+            lanes.hold(0, 9, 2);
+            lanes.block(0, 3, meta(9));
+            assert_eq!(lanes.release(0, 9, done[0]), None);
+            assert!(lanes.blocks(0, 9, 3));
+            assert_eq!(lanes.release(0, 9, done[1]).map(|next| next.0), Some(3));
+            assert!(lanes.further.is_empty());
+        }
+        // The second one came back, and waits for the first.
+        let mut lanes = Lanes::default();
+        lanes.hold(0, 9, 1);
+        lanes.hold(0, 9, 2);
+        lanes.block(0, 2, meta(9));
+        assert_eq!(lanes.release(0, 9, 1).map(|next| next.0), Some(2));
     }
 }

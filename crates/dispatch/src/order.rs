@@ -52,8 +52,10 @@ impl Dispatch {
             Ordering::Key if key == 0 => {}
             Ordering::Key => self.lanes.hold(partition, key, offset),
             Ordering::Partition => {
-                let holder = &mut self.partitions[partition].holder;
-                holder.get_or_insert(offset);
+                let holder = *self.partitions[partition].holder.get_or_insert(offset);
+                if holder != offset {
+                    self.lanes.add_further(partition, 0, offset);
+                }
             }
         }
     }
@@ -69,10 +71,12 @@ impl Dispatch {
                 }
             }
             Ordering::Partition => {
-                let found = &mut self.partitions[partition];
-                if found.holder == Some(offset) {
-                    found.holder = None;
+                if self.partitions[partition].holder == Some(offset) {
+                    let next = self.lanes.next_further(partition, 0);
+                    self.partitions[partition].holder = next;
                     self.refresh_head(partition);
+                } else {
+                    self.lanes.remove_further(partition, 0, offset);
                 }
             }
         }
@@ -81,6 +85,7 @@ impl Dispatch {
     /// As [`Dispatch::free`], for records whose keys are not known.
     pub(crate) fn free_range(&mut self, partition: u32, first: Offset, end: Offset) {
         let gone = |offset: &Offset| (first..end).contains(offset);
+        self.lanes.forget_further(partition, first, end);
         match self.policy.ordering {
             Ordering::Free => {}
             Ordering::Key => {

@@ -59,6 +59,10 @@ pub(crate) struct Unsettled {
     pub(crate) settled: OffsetRanges,
     /// Of unsettled records that came back.
     attempts: BTreeMap<Offset, u16>,
+    /// How many of these the engine has in its sum.
+    attempts_counted: u32,
+    /// As [`PartitionStart::seen_below`]; 0 where all of these are settled.
+    seen_below: Offset,
     pub(crate) ending: BTreeMap<Offset, Ending>,
     pub(crate) ready: Ready,
     /// If the group is ordered by partition: the one record that may be handed out.
@@ -87,6 +91,8 @@ impl Unsettled {
         Self {
             settled: OffsetRanges::new(),
             attempts: BTreeMap::new(),
+            attempts_counted: 0,
+            seen_below: 0,
             ending: BTreeMap::new(),
             ready: Ready::new(),
             holder: None,
@@ -106,6 +112,8 @@ impl Unsettled {
     fn is_new(&self) -> bool {
         self.settled.is_empty()
             && self.attempts.is_empty()
+            && self.attempts_counted == 0
+            && self.seen_below == 0
             && self.ending.is_empty()
             && self.ready.is_empty()
             && self.holder.is_none()
@@ -149,11 +157,19 @@ impl Partition {
             partition.settled = settled;
             partition.attempts = attempts;
         }
+        if start.seen_below > floor {
+            partition.seen_below = start.seen_below;
+        }
         partition
     }
 
     /// Gives memory back if nothing is unsettled.
     pub(crate) fn shrink(&mut self) {
+        if let Some(unsettled) = &mut self.unsettled
+            && unsettled.seen_below <= self.floor
+        {
+            unsettled.seen_below = 0;
+        }
         if self.unsettled.as_ref().is_some_and(|unsettled| unsettled.is_new()) {
             self.unsettled = None;
         }
@@ -188,6 +204,25 @@ impl Partition {
     /// How often the record was delivered and came back.
     pub(crate) fn attempts(&self, offset: Offset) -> u16 {
         if self.attempts.is_empty() { 0 } else { self.attempts.get(&offset).copied().unwrap_or(0) }
+    }
+
+    pub(crate) fn attempts_counted(&self) -> usize {
+        self.attempts_counted as usize
+    }
+
+    /// How many records with attempts were in the engine's sum, and how many are from now on.
+    pub(crate) fn count_attempts(&mut self) -> (usize, usize) {
+        if self.is_empty() {
+            return (0, 0);
+        }
+        let count = self.attempts.len();
+        let before = std::mem::replace(&mut self.attempts_counted, count as u32);
+        (before as usize, count)
+    }
+
+    /// How often the record was delivered, as far as is known: one that may have been delivered counts as if it was.
+    pub(crate) fn deliveries(&self, offset: Offset) -> u16 {
+        self.attempts(offset).max(u16::from(offset < self.seen_below))
     }
 
     pub(crate) fn came_back(&mut self, offset: Offset, attempts: u16) {
@@ -321,11 +356,14 @@ mod tests {
             floor: 2,
             settled: [(3, 6), (8, 9)].into_iter().collect(),
             attempts: vec![(2, 1), (6, 3)],
+            seen_below: 7,
             log_start: 5,
             end: 20,
         };
         let partition = Partition::new(start, 0);
         assert_eq!((partition.floor, partition.scan_next, partition.depth()), (6, 6, 13));
         assert_eq!((partition.attempts(2), partition.attempts(6)), (0, 3));
+        let deliveries = |offset| partition.deliveries(offset);
+        assert_eq!((deliveries(6), deliveries(7)), (3, 0));
     }
 }

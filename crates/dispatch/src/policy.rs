@@ -23,6 +23,8 @@ pub struct Policy {
     pub ordering: Ordering,
     /// One consumer at a time gets records; the next one takes over when it leaves.
     pub single_active: bool,
+    /// Of these one of a higher priority takes over from the active one, once that holds nothing.
+    pub priority_takes_over: bool,
     /// How long a lease lives unless its consumer asks otherwise; `None` = as long as its session.
     pub lease_ms: Option<i64>,
     /// Deliveries of one record at most; the one that comes back from the last is a dead letter.
@@ -51,6 +53,7 @@ impl Default for Policy {
         Self {
             ordering: Ordering::Free,
             single_active: false,
+            priority_takes_over: false,
             lease_ms: Some(30_000),
             attempts_max: None,
             backoff_first_ms: 0,

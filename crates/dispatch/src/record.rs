@@ -16,6 +16,9 @@ pub struct PartitionStart {
     pub settled: OffsetRanges,
     /// How often unsettled records were delivered and came back.
     pub attempts: Vec<(Offset, u16)>,
+    /// Records below may have been delivered once though `attempts` does not count it: another engine, whose leases are
+    /// lost, had them.
+    pub seen_below: Offset,
     /// First offset that is stored.
     pub log_start: Offset,
     /// One past the last offset that may be delivered.

@@ -4,6 +4,7 @@
 
 use base::Offset;
 
+use crate::claim::Claim;
 use crate::dispatch::Dispatch;
 use crate::lease::{Lease, Slot};
 use crate::settlement::{Selection, SettleRefused, Settlement};
@@ -42,12 +43,39 @@ impl Dispatch {
         settlement: Settlement,
         now_ms: i64,
     ) -> Result<u32, SettleRefused> {
+        self.settle_claimed(session, selection, settlement, now_ms, |_| {})
+    }
+
+    /// As [`Dispatch::settle`]. `ended` gets each lease that ends, as it was: until its end is durable, another engine may
+    /// have to take it over to end it again.
+    pub fn settle_claimed(
+        &mut self,
+        session: SessionId,
+        selection: Selection,
+        settlement: Settlement,
+        now_ms: i64,
+        mut ended: impl FnMut(Claim),
+    ) -> Result<u32, SettleRefused> {
         self.now_ms = now_ms;
         let slots = self.selected(session, selection)?;
         for &slot in slots.iter() {
+            if !matches!(settlement, Settlement::Renew { .. }) {
+                ended(self.claim_of(slot));
+            }
             self.end(slot, settlement, now_ms);
         }
         Ok(slots.len() as u32)
+    }
+
+    /// Partition and offset of the records whose leases a settle would be about.
+    pub fn leased(
+        &self,
+        session: SessionId,
+        selection: Selection,
+    ) -> Result<Vec<(u32, Offset)>, SettleRefused> {
+        let slots = self.selected(session, selection)?;
+        let leases = slots.iter().map(|&slot| self.leases.get(slot));
+        Ok(leases.map(|lease| (lease.partition, lease.offset)).collect())
     }
 
     /// Partition and offset of the records that this settle would make dead letters. None where it

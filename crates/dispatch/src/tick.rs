@@ -14,6 +14,7 @@ impl Dispatch {
     /// [`Dispatch::next_deadline`] is not in the future.
     pub fn tick(&mut self, now_ms: i64) {
         self.now_ms = now_ms;
+        self.consumers.tick(now_ms);
         let mut work = self.bounds.timers_per_tick;
         while work > 0
             && let Some(slot) = self.leases.overdue(now_ms)
@@ -32,7 +33,9 @@ impl Dispatch {
 
     /// When to tick next; may be a little early.
     pub fn next_deadline(&self) -> Option<i64> {
-        self.leases.next_deadline().into_iter().chain(self.wheel.next_ms()).min()
+        let of_consumers = self.consumers.next_deadline();
+        let of_leases = self.leases.next_deadline();
+        [of_leases, self.wheel.next_ms(), of_consumers].into_iter().flatten().min()
     }
 
     fn fire(&mut self, entry: Entry, now_ms: i64) {

@@ -53,6 +53,8 @@ pub struct ConsumerSeen {
     pub is_exclusive: bool,
     /// It is delivered to now, which only one of a queue with a single active consumer is.
     pub is_active: bool,
+    /// Its queue has a single active consumer.
+    pub is_single: bool,
     pub prefetch: u16,
     pub arguments: Table,
     /// How long a delivery may be unanswered.

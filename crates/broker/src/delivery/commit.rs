@@ -285,8 +285,8 @@ mod tests {
 
     fn waiter() -> (Waiter, oneshot::Receiver<Settled>) {
         let (reply, answer) = oneshot::channel();
-        let reply = Reply::Settles(vec![Ok(())], reply);
-        (Waiter { reply, groups: vec![GROUP], rejects: Vec::new() }, answer)
+        let reply = Reply::Settles(vec![Ok(())], reply.into());
+        (Waiter { reply, groups: vec![GROUP], rejects: Vec::new(), repeat: None }, answer)
     }
 
     #[test]

@@ -212,8 +212,8 @@ mod tests {
 
     fn waiter() -> (Waiter, oneshot::Receiver<Settled>) {
         let (reply, answer) = oneshot::channel();
-        let reply = Reply::Settles(vec![Ok(())], reply);
-        (Waiter { reply, groups: Vec::new(), rejects: Vec::new() }, answer)
+        let reply = Reply::Settles(vec![Ok(())], reply.into());
+        (Waiter { reply, groups: Vec::new(), rejects: Vec::new(), repeat: None }, answer)
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::shard::Shard;
 
 use super::handle::Handle;
 use super::history::who::SessionUsers;
+use super::unread::NodeUnread;
 use super::view::find;
 
 /// Of the number of a session or a consumer, the bits that count those of one node since it started. Those above
@@ -48,6 +49,7 @@ pub(crate) struct Drivers {
     /// Of the shards with rows, in the order of their numbers; never empty.
     handles: Vec<Handle>,
     users: Arc<SessionUsers>,
+    unread: Arc<NodeUnread>,
     last_session: AtomicU64,
     last_consumer: AtomicU64,
 }
@@ -67,11 +69,16 @@ impl Drivers {
         handles: Vec<Handle>,
         node: u32,
         users: Arc<SessionUsers>,
+        unread: Arc<NodeUnread>,
     ) -> Self {
         // Session 0 is a driver's own, and consumer 0 is nobody.
         let first = || AtomicU64::new(u64::from(node) << IDS_OF_NODE_BITS);
         let (last_session, last_consumer) = (first(), first());
-        Self { catalog, handles, users, last_session, last_consumer }
+        Self { catalog, handles, users, unread, last_session, last_consumer }
+    }
+
+    pub(crate) fn unread(&self) -> &Arc<NodeUnread> {
+        &self.unread
     }
 
     pub(super) fn next_session(&self) -> SessionId {

@@ -1,7 +1,5 @@
 //! What a session is told, and how much of that it has not looked at.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
 use base::{LeaseGroupId, Offset};
 use bytes::Bytes;
 use dispatch::{Assignment, Claim, ConsumerId, Selection, SessionId, Terms, Token};
@@ -77,39 +75,6 @@ impl Delivery {
     /// A slice of the batch, not a copy.
     pub fn value(&self) -> Option<Bytes> {
         self.record.value()
-    }
-}
-
-/// Records that were sent to a session and that it has not yet looked at. What bounds a consumer
-/// that has unlimited credit and does not read.
-#[derive(Debug, Default)]
-pub(crate) struct Unread {
-    bytes: AtomicUsize,
-    /// The driver holds deliveries back; the reader that comes below the bound tells it.
-    held_back: AtomicBool,
-}
-
-impl Unread {
-    pub(super) fn add(&self, bytes: usize) {
-        self.bytes.fetch_add(bytes, Ordering::AcqRel);
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Acquire)
-    }
-
-    /// Asks to be told when there is room again.
-    pub(super) fn hold_back(&self) {
-        self.held_back.store(true, Ordering::Release);
-    }
-
-    /// True when the driver waits for it and the session has read enough.
-    pub(super) fn read(&self, bytes: usize) -> bool {
-        let before = self.bytes.fetch_sub(bytes, Ordering::AcqRel);
-        let left = before - bytes;
-        left <= base::limits::LEASE_SESSION_UNREAD_BYTES_MAX / 2
-            && self.held_back.load(Ordering::Acquire)
-            && self.held_back.swap(false, Ordering::AcqRel)
     }
 }
 

@@ -5,9 +5,9 @@ use std::task::{Context, Poll, ready};
 
 use tokio::sync::mpsc;
 
-use super::event::{Event, Sent, Unread};
-use super::handle::Message;
+use super::event::{Event, Sent};
 use super::links::Links;
+use super::unread::Unread;
 
 /// The one receiver of a session's events, of all shards. What drivers and the session move between them is
 /// moved as events are received.
@@ -68,8 +68,7 @@ impl Events {
             }
         };
         if bytes > 0 && self.unread.read(bytes) {
-            let session = self.links.session;
-            self.links.tell_opened(|| Message::Room { session });
+            self.links.tell_room(self.unread.connection());
         }
         self.links.on_event(&event).then_some(event)
     }

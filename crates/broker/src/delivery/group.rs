@@ -16,7 +16,7 @@ use super::policy::{is_attentive, policy};
 use super::rates::{Counts, GroupMeters};
 use super::standings::Standing;
 use super::takes::Taker;
-use super::view::{GroupView, start};
+use super::view::GroupView;
 
 #[derive(Debug)]
 pub(super) struct Group {
@@ -304,8 +304,7 @@ fn starts(found: &GroupView, under_way: &[UnderWay]) -> impl Iterator<Item = Par
     for settle in settles.filter(|settle| settle.group == found.group.id) {
         of_partitions.entry(settle.partition).or_default().push(settle);
     }
-    found.partitions().map(move |(id, partition, progress)| {
-        let mut start = start(progress, partition);
+    found.starts().map(move |(id, mut start)| {
         for settle in of_partitions.get(&id.index).into_iter().flatten() {
             for &(offset, count) in &settle.settled {
                 start.settled.insert(offset, offset + u64::from(count));

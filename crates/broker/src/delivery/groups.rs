@@ -19,7 +19,7 @@ use super::group::{Group, UnderWay};
 use super::policy::{is_attentive, refuses};
 use super::rates::Counts;
 use super::standings::Standings;
-use super::view::{GroupView, find};
+use super::view::{GroupView, SeenBefore, find};
 
 pub(super) struct Groups {
     shard: Arc<Shard>,
@@ -35,6 +35,8 @@ pub(super) struct Groups {
     next_engine: u64,
     /// Where the tokens of this term begin.
     first_token: Token,
+    /// What may have been delivered though no attempt is counted.
+    seen: Option<SeenBefore>,
     /// Groups to serve, each once.
     queue: VecDeque<LeaseGroupId>,
     /// When a group has to be ticked, on the timeline.
@@ -63,6 +65,7 @@ impl Groups {
         standings: Arc<Standings>,
         keeps_history: bool,
         first_token: Token,
+        seen: Option<SeenBefore>,
         counts: HashMap<LeaseGroupId, Counts>,
     ) -> Self {
         let retired = counts.into_iter().map(|(id, counts)| (id, (counts, first_token))).collect();
@@ -76,6 +79,7 @@ impl Groups {
             retired,
             next_engine: 1,
             first_token,
+            seen,
             queue: VecDeque::new(),
             deadlines: BTreeSet::new(),
             take_deadlines: BTreeSet::new(),
@@ -142,6 +146,10 @@ impl Groups {
         }
     }
 
+    fn view(&self, id: LeaseGroupId) -> Option<GroupView> {
+        GroupView::of(&self.shard, id).map(|found| found.seen_before(&self.shard, self.seen))
+    }
+
     fn make(
         &self,
         found: &GroupView,
@@ -169,7 +177,7 @@ impl Groups {
         let unknown = (Counts::default(), self.first_token);
         let (counts, token) = self.retired.remove(&id).unwrap_or(unknown);
         let engine = self.new_engine();
-        let Some(found) = GroupView::of(&self.shard, id) else {
+        let Some(found) = self.view(id) else {
             self.unwatch(topic);
             return false;
         };
@@ -241,8 +249,8 @@ impl Groups {
         let engine = self.new_engine();
         let token = old.dispatch.next_token();
         let under_way = old.under_way.clone();
-        let made = GroupView::of(&self.shard, id)
-            .map(|found| self.make(&found, token, engine, old.counts, under_way));
+        let made =
+            self.view(id).map(|found| self.make(&found, token, engine, old.counts, under_way));
         let joined = old.dispatch.joined();
         end_leases(&mut old);
         let Some(mut group) = made else {

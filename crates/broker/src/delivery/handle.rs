@@ -20,15 +20,17 @@ use crate::timeline::Timeline;
 use super::dead_letter::Routers;
 use super::divided_credit::{Change, CreditKind};
 use super::error::{ConsumeError, RemoveError, SettleError, TakeError, TransferError};
-use super::event::{Delivery, EventSender, Unread};
+use super::event::{Delivery, EventSender};
 use super::history::ring::Ring;
 use super::history::{HistoryFeed, Look, Standing};
 use super::inspect::Counters;
 use super::lent::Loan;
 use super::options::{ConsumeOptions, Credit, Settle, TakeOptions};
 use super::rates::{Published, Totals};
+use super::settle_reply::SettleSender;
 use super::standings::Standings;
 use super::traced::TraceFeed;
+use super::unread::{NodeUnread, Unread};
 
 /// What sessions and others tell the driver.
 pub(crate) enum Message {
@@ -89,7 +91,7 @@ pub(crate) enum Message {
         settles: Vec<Settle>,
         /// They were said to an earlier leader, which may have done it.
         again: bool,
-        reply: oneshot::Sender<Settled>,
+        reply: SettleSender,
     },
     Transfer {
         session: SessionId,
@@ -106,9 +108,11 @@ pub(crate) enum Message {
     Presented {
         node: u64,
     },
-    /// A session that had too much unread has room again.
+    /// The session's connection, which had too much unread, has room again.
     Room {
         session: SessionId,
+        /// 0: it is of none.
+        connection: u64,
     },
     /// A group changed by something other than a settle.
     Moved {
@@ -150,7 +154,7 @@ impl Message {
             | Self::Settle { session, .. }
             | Self::Transfer { session, .. }
             | Self::Present { session, .. }
-            | Self::Room { session } => Some(*session),
+            | Self::Room { session, .. } => Some(*session),
             Self::Presented { .. }
             | Self::Moved { .. }
             | Self::Overflowed { .. }
@@ -170,7 +174,7 @@ impl Message {
                 let _ = reply.send(Err(why.clone().into()));
             }
             Self::Settle { settles, reply, .. } => {
-                let _ = reply.send(vec![Err(why.clone().into()); settles.len()]);
+                reply.send(vec![Err(why.clone().into()); settles.len()]);
             }
             Self::Transfer { reply, .. } => {
                 let _ = reply.send(Err(why.clone().into()));
@@ -279,6 +283,7 @@ pub(crate) struct Handle {
     pub(crate) feed: Option<HistoryFeed>,
     pub(super) traces: TraceFeed,
     pub(super) timeline: Arc<Timeline>,
+    pub(super) unread: Arc<NodeUnread>,
 }
 
 impl Handle {
@@ -288,12 +293,23 @@ impl Handle {
         history_bytes: usize,
         feed: Option<HistoryFeed>,
         traces: TraceFeed,
+        unread: Arc<NodeUnread>,
     ) -> (Self, Inbox) {
         let (inbox, messages) = mpsc::unbounded_channel();
         let (routers, standings, published) = (Arc::default(), Arc::default(), Arc::default());
         let (totals, history) = (Arc::default(), Arc::new(Mutex::new(Ring::new(history_bytes))));
-        let handle =
-            Self { inbox, routers, standings, published, totals, history, feed, traces, timeline };
+        let handle = Self {
+            inbox,
+            routers,
+            standings,
+            published,
+            totals,
+            history,
+            feed,
+            traces,
+            timeline,
+            unread,
+        };
         (handle, messages)
     }
 

@@ -7,9 +7,9 @@
 //! begins with what is durable by then, and takes them over where nobody else led in between. Dead letters that
 //! had no room in an outbox, and transfers, go over too: nobody is told that they failed.
 //!
-//! Where another node leads, all that is under way is over. Sessions and their consumers go on at that
+//! Where another node leads, all that is under way is over, but for settles. Sessions and their consumers go on at that
 //! node, by a [`Relay`], until this one leads again, and present there what they have leased
-//! ([`super::presenting`]).
+//! ([`super::presenting`]). Settles of this node's sessions that are not durable are repeated there ([`super::repeat`]).
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -28,17 +28,22 @@ use super::handle::{Inbox, Message};
 use super::open_session::Session;
 use super::rates::Counts;
 use super::relay::{Ground, Relay};
+use super::repeat::Lost;
 use super::transfer::Transfer;
+use super::view::SeenBefore;
 
 #[derive(Default)]
 pub(super) struct Handover {
     /// In which it was made; 0: there was no driver yet.
     pub(super) term: u64,
+    /// What may have been delivered before though no attempt is counted, unless another node led since.
+    pub(super) seen: Option<SeenBefore>,
     pub(super) sessions: HashMap<SessionId, Session>,
     pub(super) groups: Vec<Users>,
     pub(super) transfers: Vec<LeftTransfer>,
     pub(super) counts: HashMap<LeaseGroupId, Counts>,
-    /// What sessions of this node have leased of another one that led meanwhile.
+    /// What sessions of this node have leased of another one that led meanwhile, and the leases whose end was not durable
+    /// when the term ended: it is repeated by one of the messages.
     pub(super) presented: Vec<(LeaseGroupId, Claim)>,
     /// What other nodes say of their sessions before they say anything else.
     pub(super) introduced: Vec<Message>,
@@ -124,12 +129,10 @@ impl Handover {
     /// Another node leads.
     fn give_up(&mut self, ground: &Ground) -> Relay {
         let why = Unavailable::NotLeader;
-        let (mut consuming, mut leased) = (Vec::new(), Vec::new());
-        for Users { group, consumers, claims, mut dead, .. } in std::mem::take(&mut self.groups) {
-            dead.fail_waiters(&why);
-            consuming.push((group, consumers));
-            leased.extend(claims.into_iter().map(|claim| (group, claim)));
-        }
+        self.present_leases();
+        let users = std::mem::take(&mut self.groups).into_iter();
+        let consuming = users.map(|it| (it.group, it.consumers)).collect();
+        let leased = std::mem::take(&mut self.presented);
         for left in std::mem::take(&mut self.transfers) {
             left.transfer.fail(&why);
         }
@@ -137,6 +140,20 @@ impl Handover {
         let mut relay = Relay::take_over(ground.clone(), sessions, consuming, leased);
         std::mem::take(&mut self.messages).into_iter().for_each(|it| relay.tell(it));
         relay
+    }
+
+    /// Another node led meanwhile, or leads: the leases of sessions here are presented, and rejects whose dead letters are
+    /// not in the log are repeated.
+    pub(super) fn present_leases(&mut self) {
+        for Users { group, claims, dead, .. } in &mut self.groups {
+            let lost = dead.take_waiters().filter_map(|it| it.lost(&Unavailable::NotLeader));
+            for Lost { claims, message } in lost {
+                self.presented.extend(claims);
+                self.messages.push_back(message);
+            }
+            // Of two leases of a record the live one stands behind the one that ended before it.
+            self.presented.extend(std::mem::take(claims).into_iter().map(|claim| (*group, claim)));
+        }
     }
 
     /// This node leads again.

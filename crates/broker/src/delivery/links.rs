@@ -14,10 +14,11 @@ use tokio::sync::{mpsc, oneshot};
 use super::divided::{Divided, Told};
 use super::divided_credit::Notice;
 use super::drivers::{Drivers, Route};
-use super::event::{Event, EventSender, Sent, Unread};
+use super::event::{Event, EventSender, Sent};
 use super::handle::{Handle, Message};
 use super::history::SessionUser;
 use super::options::Settle;
+use super::unread::Unread;
 
 #[derive(Debug)]
 pub(super) struct Links {
@@ -46,9 +47,9 @@ impl Links {
         user: SessionUser,
     ) -> (Arc<Self>, mpsc::UnboundedReceiver<Sent>, Arc<Unread>) {
         let session = drivers.next_session();
+        let unread = drivers.unread().of_session(user.connection);
         drivers.users().begin(session, user);
         let (events, receiver) = mpsc::unbounded_channel();
-        let unread = Arc::<Unread>::default();
         let several = match drivers.only() {
             Some(only) => {
                 let unread = Arc::clone(&unread);
@@ -91,6 +92,16 @@ impl Links {
         };
         for shard in &several.lock().opened {
             self.drivers.of(*shard).tell(message());
+        }
+    }
+
+    /// The session's connection has been read enough. Drivers in which only others of its sessions are open hold these back.
+    pub(super) fn tell_room(&self, connection: u64) {
+        let session = self.session;
+        let message = || Message::Room { session, connection };
+        match connection {
+            0 => self.tell_opened(message),
+            _ => self.drivers.all().iter().for_each(|driver| driver.tell(message())),
         }
     }
 

@@ -45,6 +45,7 @@ mod reading;
 mod record_reader;
 pub mod redrive;
 pub(crate) mod relay;
+mod repeat;
 pub mod session;
 mod sessions;
 mod settle_reply;
@@ -57,6 +58,7 @@ pub(crate) mod trace_topic;
 pub(crate) mod traced;
 mod transfer;
 pub(crate) mod transfers_over_shards;
+pub(crate) mod unread;
 pub(crate) mod view;
 mod waiter;
 

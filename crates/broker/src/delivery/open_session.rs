@@ -7,8 +7,9 @@ use base::{HashMap, HashSet, LeaseGroupId};
 use dispatch::{Assignment, ConsumerId};
 
 use super::divided_credit::CreditKind;
-use super::event::{Delivery, Event, EventSender, GoneReason, Sent, Unread};
+use super::event::{Delivery, Event, EventSender, GoneReason, Sent};
 use super::lent::Lent;
+use super::unread::Unread;
 
 #[derive(Debug)]
 pub(super) struct Session {

@@ -50,6 +50,8 @@ pub(crate) fn policy(group: &LeaseGroupConfig, topic: &TopicConfig) -> Policy {
             LeaseOrdering::Partition => Ordering::Partition,
         },
         single_active: group.consumers == Consumers::SingleActive,
+        // As quorum queues have it, and they alone: their topics have this order of priorities.
+        priority_takes_over: topic.priorities_order == PrioritiesOrder::TwoToOne,
         lease_ms: group.lease_ms,
         attempts_max: group.attempts_max,
         backoff_first_ms: group.retry_backoff_ms,

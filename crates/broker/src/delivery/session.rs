@@ -248,7 +248,12 @@ impl LeaseSession {
         let (reply, answer) = oneshot::channel();
         self.links.tell(
             shard,
-            Message::Settle { session: self.links.session, settles, again: false, reply },
+            Message::Settle {
+                session: self.links.session,
+                settles,
+                again: false,
+                reply: reply.into(),
+            },
         );
         answer
     }

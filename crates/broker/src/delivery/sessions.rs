@@ -5,16 +5,17 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use base::limits::{LEASE_CONSUMERS_PER_SESSION_MAX, LEASE_SESSION_UNREAD_BYTES_MAX};
+use base::limits::LEASE_CONSUMERS_PER_SESSION_MAX;
 use base::{HashMap, HashSet, LeaseGroupId, ShardId};
 use dispatch::{Assignment, ConsumerId, Joined, Pools, SessionId};
 
 use super::divided_credit::{CreditKind, GivenBack, Notice};
 use super::error::ConsumeError;
-use super::event::{Delivery, Event, EventSender, GoneReason, Sent, Unread};
+use super::event::{Delivery, Event, EventSender, GoneReason, Sent};
 use super::lent::Lent;
 use super::open_session::Session;
 use super::options::{ConsumeOptions, CreditReturns};
+use super::unread::Unread;
 
 pub(super) struct Sessions {
     by_id: HashMap<SessionId, Session>,
@@ -29,6 +30,10 @@ pub(super) struct Sessions {
     outgoing: Vec<SessionId>,
     /// Sessions whose next delivery is being read.
     waiting: BTreeSet<SessionId>,
+    /// The sessions of each connection.
+    of_connections: BTreeSet<(u64, SessionId)>,
+    /// Sessions that are held back.
+    held_back: BTreeSet<SessionId>,
 }
 
 impl Sessions {
@@ -42,8 +47,12 @@ impl Sessions {
             let owing = session.lent.iter().filter(|(_, lent)| lent.owed() > 0);
             indebted.extend(owing.map(|(kind, _)| (id, *kind)));
         }
+        let numbered = by_id.iter().map(|(&id, session)| (session.unread.connection(), id));
+        let of_connections = numbered.filter(|(number, _)| *number != 0).collect();
+        let held = by_id.iter().filter(|(_, session)| session.held_back);
+        let held_back = held.map(|(id, _)| *id).collect();
         let (outgoing, waiting) = (Vec::new(), BTreeSet::new());
-        Self { by_id, pools, shard, lent, indebted, outgoing, waiting }
+        Self { by_id, pools, shard, lent, indebted, outgoing, waiting, of_connections, held_back }
     }
 
     /// What the driver of the next term takes over. Which groups they use is found out anew.
@@ -55,13 +64,19 @@ impl Sessions {
     }
 
     pub(super) fn open(&mut self, id: SessionId, events: EventSender, unread: Arc<Unread>) {
+        if unread.connection() != 0 {
+            self.of_connections.insert((unread.connection(), id));
+        }
         self.by_id.insert(id, Session::new(events, unread));
+        self.hold_back(id);
     }
 
     /// The groups in which it may hold something.
     pub(super) fn close(&mut self, id: SessionId) -> Option<HashSet<LeaseGroupId>> {
         let session = self.by_id.remove(&id)?;
         self.waiting.remove(&id);
+        self.held_back.remove(&id);
+        self.of_connections.remove(&(session.unread.connection(), id));
         self.pools.remove(id);
         self.lent -= session.lent.len();
         self.indebted.retain(|(of, _)| *of != id);
@@ -312,27 +327,65 @@ impl Sessions {
             let bytes = std::mem::take(&mut session.outgoing_bytes);
             session.unread.add(bytes);
             session.events.send(Sent::Event(Event::Deliveries(deliveries), bytes));
-            if session.unread.bytes() > LEASE_SESSION_UNREAD_BYTES_MAX && !session.held_back {
-                session.held_back = true;
-                session.unread.hold_back();
-                self.pools.set_limit(id, Some(0));
-                // It may have read all of it just now, and then nobody would say so.
-                if session.unread.bytes() <= LEASE_SESSION_UNREAD_BYTES_MAX / 2 && self.on_room(id)
-                {
-                    has_room(self, id);
-                }
+            for id in self.hold_back(id) {
+                has_room(self, id);
             }
         }
     }
 
-    /// The session has read enough. Whether it was held back until now.
-    pub(super) fn on_room(&mut self, id: SessionId) -> bool {
-        let Some(session) = self.by_id.get_mut(&id) else { return false };
-        if !std::mem::replace(&mut session.held_back, false) {
-            return false;
+    /// The session and those that share its connection.
+    fn sharing(&self, id: SessionId, connection: u64) -> Vec<SessionId> {
+        match connection {
+            0 => vec![id],
+            number => {
+                let all = self.of_connections.range((number, 0)..=(number, SessionId::MAX));
+                all.map(|(_, id)| *id).collect()
+            }
         }
-        self.pools.set_limit(id, session.limit);
-        true
+    }
+
+    /// Holds a session back, and all that share its connection, if that has too much unread. Returns those that were held
+    /// back and are no more, since it was read in the same moment.
+    fn hold_back(&mut self, id: SessionId) -> Vec<SessionId> {
+        let Some(unread) = self.by_id.get(&id).map(|session| Arc::clone(&session.unread)) else {
+            return Vec::new();
+        };
+        if !unread.is_too_much() {
+            return Vec::new();
+        }
+        for id in self.sharing(id, unread.connection()) {
+            let Some(session) = self.by_id.get_mut(&id) else { continue };
+            if !std::mem::replace(&mut session.held_back, true) {
+                self.held_back.insert(id);
+                self.pools.set_limit(id, Some(0));
+            }
+        }
+        unread.hold_back();
+        // It may have been read just now, and then no reader would report it.
+        match unread.has_room() {
+            true => self.on_room(id, unread.connection()),
+            false => Vec::new(),
+        }
+    }
+
+    /// The connection has been read enough. Returns those of its sessions that were held back until now.
+    pub(super) fn on_room(&mut self, id: SessionId, connection: u64) -> Vec<SessionId> {
+        let mut ids = self.sharing(id, connection);
+        ids.retain(|id| self.held_back.remove(id));
+        for id in &ids {
+            let Some(session) = self.by_id.get_mut(id) else { continue };
+            session.held_back = false;
+            self.pools.set_limit(*id, session.limit);
+        }
+        ids
+    }
+
+    /// Those that are held back though there is room: another session of their connection has ended unread, or the node
+    /// has less unread.
+    pub(super) fn with_room(&self) -> Vec<(SessionId, u64)> {
+        let held_back = self.held_back.iter().filter_map(|id| Some((*id, self.by_id.get(id)?)));
+        let with_room = held_back.filter(|(_, session)| session.unread.has_room());
+        with_room.map(|(id, session)| (id, session.unread.connection())).collect()
     }
 }
 
@@ -355,10 +408,12 @@ pub(super) fn joined(session: SessionId, options: &ConsumeOptions) -> Joined {
 
 #[cfg(test)]
 mod tests {
+    use base::limits::LEASE_CONNECTION_UNREAD_BYTES_MAX;
     use bytes::Bytes;
     use record::{BatchBuilder, BatchOptions, SharedBatch};
     use tokio::sync::mpsc;
 
+    use super::super::unread::NodeUnread;
     use super::*;
 
     const GROUP: LeaseGroupId = LeaseGroupId(1);
@@ -366,7 +421,7 @@ mod tests {
     fn with_session() -> (Sessions, mpsc::UnboundedReceiver<Sent>, Arc<Unread>) {
         let mut sessions = Sessions::resume(HashMap::default(), ShardId::FIRST);
         let (events, received) = mpsc::unbounded_channel();
-        let unread = Arc::<Unread>::default();
+        let unread = Arc::<NodeUnread>::default().of_session(7);
         sessions.open(1, EventSender::Here(events), Arc::clone(&unread));
         sessions.on_joined(1, 1, GROUP);
         (sessions, received, unread)
@@ -394,18 +449,28 @@ mod tests {
     }
 
     #[test]
-    fn a_session_with_too_much_unread_holds_nothing_more_until_it_has_read() {
+    fn sessions_of_a_connection_with_too_much_unread_get_nothing_until_it_was_read() {
         let (mut sessions, _events, unread) = with_session();
+        let (events, _others) = mpsc::unbounded_channel();
+        let node = NodeUnread::of(&unread);
+        sessions.open(2, EventSender::Here(events.clone()), node.of_session(7));
+        sessions.open(3, EventSender::Here(events.clone()), node.of_session(8));
         sessions.limit(1, Some(5));
-        unread.add(LEASE_SESSION_UNREAD_BYTES_MAX);
+        unread.add(LEASE_CONNECTION_UNREAD_BYTES_MAX);
         sessions.queue_delivery(1, delivery(10));
         sessions.send(|_, _| panic!("it has read nothing"));
-        assert_eq!(sessions.by_id[&1].pool(), Some(0));
+        // One that opens now gets nothing either.
+        sessions.open(4, EventSender::Here(events), node.of_session(7));
+        let pool = |sessions: &Sessions, id| sessions.by_id[&id].pool();
+        assert_eq!([1, 2, 3, 4].map(|id| pool(&sessions, id)), [Some(0), Some(0), None, Some(0)]);
         sessions.limit(1, Some(7));
-        assert_eq!(sessions.by_id[&1].pool(), Some(0));
-        assert!(sessions.on_room(1));
-        assert_eq!(sessions.by_id[&1].pool(), Some(7));
-        assert!(!sessions.on_room(1), "it was told before");
+        assert_eq!(pool(&sessions, 1), Some(0));
+        assert_eq!(sessions.with_room(), []);
+        assert!(unread.read(LEASE_CONNECTION_UNREAD_BYTES_MAX));
+        assert_eq!(sessions.with_room(), [(1, 7), (2, 7), (4, 7)]);
+        assert_eq!(sessions.on_room(2, 7), [1, 2, 4]);
+        assert_eq!([1, 2].map(|id| pool(&sessions, id)), [Some(7), None]);
+        assert_eq!(sessions.on_room(1, 7), [0; 0], "it was reported before");
     }
 
     #[test]

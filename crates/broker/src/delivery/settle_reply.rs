@@ -11,6 +11,57 @@ use crate::error::Unavailable;
 use super::error::SettleError;
 use super::handle::Settled;
 
+/// Sends the results of a settle to its caller. A settle that is repeated names each lease by its token, so one item of the
+/// caller may have become several or none: the results are folded back into the caller's items.
+#[derive(Debug)]
+pub(crate) struct SettleSender {
+    to: oneshot::Sender<Settled>,
+    /// The folds of each repetition; the last one applies first.
+    folds: Vec<Vec<Fold>>,
+}
+
+/// The result of an item that may have become several.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Fold {
+    Known(Result<(), SettleError>),
+    /// The first error of the next results, so many.
+    Next(u32),
+}
+
+impl SettleSender {
+    /// The results that are sent from now on are those of the repetition.
+    pub(super) fn folded(mut self, folds: Vec<Fold>) -> Self {
+        self.folds.push(folds);
+        self
+    }
+
+    /// The caller may have gone.
+    pub(super) fn send(self, mut results: Settled) {
+        for folds in self.folds.into_iter().rev() {
+            let mut of_repetition = results.into_iter();
+            let fold = |fold: Fold| match fold {
+                Fold::Known(result) => result,
+                Fold::Next(count) => {
+                    let of_item = of_repetition.by_ref().take(count as usize);
+                    of_item.fold(Ok(()), |all, result| all.and(result))
+                }
+            };
+            results = folds.into_iter().map(fold).collect();
+        }
+        let _ = self.to.send(results);
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.to.is_closed()
+    }
+}
+
+impl From<oneshot::Sender<Settled>> for SettleSender {
+    fn from(to: oneshot::Sender<Settled>) -> Self {
+        Self { to, folds: Vec::new() }
+    }
+}
+
 /// Resolves, in the order of the items, once what they changed is durable. Dropping it changes
 /// nothing: the settles take effect all the same.
 #[derive(Debug)]
@@ -84,6 +135,18 @@ impl Future for SettleReply {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn results_of_a_repeated_settle_are_folded_into_the_items_of_its_caller() {
+        let (to, mut answer) = oneshot::channel();
+        let known = Fold::Known(Err(SettleError::NotLeased));
+        let sender = SettleSender::from(to).folded(vec![Fold::Next(2), known, Fold::Next(1)]);
+        // Repeated once more, when its second lease had ended.
+        let sender = sender.folded(vec![Fold::Next(1), Fold::Known(Ok(())), Fold::Next(1)]);
+        let stopping = || Err(SettleError::Unavailable(Unavailable::Stopping));
+        sender.send(vec![stopping(), Ok(())]);
+        assert_eq!(answer.try_recv(), Ok(vec![stopping(), Err(SettleError::NotLeased), Ok(())]));
+    }
 
     #[tokio::test]
     async fn answers_of_several_shards_stand_in_the_order_of_the_items() {

@@ -159,7 +159,10 @@ fn give_back<'a>(links: &Links, shard: ShardId, records: impl Iterator<Item = &'
     }
     // Nobody waits for that.
     let (reply, _) = oneshot::channel();
-    links.tell(shard, Message::Settle { session: links.session, settles, again: false, reply });
+    links.tell(
+        shard,
+        Message::Settle { session: links.session, settles, again: false, reply: reply.into() },
+    );
 }
 
 fn as_not_taken(delivery: &Delivery) -> Settle {

@@ -80,7 +80,7 @@ impl Part {
         let (settles, (reply, answer)) = (settles.collect(), oneshot::channel());
         links.tell(
             self.shard,
-            Message::Settle { session: links.session, settles, again: false, reply },
+            Message::Settle { session: links.session, settles, again: false, reply: reply.into() },
         );
         let results = answer.await.map_err(|_| Unavailable::Stopping)?;
         for ((item, _), result) in self.settles.iter().zip(results) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::{LeaseGroupId, PartitionId, Stripe};
+use base::{LeaseGroupId, Offset, PartitionId, Stripe};
 use dispatch::PartitionStart;
 use machine::rows::lease_group::GroupRows;
 use machine::rows::topic::TopicRows;
@@ -10,15 +10,47 @@ use machine::{Catalog, LeaseGroup, Partition, Progress, Topic};
 
 use crate::shard::Shard;
 
+/// Records that may have been delivered by drivers of earlier terms, whose leases are lost: those that were in the log when
+/// the term began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct SeenBefore {
+    pub(super) term: u64,
+}
+
+impl SeenBefore {
+    /// The first offset that was appended in the term. `epoch_base`: what the partition's leader epochs have above terms.
+    pub(super) fn below(self, partition: &Partition, epoch_base: i32) -> Offset {
+        let epoch = i64::from(epoch_base).saturating_add_unsigned(self.term);
+        let epochs = partition.epochs();
+        let since = epochs.partition_point(|known| i64::from(known.epoch) < epoch);
+        epochs.get(since).map_or(partition.next_offset(), |first| first.start)
+    }
+}
+
 /// Where a partition of the group stands by what is durable.
-pub(super) fn start(progress: &Progress, partition: &Partition) -> PartitionStart {
+fn start(progress: &Progress, partition: &Partition, seen_below: Offset) -> PartitionStart {
     PartitionStart {
         floor: progress.floor(),
         settled: progress.settled_above(),
         attempts: progress.attempts().collect(),
+        seen_below,
         log_start: partition.log_start(),
         end: partition.next_offset(),
     }
+}
+
+/// Whether no record of any group may have been delivered before and is not settled.
+pub(super) fn nothing_seen(shard: &Shard, seen: SeenBefore) -> bool {
+    shard.read(|state| {
+        state.catalog.lease_groups().all(|group| {
+            let rows = state.rows.lease_group(group.id).zip(state.rows.topic(group.topic));
+            rows.is_none_or(|(progress, topic)| {
+                progress.progress().zip(topic.partitions()).all(|(progress, (id, partition))| {
+                    progress.floor() >= seen.below(partition, state.rows.epoch_base(id))
+                })
+            })
+        })
+    })
 }
 
 /// Records of a group that are not settled, by what is durable.
@@ -39,6 +71,8 @@ pub(super) struct GroupView {
     pub(super) stripe: Stripe,
     /// `None` while the shard has none: the topic grew, or is new, and the shard has not taken that over.
     rows: Option<(Arc<GroupRows>, Arc<TopicRows>)>,
+    /// With what the leader epochs of its partitions here have above terms.
+    seen: Option<(SeenBefore, Vec<i32>)>,
 }
 
 impl GroupView {
@@ -50,7 +84,29 @@ impl GroupView {
             let rows = state.rows.shared_lease_group(id).zip(state.rows.shared_topic(topic.id));
             let of_topic = || topic.placement.stripe_of(shard_id);
             let stripe = rows.as_ref().map(|(_, rows)| rows.stripe()).or_else(of_topic)?;
-            Some(Self { group, topic, stripe, rows })
+            Some(Self { group, topic, stripe, rows, seen: None })
+        })
+    }
+
+    /// Counts what may have been delivered before this term as delivered once.
+    pub(super) fn seen_before(mut self, shard: &Shard, seen: Option<SeenBefore>) -> Self {
+        if let (Some(seen), Some((_, topic))) = (seen, &self.rows) {
+            let bases = shard.read(|state| {
+                topic.partitions().map(|(id, _)| state.rows.epoch_base(id)).collect()
+            });
+            self.seen = Some((seen, bases));
+        }
+        self
+    }
+
+    /// Where its partitions here stand by what is durable.
+    pub(super) fn starts(&self) -> impl Iterator<Item = (PartitionId, PartitionStart)> {
+        self.partitions().enumerate().map(|(row, (id, partition, progress))| {
+            let below = |(seen, bases): &(SeenBefore, Vec<i32>)| {
+                seen.below(partition, bases.get(row).copied().unwrap_or(0))
+            };
+            let seen_below = self.seen.as_ref().map_or(0, below);
+            (id, start(progress, partition, seen_below))
         })
     }
 
@@ -67,10 +123,10 @@ impl GroupView {
         })
     }
 
-    /// Where a partition of the group stands by what is durable.
+    /// Where a partition of the group stands by what is durable. No record counts as delivered before.
     pub(super) fn start(&self, index: u32) -> Option<PartitionStart> {
         let (group, topic) = self.rows.as_ref()?;
-        Some(start(group.row(self.stripe.row(index)?)?, topic.partition(index)?))
+        Some(start(group.row(self.stripe.row(index)?)?, topic.partition(index)?, 0))
     }
 }
 

@@ -8,6 +8,8 @@ use crate::error::Unavailable;
 
 use super::handle::{Moved, Settled, Transferred};
 use super::options::Settle;
+use super::repeat::{Lost, Repeat};
+use super::settle_reply::SettleSender;
 
 #[derive(Debug)]
 pub(super) struct Waiter {
@@ -15,12 +17,14 @@ pub(super) struct Waiter {
     /// Whose records were settled.
     pub(super) groups: Vec<LeaseGroupId>,
     pub(super) rejects: Vec<Reject>,
+    /// What repeats the settle in the next term. `None`: the node of its session repeats it, or it has nothing to repeat.
+    pub(super) repeat: Option<Repeat>,
 }
 
 /// What is answered, to whom.
 #[derive(Debug)]
 pub(super) enum Reply {
-    Settles(Settled, oneshot::Sender<Settled>),
+    Settles(Settled, SettleSender),
     Transfer(Moved, oneshot::Sender<Transferred>),
 }
 
@@ -48,7 +52,7 @@ impl Waiter {
     pub(super) fn answer(self) {
         // The caller may have gone.
         match self.reply {
-            Reply::Settles(results, reply) => drop(reply.send(results)),
+            Reply::Settles(results, reply) => reply.send(results),
             Reply::Transfer(appended, reply) => drop(reply.send(Ok(appended))),
         }
     }
@@ -60,9 +64,22 @@ impl Waiter {
                 for result in results.iter_mut().filter(|result| result.is_ok()) {
                     *result = Err(why.clone().into());
                 }
-                let _ = reply.send(results);
+                reply.send(results);
             }
             Reply::Transfer(_, reply) => drop(reply.send(Err(why.clone().into()))),
+        }
+    }
+
+    /// The term is over, and what it settled may not be durable. Where it cannot be repeated, its caller gets `why`.
+    pub(super) fn lost(self, why: &Unavailable) -> Option<Lost> {
+        match self {
+            Self { reply: Reply::Settles(results, reply), repeat: Some(repeat), .. } => {
+                Some(repeat.lost(results, reply))
+            }
+            waiter => {
+                waiter.fail(why);
+                None
+            }
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use base::PartitionId;
-use broker::delivery::CreditReturns;
+use base::{LeaseGroupId, PartitionId};
+use broker::delivery::{Counters, CreditReturns, SessionUser};
 use broker::{ConsumeOptions, Credit, Event};
 use record::Compression;
 use world::SimulatedDisk;
@@ -77,7 +77,7 @@ async fn a_consumer_that_does_not_read_is_bounded() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     let waiting = node.depth(group).await;
     let sent = (records - waiting) * (64 << 10);
-    let bound = base::limits::LEASE_SESSION_UNREAD_BYTES_MAX as u64;
+    let bound = base::limits::LEASE_CONNECTION_UNREAD_BYTES_MAX as u64;
     assert!(waiting > 0 && sent < 3 * bound, "{sent} bytes were sent to one who does not read");
     consumer.next(records as usize).await;
     assert_eq!(node.depth(group).await, 0);
@@ -166,5 +166,67 @@ async fn a_topic_is_consumed_by_several_groups_and_by_offset_at_the_same_time() 
     let read = node.broker.read_batches(partition, 0, 1 << 20).await.expect("reads");
     assert_eq!(read.high_watermark, 2);
     assert!(!read.records.is_empty());
+    node.broker.shutdown().await;
+}
+
+/// A connection with so many sessions whose consumers read nothing.
+async fn unread_connection(
+    node: &Node,
+    group: LeaseGroupId,
+    connection: u64,
+    sessions: usize,
+) -> Vec<Consumer> {
+    let mut consumers = Vec::new();
+    for _ in 0..sessions {
+        let user = SessionUser { connection, ..SessionUser::default() };
+        let session = node.broker.lease_session_of(user);
+        let events = session.events().expect("the first to ask");
+        let id = session.consume(group, ConsumeOptions::default()).await.expect("may consume");
+        consumers.push(Consumer { session, events, id });
+    }
+    consumers
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_of_a_connection_that_is_not_read_are_bounded_together_and_others_get_records() {
+    let node = open(&SimulatedDisk::new()).await;
+    let topic = node.topic("big", 1, &[]).await;
+    let group = node.group(topic, &[]).await;
+    let mut unread = unread_connection(&node, group, 7, 200).await;
+    let large = New { value: "x".repeat(64 << 10), ..New::default() };
+    let records = 800;
+    for _ in 0..records {
+        node.append(topic, std::slice::from_ref(&large)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let leased = |counters: Option<Counters>| counters.expect("there").leased * (64 << 10);
+    let bound = base::limits::LEASE_CONNECTION_UNREAD_BYTES_MAX as u64;
+    let held = leased(node.broker.counters(group).await);
+    assert!(held > 0 && held < 3 * bound, "{held} bytes were sent to a connection that reads none");
+    // One that opens now gets nothing, and a connection that reads gets the rest.
+    unread.extend(unread_connection(&node, group, 7, 1).await);
+    assert!(unread[200].events.try_recv().is_none());
+    let mut reads = unread_connection(&node, group, 8, 1).await.remove(0);
+    let rest = records - held / (64 << 10);
+    reads.next(rest as usize).await;
+    // Once the connection is read, its other sessions get records too.
+    for consumer in &mut unread {
+        while consumer.events.try_recv().is_some() {}
+    }
+    drop(reads);
+    let mut again = 0;
+    while again < rest as usize {
+        for consumer in &mut unread {
+            while let Some(event) = consumer.events.try_recv() {
+                if let Event::Deliveries(deliveries) = event {
+                    again += deliveries.len();
+                }
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    drop(unread);
+    wait_for(async || node.broker.vitals().unread_bytes.0 == 0, || "nothing is unread".into())
+        .await;
     node.broker.shutdown().await;
 }

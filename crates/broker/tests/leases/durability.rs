@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base::{PartitionId, headers};
 use broker::delivery::{DeadLetterRouter, DeadRecord};
-use broker::{ConsumeOptions, Delivery, LeaseProgress, Settle, Settlement};
+use broker::{ConsumeOptions, Credit, Delivery, LeaseProgress, Settle, Settlement};
 use bytes::Bytes;
 use record::{BatchBuilder, BatchOptions};
 use world::disk::{RealDisk, SimulatedDisk};
@@ -253,5 +253,65 @@ async fn a_dead_letter_waits_for_the_gateway_that_routes_it() {
     node.broker.set_dead_letter_router("test", Arc::new(TestRouter { dead }));
     node.wait_for_depth(of_dead, 1).await;
     node.wait_for_depth(group, 0).await;
+    node.broker.shutdown().await;
+}
+
+fn attempts(deliveries: &[Delivery]) -> Vec<(String, u16)> {
+    deliveries.iter().map(|delivery| (text(delivery), delivery.attempt)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_that_may_have_been_delivered_before_a_crash_count_as_delivered_once() {
+    let disk = SimulatedDisk::new();
+    let node = open(&disk).await;
+    let topic = node.topic("jobs", 1, &[]).await;
+    let group = node.group(topic, &[]).await;
+    node.append(topic, &values(3)).await;
+    let options = ConsumeOptions { credit: Credit::records(2), ..ConsumeOptions::default() };
+    let mut consumer = consume(&node, group, options).await;
+    let held = consumer.next(2).await;
+    assert_eq!(attempts(&held), [("v0".into(), 1), ("v1".into(), 1)]);
+    let mut disk = disk.power_loss(1);
+    // No consumer is there in the second life, and it ends without a crash: what is not known does not become known.
+    for crashes in [true, false, true] {
+        let node = open(&disk).await;
+        node.append(topic, &[new("later")]).await;
+        match crashes {
+            true => disk = disk.power_loss(2),
+            false => node.broker.shutdown().await,
+        }
+    }
+    let node = open(&disk).await;
+    node.append(topic, &[new("last")]).await;
+    let session = node.broker.lease_session();
+    let again = take_all(&session, group).await;
+    let counts: Vec<u16> = again.iter().map(|delivery| delivery.attempt).collect();
+    assert_eq!((again.len(), &counts[..3]), (7, &[2, 2, 2][..]));
+    assert_eq!(attempts(&again)[6], ("last".into(), 1));
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_that_were_not_delivered_before_a_clean_end_do_not_count_as_delivered() {
+    let disk = SimulatedDisk::new();
+    let node = open(&disk).await;
+    let topic = node.topic("jobs", 1, &[]).await;
+    let group = node.group(topic, &[]).await;
+    node.append(topic, &values(3)).await;
+    let options = ConsumeOptions { credit: Credit::records(2), ..ConsumeOptions::default() };
+    let mut consumer = consume(&node, group, options).await;
+    consumer.next(2).await;
+    drop(consumer);
+    node.broker.shutdown().await;
+    let expected = [("v0".into(), 2), ("v1".into(), 2), ("v2".into(), 1)];
+    let node = open(&disk).await;
+    let taken = take_all(&node.broker.lease_session(), group).await;
+    assert_eq!(attempts(&taken), expected);
+    // The mark of that end is not that of this one.
+    drop(taken);
+    let disk = disk.power_loss(1);
+    let node = open(&disk).await;
+    let taken = take_all(&node.broker.lease_session(), group).await;
+    assert_eq!(taken[2].attempt, 2);
     node.broker.shutdown().await;
 }

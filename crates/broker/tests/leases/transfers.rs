@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use base::{LeaseGroupId, PartitionId, TopicId};
-use broker::delivery::TransferError;
+use broker::delivery::{SettleWhat, TransferError};
 use broker::{AppendBatch, AppendError, Delivery, Settle, Settlement};
 use futures_util::future::maybe_done;
 use futures_util::poll;
@@ -95,24 +95,35 @@ async fn dead_letters_that_have_no_room_keep_the_whole_transfer_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transfer_that_names_a_record_twice_gives_it_back() {
+async fn transfer_that_names_a_record_twice_is_refused_and_ends_none_of_its_leases() {
     let stage = stage().await;
     let Stage { node, jobs, group, of_dead, small } = &stage;
-    node.append(*jobs, &values(1)).await;
+    node.append(*jobs, &values(3)).await;
     let session = node.broker.lease_session();
-    for again in [
-        Settlement::Accept,
-        Settlement::Reject,
-        Settlement::Release { delay_ms: None, count: true },
-    ] {
-        let taken = take(&session, *group, 1).await;
-        let settles = vec![stage.end(&taken[0], Settlement::Accept), stage.end(&taken[0], again)];
+    let taken = take(&session, *group, 3).await;
+    let release = Settlement::Release { delay_ms: None, count: true };
+    for again in [Settlement::Accept, Settlement::Reject, release] {
+        let settles = vec![
+            stage.end(&taken[0], release),
+            stage.end(&taken[1], Settlement::Reject),
+            stage.end(&taken[2], Settlement::Accept),
+            stage.end(&taken[2], again),
+        ];
         let refused = session.transfer(settles, vec![stage.to_small("x")]).await;
-        assert!(matches!(refused, Err(TransferError::Settle { item: 1, .. })), "{refused:?}");
+        assert!(matches!(refused, Err(TransferError::Settle { item: 3, .. })), "{refused:?}");
     }
-    assert_eq!((node.depth(*group).await, node.depth(*of_dead).await), (1, 0));
+    assert_eq!((node.depth(*group).await, node.depth(*of_dead).await), (3, 0));
     assert_eq!(stage.stored(*small), 0);
-    assert_eq!(texts(&take(&session, *group, 1).await), ["v0"]);
+    // What a range up to an offset selects is what no settle before it named.
+    let up_to = |last| {
+        let what = SettleWhat::UpTo { partition: 0, last };
+        Settle { group: *group, what, settlement: Settlement::Accept }
+    };
+    let refused = session.transfer(vec![up_to(1), up_to(1)], Vec::new()).await;
+    assert!(matches!(refused, Err(TransferError::Settle { item: 1, .. })), "{refused:?}");
+    let accepted = session.transfer(vec![up_to(1), up_to(2)], vec![stage.to_small("x")]).await;
+    accepted.expect("the session holds all of them");
+    assert_eq!(node.depth(*group).await, 0);
     node.broker.shutdown().await;
 }
 

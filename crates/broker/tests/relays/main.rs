@@ -4,6 +4,7 @@
 mod appends;
 mod harness;
 mod moves;
+mod repeats;
 mod sessions;
 mod spread;
 mod spread_sessions;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use base::PartitionId;
-use base::limits::{LEASE_SESSION_UNREAD_BYTES_MAX, RELAY_SIGN_EVERY};
+use base::limits::{LEASE_CONNECTION_UNREAD_BYTES_MAX, RELAY_SIGN_EVERY};
 use broker::delivery::{ConsumeError, PeekOptions, SettleError, SettleWhat, TransferError};
 use broker::{ConsumeOptions, Credit, Event, Settle, Settlement};
 use tokio::time::{sleep, timeout};
@@ -179,7 +179,7 @@ async fn a_session_that_does_not_read_bounds_what_the_leader_hands_out() {
     let mut consumer = cluster.consume(cluster.follower().await, ConsumeOptions::default()).await;
     let value = "x".repeat(256 << 10);
     let mut appended = 0;
-    while appended < 6 * LEASE_SESSION_UNREAD_BYTES_MAX {
+    while appended < 6 * LEASE_CONNECTION_UNREAD_BYTES_MAX {
         cluster.append(0, &[value.clone(), value.clone()]).await;
         appended += 2 * value.len();
     }
@@ -187,10 +187,11 @@ async fn a_session_that_does_not_read_bounds_what_the_leader_hands_out() {
         cluster.broker(1).counters(cluster.group).await.expect("there").leased_bytes as usize
     };
     // What lies unread at both nodes, and what was handed out in one turn.
-    wait_for(async || leased().await > LEASE_SESSION_UNREAD_BYTES_MAX, || "the bound".into()).await;
+    wait_for(async || leased().await > LEASE_CONNECTION_UNREAD_BYTES_MAX, || "the bound".into())
+        .await;
     sleep(Duration::from_millis(500)).await;
     let held = leased().await;
-    assert!(held <= 3 * LEASE_SESSION_UNREAD_BYTES_MAX, "{held} of {appended}");
+    assert!(held <= 3 * LEASE_CONNECTION_UNREAD_BYTES_MAX, "{held} of {appended}");
     // Once it reads all of it comes.
     let mut read = 0;
     while read < appended {

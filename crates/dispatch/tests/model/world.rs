@@ -60,6 +60,8 @@ pub(crate) struct World {
     now_ms: i64,
     consumers: BTreeMap<ConsumerId, Consumer>,
     active: Option<ConsumerId>,
+    /// The active consumer that left with records, and until when the next one waits for them.
+    leaving: Option<(ConsumerId, i64)>,
     next_consumer: ConsumerId,
     tokens: Vec<Token>,
     reads: VecDeque<Want>,
@@ -79,6 +81,7 @@ impl World {
         let policy = Policy {
             ordering: ordering[usize::from(setup.ordering)],
             single_active: setup.single_active,
+            priority_takes_over: false,
             lease_ms: Some(LEASE_MS),
             attempts_max: setup.attempts_max,
             backoff_first_ms: setup.backoff_first_ms,
@@ -108,6 +111,7 @@ impl World {
                 delayed: 6,
                 dead: 2,
                 leased: 9,
+                attempts: 7,
                 timers_per_tick: 2,
             },
         };
@@ -124,6 +128,7 @@ impl World {
             now_ms: 10_000,
             consumers: BTreeMap::new(),
             active: None,
+            leaving: None,
             next_consumer: 1,
             tokens: Vec::new(),
             reads: VecDeque::new(),

@@ -132,3 +132,25 @@ fn a_doubled_back_off_never_overflows() {
     assert_eq!(policy.backoff_ms(3), 240_000);
     assert_eq!(policy.backoff_ms(u16::MAX), i64::MAX);
 }
+
+#[test]
+fn record_that_may_have_been_delivered_counts_as_delivered_once() {
+    let start = PartitionStart {
+        attempts: vec![(0, 2)],
+        seen_below: 2,
+        end: 3,
+        ..PartitionStart::default()
+    };
+    let mut bench = Bench::new(limited(3), vec![record(); 3]);
+    bench.engine.reset_partition(0, start);
+    let leases = bench.take(1, 9);
+    assert_eq!(leases.iter().map(|it| it.attempt).collect::<Vec<_>>(), [3, 2, 1]);
+    assert_eq!(bench.engine.peek(0, 1, 1)[0].attempts, 1);
+    bench.release(&leases[1]);
+    assert_eq!(bench.take(1, 9)[0].attempt, 3);
+    // Not so often that it is never delivered.
+    let mut bench = Bench::new(limited(1), [record()]);
+    let start = PartitionStart { seen_below: 1, end: 1, ..PartitionStart::default() };
+    bench.engine.reset_partition(0, start);
+    assert_eq!(bench.take(1, 9)[0].attempt, 2);
+}

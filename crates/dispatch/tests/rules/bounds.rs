@@ -118,3 +118,29 @@ fn an_idle_engine_keeps_nothing_of_what_it_once_held() {
     let text = format!("{:?}", bench.engine);
     assert!(text.len() < 6_000, "{} characters of state", text.len());
 }
+
+#[test]
+fn records_with_attempts_are_bounded_and_a_new_one_waits_until_one_of_them_is_settled() {
+    let bounds = Bounds { attempts: 3, ..Bounds::default() };
+    let policy = Policy { backoff_first_ms: 1_000, ..Policy::default() };
+    let mut bench = Bench::with_bounds(policy, bounds, vec![vec![record(); 9], vec![record(); 9]]);
+    bench.join(1, window(1, 1));
+    let fail = |bench: &mut Bench| {
+        let leases = bench.assign();
+        leases.iter().for_each(|lease| bench.release(lease));
+        leases.len()
+    };
+    for _ in 0..3 {
+        assert_eq!(fail(&mut bench), 1);
+    }
+    let open = |bench: &mut Bench| bench.engine.counters().delayed;
+    assert_eq!(open(&mut bench), 3);
+    bench.pass(2_000);
+    let again = bench.assign();
+    assert_eq!(again[0].attempt, 2, "it goes on");
+    assert_eq!(bench.take(2, 9).iter().filter(|lease| lease.attempt == 1).count(), 0);
+    bench.engine.end_session(2, bench.now_ms);
+    bench.accept(&again[0]);
+    let attempts: Vec<u16> = bench.take(2, 3).iter().map(|lease| lease.attempt).collect();
+    assert!(attempts.contains(&1), "there is room: {attempts:?}");
+}

@@ -206,3 +206,77 @@ fn spare_credit_counts_the_records_that_would_be_handed_out_at_once() {
     bench.engine.set_paused(true);
     assert_eq!(spare(&bench), 0);
 }
+
+fn single_active(priority_takes_over: bool) -> Policy {
+    Policy { single_active: true, priority_takes_over, ..Policy::default() }
+}
+
+#[test]
+fn next_active_consumer_gets_the_records_of_the_former_one_before_newer_ones() {
+    let mut bench = Bench::new(single_active(false), vec![record(); 6]);
+    bench.join(1, window(1, 3));
+    bench.join(2, anything(2));
+    let held = bench.assign();
+    assert_eq!(consumers(&held), [1, 1, 1]);
+    // A client that closes its channel cancels its consumers first.
+    bench.engine.leave(1, bench.now_ms, Leases::Keep);
+    assert_eq!(bench.drain().active, [(1, true), (2, true)]);
+    assert_eq!(bench.offsets(), []);
+    bench.accept(&held[0]);
+    assert_eq!(bench.offsets(), []);
+    bench.engine.end_session(1, bench.now_ms);
+    assert_eq!(bench.offsets(), [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn next_active_consumer_waits_a_second_at_most_for_what_the_former_one_holds() {
+    let mut bench = Bench::new(single_active(false), vec![record(); 3]);
+    bench.join(1, window(1, 1));
+    bench.join(2, anything(2));
+    let held = bench.assign();
+    bench.engine.leave(1, bench.now_ms, Leases::Keep);
+    bench.pass(999);
+    assert_eq!(bench.offsets(), []);
+    bench.pass(1);
+    assert_eq!(bench.offsets(), [1, 2]);
+    bench.accept(&held[0]);
+}
+
+#[test]
+fn consumer_of_a_higher_priority_takes_over_once_the_active_one_holds_nothing() {
+    let above = |session| Joined { priority: 1, ..anything(session) };
+    let mut bench = Bench::new(single_active(true), vec![record(); 6]);
+    bench.join(1, window(1, 2));
+    let held = bench.assign();
+    bench.join(2, above(2));
+    assert_eq!(bench.drain().active, [(1, true)]);
+    bench.accept(&held[0]);
+    assert_eq!(bench.offsets(), [], "the active one gets nothing more");
+    bench.release(&held[1]);
+    assert_eq!(bench.drain().active, [(1, false), (2, true)]);
+    let assigned = bench.assign();
+    assert_eq!(consumers(&assigned), [2; 5]);
+    assert_eq!(assigned[0].offset, 1);
+    // Where the active one holds nothing it is at once.
+    let mut bench = Bench::new(single_active(true), []);
+    bench.join(1, anything(1));
+    bench.join(2, above(2));
+    bench.join(3, above(3));
+    assert_eq!(bench.drain().active, [(1, true), (1, false), (2, true)]);
+}
+
+#[test]
+fn active_consumer_goes_on_if_the_one_of_a_higher_priority_leaves() {
+    let mut bench = Bench::new(single_active(true), vec![record(); 3]);
+    bench.join(1, window(1, 1));
+    let held = bench.assign();
+    bench.join(2, Joined { priority: 1, ..anything(2) });
+    bench.engine.end_session(2, bench.now_ms);
+    bench.accept(&held[0]);
+    assert_eq!(consumers(&bench.assign()), [1]);
+    // Without this rule a priority counts only when the active one leaves.
+    let mut bench = Bench::new(single_active(false), vec![record(); 2]);
+    bench.join(1, anything(1));
+    bench.join(2, Joined { priority: 1, ..anything(2) });
+    assert_eq!(consumers(&bench.assign()), [1, 1]);
+}

@@ -52,21 +52,49 @@ fn what_is_settled_leased_or_has_come_back_already_is_not_taken_over() {
 }
 
 #[test]
-fn one_lease_of_a_lane_is_taken_over_and_the_other_record_follows_it() {
-    let policy = Policy { ordering: Ordering::Key, ..Policy::default() };
-    let mut before = Bench::new(policy.clone(), (0..2).map(|_| keyed(7)));
+fn both_leases_of_a_lane_are_taken_over_and_the_next_record_waits_for_both() {
+    for ordering in [Ordering::Key, Ordering::Partition] {
+        let policy = Policy { ordering, ..Policy::default() };
+        let mut before = Bench::new(policy.clone(), (0..3).map(|_| keyed(7)));
+        before.join(1, anything(1));
+        let first = before.assign();
+        // The next one was handed out once this was settled; that is not in the log.
+        before.accept(&first[0]);
+        let second = before.assign();
+        let mut after = next_term(policy, &before, PartitionStart::default());
+        after.join(1, anything(1));
+        assert!(after.engine.present(claims(&first)[0], &mut after.pools));
+        assert!(after.engine.present(claims(&second)[0], &mut after.pools));
+        assert_eq!(after.offsets(), []);
+        after.accept(&first[0]);
+        assert_eq!(after.offsets(), [], "the second one holds the lane");
+        after.accept(&second[0]);
+        assert_eq!(after.offsets(), [2]);
+    }
+}
+
+#[test]
+fn repeated_release_of_a_lease_counts_one_attempt_and_leaves_a_newer_lease_alone() {
+    let mut before = Bench::new(Policy::default(), [record()]);
     before.join(1, anything(1));
     let first = before.assign();
-    // The next one was handed out once this was settled; that is not in the log.
-    before.accept(&first[0]);
+    before.release(&first[0]);
     let second = before.assign();
-    let mut after = next_term(policy, &before, PartitionStart::default());
+    // The release is not in the log: both leases are presented, the newer one first.
+    let mut after = next_term(Policy::default(), &before, PartitionStart::default());
+    after.join(1, anything(1));
+    assert!(after.engine.present(claims(&second)[0], &mut after.pools));
+    assert!(!after.engine.present(claims(&first)[0], &mut after.pools));
+    let again = Settlement::Release { delay_ms: None, count: true };
+    let refused = after.engine.settle(1, first[0].selection(), again, after.now_ms);
+    assert!(refused.is_err() && after.offsets() == []);
+    // Only the first one is presented: it is released once.
+    let mut after = next_term(Policy::default(), &before, PartitionStart::default());
     after.join(1, anything(1));
     assert!(after.engine.present(claims(&first)[0], &mut after.pools));
-    assert!(!after.engine.present(claims(&second)[0], &mut after.pools), "the lane is held");
-    assert_eq!(after.offsets(), []);
-    after.accept(&first[0]);
-    assert_eq!(after.offsets(), [1]);
+    after.release(&first[0]);
+    assert!(after.engine.settle(1, first[0].selection(), again, after.now_ms).is_err());
+    assert_eq!(after.assign()[0].attempt, 2);
 }
 
 #[test]

@@ -220,8 +220,10 @@ async fn by_offset_from(
 
 fn consumer_priority(value: Option<&FieldValue>, queue: &Queue) -> Result<i32, Exception> {
     let Some(value) = value else { return Ok(0) };
-    let number = value.as_integer().and_then(|number| i32::try_from(number).ok());
-    number.ok_or_else(|| {
+    // RabbitMQ takes an integer of any size. One that is out of range counts as the nearest in it.
+    let number = value.as_integer();
+    let nearest = |number: i64| number.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
+    number.map(nearest).ok_or_else(|| {
         let wrong = format!("\"expected integer, got {}\"", kind_name(value));
         let text = format!("invalid arg 'x-priority' for {}: {wrong}", queue.resource());
         Exception::precondition_failed(text)

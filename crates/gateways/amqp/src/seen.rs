@@ -60,6 +60,10 @@ fn consumer_seen(tag: &Arc<str>, consumer: &Consumer) -> ConsumerSeen {
         needs_ack: !consumer.no_ack,
         is_exclusive: consumer.wanted.exclusive,
         is_active: consumer.is_active,
+        is_single: consumer
+            .queue
+            .as_ref()
+            .is_some_and(|queue| queue.settings().single_active_consumer),
         prefetch: consumer.wanted.prefetch,
         arguments: consumer.wanted.arguments.clone(),
         timeout: consumer.timeout,

@@ -14,10 +14,11 @@
 //! * `dead_letters`, `transfers`: what is appended with it
 //! * `moving`: groups that were changed by something other than a settle
 //! * `questions`: what operators want to know, and change; `history`: what happened to a record
-//! * `terms`: from one term to the next
+//! * `terms`: from one term to the next; `ending`: from one process to the next
 
 mod credit;
 mod dead_letters;
+mod ending;
 mod history;
 mod moving;
 mod questions;
@@ -38,6 +39,7 @@ use base::limits::{
 };
 use consensus::{Consensus, Leadership};
 use dispatch::{Assignment, Changes};
+use futures_util::FutureExt;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -64,10 +66,12 @@ use super::places::AppendPlaces;
 use super::rates::{Published, Totals};
 use super::reading::Reader;
 use super::relay::Ground;
+use super::repeat::Lost;
 use super::sessions::Sessions;
 use super::takes::PendingTake;
 use super::traced::TraceFeed;
 use super::transfer::{Transfer, Transfers};
+use super::view::SeenBefore;
 use super::waiter::Waiter;
 
 /// What the drivers of all terms work with.
@@ -101,6 +105,7 @@ pub(crate) async fn run(parts: Parts, mut inbox: Inbox) {
         {
             return;
         }
+        let leadership = Arc::new(leadership);
         let driver = Driver::resume(&parts, facts.clone(), left, &leadership, inbox);
         tracing::debug!(term = leadership.term(), took = ?begun.elapsed(), "delivery begins");
         match driver.run(&parts.consensus, &leadership).await {
@@ -130,6 +135,13 @@ enum Purpose {
 /// Delivers for one term.
 struct Driver {
     term: u64,
+    leadership: Arc<Leadership>,
+    /// This node; `None` where it is alone.
+    here: Option<u64>,
+    /// What may have been delivered before this term though no attempt is counted.
+    seen: Option<SeenBefore>,
+    /// The last settle of the log is the mark of a clean end.
+    is_marked: bool,
     shard: Arc<Shard>,
     /// For what is written into records. Whatever is waited for is on the timeline.
     clock: Arc<dyn Clock>,
@@ -151,6 +163,8 @@ struct Driver {
     transfers: Transfers,
     /// For the driver of the next term.
     given_back: Vec<LeftTransfer>,
+    /// Settles that this term did not make durable.
+    lost: Vec<Lost>,
     places: AppendPlaces,
     /// Taken, and not yet all in memory.
     takes: Vec<PendingTake>,
@@ -171,26 +185,42 @@ impl Driver {
     fn resume(
         parts: &Parts,
         facts: Facts,
-        left: Handover,
-        leadership: &Leadership,
+        mut left: Handover,
+        leadership: &Arc<Leadership>,
         inbox: Inbox,
     ) -> Self {
         let Parts { shard, clock, workers, timeline, requests, handle, sleep_max, .. } = parts;
         let term = leadership.term();
         let watch = Arc::new(shard.watchers.watch());
-        let Handover { sessions, counts, .. } = left;
+        let (sessions, counts) =
+            (std::mem::take(&mut left.sessions), std::mem::take(&mut left.counts));
+        // Otherwise another node may have leased the same records to others.
+        let claims_hold = left.term >= leadership.since();
+        // A process that ended without a word had leases of which nothing is known, and so has another node that led. What
+        // its consumers presented is not all that it delivered.
+        let is_clean = left.term == 0 && parts.relaying.is_none() && shard.ended_cleanly();
+        let seen = match (claims_hold, is_clean) {
+            (true, _) => left.seen,
+            (false, true) => None,
+            (false, false) => Some(SeenBefore { term }),
+        };
         let groups = Groups::new(
             Arc::clone(shard),
             Arc::clone(&watch),
             Arc::clone(&handle.standings),
             handle.feed.is_some() || handle.history.lock().remembers(),
             first_token(term),
+            seen,
             counts,
         );
         // Not the pool of producers: a read would wait behind all of them.
         let cpu = CpuPool::new(workers.clone());
         let mut driver = Self {
             term,
+            seen,
+            is_marked: is_clean,
+            leadership: Arc::clone(leadership),
+            here: parts.relaying.as_ref().map(|ground| ground.node.identity().at.node.0),
             shard: Arc::clone(shard),
             clock: Arc::clone(clock),
             timeline: Arc::clone(timeline),
@@ -209,6 +239,7 @@ impl Driver {
             dead_letters: DeadLetterQueue::new(Arc::clone(shard), Arc::clone(&handle.routers)),
             transfers: Transfers::default(),
             given_back: Vec::new(),
+            lost: Vec::new(),
             places: AppendPlaces::new(Arc::clone(shard), Arc::clone(&parts.peers)),
             takes: Vec::new(),
             sweep_at: Instant::now() + SWEEP_EVERY,
@@ -216,8 +247,9 @@ impl Driver {
             changes: Changes::default(),
             assigned: Vec::new(),
         };
-        // Otherwise another node may have leased the same records to others.
-        let claims_hold = left.term >= leadership.since();
+        if !claims_hold {
+            left.present_leases();
+        }
         driver.take_over(left.groups, left.transfers, claims_hold);
         let mut presented = left.presented;
         for message in left.introduced {
@@ -241,8 +273,11 @@ impl Driver {
         consensus: &Consensus,
         leadership: &Leadership,
     ) -> Option<(Inbox, Handover)> {
-        self.groups.load_attentive();
         let mut lost = pin!(leadership.lost());
+        if self.is_marked && !self.take_mark(lost.as_mut()).await {
+            return Some(self.wind_up(consensus).await);
+        }
+        self.groups.load_attentive();
         loop {
             let stopped = match self.wait(lost.as_mut()).await {
                 Woken::Lost => return Some(self.wind_up(consensus).await),
@@ -299,6 +334,11 @@ impl Driver {
         }
         self.drain_reads();
         true
+    }
+
+    /// Whether another term has begun, or this one is about to end: what it asks of the log from now on is refused.
+    fn is_term_over(&self) -> bool {
+        self.leadership.lost().now_or_never().is_some()
     }
 
     /// Whether the rest has to wait for the next turn.
@@ -368,6 +408,7 @@ impl Driver {
         while let Some(done) = self.commits.done().await {
             self.on_committed(done);
         }
+        self.mark_end().await;
     }
 
     fn sweep(&mut self) {
@@ -381,5 +422,8 @@ impl Driver {
             self.reader.forget_batches();
         }
         self.reader.forget_gone();
+        for (session, connection) in self.sessions.with_room() {
+            self.on_room(session, connection);
+        }
     }
 }

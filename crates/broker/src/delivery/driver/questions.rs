@@ -127,8 +127,8 @@ impl Driver {
             self.commits.note_changed(found);
         }
         self.groups.enqueue(group);
-        let reply = Reply::Settles(vec![Ok(())], durable);
-        self.commits.wait(Waiter { reply, groups: vec![group], rejects: Vec::new() });
+        let reply = Reply::Settles(vec![Ok(())], durable.into());
+        self.commits.wait(Waiter { reply, groups: vec![group], rejects: Vec::new(), repeat: None });
     }
 
     /// Which of these records are neither settled nor anybody's. `None`: no such group.

@@ -50,11 +50,7 @@ impl Driver {
             Message::Transfer { session, settles, batches, reply } => {
                 self.transfer(session, settles, batches, reply);
             }
-            Message::Room { session } => {
-                if self.sessions.on_room(session) {
-                    self.enqueue_groups_of(session);
-                }
-            }
+            Message::Room { session, connection } => self.on_room(session, connection),
             Message::Moved { group, partition, sought } => self.on_moved(group, partition, sought),
             Message::Overflowed { batches, answers, reply } => {
                 self.dead_letter_refused(Overflowed::new(batches, answers, reply));
@@ -62,6 +58,13 @@ impl Driver {
             Message::Ask(question) => self.answer_question(question),
             Message::Look { look, reply } => drop(reply.send(self.look(&look))),
             Message::Stop => {}
+        }
+    }
+
+    /// The session's connection has been read enough.
+    pub(super) fn on_room(&mut self, session: SessionId, connection: u64) {
+        for session in self.sessions.on_room(session, connection) {
+            self.enqueue_groups_of(session);
         }
     }
 

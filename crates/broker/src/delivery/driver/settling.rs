@@ -1,18 +1,19 @@
 //! What was settled becomes durable, and is answered then.
 
 use base::{LeaseGroupId, Offset};
-use dispatch::{SessionId, SettleRefused, Settlement};
+use dispatch::{Claim, SessionId, SettleRefused, Settlement};
 use machine::GroupSettle;
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::super::commit::{Committed, CommittedAs, Unit};
 use super::super::dead_lettering::DeadLettering;
 use super::super::dead_letters::PendingLetter;
+use super::super::drivers::is_of_node;
 use super::super::error::SettleError;
-use super::super::handle::Settled;
 use super::super::handover::LeftTransfer;
 use super::super::options::Settle;
+use super::super::repeat::Repeat;
+use super::super::settle_reply::SettleSender;
 use super::super::waiter::{Reject, Reply, Waiter, note_reject};
 use super::{Driver, Purpose};
 use crate::error::Unavailable;
@@ -24,13 +25,17 @@ impl Driver {
         session: SessionId,
         settles: &[Settle],
         again: bool,
-        reply: oneshot::Sender<Settled>,
+        reply: SettleSender,
     ) {
+        // The node of another session repeats its settles.
+        let is_here = self.here.is_none_or(|here| is_of_node(session, here));
+        let mut repeat = is_here.then(|| Repeat::new(session, settles.len()));
+        let mut ended = Vec::new();
         let mut rejects: Vec<Reject> = Vec::new();
         let mut groups: Vec<LeaseGroupId> = Vec::new();
         let mut results = Vec::with_capacity(settles.len());
         for settle in settles {
-            let result = match self.settle_one(session, settle) {
+            let result = match self.settle_noting(session, settle, |claim| ended.push(claim)) {
                 Err(SettleError::NotLeased) if again => Err(Unavailable::Unanswered.into()),
                 result => result,
             };
@@ -41,11 +46,17 @@ impl Driver {
                 note_reject(&mut rejects, settle);
             }
             results.push(result);
+            match &mut repeat {
+                Some(repeat) => repeat.add(settle, ended.drain(..)),
+                None => ended.clear(),
+            }
         }
         if groups.is_empty() {
-            let _ = reply.send(results);
+            reply.send(results);
         } else {
-            self.commits.wait(Waiter { reply: Reply::Settles(results, reply), groups, rejects });
+            let reply = Reply::Settles(results, reply);
+            let repeat = repeat.filter(|repeat| !repeat.is_empty());
+            self.commits.wait(Waiter { reply, groups, rejects, repeat });
         }
     }
 
@@ -54,12 +65,22 @@ impl Driver {
         session: SessionId,
         settle: &Settle,
     ) -> Result<(), SettleError> {
+        self.settle_noting(session, settle, |_| {})
+    }
+
+    /// `ended` gets each lease that ends.
+    fn settle_noting(
+        &mut self,
+        session: SessionId,
+        settle: &Settle,
+        ended: impl FnMut(Claim),
+    ) -> Result<(), SettleError> {
         let now_ms = self.timeline.now_ms();
         // Nothing is leased of a group that nobody uses.
         let group = self.groups.get_mut(settle.group).ok_or(SettleError::NotLeased)?;
         group
             .dispatch
-            .settle(session, settle.what, settle.settlement, now_ms)
+            .settle_claimed(session, settle.what, settle.settlement, now_ms, ended)
             .map_err(not_leased)?;
         self.commits.note_changed(group);
         self.on_leases_ended(session, settle.group);
@@ -153,16 +174,26 @@ impl Driver {
             Ok(CommittedAs::Entered(entered)) => Ok(entered),
             Err(why) => Err(why),
         };
+        // What it did not do is repeated in the next one. Until then no record of the groups is delivered.
+        let is_over = result.is_err() && self.is_term_over();
         match purpose {
             Purpose::Settles(waiters) => {
                 self.commits.on_settled();
                 for waiter in waiters {
                     match &result {
                         Ok(_) => self.answer(waiter),
+                        Err(why) if is_over => self.lost.extend(waiter.lost(why)),
                         Err(why) => waiter.fail(why),
                     }
                 }
-                self.on_ended(number, &groups, result.is_err());
+                self.on_ended(number, &groups, result.is_err() && !is_over);
+            }
+            // Rejects wait on, for the next term.
+            Purpose::DeadLettering(DeadLettering { group, engine, .. }) if is_over => {
+                if let Some(group) = self.groups.of_engine(group, engine) {
+                    group.dead.on_given_back(Instant::now());
+                }
+                self.on_ended(number, &groups, false);
             }
             Purpose::DeadLettering(letters) => {
                 let lost = self.on_dead_lettered(letters, result);
@@ -184,7 +215,7 @@ impl Driver {
                 }
                 Err(why) => {
                     // Nobody knows what became of it: the groups are made anew.
-                    self.on_ended(number, &groups, true);
+                    self.on_ended(number, &groups, !is_over);
                     let _ = transfer.reply.send(Err(why.into()));
                 }
             },
@@ -231,7 +262,10 @@ impl Driver {
             // Gone with its group, the record is not delivered any more either.
             let Some(group) = self.groups.get_mut(group) else { continue };
             if group.engine != engine {
-                return waiter.fail(&Unavailable::NotLeader);
+                return match self.is_term_over() {
+                    true => self.lost.extend(waiter.lost(&Unavailable::NotLeader)),
+                    false => waiter.fail(&Unavailable::NotLeader),
+                };
             }
             match group.dead.hold(dead_lettered, waiter) {
                 Some(ready) => waiter = ready,

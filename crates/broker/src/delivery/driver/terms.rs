@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::pin::pin;
 
-use base::LeaseGroupId;
+use base::{HashSet, LeaseGroupId, Offset};
 use consensus::Consensus;
 use dispatch::{Assignment, Claim, ConsumerId, DeadLetterClaim, Joined, Settlement};
 use tokio::time::Instant;
@@ -14,13 +14,14 @@ use super::super::drivers::term_of;
 use super::super::event::{Delivery, GoneReason};
 use super::super::handle::Inbox;
 use super::super::handover::{Handover, LeftTransfer, Users};
+use super::super::repeat::Lost;
 use super::super::takes::{PendingTake, Taker};
 use super::{Driver, Purpose};
 use crate::error::Unavailable;
 
 impl Driver {
-    /// Takes over who uses which group. Their leases only where nobody else led in between, and what waits to
-    /// be put into the log.
+    /// Takes over who uses which group, and what waits to be put into the log. Their leases as they are only where no other
+    /// node led in between: else they are presented.
     pub(super) fn take_over(
         &mut self,
         groups: Vec<Users>,
@@ -226,6 +227,7 @@ impl Driver {
         let (groups, counts) = self.groups.leave();
         let mut left = Handover {
             term: self.term,
+            seen: self.seen,
             sessions,
             groups: Vec::new(),
             transfers: self.given_back,
@@ -234,9 +236,19 @@ impl Driver {
             introduced: Vec::new(),
             messages: VecDeque::new(),
         };
+        for Lost { claims, message } in self.lost {
+            left.presented.extend(claims);
+            left.messages.push_back(message);
+        }
+        let lost: HashSet<(LeaseGroupId, (u32, Offset))> =
+            left.presented.iter().map(|(group, claim)| (*group, claim.place())).collect();
         let now = Instant::now();
         for mut group in groups {
-            left.groups.extend(Users::of(&mut group));
+            if let Some(mut users) = Users::of(&mut group) {
+                // Its release is repeated, and makes it back off again.
+                users.back_offs.retain(|it| !lost.contains(&(group.id, it.place())));
+                left.groups.push(users);
+            }
             let takers = group.takers.into_iter();
             left.messages.extend(takers.map(|taker| taker.into_message(group.id, now)));
         }

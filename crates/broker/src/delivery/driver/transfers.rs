@@ -1,13 +1,13 @@
 //! Transfers are carried out, and end: they took effect, or nothing of them did.
 
-use base::{LeaseGroupId, Offset};
-use dispatch::{SessionId, Settlement};
+use base::{HashSet, LeaseGroupId, Offset};
+use dispatch::{Selection, SessionId, Settlement};
 use tokio::sync::oneshot;
 
 use super::super::dead_letter_batches::DeadLetterBatches;
 use super::super::dead_lettering::cause;
 use super::super::dead_letters::PendingLetter;
-use super::super::error::TransferError;
+use super::super::error::{SettleError, TransferError};
 use super::super::handle::{Moved, Transferred};
 use super::super::options::Settle;
 use super::super::settles::{attempts_of, settles_of};
@@ -142,7 +142,7 @@ impl Driver {
             rejects.push(Reject { group: id, engine, dead_lettered: group.dead.added() });
             groups.push(id);
         }
-        self.answer(Waiter { reply: Reply::Transfer(moved, reply), groups, rejects });
+        self.answer(Waiter { reply: Reply::Transfer(moved, reply), groups, rejects, repeat: None });
     }
 
     /// It was refused, so nothing of it is done: its records are available again. What else is
@@ -197,12 +197,30 @@ impl Driver {
             let source = AppendError::UnknownPartition(partition);
             return Err(TransferError::Append { batch, source });
         }
-        // Whether it holds them all is found out by renewing them, which changes nothing else.
-        let renew = Settlement::Renew { lease_ms: None };
+        // The session must hold all of them, each named once: the second settle of a lease would find none, after others
+        // took effect.
+        let mut named: HashSet<(LeaseGroupId, u32, Offset)> = HashSet::default();
         for (item, settle) in settles.iter().enumerate() {
-            let probe = Settle { settlement: renew, ..*settle };
-            self.settle_one(session, &probe)
-                .map_err(|source| TransferError::Settle { item, source })?;
+            let refused = |source| TransferError::Settle { item, source };
+            let group = self.groups.get(settle.group);
+            let group = group.ok_or(refused(SettleError::NotLeased))?;
+            let leased = group.dispatch.leased(session, settle.what);
+            let leased = leased.map_err(|_| refused(SettleError::NotLeased))?;
+            let ends = !matches!(settle.settlement, Settlement::Renew { .. });
+            let (in_all, mut left) = (leased.len(), 0);
+            for (partition, offset) in leased {
+                let place = (settle.group, partition, offset);
+                let is_left = if ends { named.insert(place) } else { !named.contains(&place) };
+                left += usize::from(is_left);
+            }
+            let is_held = match settle.what {
+                // It selects what is left.
+                Selection::UpTo { .. } => left > 0,
+                _ => left == in_all,
+            };
+            if !is_held {
+                return Err(refused(SettleError::NotLeased));
+            }
         }
         let mut withheld: Vec<Withheld> = Vec::new();
         for (item, settle) in settles.iter().enumerate() {
@@ -220,7 +238,6 @@ impl Driver {
             let mut records = match done {
                 Ok(records) => records,
                 Err(source) => {
-                    // The same record twice: it was held when that was looked at.
                     for Withheld { group, records, .. } in withheld {
                         self.give_back(group, &records);
                     }

@@ -132,7 +132,7 @@ pub(super) fn tell(said: Said, body: &mut Bytes) -> Result<Tell, Malformed> {
         Said::Settle { id, session, settles } => {
             let (reply, answer) = oneshot::channel();
             let items = settles.len();
-            let message = Message::Settle { session, settles, again: false, reply };
+            let message = Message::Settle { session, settles, again: false, reply: reply.into() };
             match id {
                 Some(id) => {
                     let weight = items * SETTLE_BYTES;

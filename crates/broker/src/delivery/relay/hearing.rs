@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::limits::{LEASE_SESSION_UNREAD_BYTES_MAX, REMOTE_ANSWERED_WITHIN};
+use base::limits::REMOTE_ANSWERED_WITHIN;
 use bytes::Bytes;
 use dispatch::{SessionId, Settlement};
 use machine::ALL_PARTITIONS;
@@ -79,13 +79,12 @@ impl Relay {
         self.held.handed(id, &deliveries, self.ground.timeline.now_ms());
         events.send(Sent::Event(Event::Deliveries(deliveries), bytes));
         *self.owed.entry(id).or_default() += weight;
-        let has_room = || unread.bytes() <= LEASE_SESSION_UNREAD_BYTES_MAX / 2;
-        if !has_room() {
+        if !unread.has_room() {
             // The leader holds back once it has sent as much as that again.
             unread.hold_back();
         }
         // It may have read all of it just now, and then nobody would say so.
-        if has_room() {
+        if unread.has_room() {
             self.read.insert(id);
         }
     }
@@ -94,10 +93,8 @@ impl Relay {
         let Some(waiting) = self.waiters.remove(id) else { return Ok(()) };
         let until = Instant::now() + REMOTE_ANSWERED_WITHIN;
         match (&waiting, &got) {
-            // What is accepted or renewed is said until it is known whether it was.
-            (Waiting::Settle { settles, .. }, Got::Plain(answer))
-                if !settles.is_empty() && answer.is_of_no_leader() =>
-            {
+            // It is repeated until it is known whether it was done.
+            (Waiting::Settle { .. }, Got::Plain(answer)) if answer.is_of_no_leader() => {
                 self.waiters.put_back(id, waiting.again(), until);
                 return Err(Over::Ended);
             }
@@ -106,8 +103,10 @@ impl Relay {
                 let now_ms = self.ground.timeline.now_ms();
                 self.held.handed(take.session, deliveries, now_ms);
             }
-            (Waiting::Settle { session, settles, .. }, Got::Plain(Answer::Settled(_))) => {
-                self.held.ended(*session, settles);
+            (Waiting::Settle { .. }, Got::Plain(Answer::Settled(_))) => {
+                if let Some((session, settles)) = waiting.ends() {
+                    self.held.ended(session, settles);
+                }
             }
             _ => {}
         }

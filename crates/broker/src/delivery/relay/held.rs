@@ -1,9 +1,9 @@
 //! What sessions of this node have leased where another node leads: it is presented to the node that leads next, so
 //! that a change of leaders takes nothing from a consumer that is still there.
 //!
-//! A lease is here from the moment when its delivery arrives until its end is answered, if that is to accept it, and
-//! until its end is said otherwise: what was said to a leader that is gone may have been done, and only of what was
-//! accepted it makes no difference to say it twice.
+//! A lease is here from the moment when its delivery arrives until the leader has answered its end. What a leader did that
+//! is gone may be unknown, so the lease is presented to the next one, and its end is repeated there. A transfer is not
+//! repeated: its leases are forgotten when it is sent.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -26,6 +26,14 @@ pub(super) struct Held {
 struct OfSession {
     by_place: BTreeMap<(LeaseGroupId, u32, Offset), Lease>,
     by_token: HashMap<(LeaseGroupId, u32, Token), Offset>,
+}
+
+/// Settles of which each names one lease.
+#[derive(Debug, Default)]
+pub(super) struct Named {
+    pub(super) settles: Vec<Settle>,
+    /// How many each of the original settles became.
+    pub(super) counts: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -119,11 +127,40 @@ impl Held {
     fn settling(&mut self, session: SessionId, settles: &[Settle], now_ms: i64) {
         for settle in settles {
             match settle.settlement {
-                Settlement::Accept => {}
                 Settlement::Renew { lease_ms } => self.renew(session, settle, lease_ms, now_ms),
-                Settlement::Release { .. } | Settlement::Reject => self.remove(session, settle),
+                Settlement::Accept | Settlement::Release { .. } | Settlement::Reject => {}
             }
         }
+    }
+
+    /// The same settles with a selection for each lease: a range may have newer leases when it is repeated. With how many
+    /// each of them became. `None`: all of them name leases.
+    pub(super) fn named(&self, session: SessionId, settles: &[Settle]) -> Option<Named> {
+        let names = |settle: &Settle| {
+            matches!(settle.what, Selection::Lease { .. } | Selection::Held { .. })
+                || matches!(settle.settlement, Settlement::Renew { .. })
+        };
+        if settles.iter().all(names) {
+            return None;
+        }
+        let of_session = self.of_sessions.get(&session);
+        let mut named = Named::default();
+        for settle in settles {
+            if names(settle) {
+                named.settles.push(*settle);
+                named.counts.push(1);
+                continue;
+            }
+            let places = of_session.map(|it| it.places(settle)).unwrap_or_default();
+            let leases = places.iter().filter_map(|place| of_session?.by_place.get(place));
+            let before = named.settles.len();
+            named.settles.extend(leases.map(|lease| {
+                let (partition, token) = (lease.claim.place().0, lease.claim.token());
+                Settle { what: Selection::Lease { partition, token }, ..*settle }
+            }));
+            named.counts.push((named.settles.len() - before) as u32);
+        }
+        Some(named)
     }
 
     /// The leader has answered, or nobody will ask again: whatever came of it, these are not leased any more.

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::limits::{
-    LEASE_SESSION_UNREAD_BYTES_MAX, LEASES_PRESENTED_WITHIN, LINK_MESSAGE_BYTES_MAX,
+    LEASE_CONNECTION_UNREAD_BYTES_MAX, LEASES_PRESENTED_WITHIN, LINK_MESSAGE_BYTES_MAX,
     RELAY_BATCH_BYTES, RELAY_BATCH_ITEMS_MAX, RELAY_HEAD_BYTES_MAX, RELAY_IDLE_MAX,
     RELAY_RETRY_EVERY, RELAY_SIGN_EVERY, REMOTE_ANSWERED_WITHIN,
 };
@@ -75,7 +75,7 @@ pub(crate) struct Ground {
 }
 
 /// So much of what a session has looked at is reported by itself; less goes with whatever is said next.
-const READ_TOLD_BYTES: u64 = (LEASE_SESSION_UNREAD_BYTES_MAX / 8) as u64;
+const READ_TOLD_BYTES: u64 = (LEASE_CONNECTION_UNREAD_BYTES_MAX / 8) as u64;
 
 /// How often leases are looked through for those that have run out.
 const HELD_EXPIRED_EVERY: Duration = Duration::from_secs(10);
@@ -415,7 +415,8 @@ impl Relay {
                     Out::Said(said) => (said, Vec::new(), None),
                     Out::Ask(id) => {
                         let Some(entry) = self.waiters.all.get_mut(&id) else { continue };
-                        let Some((said, body)) = entry.waiting.say(id, Instant::now()) else {
+                        let Some((said, body)) = entry.waiting.say(id, &self.held, Instant::now())
+                        else {
                             continue;
                         };
                         entry.said = true;
@@ -447,8 +448,8 @@ impl Relay {
 /// Nothing will be done for it any more. Of what was to be settled nobody knows, so it is delivered again.
 fn refuse(waiters: &mut Waiters, held: &mut Held, id: AskId) {
     let Some(waiting) = waiters.remove(id) else { return };
-    if let Waiting::Settle { session, settles, .. } = &waiting {
-        held.ended(*session, settles);
+    if let Some((session, settles)) = waiting.ends() {
+        held.ended(session, settles);
     }
     waiting.refuse(&Unavailable::NotLeader);
 }

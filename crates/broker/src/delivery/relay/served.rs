@@ -26,9 +26,10 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::super::drivers::is_of_node;
-use super::super::event::{Delivery, Event, EventSender, Sent, Unread};
+use super::super::event::{Delivery, Event, EventSender, Sent};
 use super::super::handle::{Handle, Message as Told};
 use super::super::options::Settle;
+use super::super::unread::Unread;
 use super::answering::{Answered, Asking, Pending, Tell, tell};
 use super::frame::{self, Malformed, RelayId};
 use super::handed::Handed;
@@ -193,7 +194,7 @@ impl Served {
                 if state.sessions.len() >= RELAY_SESSIONS_MAX {
                     return Err(Malformed::TooMuch);
                 }
-                let unread = Arc::<Unread>::default();
+                let unread = self.handle.unread.of_session(0);
                 let opened = Session { unread: Arc::clone(&unread), bytes: 0 };
                 if state.sessions.insert(session, opened).is_some() {
                     return Err(Malformed::NotIts);
@@ -209,7 +210,7 @@ impl Served {
                 let Some(open) = state.sessions.get_mut(&session) else { return Ok(()) };
                 open.bytes = open.bytes.checked_sub(bytes).ok_or(Malformed::NotSane)?;
                 if open.unread.read(bytes as usize) {
-                    self.handle.tell(Told::Room { session });
+                    self.handle.tell(Told::Room { session, connection: 0 });
                 }
             }
             Said::GiveUp { id } => drop(state.takes.remove(&id)),
@@ -278,7 +279,7 @@ impl Served {
         let (reply, _) = oneshot::channel();
         let settlement = Settlement::Release { delay_ms: None, count: true };
         let settles = vec![Settle { group: delivery.group, what: delivery.lease(), settlement }];
-        self.handle.tell(Told::Settle { session, settles, again: false, reply });
+        self.handle.tell(Told::Settle { session, settles, again: false, reply: reply.into() });
     }
 
     /// The session will not look at it.
@@ -287,7 +288,7 @@ impl Served {
         let Some(open) = state.sessions.get_mut(&session) else { return };
         open.bytes = open.bytes.saturating_sub(bytes as u64);
         if open.unread.read(bytes) {
-            self.handle.tell(Told::Room { session });
+            self.handle.tell(Told::Room { session, connection: 0 });
         }
     }
 }

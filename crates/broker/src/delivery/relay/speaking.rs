@@ -79,8 +79,7 @@ impl Relay {
             }
             Message::Settle { session, settles, again, reply } => {
                 // Where nobody waits for the answer, this node does: it may have to say it again.
-                let items = settles.len();
-                let waiting = Waiting::Settle { session, settles, again, items, reply };
+                let waiting = Waiting::Settle { session, settles, named: None, again, reply };
                 self.ask(waiting, now + REMOTE_ANSWERED_WITHIN);
             }
             Message::Transfer { session, settles, batches, reply } => {
@@ -88,11 +87,7 @@ impl Relay {
                 let waiting = Waiting::Transfer { session, settles, batches, rows, reply };
                 self.ask(waiting, now + REMOTE_ANSWERED_WITHIN);
             }
-            Message::Room { session } => {
-                if self.owed.contains_key(&session) {
-                    self.read.insert(session);
-                }
-            }
+            Message::Room { session, connection } => self.on_room(session, connection),
             // The leader's own log tells its driver of it.
             Message::Moved { group, partition, sought } => {
                 if sought {
@@ -113,6 +108,19 @@ impl Relay {
                 self.ask(Waiting::Question(question), now + REMOTE_ANSWERED_WITHIN);
             }
         }
+    }
+
+    /// Reports to the leader that the connection's sessions have room again.
+    fn on_room(&mut self, session: SessionId, connection: u64) {
+        let is_of = |id: SessionId| match connection {
+            0 => id == session,
+            number => {
+                let of = self.roster.sessions.get(&id);
+                of.is_some_and(|session| session.unread.connection() == number)
+            }
+        };
+        let read = self.owed.keys().copied().filter(|id| is_of(*id));
+        self.read.extend(read);
     }
 
     fn is_through(&self) -> bool {

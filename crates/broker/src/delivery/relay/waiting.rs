@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base::LeaseGroupId;
 use base::limits::OPERATION_RECORDS_MAX;
 use bytes::Bytes;
-use dispatch::{ConsumerId, SessionId, Settlement};
+use dispatch::{ConsumerId, SessionId};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -16,9 +16,11 @@ use crate::remote::wire::{Batch, divide, elsewhere, elsewhere_append};
 
 use super::super::error::{RemoveError, SettleError, TakeError, TransferError};
 use super::super::event::Delivery;
-use super::super::handle::{Question, Settled, Transferred};
+use super::super::handle::{Question, Transferred};
 use super::super::options::{Settle, TakeOptions};
+use super::super::settle_reply::{Fold, SettleSender};
 use super::super::takes::TakeReply;
+use super::held::{Held, Named};
 use super::items::{Answer, AskId, Asked, Said, take_options};
 
 /// Somebody who waits.
@@ -29,12 +31,12 @@ pub(super) enum Waiting {
     Take(Take),
     Settle {
         session: SessionId,
-        /// Until they are said; what is accepted or renewed may be said again.
         settles: Vec<Settle>,
+        /// What is said in their place if it is repeated.
+        named: Option<Named>,
         /// An earlier leader may have done it.
         again: bool,
-        items: usize,
-        reply: oneshot::Sender<Settled>,
+        reply: SettleSender,
     },
     Transfer {
         session: SessionId,
@@ -78,14 +80,15 @@ fn is_not_leader(why: &Unavailable) -> bool {
     matches!(why, Unavailable::NotLeader | Unavailable::Stopping)
 }
 
-/// Whether it makes no difference to do it twice.
-fn may_be_repeated(settle: &Settle) -> bool {
-    matches!(settle.settlement, Settlement::Accept | Settlement::Renew { .. })
-}
-
 impl Waiting {
-    /// What is said for it. To be asked again after that only where [`Self::on_lost`] says so.
-    pub(super) fn say(&mut self, id: AskId, now: Instant) -> Option<(Said, Vec<Bytes>)> {
+    /// What is said for it. To be asked again after that only where [`Self::on_lost`] says so. `held`: what sessions here
+    /// have leased.
+    pub(super) fn say(
+        &mut self,
+        id: AskId,
+        held: &Held,
+        now: Instant,
+    ) -> Option<(Said, Vec<Bytes>)> {
         let mut body = Vec::new();
         let said = match self {
             // The roster says it.
@@ -95,12 +98,9 @@ impl Waiting {
                 let wait = take.deadline.saturating_duration_since(now);
                 Said::Take { id, session, group, options: take_options(&take.options, wait) }
             }
-            Self::Settle { session, settles, .. } => {
-                let said = match settles.iter().all(may_be_repeated) {
-                    true => settles.clone(),
-                    false => std::mem::take(settles),
-                };
-                Said::Settle { id: Some(id), session: *session, settles: said }
+            Self::Settle { session, settles, named, .. } => {
+                *named = held.named(*session, settles);
+                Said::Settle { id: Some(id), session: *session, settles: settles.clone() }
             }
             Self::Transfer { session, settles, batches, .. } => Said::Transfer {
                 id,
@@ -140,11 +140,7 @@ impl Waiting {
                 None
             }
             Self::Settle { .. } if !said => Some(self),
-            Self::Settle { ref settles, .. } if !settles.is_empty() => Some(self.again()),
-            Self::Settle { items, reply, .. } => {
-                let _ = reply.send(vec![Err(Unavailable::Unanswered.into()); items]);
-                None
-            }
+            Self::Settle { .. } => Some(self.again()),
             Self::Transfer { reply, .. } if said => {
                 let _ = reply.send(Err(Unavailable::Unanswered.into()));
                 None
@@ -162,12 +158,23 @@ impl Waiting {
 
     /// An earlier leader may have done it.
     pub(super) fn again(self) -> Self {
-        match self {
-            Self::Settle { session, settles, items, reply, .. } => {
-                Self::Settle { session, settles, again: true, items, reply }
-            }
-            other => other,
+        let Self::Settle { session, mut settles, named, mut reply, .. } = self else { return self };
+        if let Some(Named { settles: names, counts }) = named {
+            settles = names;
+            let fold = |count| match count {
+                // Nothing was leased of it, or it ended meanwhile.
+                0 => Fold::Known(Err(Unavailable::Unanswered.into())),
+                count => Fold::Next(count),
+            };
+            reply = reply.folded(counts.into_iter().map(fold).collect());
         }
+        Self::Settle { session, settles, named: None, again: true, reply }
+    }
+
+    /// The leases that a settle ends, once it was said.
+    pub(super) fn ends(&self) -> Option<(SessionId, &[Settle])> {
+        let Self::Settle { session, settles, named, .. } = self else { return None };
+        Some((*session, named.as_ref().map_or(settles, |named| &named.settles)))
     }
 
     /// It has waited for too long, or cannot be said.
@@ -176,8 +183,8 @@ impl Waiting {
             Self::Consume(_) => {}
             Self::Cancel(reply) => drop(reply.send(())),
             Self::Take(take) => drop(take.reply.send(Err(why.clone().into()))),
-            Self::Settle { items, reply, .. } => {
-                let _ = reply.send(vec![Err(why.clone().into()); items]);
+            Self::Settle { settles, reply, .. } => {
+                reply.send(vec![Err(why.clone().into()); settles.len()]);
             }
             Self::Transfer { reply, .. } => drop(reply.send(Err(why.clone().into()))),
             Self::Question(question) => match question {
@@ -197,14 +204,14 @@ impl Waiting {
         match (self, got) {
             (Self::Cancel(reply), Got::Plain(Answer::Cancelled)) => drop(reply.send(())),
             (Self::Take(take), Got::Taken(answer)) => return take.on_answer(answer),
-            (Self::Settle { items, again, reply, .. }, Got::Plain(Answer::Settled(results)))
-                if results.len() == items =>
+            (Self::Settle { settles, again, reply, .. }, Got::Plain(Answer::Settled(results)))
+                if results.len() == settles.len() =>
             {
                 let results = results.into_iter().map(|result| match result {
                     Err(SettleError::NotLeased) if again => Err(Unavailable::Unanswered.into()),
                     result => settled_elsewhere(result),
                 });
-                let _ = reply.send(results.collect());
+                reply.send(results.collect());
             }
             (Self::Transfer { rows, reply, .. }, Got::Plain(Answer::Transferred(result))) => {
                 drop(reply.send(transferred(result.map_err(Into::into), rows)));
@@ -390,49 +397,41 @@ impl Waiters {
 
 #[cfg(test)]
 mod tests {
-    use dispatch::Selection;
+    use dispatch::{Selection, Settlement};
 
     use super::*;
 
-    fn settles(settlements: &[Settlement]) -> (Waiting, oneshot::Receiver<Settled>) {
-        let settle = |(offset, settlement): (usize, &Settlement)| {
-            let offset = offset as u64;
-            let what = Selection::Range { partition: 0, first: offset, last: offset };
-            Settle { group: LeaseGroupId(1), what, settlement: *settlement }
-        };
-        let settles: Vec<Settle> = settlements.iter().enumerate().map(settle).collect();
-        let (items, (reply, answer)) = (settles.len(), oneshot::channel());
-        (Waiting::Settle { session: 1, settles, again: false, items, reply }, answer)
-    }
+    const RANGE: Selection = Selection::Range { partition: 0, first: 0, last: 9 };
 
-    /// What was said, and what is said again after the relay is over.
-    fn said_and_said_again(settlements: &[Settlement]) -> (usize, Option<usize>) {
-        let count = |said: Option<(Said, Vec<Bytes>)>| match said {
-            Some((Said::Settle { settles, .. }, _)) => settles.len(),
+    fn said(waiting: &mut Waiting) -> Vec<Selection> {
+        match waiting.say(1, &Held::default(), Instant::now()) {
+            Some((Said::Settle { settles, .. }, _)) => settles.iter().map(|it| it.what).collect(),
             said => panic!("{said:?}"),
-        };
-        let (mut waiting, mut answer) = settles(settlements);
-        let said = count(waiting.say(1, Instant::now()));
-        let again = waiting.on_lost(true).map(|mut again| {
-            assert!(matches!(again, Waiting::Settle { again: true, .. }));
-            assert!(answer.try_recv().is_err(), "it has no answer yet");
-            count(again.say(1, Instant::now()))
-        });
-        if again.is_none() {
-            let unanswered = Err(SettleError::Unavailable(Unavailable::Unanswered));
-            assert_eq!(answer.try_recv(), Ok(vec![unanswered; settlements.len()]));
         }
-        (said, again)
     }
 
     #[test]
-    fn what_is_accepted_or_renewed_is_said_again_and_nothing_else() {
-        let renew = Settlement::Renew { lease_ms: Some(15_000) };
+    fn settle_of_any_kind_is_repeated_by_token_and_a_range_without_leases_is_unanswered() {
+        let lease = Selection::Lease { partition: 0, token: 7 };
+        let settle = |what, settlement| Settle { group: LeaseGroupId(1), what, settlement };
         let release = Settlement::Release { delay_ms: None, count: true };
-        assert_eq!(said_and_said_again(&[Settlement::Accept]), (1, Some(1)));
-        assert_eq!(said_and_said_again(&[renew]), (1, Some(1)));
-        assert_eq!(said_and_said_again(&[Settlement::Accept, renew]), (2, Some(2)));
-        assert_eq!(said_and_said_again(&[renew, release]), (2, None));
-        assert_eq!(said_and_said_again(&[Settlement::Reject]), (1, None));
+        let settles = vec![
+            settle(lease, Settlement::Accept),
+            settle(RANGE, release),
+            settle(lease, Settlement::Reject),
+            settle(RANGE, Settlement::Renew { lease_ms: Some(1) }),
+        ];
+        let (reply, mut answer) = oneshot::channel();
+        let (named, reply) = (None, reply.into());
+        let mut waiting = Waiting::Settle { session: 1, settles, named, again: false, reply };
+        assert_eq!(said(&mut waiting), [lease, RANGE, lease, RANGE]);
+        let mut waiting = waiting.on_lost(true).expect("it is repeated");
+        assert_eq!(said(&mut waiting), [lease, lease, RANGE]);
+        let waiting = waiting.on_lost(true).expect("it is repeated");
+        let results = vec![Err(SettleError::NotLeased), Ok(()), Ok(())];
+        let got = Got::Plain(Answer::Settled(results));
+        assert!(matches!(waiting.on_answer(got), Follows::Nothing));
+        let unanswered = || Err(SettleError::Unavailable(Unavailable::Unanswered));
+        assert_eq!(answer.try_recv(), Ok(vec![unanswered(), unanswered(), Ok(()), Ok(())]));
     }
 }

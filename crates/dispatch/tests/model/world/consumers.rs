@@ -41,6 +41,12 @@ impl World {
         }
     }
 
+    /// Whether the active consumer waits for what the one before it holds.
+    pub(super) fn active_waits(&self) -> bool {
+        let holds = |id| self.held(|_, consumer, pushed| consumer == id && pushed).0 > 0;
+        self.leaving.is_some_and(|(id, until_ms)| self.now_ms < until_ms && holds(id))
+    }
+
     pub(super) fn active_now(&self) -> Option<ConsumerId> {
         self.active
     }
@@ -60,6 +66,10 @@ impl World {
         let Some(id) = self.pick_consumer(a) else { return };
         let leases = if b.is_multiple_of(2) { Leases::Keep } else { Leases::Release };
         self.engine.leave(id, self.now_ms, leases);
+        let holds = self.held(|_, consumer, pushed| consumer == id && pushed).0 > 0;
+        if self.active == Some(id) && leases == Leases::Keep && holds {
+            self.leaving = Some((id, self.now_ms + 1_000));
+        }
         self.gone(id);
         self.choose_active();
         if leases == Leases::Release {

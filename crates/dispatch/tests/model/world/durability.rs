@@ -125,12 +125,13 @@ impl World {
         self.pools = Pools::new();
         self.limits.clear();
         self.consumers.clear();
-        self.active = None;
+        (self.active, self.leaving) = (None, None);
     }
 
     /// The engine of the next term: what is durable, and the consumers with what they lease. Some of the dead
     /// letters are in the log by then, and the others go on.
     pub(super) fn hand_over(&mut self, a: u16) {
+        self.leaving = None;
         self.drain();
         self.dead_letter(a);
         while !self.held.is_empty() {

@@ -97,6 +97,7 @@ impl World {
     pub(super) fn someone_could_take(&self) -> bool {
         let leased = self.held(|_, _, _| true).0;
         leased < self.bounds.leased as u64
+            && !(self.policy.single_active && self.active_waits())
             && self.consumers.keys().any(|&id| {
                 let may = !self.policy.single_active || self.active_now() == Some(id);
                 may && self.has_credit(id, 50)

@@ -26,6 +26,7 @@ impl World {
                 if !self.policy.single_active {
                     self.active = None;
                 }
+                self.leaving = None;
                 self.choose_active();
             }
             4 => {

@@ -111,7 +111,7 @@ fn consumer_row(
         "ack_required": consumer.needs_ack,
         "exclusive": consumer.is_exclusive,
         "active": consumer.is_active,
-        "activity_status": if consumer.is_active { "up" } else { "waiting" },
+        "activity_status": activity(consumer),
         "prefetch_count": consumer.prefetch,
         "arguments": typed::json(&consumer.arguments),
         "consumer_timeout": timeout,
@@ -122,6 +122,15 @@ fn consumer_row(
         },
     });
     Some((consumer.tag.to_string(), row))
+}
+
+/// As RabbitMQ names it.
+fn activity(consumer: &ConsumerSeen) -> &'static str {
+    match (consumer.is_single, consumer.is_active) {
+        (_, false) => "waiting",
+        (true, true) => "single_active",
+        (false, true) => "up",
+    }
 }
 
 fn consumers(call: &Call, sessions: &[Live], fits: impl Fn(&Found<'_>) -> bool) -> Outcome {

@@ -84,7 +84,12 @@ fn objects(writer: &mut Writer<'_>, vitals: &Vitals) -> Result {
     let help = "Bytes of producers' requests between socket and disk";
     writer.gauges("in_flight_bytes", help, [(one("what", "produce"), used)])?;
     let help = "Bytes of them that there may be";
-    writer.gauges("in_flight_limit_bytes", help, [(one("what", "produce"), most)])
+    writer.gauges("in_flight_limit_bytes", help, [(one("what", "produce"), most)])?;
+    let (used, most) = vitals.unread_bytes;
+    let help = "Bytes of deliveries that their consumers have not read";
+    writer.gauge("deliveries_unread_bytes", help, used)?;
+    let help = "Bytes of unread deliveries beyond which connections with much unread are held back";
+    writer.gauge("deliveries_unread_limit_bytes", help, most)
 }
 
 type OfProtocol = (&'static str, TrafficSeen);

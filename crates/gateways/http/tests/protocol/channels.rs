@@ -130,7 +130,7 @@ async fn of_a_queue_with_a_single_active_consumer_one_is_active() {
             let consumers = root(&server, "/api/consumers?sort=channel_details.name").await;
             let rows = consumers.as_array().expect("rows").iter();
             let of = |row: &Value| (row["active"] == true, row["activity_status"].clone());
-            if rows.map(of).eq([(true, json!("up")), (false, json!("waiting"))]) {
+            if rows.map(of).eq([(true, json!("single_active")), (false, json!("waiting"))]) {
                 break;
             }
         }

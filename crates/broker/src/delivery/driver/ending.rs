@@ -1,0 +1,52 @@
+//! The mark of a clean end: what a process had leased when it ended came back, and is counted.
+//!
+//! A delivery is not written to the log. So after a process ended without this mark, each record that was in the log and
+//! is not settled may have been delivered, and counts as delivered once. The mark is a settle of nothing at the end of the
+//! log; any other settle takes it. A node of a cluster leaves none: another one leads before it ends.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use base::LeaseGroupId;
+use machine::GroupSettle;
+
+use super::super::view::nothing_seen;
+use super::{Driver, Purpose};
+
+impl Driver {
+    /// Takes the mark before the first record is delivered. False: the term is over.
+    pub(super) async fn take_mark(&mut self, mut lost: Pin<&mut impl Future<Output = ()>>) -> bool {
+        // Of no group: it changes nothing.
+        let (group, partition) = (LeaseGroupId(0), 0);
+        let (settled, attempts) = (Vec::new(), Vec::new());
+        let settles = vec![GroupSettle { group, partition, settled, attempts }];
+        let purpose = Purpose::Settles(Vec::new());
+        self.commits.settle(&mut self.groups, Vec::new(), settles, purpose);
+        while self.commits.is_under_way() {
+            tokio::select! {
+                biased;
+                () = lost.as_mut() => return false,
+                Some(done) = self.commits.done() => self.on_committed(done),
+            }
+        }
+        self.is_marked = false;
+        true
+    }
+
+    /// Leaves the mark, if nothing is leased and all that may have been delivered before is settled.
+    pub(super) async fn mark_end(&mut self) {
+        let is_held = self.groups.iter().any(|group| {
+            let counters = group.dispatch.counters();
+            counters.leased > 0 || counters.dead > 0
+        });
+        let is_known = self.seen.is_none_or(|seen| nothing_seen(&self.shard, seen));
+        if self.here.is_some() || self.is_marked || is_held || !is_known {
+            return;
+        }
+        let purpose = Purpose::Settles(Vec::new());
+        self.commits.settle(&mut self.groups, Vec::new(), Vec::new(), purpose);
+        while let Some(done) = self.commits.done().await {
+            self.on_committed(done);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Settles that are repeated in the next term.
+//!
+//! A settle ends leases in memory, and is durable later. If the term ends in between, the leases are presented at the next
+//! leader like those that still hold, and the settle is repeated there, each lease by its token. What took effect before
+//! the term ended has left no lease to take over, so nothing is settled, counted or dead-lettered twice.
+
+use base::LeaseGroupId;
+use dispatch::{Claim, Selection, SessionId, Settlement};
+
+use super::error::SettleError;
+use super::handle::{Message, Settled};
+use super::options::Settle;
+use super::settle_reply::{Fold, SettleSender};
+
+/// The leases that a settle ended, for as long as it is not durable.
+#[derive(Debug)]
+pub(super) struct Repeat {
+    session: SessionId,
+    ended: Vec<(LeaseGroupId, Claim, Settlement)>,
+    /// How many each of its items ended.
+    of_items: Vec<u32>,
+}
+
+/// A settle that the term did not make durable: its leases, and the message that repeats it.
+pub(super) struct Lost {
+    pub(super) claims: Vec<(LeaseGroupId, Claim)>,
+    pub(super) message: Message,
+}
+
+impl Repeat {
+    pub(super) fn new(session: SessionId, items: usize) -> Self {
+        Self { session, ended: Vec::new(), of_items: Vec::with_capacity(items) }
+    }
+
+    /// The next item ended `claims`.
+    pub(super) fn add(&mut self, settle: &Settle, claims: impl IntoIterator<Item = Claim>) {
+        let before = self.ended.len();
+        let ended = claims.into_iter().map(|claim| (settle.group, claim, settle.settlement));
+        self.ended.extend(ended);
+        self.of_items.push((self.ended.len() - before) as u32);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.ended.is_empty()
+    }
+
+    /// `results`: those of the settle's items.
+    pub(super) fn lost(self, results: Settled, reply: SettleSender) -> Lost {
+        let Self { session, ended, of_items } = self;
+        let fold = |(result, count): (Result<(), SettleError>, u32)| match (&result, count) {
+            (Ok(()), 1..) => Fold::Next(count),
+            _ => Fold::Known(result),
+        };
+        let reply = reply.folded(results.into_iter().zip(of_items).map(fold).collect());
+        let settle = |&(group, claim, settlement): &(LeaseGroupId, Claim, Settlement)| Settle {
+            group,
+            what: named(session, &claim),
+            settlement,
+        };
+        let settles = ended.iter().map(settle).collect();
+        let message = Message::Settle { session, settles, again: true, reply };
+        Lost {
+            claims: ended.into_iter().map(|(group, claim, _)| (group, claim)).collect(),
+            message,
+        }
+    }
+}
+
+/// Selects exactly this lease, whichever session settles it.
+pub(super) fn named(session: SessionId, claim: &Claim) -> Selection {
+    let (partition, token) = (claim.place().0, claim.token());
+    match claim.session() {
+        holder if holder != session => Selection::Held { partition, token, session: holder },
+        _ => Selection::Lease { partition, token },
+    }
+}

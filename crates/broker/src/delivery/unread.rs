@@ -1,0 +1,188 @@
+//! Deliveries that were sent to sessions and that no session has looked at, in bytes: of a session, of its connection, and
+//! of the node. What bounds a client that asks for everything and reads nothing.
+//!
+//! A connection is read as a whole: one socket carries all its channels, so its sessions share one bound. The node's bound
+//! holds back the connections with the most unread. One with little unread is always delivered to, whatever others leave.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use base::HashMap;
+use base::limits::{
+    LEASE_CONNECTION_UNREAD_BYTES_ALWAYS, LEASE_CONNECTION_UNREAD_BYTES_MAX,
+    LEASE_NODE_UNREAD_BYTES_MAX,
+};
+use parking_lot::Mutex;
+
+/// Unread deliveries of all sessions that this node's drivers and relays send to.
+#[derive(Debug, Default)]
+pub(crate) struct NodeUnread {
+    bytes: AtomicUsize,
+    connections: Mutex<HashMap<u64, Weak<ConnectionUnread>>>,
+}
+
+/// Unread deliveries of the sessions of a connection.
+#[derive(Debug)]
+pub(crate) struct ConnectionUnread {
+    node: Arc<NodeUnread>,
+    /// 0: of a single session, which is of no connection.
+    number: u64,
+    bytes: AtomicUsize,
+    /// Drivers hold deliveries back; the reader that makes room notifies them.
+    held_back: AtomicBool,
+}
+
+/// Unread deliveries of a session.
+#[derive(Debug)]
+pub(crate) struct Unread {
+    connection: Arc<ConnectionUnread>,
+    bytes: AtomicUsize,
+}
+
+impl NodeUnread {
+    #[cfg(test)]
+    pub(super) fn of(unread: &Unread) -> Arc<Self> {
+        Arc::clone(&unread.connection.node)
+    }
+
+    pub(crate) fn used_and_max(&self) -> (u64, u64) {
+        (self.bytes.load(Ordering::Acquire) as u64, LEASE_NODE_UNREAD_BYTES_MAX as u64)
+    }
+
+    /// Of a new session. `connection`: a number of the node's; 0: none.
+    pub(super) fn of_session(self: &Arc<Self>, connection: u64) -> Arc<Unread> {
+        let new = || {
+            let (bytes, held_back) = (AtomicUsize::new(0), AtomicBool::new(false));
+            Arc::new(ConnectionUnread {
+                node: Arc::clone(self),
+                number: connection,
+                bytes,
+                held_back,
+            })
+        };
+        let connection = match connection {
+            0 => new(),
+            number => {
+                let mut connections = self.connections.lock();
+                let known = connections.get(&number).and_then(Weak::upgrade);
+                known.unwrap_or_else(|| {
+                    let new = new();
+                    connections.insert(number, Arc::downgrade(&new));
+                    new
+                })
+            }
+        };
+        Arc::new(Unread { connection, bytes: AtomicUsize::new(0) })
+    }
+}
+
+impl Drop for ConnectionUnread {
+    fn drop(&mut self) {
+        if self.number != 0 {
+            let mut connections = self.node.connections.lock();
+            // The number may have a successor already.
+            if connections.get(&self.number).is_some_and(|it| it.strong_count() == 0) {
+                connections.remove(&self.number);
+            }
+        }
+    }
+}
+
+impl Unread {
+    /// The number of its connection; 0: it is of none.
+    pub(super) fn connection(&self) -> u64 {
+        self.connection.number
+    }
+
+    pub(super) fn add(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::AcqRel);
+        self.connection.bytes.fetch_add(bytes, Ordering::AcqRel);
+        self.connection.node.bytes.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    fn subtract(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::AcqRel);
+        self.connection.bytes.fetch_sub(bytes, Ordering::AcqRel);
+        self.connection.node.bytes.fetch_sub(bytes, Ordering::AcqRel);
+    }
+
+    fn is_node_full(&self) -> bool {
+        self.connection.node.bytes.load(Ordering::Acquire) > LEASE_NODE_UNREAD_BYTES_MAX
+    }
+
+    /// Whether its connection is to be held back.
+    pub(super) fn is_too_much(&self) -> bool {
+        let bytes = self.connection.bytes.load(Ordering::Acquire);
+        bytes > LEASE_CONNECTION_UNREAD_BYTES_MAX
+            || (bytes > LEASE_CONNECTION_UNREAD_BYTES_ALWAYS && self.is_node_full())
+    }
+
+    /// Whether its connection is held back no more: less than at the bound, so that it is not at once there again.
+    pub(super) fn has_room(&self) -> bool {
+        let bytes = self.connection.bytes.load(Ordering::Acquire);
+        bytes <= LEASE_CONNECTION_UNREAD_BYTES_MAX / 2
+            && (bytes <= LEASE_CONNECTION_UNREAD_BYTES_ALWAYS / 2 || !self.is_node_full())
+    }
+
+    /// Asks to be notified when there is room again.
+    pub(super) fn hold_back(&self) {
+        self.connection.held_back.store(true, Ordering::Release);
+    }
+
+    /// True if drivers wait for it and enough is read.
+    pub(super) fn read(&self, bytes: usize) -> bool {
+        self.subtract(bytes);
+        let held_back = &self.connection.held_back;
+        held_back.load(Ordering::Acquire)
+            && self.has_room()
+            && held_back.swap(false, Ordering::AcqRel)
+    }
+}
+
+impl Drop for Unread {
+    /// What is unread is dropped with its session.
+    fn drop(&mut self) {
+        self.subtract(self.bytes.load(Ordering::Acquire));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_of_a_connection_share_one_bound_and_others_are_delivered_to() {
+        let node = Arc::<NodeUnread>::default();
+        let (one, two) = (node.of_session(7), node.of_session(7));
+        let (other, alone) = (node.of_session(8), node.of_session(0));
+        one.add(LEASE_CONNECTION_UNREAD_BYTES_MAX);
+        assert!(!two.is_too_much());
+        two.add(1);
+        assert!(one.is_too_much() && two.is_too_much());
+        assert!(!other.is_too_much() && !alone.is_too_much());
+        two.hold_back();
+        assert!(!one.read(LEASE_CONNECTION_UNREAD_BYTES_MAX / 2));
+        assert!(one.read(1), "half of the bound is left");
+        assert!(!one.read(1), "it was reported");
+        drop((one, two));
+        assert_eq!(node.used_and_max().0, 0);
+        drop(other);
+        assert!(node.connections.lock().is_empty());
+    }
+
+    #[test]
+    fn full_node_holds_back_connections_with_much_unread_and_not_those_that_read() {
+        let node = Arc::<NodeUnread>::default();
+        let unread: Vec<_> = (1..=33).map(|number| node.of_session(number)).collect();
+        unread.iter().for_each(|it| it.add(LEASE_CONNECTION_UNREAD_BYTES_MAX));
+        assert!(unread.iter().all(|it| it.is_too_much()));
+        let reads = node.of_session(99);
+        reads.add(LEASE_CONNECTION_UNREAD_BYTES_ALWAYS);
+        assert!(!reads.is_too_much());
+        reads.add(1);
+        assert!(reads.is_too_much());
+        reads.hold_back();
+        assert!(reads.read(LEASE_CONNECTION_UNREAD_BYTES_ALWAYS / 2 + 1));
+        assert!(reads.has_room() && !unread[0].has_room());
+    }
+}

@@ -1,0 +1,111 @@
+//! Settles that are not durable when the leader changes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base::LeaseGroupId;
+use broker::{ConsumeOptions, Credit, NewTopic, Settle, Settlement};
+use tokio::time::{Instant, sleep};
+
+use crate::harness::*;
+
+const RECORDS: usize = 600;
+const RELEASE: Settlement = Settlement::Release { delay_ms: Some(0), count: true };
+
+/// How the first delivery of a record is settled.
+fn first_settlement(value: &str) -> Settlement {
+    let number: usize = value[1..].parse().expect("a number");
+    [Settlement::Accept, Settlement::Reject, RELEASE, Settlement::Accept][number % 4]
+}
+
+impl Cluster {
+    /// A group of the topic of dead letters.
+    async fn dead_letters(&self) -> LeaseGroupId {
+        let broker = self.broker(1);
+        let letters = NewTopic {
+            name: "letters".to_owned(),
+            uuid: broker.entropy().uuid(),
+            partitions: 1,
+            config: Default::default(),
+        };
+        let letters = broker.create_topic(letters).await.expect("it is new");
+        let made =
+            broker.create_lease_group(letters, "main".into(), Vec::new(), Default::default());
+        made.await.expect("it is new")
+    }
+}
+
+/// Settles without waiting for answers, as AMQP's clients do, until nothing is left. Returns the attempts of each value.
+async fn work(consumer: &mut Consumer) -> BTreeMap<String, Vec<u16>> {
+    let mut attempts: BTreeMap<String, Vec<u16>> = BTreeMap::new();
+    let (begun, mut quiet_since) = (Instant::now(), Instant::now());
+    while quiet_since.elapsed() < Duration::from_secs(2) {
+        assert!(begun.elapsed() < 3 * SOON, "records are left: {attempts:?}");
+        let some = consumer.some(Duration::from_millis(100)).await;
+        if !some.is_empty() {
+            quiet_since = Instant::now();
+        }
+        for three in some.chunks(3) {
+            let settle = |delivery: &broker::Delivery| {
+                let value = text(delivery);
+                let before = attempts.entry(value.clone()).or_default();
+                let settlement = match before.is_empty() {
+                    true => first_settlement(&value),
+                    false => Settlement::Accept,
+                };
+                before.push(delivery.attempt);
+                Settle { group: delivery.group, what: delivery.lease(), settlement }
+            };
+            drop(consumer.session.settle(three.iter().map(settle).collect()));
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+    attempts
+}
+
+#[tokio::test]
+async fn settles_in_flight_at_a_hand_over_take_effect_once_at_the_next_leader() {
+    let config = [("dead.letter.topic", "letters"), ("attempts.max", "5")];
+    let cluster = Cluster::start(1, &config).await;
+    let leader = cluster.leader(0).await;
+    let of_letters = cluster.dead_letters().await;
+    let window = || ConsumeOptions { credit: Credit::records(50), ..ConsumeOptions::default() };
+    // One is at the node that leads, and one at another.
+    let mut at_leader = cluster.consume(leader, window()).await;
+    let mut at_follower = cluster.consume(leader % 3 + 1, window()).await;
+    cluster.append(0, &values(0..RECORDS)).await;
+    let moving = async {
+        for _ in 0..3 {
+            sleep(Duration::from_millis(60)).await;
+            let leader = cluster.leader(0).await;
+            cluster.broker(leader).hand_over().await;
+            let moved = async || cluster.leader(0).await != leader;
+            wait_for(moved, || "the leader moves".into()).await;
+        }
+    };
+    let working = async { tokio::join!(work(&mut at_leader), work(&mut at_follower)) };
+    let ((), (one, other)) = tokio::join!(moving, working);
+    let mut attempts = one;
+    for (value, of_other) in other {
+        attempts.entry(value).or_default().extend(of_other);
+    }
+    assert_eq!(attempts.len(), RECORDS);
+    let mut wrong = Vec::new();
+    for (value, attempts) in &attempts {
+        // One that was first delivered after a leader was lost counts as if it had been delivered before.
+        let deliveries = if first_settlement(value) == RELEASE { 2 } else { 1 };
+        let counts = attempts.iter().is_sorted_by(|one, next| one < next);
+        if attempts.len() != deliveries || !counts {
+            wrong.push((value, attempts));
+        }
+    }
+    assert!(wrong.is_empty(), "delivered too often: {wrong:?}");
+    let settled = async || {
+        let counters = cluster.broker(1).counters(cluster.group).await;
+        counters.is_some_and(|it| (it.depth, it.leased) == (0, 0))
+    };
+    wait_for(settled, || "all is settled".into()).await;
+    let dead = async || cluster.broker(1).counters(of_letters).await.map(|it| it.ready);
+    let all_dead = async || dead().await == Some(RECORDS as u64 / 4);
+    wait_for(all_dead, || "a dead letter for each reject".into()).await;
+}
