@@ -122,7 +122,7 @@ pub use delivery::{
     TakeOptions,
 };
 pub use document_watch::{DocumentChanges, DocumentNames, DocumentWatch};
-pub use electing::ElectionError;
+pub use electing::{ElectionError, NotElected};
 pub use error::{AppendError, ExecuteError, FetchError, OpenError, Unavailable};
 pub use fetch::{Batches, Bounds, TimedOffset};
 pub use group_status::{GroupStatus, MemberLag};
