@@ -72,6 +72,7 @@ mod leading;
 pub mod level;
 mod local_shard;
 mod made;
+mod majority;
 mod moves;
 pub mod moving;
 pub mod operations;

@@ -136,6 +136,7 @@ impl LocalShard {
         let sequencer = Sequencer::new(
             Arc::clone(&shard),
             consensus.clone(),
+            options.cluster.clone(),
             Arc::clone(&world.clock),
             common.cpu.clone(),
             inbox,
