@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -75,9 +75,24 @@ pub struct ReadyBatch {
 pub struct Sent {
     pub records: AtomicU64,
     pub bytes: AtomicU64,
+    /// Why batches are sent again, and since when.
+    waiting: std::sync::Mutex<Option<(Instant, String)>>,
 }
 
 impl Sent {
+    /// Why batches have been sent again for so long, if they have.
+    pub fn waits_for(&self, at_least: Duration) -> Option<String> {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, why) = waiting.as_ref()?;
+        (since.elapsed() >= at_least).then(|| why.clone())
+    }
+
+    fn note_waiting(&self, why: Option<&ClientError>) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = waiting.take().map_or_else(Instant::now, |(since, _)| since);
+        *waiting = why.map(|why| (since, why.to_string()));
+    }
+
     fn add(&self, batches: &[ReadyBatch]) {
         let records = batches.iter().map(|batch| u64::from(batch.records)).sum();
         let bytes = batches.iter().map(|batch| batch.bytes.len() as u64).sum();
@@ -337,6 +352,7 @@ impl Lane {
             if Instant::now() > deadline || !error.is_passing() {
                 return Err(error);
             }
+            self.sent.note_waiting(Some(&error));
             let batches = self.first_of_each_partition();
             match self.send_anew(&batches).await {
                 Ok(answer) => {
@@ -356,6 +372,7 @@ impl Lane {
                 }
             }
         }
+        self.sent.note_waiting(None);
         Ok(())
     }
 
