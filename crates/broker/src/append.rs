@@ -176,6 +176,60 @@ impl AppendReply {
     }
 }
 
+/// Answers that nobody waits for any more.
+#[derive(Debug)]
+pub struct LateAnswers(Vec<oneshot::Receiver<Appends>>);
+
+impl LateAnswers {
+    /// Waits until all of them are known: until then the batches are in memory.
+    pub async fn known(self) {
+        for late in self.0 {
+            let _ = late.await;
+        }
+    }
+}
+
+impl AppendReply {
+    /// Takes the answers that are known by now, row by row; `None` where the outcome is not known yet.
+    pub fn known_so_far(&mut self) -> (Vec<Option<Result<Appended, AppendError>>>, LateAnswers) {
+        let mut late = Vec::new();
+        let mut look = |mut reply: oneshot::Receiver<Appends>| match reply.try_recv() {
+            Ok(answers) => Some(answers),
+            Err(oneshot::error::TryRecvError::Closed) => Some(Vec::new()),
+            Err(oneshot::error::TryRecvError::Empty) => {
+                late.push(reply);
+                None
+            }
+        };
+        let nothing = Parts::Several { places: Vec::new(), replies: BTreeMap::new() };
+        let answers = match std::mem::replace(&mut self.0, nothing) {
+            Parts::One { rows, reply } => match look(reply) {
+                Some(answers) => {
+                    let mut answers = answers.into_iter();
+                    (0..rows).map(|_| Some(answers.next().unwrap_or_else(stopping))).collect()
+                }
+                None => vec![None; rows],
+            },
+            Parts::Several { places, replies } => {
+                let mut known: BTreeMap<usize, Option<_>> = BTreeMap::new();
+                for (shard, part) in replies {
+                    let answers = match part {
+                        Part::Answered(answers) => Some(answers),
+                        Part::Awaited(reply) => look(reply),
+                    };
+                    known.insert(shard, answers.map(Vec::into_iter));
+                }
+                let row = |shard: &usize| match known.get_mut(shard)? {
+                    Some(answers) => Some(answers.next().unwrap_or_else(stopping)),
+                    None => None,
+                };
+                places.iter().map(row).collect()
+            }
+        };
+        (answers, LateAnswers(late))
+    }
+}
+
 /// The shard dropped the request without an answer: it is going down.
 fn stopping() -> Result<Appended, AppendError> {
     Err(Unavailable::Stopping.into())

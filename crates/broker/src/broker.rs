@@ -35,8 +35,8 @@ use crate::timeline::Timeline;
 use crate::turns::Turns;
 use crate::watch::{Watch, Watchers};
 use crate::{
-    adoption, cluster_id, founding, hearing, housekeeping, layout, leading, level, moves, scrub,
-    watch_elsewhere, watchdog,
+    adoption, cluster_id, founding, hearing, housekeeping, layout, leading, level, majority, moves,
+    scrub, watch_elsewhere, watchdog,
 };
 
 pub use crate::options::BrokerOptions;
@@ -151,6 +151,10 @@ impl Broker {
         let cluster_id = cluster_id::open(&world, dir, options.cluster.as_deref())?;
         let catalog = LocalShard::start(&common, Role::Catalog, None).await?;
         let mut shards = vec![Arc::new(catalog)];
+        if let Some(node) = &options.cluster {
+            let reporting = majority::report(Arc::clone(node), Arc::downgrade(&shards[0]));
+            tasks::spawn(Task::Leading, reporting);
+        }
         let shard_count = match founding::shards(&shards[0], &options).await {
             Ok(count) => count,
             Err(error) => return Err(founding::give_up(&shards, &failure, error).await),
@@ -247,7 +251,7 @@ impl Broker {
         let keeping = housekeeping::run(shards.clone(), backups, options.housekeeping_interval);
         let housekeeping = tasks::vital(Task::Housekeeping, keeping, &failure);
         let leading = options.cluster.as_ref().map(|node| {
-            let spreading = leading::run(Remote::new(node), shards.clone());
+            let spreading = leading::run(Remote::new(node), Arc::clone(&health), shards.clone());
             let heard = Arc::clone(&broker.0.hearsay);
             let hearing = hearing::run(heard, Arc::clone(node), shards.clone());
             let watchers = Arc::clone(&broker.0.watchers);

@@ -47,4 +47,23 @@ impl Broker {
     pub fn disk_is_well(&self) -> bool {
         self.disk_health().is_well(Instant::now())
     }
+
+    /// Whether this node refuses records until its disk has room.
+    pub fn disk_is_full(&self) -> bool {
+        self.local_shards().iter().any(|shard| shard.disk_is_full())
+    }
+
+    /// Another node reports whether its disk is full.
+    pub fn hear_of_disk(&self, node: u64, is_full: bool) {
+        self.disk_health().hear(node, is_full);
+    }
+
+    /// Whether the leader of some shard refuses records until its disk has room, as far as this node knows.
+    pub fn leader_disk_is_full(&self) -> bool {
+        self.shards_with_rows().iter().any(|shard| match shard.leader() {
+            Some(leader) if leader == self.node() => shard.disk_is_full(),
+            Some(leader) => self.disk_health().is_full_elsewhere(leader.into()),
+            None => false,
+        })
+    }
 }

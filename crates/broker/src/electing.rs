@@ -5,17 +5,22 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use base::PartitionId;
+use base::{PartitionId, ShardId};
 use consensus::TransferError;
 use futures_util::future::join_all;
 use links::NodeId;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::broker::Broker;
 use crate::error::Unavailable;
 use crate::leading::{self, connected_for};
 use crate::local_shard::LocalShard;
+use crate::remote::Remote;
 
+/// All shards are elected at once, which takes a moment. A shard that takes longer is reported.
+const ALL_WITHIN: Duration = Duration::from_secs(5);
+const BACK_WITHIN: Duration = Duration::from_secs(3);
+const AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// That another node leads is soon heard of here.
 const HEARD_WITHIN: Duration = Duration::from_secs(1);
 
@@ -31,12 +36,32 @@ pub enum ElectionError {
     Gone(u32),
     /// Or it does not say within a moment that it would lead.
     #[error(
-        "broker {0} is to lead it, and would not do it well: its disk was slow within the last minute, or it does not \
-         answer at once"
+        "broker {0} is to lead it, and would not do it well: its disk was slow or full within the last minute, or it does \
+         not answer at once"
     )]
     Unwell(u32),
     #[error("broker {node} is to lead it, and does not yet: {why}")]
     NotHandedOver { node: u32, why: String },
+    #[error("no other of its brokers {voters:?} is connected with a disk that is well")]
+    NoOther { voters: Vec<u32> },
+    #[error("it has no new leader after {ALL_WITHIN:?}")]
+    TooLate,
+}
+
+/// Shards whose leader's term did not end as it was asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NotElected(pub Vec<(ShardId, ElectionError)>);
+
+impl std::error::Error for NotElected {}
+
+impl std::fmt::Display for NotElected {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (place, (shard, error)) in self.0.iter().enumerate() {
+            let separator = if place > 0 { "; " } else { "" };
+            write!(f, "{separator}{shard}: {error}")?;
+        }
+        Ok(())
+    }
 }
 
 impl Broker {
@@ -57,8 +82,63 @@ impl Broker {
         places.into_iter().map(|place| elected[&place].clone()).collect()
     }
 
+    /// Ends the terms of the leaders of all shards, at once, and begins others. Alone this node leads again. In a cluster
+    /// each shard goes to the first of its replicas, by way of another one where that one leads already. Returns the
+    /// newest term.
+    pub async fn elect_all(&self) -> Result<u64, NotElected> {
+        let shards = self.local_shards();
+        let electing = shards.iter().map(async |shard| {
+            let elected = timeout(ALL_WITHIN, self.elect_again(shard)).await;
+            (shard.id(), elected.unwrap_or(Err(ElectionError::TooLate)))
+        });
+        let (mut newest, mut failed) = (0, Vec::new());
+        for (shard, elected) in join_all(electing).await {
+            match elected {
+                Ok(term) => newest = newest.max(term),
+                Err(error) => failed.push((shard, error)),
+            }
+        }
+        if failed.is_empty() { Ok(newest) } else { Err(NotElected(failed)) }
+    }
+
+    async fn elect_again(&self, shard: &LocalShard) -> Result<u64, ElectionError> {
+        let order = self.order_of(shard);
+        let alone = || async {
+            let elected = shard.consensus.elect_anew().await;
+            elected.map_err(|error| ElectionError::NotHandedOver {
+                node: self.node(),
+                why: error.to_string(),
+            })
+        };
+        let Some(remote) = self.peers().remote() else { return alone().await };
+        if order == [self.node()] {
+            return alone().await;
+        }
+        if !self.elect_in(shard).await? {
+            let first = order[0];
+            let mut via = None;
+            for other in order.iter().copied().filter(|other| *other != first) {
+                if self.would_lead(remote, other).await {
+                    via = Some(other);
+                    break;
+                }
+            }
+            let via = via.ok_or(ElectionError::NoOther { voters: order })?;
+            self.hand(remote, shard, first, via).await?;
+            let begun = Instant::now();
+            // Under load a node may not answer at once. The leaders are to be spread as before all the same.
+            while let Err(error) = self.elect_in(shard).await {
+                if begun.elapsed() >= BACK_WITHIN {
+                    return Err(error);
+                }
+                sleep(AGAIN_AFTER).await;
+            }
+        }
+        Ok(shard.term())
+    }
+
     /// Ends the term in which this node leads, and begins another one: a pause for whoever writes or waits
-    /// for records, and no more. Returns the new term, once this node leads in it.
+    /// for records, and no more. Returns the new term, once this node leads in it. Only for a node that is alone.
     pub async fn elect_anew(&self) -> Result<u64, Unavailable> {
         let mut term = 0;
         for shard in self.local_shards() {
@@ -95,16 +175,31 @@ impl Broker {
         if !lives(&to) {
             return Err(ElectionError::Gone(to));
         }
-        let would_lead = match to == self.node() {
-            true => self.disk_is_well(),
-            false => remote.would_lead(to.into()).await,
-        };
-        if !would_lead {
+        if !self.would_lead(remote, to).await {
             return Err(ElectionError::Unwell(to));
         }
+        self.hand(remote, shard, leader, to).await?;
+        Ok(true)
+    }
+
+    async fn would_lead(&self, remote: &Remote, node: u32) -> bool {
+        match node == self.node() {
+            true => self.disk_is_well(),
+            false => remote.would_lead(node.into()).await,
+        }
+    }
+
+    /// Has the shard's leader hand it over.
+    async fn hand(
+        &self,
+        remote: &Remote,
+        shard: &LocalShard,
+        leader: u32,
+        to: u32,
+    ) -> Result<(), ElectionError> {
         let handed_over = match leader == self.node() {
             true => {
-                let handing = shard.consensus.transfer_leadership(to.into());
+                let handing = shard.transfer_leadership(to.into());
                 handing.await.map_err(|error: TransferError| error.to_string())
             }
             false => remote.hand_over(leader, shard.id(), to).await,
@@ -116,6 +211,6 @@ impl Broker {
             // It is so already; who asks this node next may hear it a moment later.
             let _ = timeout(HEARD_WITHIN, heard).await;
         }
-        Ok(true)
+        Ok(())
     }
 }

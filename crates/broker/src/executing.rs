@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::limits::ADOPTED_WITHIN;
+use base::limits::{ADOPTED_WITHIN, MAJORITY_AWAITED_FOR};
 use base::{Levelled, ShardId};
 use futures_util::future::try_join_all;
 use machine::command::Home;
@@ -54,18 +54,22 @@ impl Broker {
     }
 
     /// As [`Broker::execute_in`]; goes to the next leader if the one that was asked led no more, for
-    /// [`EXECUTED_WITHIN`] at most.
+    /// [`EXECUTED_WITHIN`] at most, and for [`MAJORITY_AWAITED_FOR`] where this node is cut off.
     async fn execute_in_time(
         &self,
         shard: &LocalShard,
         command: Command,
     ) -> Result<Outcome, ExecuteError> {
-        let deadline = Instant::now() + EXECUTED_WITHIN;
+        let begun = Instant::now();
+        let deadline = begun + EXECUTED_WITHIN;
         loop {
             match self.execute_in(shard, command.clone()).await {
                 // It was certainly not done.
                 Err(ExecuteError::Unavailable(Unavailable::NotLeader))
-                    if !self.is_alone() && Instant::now() < deadline =>
+                    if !self.is_alone()
+                        && Instant::now() < deadline
+                        && (begun.elapsed() < MAJORITY_AWAITED_FOR
+                            || shard.majority_is_connected()) =>
                 {
                     sleep(LOOK_EVERY).await;
                 }

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::limits::BARRIER_WITHIN;
+use base::limits::{BARRIER_WITHIN, MAJORITY_AWAITED_FOR};
 use base::{Offset, PartitionId, TopicId};
 use futures_util::future::try_join_all;
 use machine::config::Durability;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::broker::Broker;
 use crate::error::{FetchError, Unavailable};
@@ -86,6 +86,7 @@ impl Broker {
     }
 
     async fn copy_is_current(&self, shard: &LocalShard) -> Result<(), Unavailable> {
+        let begun = Instant::now();
         loop {
             if shard.is_led_here() {
                 shard.shard.pending.apply_answered().await;
@@ -98,7 +99,10 @@ impl Broker {
                     shard.shard.applied_to(index).await;
                     return Ok(());
                 }
-                Err(Unavailable::NotLeader | Unavailable::Unanswered) => {
+                Err(why @ (Unavailable::NotLeader | Unavailable::Unanswered)) => {
+                    if begun.elapsed() >= MAJORITY_AWAITED_FOR && !shard.majority_is_connected() {
+                        return Err(why);
+                    }
                     sleep(ASK_AGAIN_AFTER).await;
                 }
                 Err(ended) => return Err(ended),

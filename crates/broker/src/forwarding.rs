@@ -11,13 +11,18 @@
 //! An append that the other node certainly did not carry out, since it does not lead, goes to the next leader. So does one
 //! whose answer is lost, from [`Level::NUMBERED`] on: rows are numbered, and what was taken is not taken again. Below
 //! that it is answered as [`Unavailable::Unanswered`].
+//!
+//! Appends wait [`LEADERLESS_HOLD`] for a leader. Where this node is cut off from a majority they are refused after
+//! [`MAJORITY_AWAITED_FOR`], so that clients go to another node.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base::Level;
-use base::limits::{FORWARDED_BYTES, FORWARDED_ROWS, LEADERLESS_HOLD, REMOTE_ANSWERED_WITHIN};
+use base::limits::{
+    FORWARDED_BYTES, FORWARDED_ROWS, LEADERLESS_HOLD, MAJORITY_AWAITED_FOR, REMOTE_ANSWERED_WITHIN,
+};
 use bytes::{Bytes, BytesMut};
 use cluster::Node;
 use consensus::Role;
@@ -164,8 +169,9 @@ impl Line {
 
     /// Until nothing is left in line.
     async fn run(self: Arc<Self>) {
+        let mut leaderless_since = None;
         while let Some(appends) = self.next() {
-            self.bring(Forwarded::new(appends)).await;
+            self.bring(Forwarded::new(appends), &mut leaderless_since).await;
         }
     }
 
@@ -197,10 +203,11 @@ impl Line {
         Some(Numbered { node, incarnation: self.incarnation, number })
     }
 
-    /// Brings appends to the leader, whichever that is by then.
-    async fn bring(&self, mut forwarded: Forwarded) {
+    /// Brings appends to the leader, whichever that is by then. `leaderless_since` is kept from one call to the next: what
+    /// stands in line has waited as well.
+    async fn bring(&self, mut forwarded: Forwarded, leaderless_since: &mut Option<Instant>) {
         let mut role = self.role.clone();
-        let mut give_up_at = Instant::now() + LEADERLESS_HOLD;
+        let begun = Instant::now();
         let mut from = None;
         loop {
             let was_in_doubt = forwarded.is_in_doubt();
@@ -210,7 +217,10 @@ impl Line {
             };
             let asked = match leader {
                 Leader::Here if !forwarded.is_in_doubt() => {
-                    let Some(rest) = self.append_all_here(forwarded) else { return };
+                    let Some(rest) = self.append_all_here(forwarded) else {
+                        *leaderless_since = None;
+                        return;
+                    };
                     // The numbers counted from the first row, and no leader has taken any: the rest gets new ones.
                     (forwarded, from) = (rest, None);
                     None
@@ -226,10 +236,12 @@ impl Line {
                 Some(Ok(answers)) if from.is_some() => {
                     forwarded.hear(answers);
                     if forwarded.is_answered() {
+                        *leaderless_since = None;
                         return forwarded.answer();
                     }
                 }
                 Some(Ok(answers)) if !answers.iter().all(is_not_led) => {
+                    *leaderless_since = None;
                     forwarded.hear(answers);
                     return forwarded.answer();
                 }
@@ -239,9 +251,13 @@ impl Line {
             }
             if forwarded.is_in_doubt() && !was_in_doubt {
                 // The leader was lost just now: the next one has all of that time.
-                give_up_at = Instant::now() + LEADERLESS_HOLD;
+                *leaderless_since = None;
             }
-            if Instant::now() >= give_up_at {
+            let since = *leaderless_since.get_or_insert_with(Instant::now);
+            if since.elapsed() >= LEADERLESS_HOLD
+                || since.min(begun).elapsed() >= MAJORITY_AWAITED_FOR
+                    && !self.shard.majority_is_connected()
+            {
                 return forwarded.give_up();
             }
             tokio::select! {

@@ -16,6 +16,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::local_shard::LocalShard;
 use crate::remote::Remote;
+use crate::slow_disk::DiskHealth;
 
 /// A node that stops goes on serving for so long at most, while other members catch up.
 const KEPT_UP_WITHIN: Duration = Duration::from_secs(5);
@@ -76,7 +77,7 @@ pub(crate) fn nodes_of(node: &Node) -> Vec<u64> {
 }
 
 /// Hands shards back. Ends when they are gone.
-pub(crate) async fn run(remote: Remote, shards: Vec<Weak<LocalShard>>) {
+pub(crate) async fn run(remote: Remote, health: Arc<DiskHealth>, shards: Vec<Weak<LocalShard>>) {
     let node = remote.node();
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -97,8 +98,10 @@ pub(crate) async fn run(remote: Remote, shards: Vec<Weak<LocalShard>>) {
             let (members, nodes) = (shard.consensus.members(), nodes_of(node));
             if node.rests(here) {
                 // To whom it would belong if he can take it, and else to whoever can.
-                let may_lead =
-                    |id: u64| !node.rests(NodeId(id)) && connected_for(node, id).is_some();
+                let may_lead = |id: u64| {
+                    let is_full = health.is_full_elsewhere(id);
+                    !node.rests(NodeId(id)) && !is_full && connected_for(node, id).is_some()
+                };
                 let may_take = |id| id != here.0 && may_lead(id);
                 let to = preferred(&nodes, &members, shard.id(), may_take);
                 if let Some(to) = to {

@@ -72,6 +72,7 @@ mod leading;
 pub mod level;
 mod local_shard;
 mod made;
+mod majority;
 mod moves;
 pub mod moving;
 pub mod operations;
@@ -122,7 +123,7 @@ pub use delivery::{
     TakeOptions,
 };
 pub use document_watch::{DocumentChanges, DocumentNames, DocumentWatch};
-pub use electing::ElectionError;
+pub use electing::{ElectionError, NotElected};
 pub use error::{AppendError, ExecuteError, FetchError, OpenError, Unavailable};
 pub use fetch::{Batches, Bounds, TimedOffset};
 pub use group_status::{GroupStatus, MemberLag};

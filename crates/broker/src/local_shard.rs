@@ -136,6 +136,7 @@ impl LocalShard {
         let sequencer = Sequencer::new(
             Arc::clone(&shard),
             consensus.clone(),
+            options.cluster.clone(),
             Arc::clone(&world.clock),
             common.cpu.clone(),
             inbox,
@@ -406,5 +407,7 @@ fn is_sound(batch: &[u8], base_offset: Option<u64>) -> bool {
 fn group(node: &cluster::Node, shard: ShardId) -> Group {
     let id = GroupId { cluster: node.identity().at.cluster.as_u128(), shard: shard.0 };
     let peers = Arc::new(LinkedPeers::new(node.links(), shard));
-    Group { id, peers, pace: node.groups().catch_up_pace().clone() }
+    let (pace, starvation) =
+        (node.groups().catch_up_pace().clone(), node.groups().starvation().clone());
+    Group { id, peers, pace, starvation }
 }

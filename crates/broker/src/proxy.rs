@@ -127,7 +127,7 @@ impl Proxy for LedHere {
                 let found = self.shard(shard);
                 return async move {
                     let led = found.ok_or(Declined::NotServed)?;
-                    let done = led.consensus.transfer_leadership(to).await;
+                    let done = led.transfer_leadership(to).await;
                     let done = done.map_err(|error| error.to_string());
                     Ok(Message::of_head(wire::answer_hand_over(done)))
                 }

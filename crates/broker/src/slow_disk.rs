@@ -1,10 +1,10 @@
-//! Leadership leaves a disk that is slow or hangs, while other members of the shard go on. Followers with such a disk
-//! hurt nobody: a majority acknowledges without them. A leader's hurts all who wait for it.
+//! Leadership leaves a disk that is slow, hangs or is full, while other members of the shard go on. Followers with such a
+//! disk hurt nobody: a majority acknowledges without them. A leader's hurts all who wait for it.
 //!
-//! A disk that was stuck is *unwell* until it has been well for a while. Its node is handed no shard then, and stands
-//! for election after the others.
+//! A disk that was stuck or full is *unwell* until it has been well for a while. Its node is handed no shard then, and
+//! stands for election after the others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -19,12 +19,17 @@ use tokio::time::{Instant, MissedTickBehavior, timeout};
 
 use crate::leading::{connected_for, hand_over};
 use crate::local_shard::LocalShard;
+use crate::remote::Remote;
 
+const STUCK_WORDS: &str = "the disk is stuck";
+const FULL_WORDS: &str = "the disk is full";
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Who looks so late did not run meanwhile.
 const PAUSED_AFTER: Duration = Duration::from_millis(250);
 /// Before a shard that was not taken over is offered again.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// The same of a shard whose leader refuses records, and of one that no node was willing to take.
+const REFUSED_AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// A leader says several times in this that it leads.
 const SILENT_AFTER: Duration = Duration::from_secs(1);
 /// A disk that hangs may hold the engine up, too.
@@ -35,6 +40,8 @@ const HANDED_OVER_WITHIN: Duration = Duration::from_secs(2);
 pub(crate) struct DiskHealth {
     /// Until then, unless it is slow again.
     unwell_until: Mutex<Option<Instant>>,
+    /// Other nodes that report a full disk.
+    full_elsewhere: Mutex<BTreeSet<u64>>,
 }
 
 impl DiskHealth {
@@ -42,6 +49,20 @@ impl DiskHealth {
         self.unwell_until.lock().is_none_or(|until| until <= now)
     }
 
+    /// Another node reports whether its disk is full.
+    pub(crate) fn hear(&self, node: u64, is_full: bool) {
+        let mut full = self.full_elsewhere.lock();
+        match is_full {
+            true => full.insert(node),
+            false => full.remove(&node),
+        };
+    }
+
+    pub(crate) fn is_full_elsewhere(&self, node: u64) -> bool {
+        self.full_elsewhere.lock().contains(&node)
+    }
+
+    /// It hangs, or is full.
     fn note_stuck(&self, now: Instant) {
         *self.unwell_until.lock() = Some(now + DISK_WELL_AFTER);
     }
@@ -112,6 +133,15 @@ impl Stall {
         found.into_iter().map(|(_, node)| node).collect()
     }
 
+    /// Whether a hand-over may be tried, and not so soon again.
+    fn may_try(&mut self, now: Instant, again_after: Duration) -> bool {
+        let may = self.not_before.is_none_or(|at| at <= now);
+        if may {
+            self.not_before = Some(now + again_after);
+        }
+        may
+    }
+
     /// Whether the node may stand for election in the shard. `hears`: another leader says lately that it leads.
     fn may_stand(&mut self, is_well: bool, role: Role, hears: bool, now: Instant) -> bool {
         let leaderless = match role {
@@ -126,8 +156,35 @@ impl Stall {
     }
 }
 
+/// The members that lack nearly nothing, those that lack least first.
+fn up_to_date(progress: &Progress) -> Vec<u64> {
+    let lacks_little = |has: &u64| progress.last.saturating_sub(*has) <= APPEND_ENTRIES_MAX as u64;
+    let mut found: Vec<(u64, u64)> = progress
+        .matched
+        .iter()
+        .filter(|(_, has)| lacks_little(has))
+        .map(|(node, has)| (*has, *node))
+        .collect();
+    found.sort_unstable_by(|one, other| other.cmp(one));
+    found.into_iter().map(|(_, node)| node).collect()
+}
+
+/// Hands a shard over to the first of these nodes that is willing. `why`: what is wrong with the disk here.
+async fn hand_on(remote: &Remote, shard: &LocalShard, to: Vec<u64>, why: &str) -> bool {
+    for to in to {
+        if connected_for(remote.node(), to).is_some() && remote.would_lead(to).await {
+            tracing::warn!(shard = %shard.id(), to, "{why}: the shard is handed over");
+            let _ = timeout(HANDED_OVER_WITHIN, hand_over(shard, to)).await;
+            return true;
+        }
+    }
+    false
+}
+
 /// Looks at the disk. Ends when the shards are gone.
 pub(crate) async fn run(node: Arc<Node>, health: Arc<DiskHealth>, shards: Vec<Weak<LocalShard>>) {
+    let remote = Remote::new(&node);
+    let mut was_full = false;
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut stalls: Vec<Stall> = Vec::new();
@@ -137,6 +194,21 @@ pub(crate) async fn run(node: Arc<Node>, health: Arc<DiskHealth>, shards: Vec<We
         ticks.tick().await;
         let now = Instant::now();
         awake.look(now);
+        let is_full = shards.iter().filter_map(Weak::upgrade).any(|shard| shard.disk_is_full());
+        if is_full {
+            health.note_stuck(now);
+        }
+        if std::mem::replace(&mut was_full, is_full) != is_full {
+            match is_full {
+                true => tracing::warn!(
+                    "the disk is full: other nodes are to lead where they can; free some space, or delete records or topics"
+                ),
+                false => tracing::info!(
+                    well_in_s = DISK_WELL_AFTER.as_secs(),
+                    "the disk has room: this node is to lead again in a while"
+                ),
+            }
+        }
         let mut handing = Vec::new();
         for (stall, shard) in stalls.iter_mut().zip(&shards) {
             let Some(shard) = shard.upgrade() else { return };
@@ -157,19 +229,21 @@ pub(crate) async fn run(node: Arc<Node>, health: Arc<DiskHealth>, shards: Vec<We
             }
             // Looked at only where it matters: this comes round twenty times a second.
             let is_slow = busy_for >= Some(DISK_SLOW_AFTER);
-            let progress = is_slow.then(|| shard.consensus.progress()).flatten();
-            let candidates = stall.look(busy_for, progress.as_ref());
-            let to = candidates.into_iter().find(|to| connected_for(&node, *to).is_some());
-            let Some(to) = to.filter(|_| stall.not_before.is_none_or(|at| at <= now)) else {
-                continue;
-            };
-            stall.not_before = Some(now + AGAIN_AFTER);
-            handing.push((shard, to, busy_for));
+            let progress = (is_slow || is_full).then(|| shard.consensus.progress()).flatten();
+            let (mut candidates, mut why) = (stall.look(busy_for, progress.as_ref()), STUCK_WORDS);
+            if candidates.is_empty() && is_full {
+                (candidates, why) =
+                    (progress.as_ref().map(up_to_date).unwrap_or_default(), FULL_WORDS);
+            }
+            if !candidates.is_empty() && stall.may_try(now, REFUSED_AGAIN_AFTER) {
+                handing.push((stall, shard, candidates, why));
+            }
         }
-        let handing = handing.into_iter().map(|(shard, to, busy_for)| async move {
-            let ms = busy_for.unwrap_or_default().as_millis();
-            tracing::warn!(shard = %shard.id(), to, ms, "the disk is stuck: the shard is handed over");
-            let _ = timeout(HANDED_OVER_WITHIN, hand_over(&shard, to)).await;
+        let remote = &remote;
+        let handing = handing.into_iter().map(|(stall, shard, candidates, why)| async move {
+            if hand_on(remote, &shard, candidates, why).await {
+                stall.not_before = Some(Instant::now() + AGAIN_AFTER);
+            }
         });
         join_all(handing).await;
         awake.looked = Instant::now();
@@ -205,6 +279,22 @@ mod tests {
         // One that lacks much would have to catch up first.
         let far = progress(20 + APPEND_ENTRIES_MAX as u64, [(2, 8), (3, 9)]);
         assert_eq!(stall.look(STUCK, Some(&far)), [0; 0]);
+    }
+
+    #[test]
+    fn members_that_lack_little_are_offered_the_shard_and_the_most_complete_first() {
+        let far = 1 + APPEND_ENTRIES_MAX as u64;
+        let progress = Progress { last: far, matched: [(2, far - 1), (3, far), (4, 0)].into() };
+        assert_eq!(up_to_date(&progress), [3, 2]);
+    }
+
+    #[test]
+    fn full_disk_of_another_node_counts_until_it_reports_room() {
+        let health = DiskHealth::default();
+        health.hear(2, true);
+        assert!(health.is_full_elsewhere(2) && !health.is_full_elsewhere(3));
+        health.hear(2, false);
+        assert!(!health.is_full_elsewhere(2));
     }
 
     #[test]

@@ -75,21 +75,22 @@ pub struct ReadyBatch {
 pub struct Sent {
     pub records: AtomicU64,
     pub bytes: AtomicU64,
-    /// Why batches have been sent again for more than [`TROUBLE_AFTER`].
-    trouble: Mutex<Option<String>>,
+    /// Why batches are sent again, and since when.
+    waiting: Mutex<Option<(Instant, String)>>,
 }
 
-/// What passes sooner needs no words.
-const TROUBLE_AFTER: Duration = Duration::from_secs(3);
-
 impl Sent {
-    /// Why batches are still being sent again, until that has passed.
-    pub fn trouble(&self) -> Option<String> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Why batches have been sent again for so long, if they have.
+    pub fn waits_for(&self, at_least: Duration) -> Option<String> {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, why) = waiting.as_ref()?;
+        (since.elapsed() >= at_least).then(|| why.clone())
     }
 
-    fn set_trouble(&self, trouble: Option<String>) {
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    fn note_waiting(&self, why: Option<&ClientError>) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = waiting.take().map_or_else(Instant::now, |(since, _)| since);
+        *waiting = why.map(|why| (since, why.to_string()));
     }
 
     fn add(&self, batches: &[ReadyBatch]) {
@@ -346,15 +347,12 @@ impl Lane {
     /// Sends again what failed, in order, one request at a time, until it is acknowledged or
     /// patience ends.
     async fn resend(&mut self, mut error: ClientError) -> Result<(), ClientError> {
-        let begun = Instant::now();
-        let deadline = begun + PATIENCE;
+        let deadline = Instant::now() + PATIENCE;
         while !self.failed.is_empty() {
-            if begun.elapsed() > TROUBLE_AFTER {
-                self.sent.set_trouble(Some(error.to_string()));
-            }
             if Instant::now() > deadline || !error.is_passing() {
                 return Err(error);
             }
+            self.sent.note_waiting(Some(&error));
             let batches = self.first_of_each_partition();
             match self.send_anew(&batches).await {
                 Ok(answer) => {
@@ -374,7 +372,7 @@ impl Lane {
                 }
             }
         }
-        self.sent.set_trouble(None);
+        self.sent.note_waiting(None);
         Ok(())
     }
 

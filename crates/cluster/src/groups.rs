@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use base::ShardId;
 use bytes::Bytes;
-use consensus::{CatchUpPace, Consensus, Fetched, ReceivedAppend};
+use consensus::{CatchUpPace, Consensus, Fetched, ReceivedAppend, Starvation};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use links::{
@@ -33,6 +33,7 @@ struct State {
     proxy: RwLock<Option<Arc<dyn Proxy>>>,
     heard: watch::Sender<BTreeMap<NodeId, Bytes>>,
     catch_up_pace: CatchUpPace,
+    starvation: Starvation,
 }
 
 impl fmt::Debug for State {
@@ -60,8 +61,14 @@ impl Groups {
         &self.0.catch_up_pace
     }
 
+    /// How late this process runs what is due.
+    pub fn starvation(&self) -> &Starvation {
+        &self.0.starvation
+    }
+
     /// The links that serve these groups; to be called once, before any of them joins.
     pub fn link(&self, links: &Arc<Links>) {
+        tasks::spawn(Task::ConsensusRole, self.0.starvation.measure());
         let linked = self.0.links.set(Arc::downgrade(links));
         debug_assert!(linked.is_ok(), "groups are served by one node's links");
     }

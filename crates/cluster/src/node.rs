@@ -114,6 +114,8 @@ pub struct Node {
     lines: AtomicU64,
     /// While the cluster is not founded.
     completion: Mutex<Option<JoinHandle<()>>>,
+    /// What this node waits for while nobody leads the catalog.
+    waiting: Mutex<Option<String>>,
 }
 
 impl Drop for Node {
@@ -218,6 +220,7 @@ impl Node {
             all_seen,
             lines: AtomicU64::new(0),
             completion,
+            waiting: Mutex::default(),
         })
     }
 
@@ -373,6 +376,15 @@ impl Node {
             Phase::Connected { since, .. } => Some(since.elapsed()),
             _ => None,
         }
+    }
+
+    /// What this node waits for, for probes.
+    pub fn note_waiting(&self, words: Option<String>) {
+        *self.waiting.lock() = words;
+    }
+
+    pub fn waits_for(&self) -> Option<String> {
+        self.waiting.lock().clone()
     }
 
     /// Waits until each other seed has been connected to, and that is written down. At once where it was so in an

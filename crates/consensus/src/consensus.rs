@@ -200,8 +200,8 @@ impl Consensus {
         let server = raft.server_metrics();
         let watching = watch_end(raft.clone(), Arc::clone(&state), options.node.clone());
         tasks::spawn(Task::ConsensusEnd, watching);
-        let workers = world.workers.clone();
-        let (watcher, roles) = role::watch(raft.clone(), node, terms.clone());
+        let (workers, group) = (world.workers.clone(), options.group.as_ref());
+        let (watcher, roles) = role::watch(raft.clone(), node, terms.clone(), group);
         let consensus = Self {
             raft,
             journal,

@@ -11,6 +11,7 @@ use crate::message::{GroupId, Route};
 use crate::network::Links;
 use crate::peers::{NoPeers, Peers};
 use crate::retention::Retention;
+use crate::starvation::Starvation;
 use crate::types::Membership;
 
 /// Which group, and the way to its other members.
@@ -20,6 +21,8 @@ pub struct Group {
     pub peers: Arc<dyn Peers>,
     /// The node's, which its groups share.
     pub pace: CatchUpPace,
+    /// The node's, too.
+    pub starvation: Starvation,
 }
 
 impl fmt::Debug for Group {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
+use futures_util::FutureExt;
 use journal::EntryId;
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{ClientWriteError, ForwardToLeader};
@@ -53,7 +54,14 @@ impl Leadership {
         if state.stopping.load(Ordering::Acquire) {
             return Err(ProposeError::Stopping);
         }
-        journal.queue_room().await;
+        if journal.queue_room().now_or_never().is_none() {
+            // A disk that hangs gives no room, and another node may lead by now.
+            tokio::select! {
+                biased;
+                () = journal.queue_room() => {}
+                () = self.lost() => return Err(ProposeError::NotLeader { leader: None }),
+            }
+        }
         // The engine goes on in the term until it hears of a later one.
         if self.consensus.gave_up(self.term) {
             return Err(ProposeError::NotLeader { leader: None });

@@ -2,6 +2,7 @@
 //!
 //! The engine calls itself leader until it hears of a later term, which a leader that is cut off never
 //! does. So a term has another end: no majority answered for as long as the others wait before they elect.
+//! On a starved machine it is somewhat longer ([`Starvation`]).
 //! It is an end for good. If the connections come back before anybody was elected, the engine would go on
 //! in the same term, while whatever decided for the shard in that term has ended, and what begins anew
 //! must not use its tokens again. So the node then gives its vote to a later term in which it does not
@@ -23,9 +24,11 @@ use tokio::time::sleep_until;
 use world::Instant;
 
 use crate::consensus::{Consensus, ServerMetrics};
+use crate::group::Group;
 use crate::members;
 use crate::replica::{FirstEntry, Replica};
 use crate::settings::LEASE;
+use crate::starvation::Starvation;
 use crate::succession::depose;
 use crate::types::TypeConfig;
 
@@ -107,6 +110,7 @@ struct Watcher {
     role: watch::Sender<Role>,
     given_up: Arc<watch::Sender<u64>>,
     told: watch::Receiver<Option<ToldLeader>>,
+    starvation: Starvation,
     /// The last term that this node led in, and since when.
     led: Option<(u64, Instant)>,
 }
@@ -116,13 +120,16 @@ pub(crate) fn watch(
     raft: Raft<TypeConfig, Replica>,
     node: u64,
     begun: watch::Receiver<FirstEntry>,
-) -> (impl Future<Output = ()>, Roles) {
+    group: Option<&Group>,
+) -> (impl Future<Output = ()> + use<>, Roles) {
+    let starvation = group.map(|group| group.starvation.clone()).unwrap_or_default();
     let (role, given_up) = (watch::Sender::default(), Arc::new(watch::Sender::default()));
     let giving_up = Arc::clone(&given_up);
     let told = Arc::new(watch::Sender::default());
     let hearing = told.subscribe();
     let roles = Roles { role: role.subscribe(), given_up: given_up.subscribe(), giving_up, told };
-    let watcher = Watcher { raft, node, begun, role, given_up, told: hearing, led: None };
+    let (told, led) = (hearing, None);
+    let watcher = Watcher { raft, node, begun, role, given_up, told, starvation, led };
     (watcher.run(), roles)
 }
 
@@ -208,7 +215,7 @@ impl Watcher {
         let data = self.raft.data_metrics();
         let age = data.borrow_watched().last_quorum_acked.as_ref().map(|at| at.elapsed());
         let heard = age.and_then(|age| Instant::now().checked_sub(age));
-        Some(since.max(heard.unwrap_or(since)) + LEASE)
+        Some(since.max(heard.unwrap_or(since)) + LEASE + self.starvation.allowance())
     }
 
     async fn give_up(&self, term: u64) {

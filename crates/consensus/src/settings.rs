@@ -15,6 +15,10 @@ const ELECTION_MS_MAX: u64 = 800;
 /// answer for so long may have been replaced.
 pub(crate) const LEASE: Duration = Duration::from_millis(ELECTION_MS_MAX);
 
+/// A leader on a starved machine waits so much longer at most. The sum is what a follower waits before it campaigns: a
+/// leader that is cut off has stepped down before another one is elected.
+pub(crate) const STARVED_MAX: Duration = Duration::from_millis(ELECTION_MS_MIN);
+
 pub(crate) fn of(group: Option<&Group>, stands: bool) -> Result<Config, StartError> {
     let mut config = match group {
         Some(_) => in_a_group(),

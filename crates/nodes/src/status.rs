@@ -57,9 +57,9 @@ pub(crate) async fn status(
     let groups = newest(&said);
     let view = reconcile::view_of(cluster, &registry, &groups);
     let upgrade = upgrade::look(broker, Some(cluster), &registry);
-    let given_up = given_up(broker, cluster);
+    let (given_up, full) = (given_up(broker, cluster), full(broker, cluster));
     let cluster = broker.cluster_id().to_string();
-    let mut status = report(cluster, here, &registry, &connections, &groups, &view);
+    let mut status = report(cluster, here, &registry, &connections, &groups, &view, &full);
     status.under_way.extend(moves::in_words(broker).await);
     status.under_way.extend(given_up);
     status.under_way.extend(stored.iter().filter_map(scrubbed));
@@ -77,6 +77,19 @@ fn given_up(broker: &Broker, cluster: &Node) -> Vec<String> {
         told.extend(heard.map(|heard| (node.0, heard.given_up)));
     }
     told.into_iter().filter_map(|(node, shards)| still_has(node, &shards)).collect()
+}
+
+/// The nodes that refuse records until their disks have room.
+fn full(broker: &Broker, cluster: &Node) -> BTreeSet<u64> {
+    let mut full: BTreeSet<u64> =
+        broker.disk_is_full().then_some(broker.node().into()).into_iter().collect();
+    for (node, bytes) in &*cluster.groups().heard().borrow() {
+        let is_live = cluster.connected_for(*node).is_some();
+        if is_live && Told::of_bytes(bytes).is_some_and(|told| told.is_full) {
+            full.insert(node.0);
+        }
+    }
+    full
 }
 
 fn still_has(node: u64, shards: &[u32]) -> Option<String> {
@@ -173,13 +186,14 @@ fn report(
     connections: &BTreeMap<u64, Connection>,
     groups: &[GroupStatus],
     view: &View,
+    full: &BTreeSet<u64>,
 ) -> document::Status {
     let nodes = registry.present().map(|(id, registration)| {
         let connection = connections.get(&id).cloned().unwrap_or_default();
         node(id, registration, connection, groups)
     });
     let nodes: Vec<document::Node> = nodes.collect();
-    let at_risk = at_risk(&nodes, groups, view);
+    let at_risk = at_risk(&nodes, groups, view, full);
     document::Status {
         cluster,
         answered_by,
@@ -187,7 +201,7 @@ fn report(
         shards: groups.iter().map(shard).collect(),
         under_way: under_way(groups, view),
         at_risk,
-        verdict: verdict(groups, view),
+        verdict: verdict(groups, view, full),
         stored: Vec::new(),
         upgrade: document::Upgrade::default(),
     }
@@ -336,8 +350,13 @@ fn moved(
     }
 }
 
-fn at_risk(nodes: &[document::Node], groups: &[GroupStatus], view: &View) -> Vec<String> {
-    let mut words = Vec::new();
+fn at_risk(
+    nodes: &[document::Node],
+    groups: &[GroupStatus],
+    view: &View,
+    full: &BTreeSet<u64>,
+) -> Vec<String> {
+    let mut words: Vec<String> = full.iter().map(|node| disk_full(*node, groups)).collect();
     for node in nodes.iter().filter(|node| !node.live) {
         let why = node.why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
         let id = node.node;
@@ -368,8 +387,21 @@ fn at_risk(nodes: &[document::Node], groups: &[GroupStatus], view: &View) -> Vec
     words
 }
 
-/// Whether each group would go on without any one of its voters.
-fn verdict(groups: &[GroupStatus], view: &View) -> document::Verdict {
+fn disk_full(node: u64, groups: &[GroupStatus]) -> String {
+    let led = groups.iter().filter(|group| group.leader.map(u64::from) == Some(node)).count();
+    let consequence = match led {
+        0 => "it leads no shard, and counts as away".to_owned(),
+        1 => "1 shard that it still leads takes no records".to_owned(),
+        led => format!("{led} shards that it still leads take no records"),
+    };
+    format!(
+        "node {node}'s disk is full: {consequence}. Free some space there, or delete records \
+         (`postroad topic alter TOPIC --config retention.bytes=...`) or topics (`postroad topic delete TOPIC`)"
+    )
+}
+
+/// Whether each group would go on without any one of its voters. A node whose disk is full counts as away.
+fn verdict(groups: &[GroupStatus], view: &View, full: &BTreeSet<u64>) -> document::Verdict {
     let refuse = |text: String| document::Verdict { can_lose_a_node: false, text };
     for group in groups {
         let voters: BTreeSet<u64> = group.voters.keys().copied().collect();
@@ -380,7 +412,7 @@ fn verdict(groups: &[GroupStatus], view: &View) -> document::Verdict {
             lag.is_some_and(|lag| lag.snapshot.is_some() || lag.entries > BEHIND_ENTRIES)
         };
         let live = voters.iter().copied().filter(|node| view.is_live(*node));
-        let able: Vec<u64> = live.filter(|node| !behind(node)).collect();
+        let able: Vec<u64> = live.filter(|node| !behind(node) && !full.contains(node)).collect();
         if voters.len() == 1 {
             return refuse(format!(
                 "The cluster cannot lose {}: {shard} is nowhere else.",
@@ -389,8 +421,9 @@ fn verdict(groups: &[GroupStatus], view: &View) -> document::Verdict {
         }
         let only = || {
             let (count, able) = (voters.len(), listed(able.iter().copied()));
+            let room = if voters.is_disjoint(full) { "" } else { " and room on its disk" };
             format!(
-                "{shard} needs {needed} of its {count} voters, and only {able} can be reached with its log."
+                "{shard} needs {needed} of its {count} voters, and only {able} can be reached with its log{room}."
             )
         };
         if able.len() < needed {

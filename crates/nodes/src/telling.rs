@@ -35,7 +35,8 @@ pub(crate) async fn hear(broker: WeakBroker, mut heard: watch::Receiver<BTreeMap
         let Some(broker) = broker.upgrade() else { return };
         let is_new = |(node, told): &(&NodeId, &Bytes)| known.get(node) != Some(told);
         for (node, told) in now.iter().filter(is_new) {
-            let Some(Told { leads, .. }) = Told::of_bytes(told) else { continue };
+            let Some(Told { leads, is_full, .. }) = Told::of_bytes(told) else { continue };
+            broker.hear_of_disk(node.0, is_full);
             let had = known.get(node).and_then(|had| Told::of_bytes(had));
             // Nobody leads anything that is told of below the level.
             if !leads.is_empty() || had.is_some_and(|had| !had.leads.is_empty()) {
@@ -58,6 +59,9 @@ pub(crate) struct Told {
     /// Its disk was given up a moment ago: nobody is to be sent there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_unwell: bool,
+    /// It refuses records until its disk has room.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_full: bool,
     /// Of shards that it leads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) leads: Vec<ToldGroup>,
@@ -90,7 +94,8 @@ impl From<ToldGroup> for HeardGroup {
 
 impl Told {
     pub(crate) fn of(endpoints: Endpoints) -> Self {
-        Self { endpoints, is_unwell: false, leads: Vec::new(), given_up: Vec::new() }
+        let (leads, given_up) = (Vec::new(), Vec::new());
+        Self { endpoints, is_unwell: false, is_full: false, leads, given_up }
     }
 
     /// Tells it from now on, in place of what was told before.
@@ -104,13 +109,13 @@ impl Told {
 
     /// Tells how the node is, if that has changed.
     pub(crate) fn keep_true(&mut self, broker: &Broker, cluster: &Node) {
-        let is_unwell = !broker.disk_is_well();
+        let (is_unwell, is_full) = (!broker.disk_is_well(), broker.disk_is_full());
         // Below that every node is in each group, and hears of its leader there.
         let spreads = broker.level().now() >= Level::REPLICAS;
         let led = if spreads { broker.led_groups() } else { Vec::new() };
         let leads = led.into_iter().map(ToldGroup::from).collect();
         let given_up = broker.given_up().into_iter().map(|shard| shard.0).collect();
-        let now = Self { endpoints: self.endpoints.clone(), is_unwell, leads, given_up };
+        let now = Self { endpoints: self.endpoints.clone(), is_unwell, is_full, leads, given_up };
         if *self != now {
             *self = now;
             self.tell(cluster);
@@ -143,7 +148,7 @@ mod tests {
         let in_rack = Endpoints { rack: Some("r1".into()), ..endpoints };
         let group = ToldGroup { shard: 3, term: 7, voters: vec![1, 2, 4], learners: vec![5] };
         let (leads, given_up) = (vec![group], vec![2]);
-        let unwell = Told { endpoints: in_rack, is_unwell: true, leads, given_up };
+        let unwell = Told { endpoints: in_rack, is_unwell: true, is_full: true, leads, given_up };
         assert_eq!(Told::of_bytes(&unwell.to_bytes()), Some(unwell));
     }
 }

@@ -104,6 +104,7 @@ table! {
     KafkaGroupMembers: "kafka-group-members", Process;
     KafkaOffsetExpiry: "kafka-offset-expiry", Process;
     KafkaSession: "kafka-session", Session;
+    KafkaLateProduce: "kafka-late-produce", Request;
     Unpacking: "unpacking", Session;
     AmqpListener: "amqp-listener", Process;
     AmqpQueueExpiry: "amqp-queue-expiry", Process;

@@ -61,6 +61,14 @@ pub const LINK_REFUSED_RETRY: Duration = Duration::from_secs(2);
 /// A connection closed by the peer is not answered for so long when this node connects again: a sign that
 /// the process is gone.
 pub const LINK_UNANSWERED_AFTER: Duration = Duration::from_millis(150);
+/// Requests are refused after so long without a leader where no majority of the shard's voters is connected either.
+pub const MAJORITY_AWAITED_FOR: Duration = Duration::from_secs(1);
+/// Once a leader's term is over, its open proposals are answered "outcome unknown" after so long. Where a majority is
+/// connected and no other node leads yet, they wait for [`super::LEADERLESS_HOLD`].
+pub const OUTCOME_AWAITED_FOR: Duration = Duration::from_secs(1);
+/// A shorter `timeout_ms` of a produce request counts as this. An append here waits for a sync of the disk also where
+/// Kafka answers from memory.
+pub const PRODUCE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 /// How long a link may take to say its last words when the node stops.
 pub const LINK_CLOSES_WITHIN: Duration = Duration::from_secs(1);
 

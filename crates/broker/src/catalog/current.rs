@@ -46,7 +46,11 @@ impl Broker {
             return Ok(());
         }
         let passing = self.barriers().pass(self.pass_catalog_barrier());
-        timeout(BARRIER_WITHIN, passing).await.unwrap_or(Err(Unavailable::Unanswered))
+        tokio::select! {
+            biased;
+            passed = timeout(BARRIER_WITHIN, passing) => passed.unwrap_or(Err(Unavailable::Unanswered)),
+            () = self.catalog_shard().majority_is_absent() => Err(Unavailable::Unanswered),
+        }
     }
 
     async fn pass_catalog_barrier(&self) -> Result<(), Unavailable> {

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
-use base::limits::REPLICAS;
+use base::limits::{MAJORITY_AWAITED_FOR, REPLICAS};
 use base::{Level, ShardId};
 use consensus::{Floor, LogEnd, Members};
+use journal::Room;
 use links::NodeId;
 use tokio::sync::watch;
 use world::Disk;
@@ -16,6 +17,7 @@ use crate::error::Unavailable;
 use crate::given_up::{Files, GivenUp};
 use crate::group_status::{GroupStatus, MemberLag};
 use crate::hearsay::Known;
+use crate::majority;
 
 impl LocalShard {
     /// The node that leads the shard, as far as this one knows. Alone it does so also between two terms.
@@ -47,6 +49,11 @@ impl LocalShard {
             is_changing: group.is_changing_voters(),
             lags,
         }
+    }
+
+    /// Whether records are refused here until the disk has room.
+    pub(crate) fn disk_is_full(&self) -> bool {
+        matches!(self.journal().room(), Room::Full { .. })
     }
 
     /// The nodes that have the shard, ascending.
@@ -137,6 +144,18 @@ impl LocalShard {
             nodes.iter().map(|node| (*node, address(node))).collect()
         };
         Members { voters: named(&group.voters), learners: named(&group.learners) }
+    }
+
+    /// Whether this node is connected to a majority of the shard's voters, itself included.
+    pub(crate) fn majority_is_connected(&self) -> bool {
+        self.cluster.as_ref().is_none_or(|node| majority::is_connected(node, &self.members()))
+    }
+
+    /// Resolves after [`MAJORITY_AWAITED_FOR`], once no majority of the shard's voters is connected. Never where the node
+    /// is alone.
+    pub(crate) async fn majority_is_absent(&self) {
+        let Some(node) = &self.cluster else { return std::future::pending().await };
+        majority::absent_after(node, MAJORITY_AWAITED_FOR, || self.members()).await;
     }
 
     /// Whether the shard goes to another node: one learns, or more vote than are to.

@@ -32,17 +32,19 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::limits::LEADERLESS_HOLD;
+use base::limits::{LEADERLESS_HOLD, MAJORITY_AWAITED_FOR};
+use cluster::Node;
 use consensus::{Consensus, Leadership, ProposeError};
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use world::Clock;
 
 use crate::cpu::CpuPool;
 use crate::dedup::Dedup;
 use crate::error::Unavailable;
+use crate::majority;
 use crate::request::Request;
 use crate::shard::Shard;
 use held::Held;
@@ -54,11 +56,17 @@ pub(crate) use refused::Sequenced;
 pub(crate) struct Sequencer {
     shard: Arc<Shard>,
     consensus: Consensus,
+    /// `None` where the node is alone.
+    node: Option<Arc<Node>>,
     clock: Arc<dyn Clock>,
     inbox: mpsc::UnboundedReceiver<Request>,
     /// False once every sender of requests is gone.
     open: bool,
     dedup: Dedup,
+    /// Proposals were given up whose outcome is unknown: some of them may be in the log.
+    is_in_doubt: bool,
+    /// Since when this node does not lead, as far as requests wait for that.
+    leaderless_since: Instant,
     cpu: CpuPool,
     /// Requests that are set aside until their ids are read, or their batches made without copies.
     aside: FuturesUnordered<BoxFuture<'static, Request>>,
@@ -76,6 +84,7 @@ impl Sequencer {
     pub(crate) fn new(
         shard: Arc<Shard>,
         consensus: Consensus,
+        node: Option<Arc<Node>>,
         clock: Arc<dyn Clock>,
         cpu: CpuPool,
         inbox: mpsc::UnboundedReceiver<Request>,
@@ -83,10 +92,13 @@ impl Sequencer {
         Self {
             shard,
             consensus,
+            node,
             clock,
             inbox,
             open: true,
             dedup: Dedup::default(),
+            is_in_doubt: false,
+            leaderless_since: Instant::now(),
             cpu,
             aside: FuturesUnordered::new(),
             held: Held::default(),
@@ -102,7 +114,8 @@ impl Sequencer {
         while self.open || !refused.is_empty() || !self.aside.is_empty() {
             match self.next_leadership(&mut refused).await {
                 Ok(leadership) => {
-                    if former < leadership.since() {
+                    if std::mem::take(&mut self.is_in_doubt) || former < leadership.since() {
+                        // The state has the ids that another node appended, and those that this one gave up.
                         self.dedup.begin(&self.shard, self.clock.now_ms()).await;
                     }
                     if std::mem::replace(&mut former, leadership.term()) == leadership.term() {
@@ -115,8 +128,8 @@ impl Sequencer {
         }
     }
 
-    /// Waits until this node leads. Requests wait as well, for [`LEADERLESS_HOLD`], unless another node leads:
-    /// then they are refused at once.
+    /// Waits until this node leads. Requests wait as well, for [`LEADERLESS_HOLD`]. They are refused at once where
+    /// another node leads, and after [`MAJORITY_AWAITED_FOR`] where this node is cut off from a majority.
     async fn next_leadership(
         &mut self,
         refused: &mut Vec<Refused>,
@@ -125,14 +138,23 @@ impl Sequencer {
         let mut leadership = pin!(consensus.leadership());
         let mut role = consensus.role();
         loop {
+            let hold = MAJORITY_AWAITED_FOR.saturating_sub(self.leaderless_since.elapsed());
+            let mut absent = pin!(majority_is_absent(self.node.clone(), consensus.clone(), hold));
             tokio::select! {
                 biased;
                 found = &mut leadership => return found,
                 _ = consensus.led_elsewhere() => {}
+                () = &mut absent => {
+                    tracing::warn!(
+                        shard = %self.shard.role().shard(),
+                        "no majority of nodes is connected: requests are refused until one is"
+                    );
+                }
                 () = sleep(LEADERLESS_HOLD) => {
                     tracing::warn!("nobody leads: requests are refused until a node does");
                 }
             }
+            self.leaderless_since = Instant::now();
             self.held.give_all_back();
             self.fail_refused(std::mem::take(refused));
             role.borrow_and_update();
@@ -172,4 +194,10 @@ impl Sequencer {
             request.refuse(&why);
         }
     }
+}
+
+/// Resolves after `hold`, once no majority of the voters is connected. Never where the node is alone.
+async fn majority_is_absent(node: Option<Arc<Node>>, consensus: Consensus, hold: Duration) {
+    let Some(node) = node else { return std::future::pending().await };
+    majority::absent_after(&node, hold, || consensus.members()).await;
 }

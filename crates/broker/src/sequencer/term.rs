@@ -3,15 +3,23 @@
 //! Proposals that came too late for the term are not in the log, and they are the last that were made.
 //! They are proposed again in the next term, before anything else: whoever waits for them sees a pause
 //! and no error.
+//!
+//! The outcome of a proposal that is in the log of a deposed leader is known once that node hears of the next leader. A
+//! leader that is cut off may not hear of one for hours. So outcomes are awaited for [`OUTCOME_AWAITED_FOR`]; then the
+//! requests are answered as [`Unavailable::Unanswered`]. The machine recognises a retry by its producer's sequence number,
+//! whether the proposal was committed later or not.
 
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::limits::{PROPOSAL_BYTES_MAX, PROPOSALS_IN_FLIGHT_MAX};
+use base::limits::{
+    LEADERLESS_HOLD, OUTCOME_AWAITED_FOR, PROPOSAL_BYTES_MAX, PROPOSALS_IN_FLIGHT_MAX,
+};
 use base::{ClusterLevel, Level, PartitionId, TopicId};
-use consensus::{Leadership, Payload, ProposeError, Proposed};
+use cluster::Node;
+use consensus::{Consensus, Leadership, Payload, ProposeError, Proposed};
 use futures_util::FutureExt;
 use futures_util::stream::StreamExt;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -22,6 +30,7 @@ use super::refused::{Refused, Sequenced};
 use super::{Sequencer, partial};
 use crate::dedup::{self, Dedup};
 use crate::error::Unavailable;
+use crate::majority;
 use crate::request::Request;
 
 /// What holds for one term only.
@@ -65,6 +74,9 @@ async fn seeding(dedup: &Dedup, level: &ClusterLevel) {
         sleep(LOOK_EVERY).await;
     }
 }
+
+/// The pause between two looks at whether outcomes are still to be awaited.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Pending for ever when there is nothing to wait for.
 async fn waited(until: Option<Instant>) -> Instant {
@@ -239,38 +251,60 @@ impl Sequencer {
         }
     }
 
-    /// Lets all that is under way come to its end. Where nobody knows what became of a proposal, those
+    /// Waits for the outcomes of all that is under way, for a while. Where the outcome of a proposal is unknown, those
     /// behind it fail with it.
     async fn wind_up(&mut self, mut term: Term) -> Vec<Refused> {
+        self.leaderless_since = Instant::now();
         let consensus = self.consensus.clone();
         let mut ended = pin!(consensus.ended());
+        let mut overdue = pin!(outcomes_overdue(self.node.clone(), consensus.clone()));
+        let mut is_overdue = false;
         let mut refused: Vec<Refused> = Vec::new();
         let mut failed: Option<Unavailable> = None;
         let mut gone: Option<ProposeError> = None;
         while !term.under_way.is_empty() {
             let settled = match &gone {
-                Some(error) => Err(error.clone()),
+                Some(error) => Some(Err(error.clone())),
+                None if is_overdue => term.settled().now_or_never(),
                 None => tokio::select! {
                     biased;
-                    settled = term.settled() => settled,
-                    error = &mut ended => Err(gone.insert(error).clone()),
+                    settled = term.settled() => Some(settled),
+                    error = &mut ended => Some(Err(gone.insert(error).clone())),
+                    () = &mut overdue => {
+                        is_overdue = true;
+                        continue;
+                    }
                 },
             };
             let Some(UnderWay { ticket, sequenced, .. }) = term.under_way.pop_front() else {
                 break;
             };
             match settled {
-                Ok(()) => self.dedup.applied(ticket),
-                Err(ProposeError::NotLeader { .. }) if failed.is_none() => {
+                Some(Ok(())) => self.dedup.applied(ticket),
+                // It is in no log, whatever became of those before it.
+                Some(Err(ProposeError::NotLeader { .. })) => {
                     let term = term.leadership.term();
                     refused.push(Refused { ticket, term, sequenced });
                 }
-                Err(error) => {
+                Some(Err(error)) => {
                     let why = failed.get_or_insert_with(|| {
                         tracing::warn!(%error, "a proposal failed");
                         self.dedup.forget_from(ticket);
                         Unavailable::from(&error)
                     });
+                    self.shard.pending.fail(ticket, why);
+                }
+                None => {
+                    let why = failed.get_or_insert_with(|| {
+                        let (shard, open) = (self.shard.role().shard(), 1 + term.under_way.len());
+                        tracing::warn!(
+                            %shard,
+                            open,
+                            "leadership was lost with proposals whose outcome is unknown: they are answered so"
+                        );
+                        Unavailable::Unanswered
+                    });
+                    self.is_in_doubt = true;
                     self.shard.pending.fail(ticket, why);
                 }
             }
@@ -279,5 +313,18 @@ impl Sequencer {
             self.fail_refused(std::mem::take(&mut refused));
         }
         refused
+    }
+}
+
+/// Resolves once the outcomes of a past term's proposals are awaited no longer. Never where the node is alone.
+async fn outcomes_overdue(node: Option<Arc<Node>>, consensus: Consensus) {
+    let Some(node) = node else { return std::future::pending().await };
+    let (since, role) = (Instant::now(), consensus.role());
+    sleep(OUTCOME_AWAITED_FOR).await;
+    while since.elapsed() < LEADERLESS_HOLD
+        && role.borrow().other_leader().is_none()
+        && majority::is_connected(&node, &consensus.members())
+    {
+        sleep(LOOK_EVERY).await;
     }
 }

@@ -22,7 +22,7 @@ use record::{BatchBuilder, BatchHeader, BatchOptions};
 use tasks::Failure;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
-use world::{Entropy, OsEntropy, SimulatedDisk, World};
+use world::{Disk, Entropy, OsEntropy, SimulatedDisk, World};
 
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 /// One for each node, so that each leads one.
@@ -120,6 +120,13 @@ impl Cluster {
     /// No sync of the node's disk returns until it is to.
     pub(crate) fn hang_disk(&self, node: u32, hangs: bool) {
         self.nodes[node as usize - 1].disk.hang_syncs(hangs);
+    }
+
+    /// The node's disk is full, or has room again.
+    pub(crate) fn fill_disk(&self, node: u32, full: bool) {
+        let disk = &self.nodes[node as usize - 1].disk;
+        let space = disk.space(Path::new("/data")).expect("it is known");
+        disk.set_capacity(full.then_some(space.total_bytes - space.free_bytes));
     }
 
     /// The node that leads the shard of a partition.

@@ -117,6 +117,75 @@ async fn a_shard_leaves_a_node_whose_disk_hangs_and_stays_away() {
     wait_for(async || cluster.leader(0).await == third, || "the third leads".into()).await;
 }
 
+#[tokio::test]
+async fn leadership_leaves_a_node_whose_disk_is_full_and_no_shard_is_handed_to_it() {
+    let cluster = Cluster::start(1, &[]).await;
+    let leader = cluster.leader(0).await;
+    cluster.append(0, &values(0..1)).await;
+    cluster.fill_disk(leader, true);
+    let begun = Instant::now();
+    let partition = PartitionId::new(cluster.topic, 0);
+    let others = [leader % 3 + 1, (leader + 1) % 3 + 1];
+    let leads = |node: u32| cluster.broker(node).leads_each(&[partition])[0];
+    let moved = async || others.iter().any(|node| leads(*node));
+    wait_for(moved, || "another node leads".into()).await;
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(cluster.broker(leader).disk_is_full() && !cluster.broker(leader).disk_is_well());
+    let batch = batch(partition, &values(1..2));
+    let appended = timeout(SOON, cluster.broker(leader).append_at_leaders(vec![batch])).await;
+    appended.expect("it is answered").remove(0).expect("another node takes it");
+    // The next leader offers its shards to a node that is well.
+    let led = cluster.leader(0).await;
+    cluster.broker(led).hand_over().await;
+    let third = 6 - leader - led;
+    wait_for(async || leads(third), || "the third leads".into()).await;
+    cluster.fill_disk(leader, false);
+}
+
+#[tokio::test]
+async fn election_of_all_shards_ends_under_load_and_leaves_leaders_balanced() {
+    let cluster = Cluster::start(3, &[]).await;
+    let leaders = async || {
+        let mut leaders = Vec::new();
+        for partition in 0..3 {
+            leaders.push(cluster.leader(partition).await);
+        }
+        leaders
+    };
+    let balanced = async || leaders().await == [1, 2, 3];
+    wait_for(balanced, || "each node leads one shard".into()).await;
+    let begun = Instant::now();
+    let term = timeout(SOON, cluster.broker(2).elect_all()).await.expect("soon");
+    let first = term.expect("all are elected");
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    assert_eq!(leaders().await, [1, 2, 3]);
+
+    let under_load = async {
+        let mut appended = 0;
+        loop {
+            let batches =
+                (0..3).map(|at| batch(PartitionId::new(cluster.topic, at), &values(0..9)));
+            let answers = cluster.broker(1).append_at_leaders(batches.collect()).await;
+            assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+            appended += 1;
+            if appended > 100_000 {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = under_load => panic!("elections take too long"),
+        elected = async {
+            for _ in 0..3 {
+                cluster.broker(3).elect_all().await.expect("all are elected");
+            }
+        } => elected,
+    }
+    assert_eq!(leaders().await, [1, 2, 3]);
+    let newest = cluster.broker(2).elect_all().await.expect("all are elected");
+    assert!(newest > first, "{newest} {first}");
+}
+
 /// Presents itself at each leader: whoever leads, what a session holds stays its own.
 #[tokio::test]
 async fn leases_go_over_to_whichever_node_leads_next() {

@@ -10,7 +10,8 @@ use bytes::Bytes;
 use cluster::{Groups, LinkedPeers};
 use consensus::{
     ApplyError, CatchUpPace, Committed, Consensus, ConsensusOptions, Encode, Group, GroupId,
-    Leadership, Members, Payload, ProposeError, Replace, RestoreError, Role, StateMachine,
+    Leadership, Members, Payload, ProposeError, Replace, RestoreError, Role, Starvation,
+    StateMachine,
 };
 use gateway::Connections;
 use journal::{Body, Journal};
@@ -162,7 +163,12 @@ impl Nodes {
             snapshot_changes_min: u64::MAX,
             kept_log_bytes_max: 1,
             node: failure.clone(),
-            group: Some(Group { id, peers, pace: CatchUpPace::default() }),
+            group: Some(Group {
+                id,
+                peers,
+                pace: CatchUpPace::default(),
+                starvation: Starvation::default(),
+            }),
             floor: None,
         };
         let machine: Arc<dyn StateMachine> = ledger.clone();

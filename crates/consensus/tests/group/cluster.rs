@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use consensus::{
     CatchUpPace, Consensus, ConsensusOptions, Floor, Group, GroupId, Leadership, Members, Payload,
-    ProposeError, Role, StateMachine,
+    ProposeError, Role, Starvation, StateMachine,
 };
 use journal::{BatchCheck, EntryId, Journal, Options};
 use parking_lot::Mutex;
@@ -120,6 +120,7 @@ impl Cluster {
                 id: self.group,
                 peers: Arc::clone(&way) as _,
                 pace: CatchUpPace::default(),
+                starvation: Starvation::default(),
             }),
             floor: self.floors.get(&node).copied(),
         };

@@ -79,7 +79,9 @@ impl Gateway {
             loop {
                 sleep(ALARM_INTERVAL).await;
                 let free = gateway.broker.storage().map_or(u64::MAX, |space| space.free_bytes);
-                if free > reserve_bytes || *gateway.shutdown.borrow() {
+                // The disk that is full may be another node's, which leads a shard.
+                let has_room = free > reserve_bytes && !gateway.broker.leader_disk_is_full();
+                if has_room || *gateway.shutdown.borrow() {
                     break;
                 }
             }

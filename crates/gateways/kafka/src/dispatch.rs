@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use kafka_protocol::messages::ApiKey;
+use tokio::time::Instant;
 
 use crate::authorization::Asker;
 use crate::frames::Frame;
@@ -35,6 +36,21 @@ impl Started {
     /// False for a request whose work begins with the first poll.
     pub(crate) fn is_under_way(&self) -> bool {
         !matches!(self, Self::Later(_))
+    }
+
+    /// When the client waits no longer for it, if it says so: [`Started::time_out`] answers it then.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        match self {
+            Self::Produce(pending) => Some(pending.due()),
+            Self::Answered(_) | Self::Later(_) | Self::Taken => None,
+        }
+    }
+
+    pub(crate) fn time_out(&mut self) -> Result<Option<Response>, SessionEnd> {
+        match std::mem::replace(self, Self::Taken) {
+            Self::Produce(mut pending) => pending.time_out(),
+            Self::Answered(_) | Self::Later(_) | Self::Taken => Ok(None),
+        }
     }
 }
 

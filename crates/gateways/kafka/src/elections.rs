@@ -105,9 +105,11 @@ fn fault_of(elected: Result<bool, ElectionError>) -> Option<Fault> {
     };
     let code = match error {
         ElectionError::NoLeader { .. } => ResponseError::EligibleLeadersNotAvailable,
-        ElectionError::Gone(_) | ElectionError::Unwell(_) | ElectionError::NotHandedOver { .. } => {
-            ResponseError::PreferredLeaderNotAvailable
-        }
+        ElectionError::Gone(_)
+        | ElectionError::Unwell(_)
+        | ElectionError::NotHandedOver { .. }
+        | ElectionError::NoOther { .. }
+        | ElectionError::TooLate => ResponseError::PreferredLeaderNotAvailable,
     };
     Some(Fault::new(code, error.to_string()))
 }

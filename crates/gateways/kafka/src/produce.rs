@@ -9,6 +9,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use broker::config::{TimestampType, TopicConfig};
 use broker::{AppendBatch, AppendReply, Permit, RecordIds};
@@ -19,8 +20,10 @@ use record::{
     Validated,
 };
 
-use base::limits::{BATCH_BYTES_MAX, REFUSED_RECORDS_NAMED_MAX};
+use base::limits::{BATCH_BYTES_MAX, PRODUCE_TIMEOUT_MIN, REFUSED_RECORDS_NAMED_MAX};
 use base::{PartitionId, TopicId};
+use tasks::Task;
+use tokio::time::Instant;
 
 use crate::authorization::Asker;
 use crate::dispatch::Started;
@@ -49,10 +52,13 @@ pub(crate) struct PendingProduce {
     topics: Vec<ProduceTopic>,
     slots: Vec<(i32, Slot)>,
     reply: AppendReply,
+    /// The request's `timeout_ms`, and when it is over.
+    timeout: Duration,
+    due: Instant,
     /// Knows other leaders, and whether the client is told of encrypted ports; `None` where there are no other nodes.
     referring: Option<(Arc<Gateway>, bool)>,
-    /// Room in the producers' budget, until it is answered.
-    _permit: Option<Permit>,
+    /// Room in the producers' budget, until the outcome is known.
+    permit: Option<Permit>,
 }
 
 /// What is known of a partition while the broker has the request.
@@ -84,6 +90,9 @@ pub(crate) async fn start(
     let produce = ProduceRequest::parse(version, body)
         .map_err(|malformed| RequestError::Malformed { api, version, malformed })?;
     let wants_answer = produce.acks != 0;
+    let timeout = Duration::from_millis(u64::try_from(produce.timeout_ms).unwrap_or(0));
+    let timeout = timeout.max(PRODUCE_TIMEOUT_MIN);
+    let due = Instant::now() + timeout;
     let topics = resolve(gateway, &asker, &produce.topics);
     let configs = topics.iter().filter_map(|(_, topic)| Some(&*topic.as_ref().ok()?.config));
     let replicas = produce_replicas::asked(gateway, configs);
@@ -119,7 +128,6 @@ pub(crate) async fn start(
     let topics = produce.topics;
     let referring =
         (!gateway.broker.is_alone()).then(|| (Arc::clone(gateway), session.is_encrypted()));
-    let _permit = permit;
     let pending = PendingProduce {
         head,
         throttle_ms,
@@ -127,8 +135,10 @@ pub(crate) async fn start(
         topics,
         slots,
         reply,
+        timeout,
+        due,
         referring,
-        _permit,
+        permit,
     };
     Ok(Started::Produce(Box::new(pending)))
 }
@@ -365,24 +375,45 @@ fn is_over_unpacked(error: &BatchError) -> bool {
 }
 
 impl PendingProduce {
+    /// When the client waits no longer.
+    pub(crate) fn due(&self) -> Instant {
+        self.due
+    }
+
     pub(crate) fn poll(
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<Option<Response>, SessionEnd>> {
-        Pin::new(&mut self.reply).poll(context).map(|answers| {
-            let mut answers = answers.into_iter();
-            let results: Vec<_> = std::mem::take(&mut self.slots)
-                .into_iter()
-                .map(|(index, slot)| (index, result(slot, &mut answers)))
-                .collect();
-            self.answer(results)
-        })
+        Pin::new(&mut self.reply)
+            .poll(context)
+            .map(|answers| self.answer(answers.into_iter().map(Some)))
+    }
+
+    /// Answers once [`PendingProduce::due`] has passed, as Kafka does: batches whose outcome is not known may still be
+    /// appended.
+    pub(crate) fn time_out(&mut self) -> Result<Option<Response>, SessionEnd> {
+        let (answers, late) = self.reply.known_so_far();
+        if let Some(permit) = self.permit.take() {
+            // The batches are in memory until then.
+            tasks::spawn(Task::KafkaLateProduce, async move {
+                late.known().await;
+                drop(permit);
+            });
+        }
+        if !self.wants_answer {
+            return Ok(None);
+        }
+        self.answer(answers.into_iter())
     }
 
     fn answer(
-        &self,
-        mut results: Vec<(i32, PartitionResult)>,
+        &mut self,
+        mut answers: impl Iterator<Item = Option<Result<broker::Appended, broker::AppendError>>>,
     ) -> Result<Option<Response>, SessionEnd> {
+        let mut results: Vec<_> = std::mem::take(&mut self.slots)
+            .into_iter()
+            .map(|(index, slot)| (index, result(slot, &mut answers, self.timeout)))
+            .collect();
         if self.wants_answer {
             let leaders = match &self.referring {
                 Some((gateway, encrypted)) => {
@@ -412,9 +443,11 @@ impl PendingProduce {
     }
 }
 
+/// `None` of the answers: its outcome is not known after `timeout`.
 fn result(
     slot: Slot,
-    answers: &mut impl Iterator<Item = Result<broker::Appended, broker::AppendError>>,
+    answers: &mut impl Iterator<Item = Option<Result<broker::Appended, broker::AppendError>>>,
+    timeout: Duration,
 ) -> PartitionResult {
     let log_append_time = match slot {
         Slot::Refused(refused) => {
@@ -424,12 +457,18 @@ fn result(
         Slot::Appending { log_append_time } => log_append_time,
     };
     match answers.next() {
-        Some(Ok(appended)) => PartitionResult::Appended {
+        Some(Some(Ok(appended))) => PartitionResult::Appended {
             base_offset: appended.base_offset,
             log_append_time,
             log_start: appended.log_start,
         },
-        Some(Err(error)) => PartitionResult::refused(error.into()),
+        Some(Some(Err(error))) => PartitionResult::refused(error.into()),
+        Some(None) => PartitionResult::refused(Fault::new(
+            ResponseError::RequestTimedOut,
+            format!(
+                "not durable on a majority within {timeout:?}, the timeout of the request: it may still be appended"
+            ),
+        )),
         None => PartitionResult::refused(Fault::new(
             ResponseError::UnknownServerError,
             "the broker did not answer",

@@ -19,6 +19,8 @@ const PARTITIONS_MAX: usize = 1_000_000;
 pub(crate) struct ProduceRequest {
     pub(crate) transactional: bool,
     pub(crate) acks: i16,
+    /// How long the client waits for its batches to be durable on a majority.
+    pub(crate) timeout_ms: i32,
     pub(crate) topics: Vec<ProduceTopic>,
     /// Of all topics, in order.
     pub(crate) partitions: Vec<ProducePartition>,
@@ -58,10 +60,10 @@ impl ProduceRequest {
         let mut cursor = Cursor::new(body);
         let transactional = cursor.nullable_text(flexible)?.is_some();
         let acks = cursor.int16()?;
-        // How long followers may take: there is none to wait for, and a sync is not abandoned.
-        let _timeout_ms = cursor.int32()?;
+        let timeout_ms = cursor.int32()?;
         let topic_count = cursor.count(flexible)?.ok_or(Malformed::Null)?;
-        let mut request = Self { transactional, acks, topics: Vec::new(), partitions: Vec::new() };
+        let (topics, partitions) = (Vec::new(), Vec::new());
+        let mut request = Self { transactional, acks, timeout_ms, topics, partitions };
         let mut places = Vec::new();
         for _ in 0..topic_count {
             let topic = if version >= TOPIC_IDS_SINCE {
@@ -136,7 +138,7 @@ mod tests {
             message(version, acks, &topics).encode(&mut body, version).unwrap();
             let request = ProduceRequest::parse(version, body).unwrap();
 
-            prop_assert_eq!(request.acks, acks);
+            prop_assert_eq!((request.acks, request.timeout_ms), (acks, 1));
             prop_assert!(!request.transactional);
             prop_assert_eq!(request.topics.len(), topics.len());
             let mut partitions = request.partitions.into_iter();

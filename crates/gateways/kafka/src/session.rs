@@ -24,7 +24,7 @@ use gateway::{SlowReader, Unsent, WriteError};
 use tasks::Task;
 use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use tokio::time::sleep_until;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::dispatch::{self, Started};
 use crate::errors::Fault;
@@ -201,6 +201,8 @@ struct Writer<'a> {
     unsent: Unsent,
     rooms: Vec<OwnedSemaphorePermit>,
     permits: Vec<Permit>,
+    /// Fires when the request whose turn it is times out, or earlier. Setting it for each request would cost more.
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl<'a> Writer<'a> {
@@ -218,6 +220,7 @@ impl<'a> Writer<'a> {
             unsent: Unsent::default(),
             rooms: Vec::new(),
             permits: Vec::new(),
+            timer: None,
         }
     }
 
@@ -232,11 +235,34 @@ impl<'a> Writer<'a> {
                     None => return Ok(()),
                 },
             };
-            let answer = (&mut turn.started).await?;
+            let answer = self.answer(&mut turn.started).await?;
             self.push(answer, turn.queued);
             next = self.push_what_is_ready(&mut turns)?;
             self.flush().await?;
         }
+    }
+
+    /// Waits for a request's answer until it is due.
+    async fn answer(&mut self, started: &mut Started) -> Result<Option<Response>, SessionEnd> {
+        let Some(due) = started.due() else { return started.await };
+        poll_fn(|context| {
+            if let Poll::Ready(answer) = Pin::new(&mut *started).poll(context) {
+                return Poll::Ready(answer);
+            }
+            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
+            if timer.deadline() > due {
+                timer.as_mut().reset(due);
+            }
+            while timer.as_mut().poll(context).is_ready() {
+                if Instant::now() >= due {
+                    return Poll::Ready(started.time_out());
+                }
+                // It was set for an earlier request.
+                timer.as_mut().reset(due);
+            }
+            Poll::Pending
+        })
+        .await
     }
 
     /// Adds the following responses as far as they are ready now; returns the first that is not.

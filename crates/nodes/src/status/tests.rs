@@ -4,6 +4,8 @@ use super::*;
 use crate::plan;
 use crate::registry::Registered;
 
+const NONE: BTreeSet<u64> = BTreeSet::new();
+
 fn group(shard: u32, leader: Option<u32>, voters: &[u64]) -> GroupStatus {
     GroupStatus {
         shard: ShardId(shard),
@@ -27,18 +29,37 @@ fn view(nodes: &[(u64, bool)]) -> View {
 fn a_cluster_can_lose_a_node_only_if_each_group_can() {
     let groups = [group(0, Some(1), &[1, 2, 3]), group(1, Some(2), &[1, 2, 3])];
     let all = view(&[(1, true), (2, true), (3, true)]);
-    assert!(verdict(&groups, &all).can_lose_a_node);
+    assert!(verdict(&groups, &all, &NONE).can_lose_a_node);
 
     let two = view(&[(1, true), (2, true), (3, false)]);
-    let said = verdict(&groups, &two);
+    let said = verdict(&groups, &two, &NONE);
     assert!(!said.can_lose_a_node);
     let expected = "The cluster cannot lose another node: the catalog needs 2 of its 3 voters, and only nodes 1, 2 can \
                     be reached with its log.";
     assert_eq!(said.text, expected);
 
     let one = view(&[(1, true), (2, false), (3, false)]);
-    let said = verdict(&groups, &one).text;
+    let said = verdict(&groups, &one, &NONE).text;
     assert!(said.starts_with("The cluster is not whole: the catalog needs 2 of its 3"), "{said}");
+}
+
+#[test]
+fn node_with_a_full_disk_counts_as_away_and_is_reported_with_a_command() {
+    let groups = [group(0, Some(1), &[1, 2, 3]), group(1, Some(2), &[1, 2, 3])];
+    let all = view(&[(1, true), (2, true), (3, true)]);
+    let said = verdict(&groups, &all, &BTreeSet::from([2]));
+    assert!(!said.can_lose_a_node);
+    let expected = "The cluster cannot lose another node: the catalog needs 2 of its 3 voters, and only nodes 1, 3 can \
+                    be reached with its log and room on its disk.";
+    assert_eq!(said.text, expected);
+    let said = verdict(&groups, &all, &BTreeSet::from([2, 3])).text;
+    assert!(said.starts_with("The cluster is not whole: the catalog needs 2 of its 3"), "{said}");
+
+    let words = at_risk(&[], &groups, &all, &BTreeSet::from([2, 3]));
+    assert_eq!(words.len(), 2, "{words:?}");
+    assert!(words[0].starts_with("node 2's disk is full: 1 shard that it still leads takes no"));
+    assert!(words[1].starts_with("node 3's disk is full: it leads no shard, and counts as away"));
+    assert!(words.iter().all(|words| words.contains("`postroad topic delete TOPIC`")));
 }
 
 #[test]
@@ -46,11 +67,11 @@ fn who_is_sent_a_snapshot_does_not_count_and_neither_does_a_shard_without_leader
     let all = view(&[(1, true), (2, true), (3, true)]);
     let mut behind = group(1, Some(1), &[1, 2, 3]);
     behind.lags.push(broker::MemberLag { node: 3, entries: 9, snapshot: Some((1, 2)) });
-    let said = verdict(&[group(0, Some(1), &[1, 2, 3]), behind], &all);
+    let said = verdict(&[group(0, Some(1), &[1, 2, 3]), behind], &all, &NONE);
     assert!(said.text.contains("shard 1 needs 2 of its 3 voters, and only nodes 1, 2"), "{said:?}");
-    let said = verdict(&[group(3, None, &[1, 2, 3])], &all);
+    let said = verdict(&[group(3, None, &[1, 2, 3])], &all, &NONE);
     assert_eq!(said.text, "The cluster is not whole: shard 3 has no leader.");
-    let said = verdict(&[group(0, Some(1), &[1])], &all);
+    let said = verdict(&[group(0, Some(1), &[1])], &all, &NONE);
     assert_eq!(said.text, "The cluster cannot lose node 1: the catalog is nowhere else.");
 }
 
@@ -94,7 +115,7 @@ fn what_is_said_of_nodes_tells_what_to_do() {
         .present()
         .map(|(id, it)| (id, plan::Node { standing: it.standing, is_live: id != 5 }));
     let view = View { nodes: nodes.collect(), ..View::default() };
-    let said = report("c".into(), 1, &registry, &connections, &groups, &view);
+    let said = report("c".into(), 1, &registry, &connections, &groups, &view, &NONE);
     assert_eq!(said.nodes[1].leads, 1);
     assert_eq!((said.nodes[1].rack.as_deref(), &said.nodes[4].rack), (Some("r2"), &None));
     assert_eq!(said.nodes[3].holds, 1);

@@ -45,6 +45,7 @@ fn a_full_disk_refuses_records_and_nothing_else_and_takes_them_again_by_itself()
     let refused = broker.feed(&["produce", "large"], &too_much);
     assert_ne!(refused.code, Some(0), "200 MB fit on 160");
     assert!(refused.err.contains("disk"), "it says why: {}", refused.err);
+    assert!(refused.err.contains("waiting to send again"), "and while it waits: {}", refused.err);
 
     assert_eq!(broker.run(&["consume", "kept"]).ok(), "one\ntwo\n");
     assert_eq!(broker.run(&["consume", "kept", "-g", "app"]).ok(), "one\ntwo\n");

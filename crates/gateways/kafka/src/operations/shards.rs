@@ -2,6 +2,7 @@
 
 use base::ShardId;
 use broker::ShardStatus;
+use kafka_protocol::error::ResponseError;
 
 use crate::errors::Fault;
 use crate::gateway::Gateway;
@@ -52,6 +53,9 @@ fn of_node(known: &broker::CatchingUp) -> CatchingUp {
 }
 
 pub(super) async fn elect(gateway: &Gateway) -> Result<Elected, Fault> {
-    let term = gateway.broker.elect_anew().await?;
+    let elected = gateway.broker.elect_all().await;
+    // A code that clients do not repeat by themselves.
+    let term =
+        elected.map_err(|error| Fault::new(ResponseError::RequestTimedOut, error.to_string()))?;
     Ok(Elected { term })
 }

@@ -1,5 +1,6 @@
 //! Produce: every version, and everything that is refused.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,6 +10,8 @@ use kafka_protocol::messages::{
     ApiVersionsRequest, InitProducerIdRequest, MetadataRequest, TransactionalId,
 };
 use record::{BatchOptions, Compression};
+use tokio::time::Instant;
+use world::SimulatedDisk;
 
 use crate::harness::*;
 
@@ -225,6 +228,40 @@ async fn zstd_is_not_taken_from_clients_that_are_too_old_to_know_it() {
     assert_eq!(only_partition(old).error_code, UnsupportedCompressionType.code());
     let new = client.ask(7, &produce("orders", 0, -1, bytes)).await;
     assert_eq!(only_partition(new).error_code, 0);
+}
+
+#[tokio::test]
+async fn produce_is_answered_at_its_timeout_and_a_retry_is_recognised() {
+    let disk = Arc::new(SimulatedDisk::new());
+    let node = Node::on(Arc::clone(&disk), |_| {}).await;
+    let mut client = node.client().await;
+    client.create("orders", 1, &[]).await;
+    let id = client.ask(4, &InitProducerIdRequest::default().with_transactional_id(None)).await;
+    let options = BatchOptions {
+        producer_id: id.producer_id.0,
+        producer_epoch: id.producer_epoch,
+        base_sequence: 0,
+        ..BatchOptions::default()
+    };
+    let bytes: Bytes = batch_of(options, &[(None, "a"), (None, "b")]).into();
+    let patient = produce("orders", 0, -1, bytes.clone());
+    let hasty = patient.clone().with_timeout_ms(1_200);
+
+    disk.hang_syncs(true);
+    let begun = Instant::now();
+    is_refused(&only_partition(client.ask(9, &hasty).await), RequestTimedOut);
+    let took = begun.elapsed();
+    assert!(took >= Duration::from_millis(1_200) && took < Duration::from_secs(5), "{took:?}");
+    // What is not awaited holds the connection up no longer than that.
+    client.tell(9, &produce("orders", 0, 0, batch(&["c"]).into()).with_timeout_ms(1_000)).await;
+    let begun = Instant::now();
+    client.ask(12, &MetadataRequest::default()).await;
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+
+    disk.hang_syncs(false);
+    let retried = only_partition(client.ask(9, &patient).await);
+    assert_eq!((retried.error_code, retried.base_offset), (0, 0));
+    assert_eq!(client.get("orders", 0, 0).await, ["a", "b", "c"]);
 }
 
 #[tokio::test]

@@ -10,16 +10,19 @@ mod input;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc as blocking;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use client::producer::{self, Identity, Sent, send};
 use record::Compression;
 use serde::Serialize;
 use tokio::sync::mpsc;
+use world::Instant;
 
 use super::topic::name_value;
 use super::{ClientOptions, CommandError};
 use crate::output::OutputFormat;
+use crate::printable;
 use crate::progress::{self, Progress};
 
 use batcher::Batcher;
@@ -27,6 +30,9 @@ use input::{InputError, input_bytes, read_blocks};
 
 const BLOCKS_QUEUED: usize = 8;
 const BATCHES_QUEUED: usize = 16;
+/// What is sent again for so long is worth a line, and another one after a while.
+const SAYS_WHY_AFTER: Duration = Duration::from_secs(1);
+const SAYS_WHY_EVERY: Duration = Duration::from_secs(10);
 
 /// Append records to a topic, one for each line of standard input
 #[derive(Args, Debug)]
@@ -144,11 +150,11 @@ pub(crate) async fn run(arguments: ProduceArguments) -> Result<(), CommandError>
 
     let sent = Arc::new(Sent::default());
     let mut progress = Progress::new(false);
-    let mut is_troubled = false;
     let sending = send(client, topic.clone(), acks.into(), to_send, sent.clone());
     let outcome = {
         let mut sending = std::pin::pin!(sending);
         let mut tick = tokio::time::interval(progress::EVERY);
+        let mut said: Option<Instant> = None;
         loop {
             tokio::select! {
                 outcome = &mut sending => break outcome,
@@ -157,10 +163,11 @@ pub(crate) async fn run(arguments: ProduceArguments) -> Result<(), CommandError>
                     let share = total.map(|total| (done / total as f64).min(1.0));
                     let (records, bytes) = totals(&sent);
                     progress.show(records, bytes, share);
-                    if let Some(trouble) = sent.trouble().filter(|_| !is_troubled) {
-                        is_troubled = true;
+                    let is_due = said.is_none_or(|at| at.elapsed() >= SAYS_WHY_EVERY);
+                    if let Some(why) = sent.waits_for(SAYS_WHY_AFTER).filter(|_| is_due) {
                         progress.clear();
-                        eprintln!("postroad: nothing is taken; still trying: {trouble}");
+                        eprintln!("postroad: waiting to send again: {}", printable::text(&why));
+                        said = Some(Instant::now());
                     }
                 }
             }
