@@ -7,7 +7,6 @@ use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::ApiKey;
 use kafka_protocol::protocol::{Request as RequestMessage, StrBytes};
 use thiserror::Error;
-use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::authorization::Asker;
 use crate::frames::Frame;
@@ -140,11 +139,7 @@ impl Request {
         self.decode_body(body, self.head.version)
     }
 
-    fn decode_body<M: RequestMessage>(&self, body: Bytes, like: i16) -> Result<M, RequestError> {
-        beside_other_sessions(body.len(), || self.decode_here(body, like))
-    }
-
-    fn decode_here<M: RequestMessage>(
+    fn decode_body<M: RequestMessage>(
         &self,
         mut body: Bytes,
         like: i16,
@@ -163,18 +158,4 @@ impl Request {
     }
 }
 
-/// Decodes a large request while another thread serves the other sessions. A request for 100,000 partitions takes tens of
-/// milliseconds.
-fn beside_other_sessions<R>(bytes: usize, decode: impl FnOnce() -> R) -> R {
-    let runtime = Handle::try_current().map(|runtime| runtime.runtime_flavor());
-    match runtime {
-        Ok(RuntimeFlavor::MultiThread) if bytes > DECODED_INLINE_BYTES_MAX => {
-            tokio::task::block_in_place(decode)
-        }
-        _ => decode(),
-    }
-}
-
-/// Decoded as fast as another thread takes over.
-const DECODED_INLINE_BYTES_MAX: usize = 64 << 10;
 const PREAMBLE_LEN: usize = 8;

@@ -115,6 +115,17 @@ fn add_responses(path: &str, method: &str, operation: &mut Value, problems: &Map
         ("507", path.ends_with("/records") && changes),
         ("default", true),
     ];
+    // OpenAPI wants a description of each.
+    for (status, response) in objects(&mut operation["responses"]) {
+        let description = match status.as_str() {
+            "201" => "It is created",
+            "204" => "It is done",
+            _ => "The answer",
+        };
+        if !response["description"].is_string() {
+            response["description"] = description.into();
+        }
+    }
     for (status, _) in statuses.iter().filter(|(_, may_be)| *may_be) {
         if problems.contains_key(*status) {
             let reference = format!("#/components/responses/{status}");
@@ -201,6 +212,9 @@ mod tests {
                     let problem = &responses[status]["$ref"];
                     let expected = format!("#/components/responses/{status}");
                     assert_eq!(problem, &expected, "{method} {path} {status}");
+                }
+                for (status, response) in responses.iter().filter(|(it, _)| it.starts_with('2')) {
+                    assert!(response["description"].is_string(), "{method} {path} {status}");
                 }
                 let has_body = operation["requestBody"].is_object();
                 assert_eq!(responses.contains_key("413"), has_body, "{method} {path}");

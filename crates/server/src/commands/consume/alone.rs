@@ -16,8 +16,15 @@ impl Consumption {
             let metadata = self.client.topic(&topic).await?;
             let wanted = self.wanted(&metadata, &topic)?;
             let from = self.arguments.from.unwrap_or(Position::Earliest);
-            let from = locate(&self.client, &metadata, &wanted, from).await?;
-            partitions.extend(from);
+            let located = locate(&self.client, &metadata, &wanted, from).await?;
+            if let Position::Offset(asked) = from {
+                for (partition, end) in located.iter().filter(|(_, found)| **found < asked) {
+                    eprintln!(
+                        "postroad: {partition} ends at offset {end}: no record is at {asked}"
+                    );
+                }
+            }
+            partitions.extend(located);
         }
         self.start(partitions).await?;
         let mut ticks = interval(progress::EVERY);

@@ -187,14 +187,6 @@ impl Consumption {
             true => BTreeMap::new(),
             false => self.client.bounds(&metadata, &partitions).await?,
         };
-        for (partition, from) in &from {
-            if let Some(end) = ends.get(partition).map(|bounds| bounds.end).filter(|end| end < from)
-            {
-                eprintln!(
-                    "postroad: {partition} ends at offset {end}: there is no record at {from}"
-                );
-            }
-        }
         let spans = from.into_iter().map(|(partition, from)| {
             let until = ends.get(&partition).map(|bounds| bounds.end);
             (partition, Span { from, until })
