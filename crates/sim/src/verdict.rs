@@ -17,6 +17,8 @@ pub enum Invariant {
     Ordered,
     /// A record that was not acknowledged is there whole and once, or not at all.
     Once,
+    /// An acknowledged record with an id is answered with its place when it is sent again, also once it is deleted.
+    Recognised,
     /// A record whose settle was confirmed is not delivered again.
     Settled,
     /// No two consumers hold a record.

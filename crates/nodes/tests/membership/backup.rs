@@ -1,6 +1,7 @@
 //! A backup is taken while all goes on, and a cluster is made of it.
 
 mod letters;
+mod record_ids;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

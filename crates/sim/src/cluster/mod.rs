@@ -14,6 +14,7 @@
 //! * `producers`: the clients
 //! * `consumers`: those that lease records, in profile `relays`; `leased`: what they know together
 //! * `readers`: those that read, in profile `damage`
+//! * `resender`: one that sends jobs with ids again
 //! * `judge`: what must hold once nothing fails any more
 
 mod chaos;
@@ -29,6 +30,7 @@ mod operator;
 mod place;
 mod producers;
 mod readers;
+mod resender;
 mod upgrade;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -274,6 +276,10 @@ async fn work(shared: Shared, mut random: Random, for_time: Duration, shape: Sha
     }
     for _ in (0..READERS).filter(|_| shape.damage) {
         clients.spawn(readers::read(shared.clone(), random.fork()));
+    }
+    // Below the level at which ids are stored some may be forgotten.
+    if !shape.upgrade && matches!(shared.lock().versions, Versions::Same) {
+        clients.spawn(resender::send_again(shared.clone(), random.fork()));
     }
     clients.spawn(chaos::hand_over(shared.clone(), random.fork()));
     if random.once_in(2) {

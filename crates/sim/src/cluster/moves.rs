@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::Shared;
 use super::producers::{PARTITIONS, topic};
+use super::resender;
 use crate::random::Random;
 
 const ANSWERED_WITHIN: Duration = Duration::from_secs(8);
@@ -16,7 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 pub(super) async fn move_about(shared: Shared, mut random: Random) {
-    let topic = topic(&shared, &mut random).await;
+    let log = topic(&shared, &mut random).await;
+    let jobs = resender::topic(&shared, &mut random).await;
     let often = random.of(&[100, 400, 2_000]);
     while !shared.lock().is_healed {
         let pause = random.between(10, often);
@@ -24,8 +26,12 @@ pub(super) async fn move_about(shared: Shared, mut random: Random) {
         let Some(broker) = shared.any_broker(&mut random) else { continue };
         let shards = u64::from(shared.lock().shards);
         let to = ShardId(1 + random.below(shards) as u32);
-        let first = random.below(PARTITIONS.into()) as u32;
-        let partitions: Vec<u32> = (first..PARTITIONS).take(1 + random.below(3) as usize).collect();
+        let (topic, count) = match random.once_in(3) {
+            true => (jobs, resender::PARTITIONS),
+            false => (log, PARTITIONS),
+        };
+        let first = random.below(count.into()) as u32;
+        let partitions: Vec<u32> = (first..count).take(1 + random.below(3) as usize).collect();
         let is_cancelled = random.once_in(5);
         let asked = async {
             match is_cancelled {

@@ -178,6 +178,17 @@ pub(super) async fn topic_named(
     shared: &Shared,
     random: &mut Random,
 ) -> TopicId {
+    topic_with(name, partitions, &[("retention.ms", "-1")], shared, random).await
+}
+
+/// A topic with this configuration, made if it is not there.
+pub(super) async fn topic_with(
+    name: &str,
+    partitions: u32,
+    config: &[(&str, &str)],
+    shared: &Shared,
+    random: &mut Random,
+) -> TopicId {
     loop {
         if let Some(broker) = shared.any_broker(random) {
             let found = broker.catalog().topic_id(name);
@@ -188,7 +199,10 @@ pub(super) async fn topic_named(
                 name: name.to_owned(),
                 uuid: broker.entropy().uuid(),
                 partitions,
-                config: [("retention.ms".to_owned(), "-1".to_owned())].into(),
+                config: config
+                    .iter()
+                    .map(|(name, value)| ((*name).into(), (*value).into()))
+                    .collect(),
             };
             let _ = timeout(ANSWERED_WITHIN, broker.create_topic(topic)).await;
         }
