@@ -154,10 +154,11 @@ impl Index {
             })
             .collect();
         let (depth, slots) = (segment.depth, segment.slots.len());
-        if live.len() > slots / 2 && slots == SLOTS_MAX && depth < DEPTH_MAX {
+        let is_dense = live.len() > slots / 4 * 3;
+        if is_dense && slots == SLOTS_MAX && depth < DEPTH_MAX {
             return self.split(number, live, ring);
         }
-        let slots = if live.len() > slots / 2 { slots * 2 } else { slots };
+        let slots = if is_dense { slots * 2 } else { slots };
         let segment = &mut self.segments[number];
         *segment = Segment::new(depth, slots);
         live.into_iter().for_each(|(hash, place)| segment.put(hash, place, ring));
