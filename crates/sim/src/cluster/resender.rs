@@ -71,7 +71,7 @@ async fn send(
         let pause = random.between(5, 100);
         if let Some(broker) = shared.any_broker(random) {
             let headers = vec![(headers::ID, id.clone())];
-            let job = New { key: None, value: id.clone(), headers };
+            let job = New { key: None, value: id.clone().into_bytes(), headers };
             let now_ms = broker.clock().now_ms();
             let batches = vec![batch(partition, BatchOptions::default(), now_ms, &[job])];
             let appended = match random.once_in(2) {
