@@ -23,6 +23,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use nodes::{Endpoint, Endpoints, Nodes};
 use operations::document::Operation;
+use rabbitmq::dead_letter::{Router, SCHEME};
 use serde_json::Value;
 use tasks::Failure;
 use tokio::net::TcpStream;
@@ -159,6 +160,7 @@ impl Server {
         let address = listener.local_addr().expect("is bound");
         let (stop, stopping) = watch::channel(false);
         let (broker, topology, users) = self.node.get().expect("the node is open").clone();
+        broker.set_dead_letter_router(SCHEME, Arc::new(Router::new(&topology)));
         let connections = self.connections.clone();
         let options = gateway_amqp::GatewayOptions { connections, ..Default::default() };
         tokio::spawn(gateway_amqp::serve(listener, broker, topology, users, options, stopping));
