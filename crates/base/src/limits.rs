@@ -259,8 +259,7 @@ pub const OFFSETS_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 pub const LEASE_GROUPS_MAX: usize = 1_000_000;
 /// Partitions of lease groups in one shard, each group's counted: an idle one is 16 bytes.
 pub const LEASE_GROUP_PARTITIONS_MAX: u64 = 8_000_000;
-/// Bytes of deliveries that the sessions of a connection were sent and have not looked at: what bounds a client that
-/// asks for everything and reads nothing.
+/// Bytes of deliveries that the sessions of a connection have not read: the bound of a client that reads nothing.
 pub const LEASE_CONNECTION_UNREAD_BYTES_MAX: usize = 8 << 20;
 /// Bytes of such deliveries of a node. Beyond it no connection has more than the next bound unread.
 pub const LEASE_NODE_UNREAD_BYTES_MAX: usize = 256 << 20;
@@ -328,8 +327,7 @@ pub const LEASE_BLOCKED_PER_GROUP: usize = 262_144;
 pub const LEASE_DELAYED_PER_GROUP: u64 = 50_000_000;
 /// Dead letters of a group that are not appended yet.
 pub const LEASE_DEAD_PER_GROUP: usize = 4_096;
-/// Unsettled records of a group in one shard that came back, about 26 bytes each on every replica and in every snapshot. At
-/// the bound a record that was never delivered waits until one of them is settled.
+/// Unsettled records of a group in one shard with counted attempts, about 26 bytes each on every replica.
 pub const LEASE_ATTEMPTS_PER_GROUP: usize = 1_000_000;
 /// Live leases of a group, about 120 bytes each: the credit of those who set none.
 pub const LEASES_PER_GROUP: usize = 4_000_000;
