@@ -144,14 +144,15 @@ async fn list(
     });
     let sought: Vec<Result<(PartitionId, Sought), Fault>> = sought.collect();
     let ids: Vec<PartitionId> = sought.iter().flatten().map(|(id, _)| *id).collect();
-    let bounds = gateway.broker.shards().bounds(&ids).await;
+    let shards = gateway.broker.shards().known();
+    let bounds = shards.bounds(&ids).await;
     let mut places = Vec::with_capacity(wanted.len());
     for sought in with_answers(sought, bounds) {
         places.push(find(gateway, sought).await);
     }
     let known: Vec<(PartitionId, Offset)> =
         places.iter().flatten().flatten().map(|(id, at)| (*id, at.offset)).collect();
-    let mut epochs = match gateway.broker.shards().epochs_at(&known).await {
+    let mut epochs = match shards.epochs_at(&known).await {
         Ok(epochs) => epochs.into_iter(),
         Err(unavailable) => {
             let fault = Fault::from(unavailable);

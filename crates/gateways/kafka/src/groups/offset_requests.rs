@@ -269,7 +269,7 @@ pub(crate) async fn fetch(
 async fn offsets_asked(gateway: &Gateway, message: &OffsetFetchRequest) -> usize {
     // A group that cannot be asked about has none in the answer.
     let all_of = async |group: &GroupId| {
-        gateway.broker.shards().offset_count(group).await.unwrap_or_default()
+        gateway.broker.shards().known().offset_count(group).await.unwrap_or_default()
     };
     let mut asked = match &message.topics {
         Some(topics) => topics.iter().map(|it| it.partition_indexes.len()).sum::<usize>(),
@@ -292,9 +292,8 @@ async fn fetch_group(
     let response = OffsetFetchResponseGroup::default().with_group_id(wanted.group_id.clone());
     let mut permitted = asker.group(&wanted.group_id).and_then(|()| may_fetch(gateway, wanted));
     if permitted == Err(ResponseError::NotCoordinator) && wanted.member_id.is_none() {
-        // Nothing is asked of the group but its offsets, and this node has a copy of them.
-        let current = gateway.broker.group_is_current(&wanted.group_id).await;
-        permitted = current.map_err(coordinator_unavailable);
+        // Nothing is asked of the group but its offsets, and this node has a copy of them, or asks the leader.
+        permitted = Ok(());
     }
     if let Err(error) = permitted {
         return response.with_error_code(error.code());
