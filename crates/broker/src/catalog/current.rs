@@ -49,6 +49,11 @@ impl Broker {
         timeout(BARRIER_WITHIN, passing).await.unwrap_or(Err(Unavailable::Unanswered))
     }
 
+    /// Number of barriers of the catalog that this node began since its start. A node that is alone needs none.
+    pub fn catalog_barriers(&self) -> u64 {
+        self.barriers().begun()
+    }
+
     async fn pass_catalog_barrier(&self) -> Result<(), Unavailable> {
         let catalog = self.catalog_shard();
         loop {

@@ -83,8 +83,16 @@ fn check_limit(vhost: &VirtualHost, name: &str, most: Option<u64>) -> Result<(),
     }
 }
 
-/// The queue, for a client that wants to consume from it, get from it, purge it or know about it
-/// (`queue.declare`, passive).
+/// The queue, for a client that wants to know whether it is there (`queue.declare`, passive).
+pub async fn check(
+    vhost: &VirtualHost,
+    connection: OwnerId,
+    name: &str,
+) -> Result<Arc<Queue>, Exception> {
+    Ok(vhost.current_queue(connection, &without_line_ends(name)).await?)
+}
+
+/// The queue, for a client that wants to consume from it, get from it or purge it.
 pub async fn find(
     vhost: &VirtualHost,
     connection: OwnerId,

@@ -267,7 +267,7 @@ pub(super) async fn get(call: &Call) -> Outcome {
     };
     spending.charge(rows.iter().filter_map(|row| row["payload_bytes"].as_u64()).sum());
     // As each would have found it.
-    let left = vhost.message_count(&queue).await;
+    let left = vhost.message_count(&queue).await?;
     let all = rows.len() as u64;
     for (place, row) in rows.iter_mut().enumerate() {
         let behind = match mode {
