@@ -12,6 +12,7 @@
 //! * `declare`: the methods that make queues, exchanges and bindings; what a client
 //!   may declare is [`rabbitmq`]'s, the entities themselves `topology`'s
 //! * `content`, `publish`: the hot path in. Messages as records and back are `message`'s
+//! * `in_flight`: batches that are not answered yet
 //! * `consume`, `stream`: consumers, by lease and by offset; `deliver`: the hot path out; `get`: one message
 //!   at a time
 //! * `settle`, `unacked`: answers; `answer_timeout`: those that do not come
@@ -38,6 +39,7 @@ mod gateway;
 mod get;
 mod handshake;
 mod input;
+mod in_flight;
 mod listener;
 mod operation;
 pub mod operations;

@@ -252,21 +252,32 @@ async fn append(
     peer.connection.traffic().received(count, bytes);
     let appending = broker.append_at_leaders(batches);
     let appended = timeout(HTTP_APPENDED_WITHIN, appending).await.map_err(|_| unanswered())?;
+    let unknown = |answer: &_| matches!(answer, Err(AppendError::UnknownPartition(_)));
+    let is_there = appended.iter().any(unknown) && may_be_there(broker, &topic.name).await;
     for ((partition, places), appended) in expected.into_iter().zip(appended) {
         for (at, place) in places.into_iter().enumerate() {
-            outcomes[place] = Some(outcome(partition, at as u64, &appended));
+            outcomes[place] = Some(outcome(partition, at as u64, &appended, is_there));
         }
     }
     let unanswered = || Err(Problem::new(Kind::Failed, "the record was not answered"));
     Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(unanswered)).collect())
 }
 
+/// Whether a topic whose shard knows nothing of it may exist all the same: under another id, or too new for the shard.
+async fn may_be_there(broker: &Broker, name: &str) -> bool {
+    broker.catalog_is_current().await.is_err() || broker.catalog().topic_named(name).is_some()
+}
+
 fn outcome(
     partition: u32,
     at: u64,
     appended: &Result<Appended, AppendError>,
+    is_there: bool,
 ) -> Result<Placed, Problem> {
     match appended {
+        Err(AppendError::UnknownPartition(_)) if is_there => {
+            Err(Problem::busy("the topic was just created; its shard does not serve it yet"))
+        }
         Ok(Appended { base_offset, duplicate, .. }) => {
             Ok(Placed { partition, offset: base_offset + at, duplicate: *duplicate })
         }
