@@ -16,6 +16,7 @@
 //! * `consume`, `stream`: consumers, by lease and by offset; `deliver`: the hot path out; `get`: one message
 //!   at a time
 //! * `settle`, `unacked`: answers; `answer_timeout`: those that do not come
+//! * `rejects`: those whose dead letters are on their way
 //! * `transaction`, `replies`: tx, and direct reply-to
 //! * `seen`: what a session tells of itself to those who look
 //! * `quotas`: what a session is charged, how many connections and channels there may be
@@ -38,8 +39,8 @@ pub mod fuzzing;
 mod gateway;
 mod get;
 mod handshake;
-mod input;
 mod in_flight;
+mod input;
 mod listener;
 mod operation;
 pub mod operations;
@@ -48,6 +49,7 @@ mod outgoing;
 mod output;
 mod publish;
 mod quotas;
+mod rejects;
 mod replies;
 mod rights;
 mod seen;

@@ -382,7 +382,14 @@ impl Session {
         work: impl Future<Output = Result<Done, Exception>> + Send + 'static,
     ) {
         debug_assert!(self.operation.is_none(), "one thing at a time");
-        let generation = self.channels.get(&channel).map_or(0, |channel| channel.generation);
+        let known = self.channels.get_mut(&channel);
+        let generation = known.as_ref().map_or(0, |channel| channel.generation);
+        let rejects = known.filter(|_| crate::operation::looks_at_dead_letters(method));
+        let rejects = rejects.map(|channel| channel.rejects.take()).unwrap_or_default();
+        let work = async move {
+            rejects.arrived().await;
+            work.await
+        };
         let task = tasks::spawn(Task::AmqpOperation, work);
         self.operation = Some(Operation { channel, generation, method, task });
     }

@@ -45,7 +45,7 @@ impl Driver {
         if groups.is_empty() {
             let _ = reply.send(results);
         } else {
-            self.commits.wait(Waiter { reply: Reply::Settles(results, reply), groups, rejects });
+            self.commits.wait(Waiter::new(Reply::Settles(results, reply), groups, rejects));
         }
     }
 
