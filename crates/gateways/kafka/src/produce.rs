@@ -23,6 +23,7 @@ use base::limits::{BATCH_BYTES_MAX, REFUSED_RECORDS_NAMED_MAX};
 use base::{PartitionId, TopicId};
 
 use crate::authorization::Asker;
+use crate::currency::know;
 use crate::dispatch::Started;
 use crate::errors::{Fault, refused_records};
 use crate::gateway::{Gateway, Session};
@@ -84,7 +85,11 @@ pub(crate) async fn start(
     let produce = ProduceRequest::parse(version, body)
         .map_err(|malformed| RequestError::Malformed { api, version, malformed })?;
     let wants_answer = produce.acks != 0;
-    let topics = resolve(gateway, &asker, &produce.topics);
+    let mut topics = resolve(gateway, &asker, &produce.topics);
+    if topics.iter().any(|(_, topic)| topic.is_err()) {
+        know(gateway, produce.topics.iter().map(|topic| topic.topic.named())).await;
+        topics = resolve(gateway, &asker, &produce.topics);
+    }
     let configs = topics.iter().filter_map(|(_, topic)| Some(&*topic.as_ref().ok()?.config));
     let replicas = produce_replicas::asked(gateway, configs);
     let mut checks = Checks {

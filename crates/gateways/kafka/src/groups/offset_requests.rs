@@ -28,6 +28,7 @@ use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
 use crate::authorization::Asker;
+use crate::currency::{Named, know};
 use crate::errors::{Fault, group_code};
 use crate::gateway::Gateway;
 use crate::groups::classic_requests::check_group;
@@ -62,6 +63,7 @@ pub(crate) async fn commit(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: OffsetCommitRequest = request.decode()?;
+    know(gateway, message.topics.iter().map(|topic| Named::Name(&topic.name))).await;
     let expire_ms = match message.retention_time_ms {
         -1 => None,
         retention_ms => Some(gateway.broker.clock().now_ms().saturating_add(retention_ms)),
@@ -249,6 +251,10 @@ pub(crate) async fn fetch(
 ) -> Result<Response, RequestError> {
     // `require_stable` asks not to see offsets of open transactions: there are none.
     let message: OffsetFetchRequest = request.decode()?;
+    let of_groups = message.groups.iter().flat_map(|group| group.topics.iter().flatten());
+    let of_groups = of_groups.map(|topic| Named::Name(&topic.name));
+    let of_one = message.topics.iter().flatten().map(|topic| Named::Name(&topic.name));
+    know(gateway, of_groups.chain(of_one)).await;
     let asked = offsets_asked(gateway, &message).await;
     let permit = gateway.answer_room(asked * OFFSET_ROW_BYTES).await;
     let response = if request.head.version >= 8 {
