@@ -95,6 +95,8 @@ pub const RUN_GONE_AFTER: Duration = Duration::from_secs(30);
 /// A node whose copy of the catalog cannot be shown to be the newest within this time does not say that something is
 /// not there; nor does a reader begin in a partition whose copy cannot.
 pub const BARRIER_WITHIN: Duration = Duration::from_secs(5);
+/// Wait for current copies before an estimate (metrics, `postroad top`) is made of what the node has.
+pub const ESTIMATE_WITHIN: Duration = Duration::from_secs(1);
 /// A change of the catalog is answered after so long, though a shard has not taken it over: it may have no leader.
 pub const ADOPTED_WITHIN: Duration = Duration::from_secs(5);
 /// About the memory of a row of a batch while its entry is under way: its descriptor, its answer, and

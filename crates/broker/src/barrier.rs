@@ -40,6 +40,11 @@ pub(crate) struct Barriers {
 }
 
 impl Barriers {
+    /// Barriers that were begun so far.
+    pub(crate) fn begun(&self) -> u64 {
+        self.begun.load(Ordering::SeqCst)
+    }
+
     /// Returns once a barrier was passed that began after this was called: this one, or that of somebody else.
     pub(crate) async fn pass(
         &self,

@@ -60,26 +60,65 @@ impl Broker {
         }
     }
 
-    /// Waits until this node has of these partitions all that was acknowledged before the call, whoever leads them.
-    /// Fails where their leaders cannot be asked in time.
+    /// Waits until the copies of these partitions have all that any node acknowledged before the call. Fails where a
+    /// leader cannot be asked within [`BARRIER_WITHIN`].
+    ///
+    /// Every reader of state goes through [`Broker::shards_are_current`]: by this, by [`Broker::group_is_current`], or by
+    /// [`ShardClient`](crate::ShardClient).
     pub async fn copies_are_current(&self, partitions: &[PartitionId]) -> Result<(), Unavailable> {
-        let places: BTreeSet<usize> =
-            self.places_of(partitions.iter().copied()).into_iter().collect();
-        let shards = places.into_iter().map(|place| &*self.shards_with_rows()[place]);
-        self.are_current(shards).await
+        let places = self.places_of(partitions.iter().copied());
+        self.shards_are_current(places.iter().copied()).await?;
+        // The catalog's copy may be older than a hand-over.
+        let shards = self.shards_with_rows();
+        let has_moves = shards.iter().map(|shard| shard.shard.rows().has_moves());
+        let has_moves: Vec<bool> = has_moves.collect();
+        let gone = places.into_iter().zip(partitions).filter_map(|(place, partition)| {
+            let rows = has_moves[place].then(|| shards[place].shard.rows())?;
+            let to = rows.gone_to(*partition)?;
+            shards.iter().position(|shard| shard.id() == to)
+        });
+        let gone: BTreeSet<usize> = gone.collect();
+        self.shards_are_current(gone.into_iter()).await
     }
 
-    /// The same of what is stored of a group.
+    /// Waits until this node's copy of what is stored of a group is current.
     pub async fn group_is_current(&self, group: &str) -> Result<(), Unavailable> {
-        self.are_current(std::iter::once(&**self.home_of(group))).await
+        self.shard_is_current(self.home_of(group)).await
+    }
+
+    /// Waits until the copies of all shards are current, for `within` at most.
+    pub async fn all_are_current(&self, within: Duration) -> Result<(), Unavailable> {
+        self.are_current(self.shards_with_rows().iter().map(|shard| &**shard), within).await
+    }
+
+    /// Waits until the shards that this node leads are current: a new leader has yet to apply what was acknowledged.
+    pub async fn led_are_current(&self) -> Result<(), Unavailable> {
+        let led = self.shards_with_rows().iter().filter(|shard| shard.is_led_here());
+        self.are_current(led.map(|shard| &**shard), BARRIER_WITHIN).await
+    }
+
+    /// Waits until the copies of these shards, which are places in [`Broker::shards_with_rows`], are current.
+    pub(crate) async fn shards_are_current(
+        &self,
+        places: impl Iterator<Item = usize>,
+    ) -> Result<(), Unavailable> {
+        let places: BTreeSet<usize> = places.collect();
+        let shards = places.into_iter().map(|place| &*self.shards_with_rows()[place]);
+        self.are_current(shards, BARRIER_WITHIN).await
+    }
+
+    /// The same of one shard.
+    pub(crate) async fn shard_is_current(&self, shard: &LocalShard) -> Result<(), Unavailable> {
+        self.are_current(std::iter::once(shard), BARRIER_WITHIN).await
     }
 
     async fn are_current(
         &self,
         shards: impl Iterator<Item = &LocalShard>,
+        within: Duration,
     ) -> Result<(), Unavailable> {
         let current = try_join_all(shards.map(|shard| self.copy_is_current(shard)));
-        match timeout(BARRIER_WITHIN, current).await {
+        match timeout(within, current).await {
             Ok(current) => current.map(drop),
             Err(_) => Err(Unavailable::Unanswered),
         }
@@ -88,11 +127,16 @@ impl Broker {
     async fn copy_is_current(&self, shard: &LocalShard) -> Result<(), Unavailable> {
         let begun = Instant::now();
         loop {
-            if shard.is_led_here() {
+            if shard.serves_in().is_some() {
                 shard.shard.pending.apply_answered().await;
                 return Ok(());
             }
-            match self.peers().read_index(shard.leader(), shard.id()).await {
+            let index = match shard.is_led_here() {
+                // A new leader has yet to apply what earlier leaders acknowledged.
+                true => shard.read_index().await,
+                false => self.peers().read_index(shard.leader(), shard.id()).await,
+            };
+            match index {
                 // The leader is asked for everything, and has all of it.
                 Ok(_) if !shard.has_rows() => return Ok(()),
                 Ok(index) => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use base::collections::HashMap;
 use base::lag::{lag, next_unread};
-use base::limits::OVERVIEW_OFFSETS_MAX;
+use base::limits::{ESTIMATE_WITHIN, OVERVIEW_OFFSETS_MAX};
 use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::{Broker, LeaseProgress, Unavailable};
 use world::Instant;
@@ -26,6 +26,8 @@ pub(crate) async fn count(
     before: Option<&Sample>,
 ) -> Result<Sample, Unavailable> {
     let at = Instant::now();
+    // Where a shard has no leader, counts are made of this node's copies.
+    let _ = broker.all_are_current(ESTIMATE_WITHIN).await;
     let over = before.map(|before| at.duration_since(before.at));
     let since = before.zip(over);
     let mut counting = Counting { broker, since, busy: Duration::ZERO, begun: at };
@@ -115,7 +117,7 @@ impl Counting<'_> {
                 (0..topic.partitions).map(|index| PartitionId::new(topic.id, index))
             });
             let partitions: Vec<PartitionId> = partitions.collect();
-            let bounds = self.broker.shards().bounds(&partitions).await?;
+            let bounds = self.broker.shards().known().bounds(&partitions).await?;
             let mut bounds = bounds.into_iter();
             for topic in defined {
                 let of_topic = bounds.by_ref().take(topic.partitions as usize).flatten();
@@ -155,7 +157,7 @@ impl Counting<'_> {
         paused: bool,
     ) -> Result<QueueSeen, Unavailable> {
         let indexes: Vec<u32> = (0..partitions).collect();
-        let progress = self.broker.shards().lease_progress(id, &indexes).await?;
+        let progress = self.broker.shards().known().lease_progress(id, &indexes).await?;
         let mut queue = QueueSeen {
             topic,
             name,
@@ -191,19 +193,21 @@ impl Counting<'_> {
         let mut after = String::new();
         let mut cut = false;
         while !cut {
-            let names = broker.shards().offset_groups_after(&after, GROUPS_PER_TURN).await?;
+            let names =
+                broker.shards().known().offset_groups_after(&after, GROUPS_PER_TURN).await?;
             let Some(last) = names.last() else { break };
             after.clone_from(last);
             for name in names {
                 // One more than may be shows that there are more.
-                let mut offsets = broker.shards().offsets_after(&name, None, left + 1).await?;
+                let mut offsets =
+                    broker.shards().known().offsets_after(&name, None, left + 1).await?;
                 if offsets.len() > left {
                     offsets.truncate(left);
                     cut = true;
                 }
                 left -= offsets.len();
                 let ids: Vec<PartitionId> = offsets.iter().map(|(id, _)| *id).collect();
-                let bounds = broker.shards().bounds(&ids).await?;
+                let bounds = broker.shards().known().bounds(&ids).await?;
                 let name: Arc<str> = name.into();
                 for ((id, committed), bounds) in offsets.into_iter().zip(bounds) {
                     let Some(bounds) = bounds.filter(|_| topics.contains_key(&id.topic)) else {

@@ -88,7 +88,7 @@ async fn topics(
     for (id, topic) in first(all, look.rows_max as usize, order) {
         let partitions = (0..topic.partitions).map(|index| PartitionId::new(*id, index));
         let partitions: Vec<PartitionId> = partitions.collect();
-        let bytes = broker.shards().live_bytes(&partitions).await.map_err(unavailable)?;
+        let bytes = broker.shards().known().live_bytes(&partitions).await.map_err(unavailable)?;
         rows.push(TopicRow {
             topic: topic.name.to_string(),
             partitions: topic.partitions,

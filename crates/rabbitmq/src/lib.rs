@@ -4,6 +4,7 @@
 //! * [`declarations`]: what a client may declare. The entities themselves are `topology`'s
 //! * [`rights`]: what a user may do; who users are is `access`'s
 //! * [`publishing`], [`publisher`], [`body`]: from a message to the batches that are appended
+//! * [`rerouting`]: messages whose queue was gone
 //! * [`dead_letter`]: the way of dead letters
 //! * [`live`]: what sessions have open, for those who look
 //! * [`errors`]: what a client is told when something is refused; [`table`], [`erlang`]: values in RabbitMQ's texts
@@ -16,6 +17,7 @@ pub mod errors;
 pub mod live;
 pub mod publisher;
 pub mod publishing;
+pub mod rerouting;
 pub mod rights;
 pub mod table;
 

@@ -37,6 +37,8 @@ pub struct Publisher {
     /// The same of a message that is held back.
     headers_deferred: EncodedHeaders,
     pub targets: Vec<Routed>,
+    /// Number of the message at hand among those that its publisher keeps.
+    pub kept: Option<u32>,
     /// Where the message at hand goes.
     rows: Vec<Row>,
     /// For records without a key, where a topic has several partitions.
@@ -90,6 +92,8 @@ struct Shape {
 pub struct Confirms {
     /// Each message's channel and number, once for each batch that it is in; by batch.
     pub parts: Vec<Part>,
+    /// Each message that is kept, once for each batch that it is in.
+    pub kept: Vec<KeptPart>,
     /// The last number of each channel.
     pub channels: Vec<Confirmed>,
     /// Where the answers to each batch end: one for each of its partitions.
@@ -101,6 +105,14 @@ pub struct Part {
     pub batch: u32,
     pub channel: u16,
     pub number: u64,
+}
+
+/// A batch that a kept message is in.
+#[derive(Clone, Copy, Debug)]
+pub struct KeptPart {
+    pub batch: u32,
+    /// [`Publisher::kept`] at that time.
+    pub message: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -123,7 +135,10 @@ impl Confirms {
         start..end(batch).max(start)
     }
 
-    fn note_part(&mut self, batch: usize, confirm: Option<(u16, u64)>) {
+    fn note_part(&mut self, batch: usize, confirm: Option<(u16, u64)>, kept: Option<u32>) {
+        if let Some(message) = kept {
+            self.kept.push(KeptPart { batch: batch as u32, message });
+        }
         if let Some((channel, number)) = confirm {
             self.parts.push(Part { batch: batch as u32, channel, number });
         }
@@ -315,7 +330,7 @@ impl Publisher {
         let Building { deferred, builder, .. } = &mut self.batches[at];
         let headers = if *deferred { &self.headers_deferred } else { &self.headers };
         message.write(builder, headers)?;
-        self.confirms.note_part(at, message.confirm);
+        self.confirms.note_part(at, message.confirm, self.kept);
         self.bytes += message.parcel.body.bytes();
         Ok(())
     }
@@ -378,7 +393,7 @@ impl Publisher {
             let rows = building.partitions.len();
             self.bytes += message.parcel.body.bytes() + rows * ENTRY_ROW_BYTES;
             self.batches.push(building);
-            self.confirms.note_part(at, message.confirm);
+            self.confirms.note_part(at, message.confirm, self.kept);
         }
         Ok(if stay_open { places.collect() } else { Vec::new() })
     }

@@ -37,6 +37,9 @@ impl Inner {
         match made {
             Ok(()) => Ok(Made::Done),
             Err(error) if is_outdated(&error) && attempts.0 < ATTEMPTS_MAX => {
+                // The copy that it was worked out by may be old for longer than all attempts take.
+                self.broker.catalog_is_current().await.map_err(ExecuteError::from)?;
+                self.catch_up();
                 // Those stand in the way that lead to nothing, and are of no use.
                 if attempts.0 > 1 {
                     self.delete_stale().await?;
@@ -93,8 +96,8 @@ impl VirtualHost {
         }
     }
 
-    /// Memory has what all nodes have changed before the call, when this returns: what it does not have then is not
-    /// there. To be asked before something is said not to be there; on a node that is alone it costs nothing.
+    /// Brings memory up to all that any node changed before the call. Every answer that says of something that it is
+    /// there, or that it is not, comes after it. On a node that is alone it costs nothing.
     pub async fn refresh(&self) -> Result<(), StoreError> {
         if !self.broker().is_alone() {
             self.broker().catalog_is_current().await.map_err(ExecuteError::from)?;

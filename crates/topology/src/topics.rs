@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId, TopicId};
-use broker::{Broker, ExecuteError, NewTopic, Refusal, TopicNameError};
+use broker::{Broker, ExecuteError, NewTopic, Refusal, TopicNameError, Unavailable};
 use documents::StoreError;
 use uuid::Uuid;
 
@@ -139,23 +139,28 @@ fn changed(present: &Config, named: &[&str], wanted: Config) -> Option<Config> {
     (config != *present).then_some(config)
 }
 
-/// Records that a consumer could have now; without a lease group, all that are there.
+/// Records that a consumer could have now; without a lease group, all that are there. Fails where a leader does not
+/// answer: a queue that cannot be counted is not an empty one.
 pub(crate) async fn record_count(
     broker: &Broker,
     topic: TopicId,
     group: Option<LeaseGroupId>,
-) -> u64 {
+) -> Result<u64, Unavailable> {
     broker.acknowledged_is_readable(topic).await;
     match group {
-        Some(group) => broker.counters(group).await.map_or(0, |all| all.ready),
+        Some(group) => match broker.counters(group).await {
+            Some(counters) => Ok(counters.ready),
+            None if broker.catalog().lease_group(group).is_some() => Err(Unavailable::Unanswered),
+            None => Ok(0),
+        },
         None => {
             let partitions: Vec<PartitionId> = {
                 let catalog = broker.catalog();
                 let topic = catalog.topic(topic);
                 topic.into_iter().flat_map(|topic| topic.partition_ids()).collect()
             };
-            let bounds = broker.shards().bounds(&partitions).await.unwrap_or_default();
-            bounds.into_iter().flatten().map(|bounds| bounds.end - bounds.log_start).sum()
+            let bounds = broker.shards().bounds(&partitions).await?;
+            Ok(bounds.into_iter().flatten().map(|bounds| bounds.end - bounds.log_start).sum())
         }
     }
 }

@@ -112,7 +112,7 @@ impl Topology {
 
     /// The same, after what all nodes have changed by now: one that is not found is not there.
     pub async fn look_for_vhost(&self, name: &str) -> Result<Option<VirtualHost>, StoreError> {
-        if let Some(vhost) = self.vhost(name) {
+        if let Some(vhost) = self.vhost(name).filter(|_| name == DEFAULT_VHOST) {
             return Ok(Some(vhost));
         }
         self.0.broker.catalog_is_current().await.map_err(ExecuteError::from)?;

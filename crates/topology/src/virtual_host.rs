@@ -210,9 +210,14 @@ impl VirtualHost {
     ) -> Result<(), E> {
         refuse_default(new.name)?;
         let _held = self.lock(&[(Key::Exchange(new.name), Access::Change)]).await;
-        let mut attempts = Attempts::default();
+        let (mut attempts, mut is_current) = (Attempts::default(), false);
         loop {
             self.catch_up();
+            // Another node may have deleted the one that is known here.
+            if self.has_exchange(new.name) && !std::mem::replace(&mut is_current, true) {
+                self.refresh().await.map_err(ChangeError::from)?;
+                continue;
+            }
             if let Some(present) = self.0.entities.read().exchange(new.name) {
                 return judge(Some(present));
             }

@@ -53,6 +53,11 @@ impl Broker {
         }
     }
 
+    /// Number of barriers of the catalog that this node began since its start. A node that is alone needs none.
+    pub fn catalog_barriers(&self) -> u64 {
+        self.barriers().begun()
+    }
+
     async fn pass_catalog_barrier(&self) -> Result<(), Unavailable> {
         let catalog = self.catalog_shard();
         loop {

@@ -211,6 +211,8 @@ impl Broker {
                 }
             }
             SeekTo::Time(time_ms) => {
+                let ids = (0..partitions).map(|index| PartitionId::new(topic, index));
+                self.copies_are_current(&ids.collect::<Vec<_>>()).await?;
                 for index in 0..partitions {
                     let partition = PartitionId::new(topic, index);
                     let at = self.known_offset_at_time(partition, time_ms).await?;

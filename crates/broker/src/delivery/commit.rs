@@ -286,7 +286,7 @@ mod tests {
     fn waiter() -> (Waiter, oneshot::Receiver<Settled>) {
         let (reply, answer) = oneshot::channel();
         let reply = Reply::Settles(vec![Ok(())], reply.into());
-        (Waiter { reply, groups: vec![GROUP], rejects: Vec::new(), repeat: None }, answer)
+        (Waiter::new(reply, vec![GROUP], Vec::new()), answer)
     }
 
     #[test]

@@ -12,7 +12,9 @@ use dispatch::{DeadLetter, DeadReason};
 use tokio::time::Instant;
 
 use crate::error::{AppendError, Unavailable};
+use crate::outgoing::Sent;
 
+use super::arrival::Travelling;
 use super::dead_letter::DeathReason;
 use super::waiter::Waiter;
 
@@ -39,6 +41,8 @@ pub(super) struct DeadLetters {
     appended: u64,
     /// Rejects whose dead letters are not appended yet, with `added` as it was then.
     waiters: VecDeque<(u64, Waiter)>,
+    /// Those that were appended for other shards, and are not there yet.
+    travelling: Travelling,
     /// Records that were rejected because there were too many.
     overflowed: HashSet<(u32, Offset)>,
 }
@@ -114,6 +118,17 @@ impl DeadLetters {
         *self.not_before.insert(now + TRY_AGAIN_AFTER)
     }
 
+    /// Some of those that are appended now are on their way to other shards.
+    pub(super) fn on_sent(&mut self, sent: Vec<Sent>) {
+        self.travelling.add(sent);
+    }
+
+    /// The waiter has to wait for the letters that are on their way, if any.
+    fn until_arrived(&mut self, mut waiter: Waiter) -> Waiter {
+        waiter.arrivals.extend(self.travelling.awaited());
+        waiter
+    }
+
     /// The first `count` are in the log.
     pub(super) fn on_appended(&mut self, count: usize) -> Drain<'_, PendingLetter> {
         self.under_way = false;
@@ -161,7 +176,7 @@ impl DeadLetters {
     /// they are. Where nobody can tell when that will be it is answered so.
     pub(super) fn hold(&mut self, mark: u64, waiter: Waiter) -> Option<Waiter> {
         if self.appended >= mark {
-            return Some(waiter);
+            return Some(self.until_arrived(waiter));
         }
         match &self.failed {
             Some(why) => waiter.fail(why),
@@ -175,7 +190,7 @@ impl DeadLetters {
         let mut ready = Vec::new();
         while let Some((_, waiter)) = self.waiters.pop_front_if(|(mark, _)| *mark <= self.appended)
         {
-            ready.push(waiter);
+            ready.push(self.until_arrived(waiter));
         }
         ready
     }
@@ -213,7 +228,7 @@ mod tests {
     fn waiter() -> (Waiter, oneshot::Receiver<Settled>) {
         let (reply, answer) = oneshot::channel();
         let reply = Reply::Settles(vec![Ok(())], reply.into());
-        (Waiter { reply, groups: Vec::new(), rejects: Vec::new(), repeat: None }, answer)
+        (Waiter::new(reply, Vec::new(), Vec::new()), answer)
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! * [`error`]: what can go wrong, per operation
 
 pub mod admin;
+mod arrival;
 mod batches;
 mod commit;
 pub mod dead_letter;

@@ -1,5 +1,5 @@
-//! Single records of a partition, for operators: read as a fetch reads, beside the driver. They are read from what this
-//! node has; where another one leads it may lack the newest for a moment. Where it has nothing the leader reads them.
+//! Single records of a partition, for operators: read as a fetch reads, beside the driver. They are read from this
+//! node's copy, which is brought up to date before it is said to end. Where the node has no copy the leader reads them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,8 +29,15 @@ async fn read_up_to(
     offset: Offset,
     bytes_max: usize,
 ) -> Result<Vec<Arc<SharedBatch>>, FetchError> {
-    let bounds = broker.bounds_of(partition).await?;
-    let bounds = bounds.ok_or(FetchError::UnknownPartition(partition))?;
+    let known = async || {
+        let bounds = broker.bounds_of(partition).await?;
+        bounds.ok_or(FetchError::UnknownPartition(partition))
+    };
+    let mut bounds = known().await?;
+    if offset >= bounds.end {
+        broker.copies_are_current(&[partition]).await?;
+        bounds = known().await?;
+    }
     let offset = offset.max(bounds.log_start);
     if offset >= bounds.end {
         return Ok(Vec::new());

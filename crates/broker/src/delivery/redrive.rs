@@ -57,6 +57,8 @@ impl Broker {
         let mut redriven = Redriven::default();
         match what {
             RedriveWhat::All => {
+                let ids = (0..partitions).map(|index| PartitionId::new(topic, index));
+                self.copies_are_current(&ids.collect::<Vec<_>>()).await?;
                 for index in 0..partitions {
                     let partition = PartitionId::new(topic, index);
                     // What dies again meanwhile is for the next time.

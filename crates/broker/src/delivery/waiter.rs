@@ -2,10 +2,12 @@
 
 use base::LeaseGroupId;
 use dispatch::Settlement;
+use tasks::Task;
 use tokio::sync::oneshot;
 
 use crate::error::Unavailable;
 
+use super::arrival::Arrival;
 use super::handle::{Moved, Settled, Transferred};
 use super::options::Settle;
 use super::repeat::{Lost, Repeat};
@@ -19,6 +21,8 @@ pub(super) struct Waiter {
     pub(super) rejects: Vec<Reject>,
     /// What repeats the settle in the next term. `None`: the node of its session repeats it, or it has nothing to repeat.
     pub(super) repeat: Option<Repeat>,
+    /// Of dead letters that are in the log, and on their way to other shards.
+    pub(super) arrivals: Vec<Arrival>,
 }
 
 /// What is answered, to whom.
@@ -39,6 +43,10 @@ pub(super) struct Reject {
 }
 
 impl Waiter {
+    pub(super) fn new(reply: Reply, groups: Vec<LeaseGroupId>, rejects: Vec<Reject>) -> Self {
+        Self { reply, groups, rejects, repeat: None, arrivals: Vec::new() }
+    }
+
     /// A record that was rejected becomes a dead letter at once, whether or not somebody waits.
     pub(super) fn is_awaited(&self) -> bool {
         let caller_is_there = match &self.reply {
@@ -48,8 +56,20 @@ impl Waiter {
         caller_is_there || !self.rejects.is_empty()
     }
 
-    /// It is durable.
-    pub(super) fn answer(self) {
+    /// It is durable. It is answered once its dead letters are where they belong.
+    pub(super) fn answer(mut self) {
+        self.arrivals.retain(|arrival| !arrival.has_come());
+        if self.arrivals.is_empty() {
+            return self.answer_now();
+        }
+        let arrivals = std::mem::take(&mut self.arrivals);
+        tasks::spawn(Task::Channels, async move {
+            Arrival::all(arrivals).await;
+            self.answer_now();
+        });
+    }
+
+    fn answer_now(self) {
         // The caller may have gone.
         match self.reply {
             Reply::Settles(results, reply) => reply.send(results),

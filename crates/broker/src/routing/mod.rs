@@ -161,8 +161,19 @@ impl Broker {
         if let [only] = self.shards_with_rows() {
             return only;
         }
+        &self.shards_with_rows()[self.place_of_home(group)]
+    }
+
+    /// The place of [`Broker::home_of`] in [`Broker::shards_with_rows`].
+    pub(crate) fn place_of_home(&self, group: &str) -> usize {
+        let count = self.shards_with_rows().len();
+        if count == 1 {
+            return 0;
+        }
         let shards = self.catalog_shard().read(|view| view.catalog.slot_shards()).max(1);
-        self.local(ShardId(ShardId::FIRST.0 + slot_of(group) % shards))
+        let place = (slot_of(group) % shards) as usize;
+        // A shard that this node does not know: the first one does not have the rows either, and answers so.
+        if place < count { place } else { 0 }
     }
 }
 

@@ -6,9 +6,10 @@
 //! in the catalog before, and the topic may be deleted meanwhile: what is not there is answered with
 //! `None`.
 //!
-//! Of a shard that this node is a member of, nothing is waited for: its own copy is asked, and a question takes the
-//! state's lock once. An apply waits for that lock, so a caller with a long list asks about a part of it at a time. Of
-//! another shard the node that leads it is asked.
+//! Of a shard that this node is a member of, its own copy is asked, once that has all that was acknowledged before the
+//! call ([`Broker::shards_are_current`]). [`ShardClient::known`] does not wait. A question takes the state's lock once.
+//! An apply waits for that lock, so a caller with a long list asks about a part of it at a time. Of another shard the
+//! node that leads it is asked.
 //!
 //! * [`partitions`], [`progress`], [`offsets`]: by subject
 //! * `elsewhere`: asking leaders ([`crate::asking`]) about lists; `reading`: records
@@ -36,15 +37,74 @@ pub use progress::LeaseProgress;
 #[derive(Clone, Copy, Debug)]
 pub struct ShardClient<'a> {
     broker: &'a Broker,
+    /// Copies are read as they are.
+    as_known: bool,
 }
 
 impl Broker {
     pub fn shards(&self) -> ShardClient<'_> {
-        ShardClient { broker: self }
+        ShardClient { broker: self, as_known: false }
     }
 }
 
 impl ShardClient<'_> {
+    /// The same without a wait: for callers that waited before
+    /// ([`Broker::copies_are_current`], [`Broker::all_are_current`]), and for estimates.
+    #[must_use]
+    pub fn known(self) -> Self {
+        Self { as_known: true, ..self }
+    }
+
+    /// Waits until the copies of these shards are current, where this node has any.
+    async fn are_current(self, places: impl Iterator<Item = usize>) -> Result<(), Unavailable> {
+        if self.as_known {
+            return Ok(());
+        }
+        let has_rows = |place: &usize| self.broker.shards_with_rows()[*place].has_rows();
+        self.broker.shards_are_current(places.filter(has_rows)).await
+    }
+
+    /// The same of one shard.
+    async fn is_current(self, shard: &LocalShard) -> Result<(), Unavailable> {
+        match self.as_known || !shard.has_rows() {
+            true => Ok(()),
+            false => self.broker.shard_is_current(shard).await,
+        }
+    }
+
+    /// Replaces places of partitions that were handed over by the places where they are now.
+    async fn follow(
+        self,
+        places: &mut [usize],
+        partition: impl Fn(usize) -> PartitionId,
+    ) -> Result<(), Unavailable> {
+        let shards = self.broker.shards_with_rows();
+        let has_moves =
+            shards.iter().map(|shard| shard.has_rows() && shard.shard.rows().has_moves());
+        let has_moves: Vec<bool> = has_moves.collect();
+        if !has_moves.contains(&true) {
+            return Ok(());
+        }
+        let gone = |(at, place): (usize, &usize)| {
+            let partition = has_moves[*place].then(|| partition(at))?;
+            let to = shards[*place].shard.rows().gone_to(partition)?;
+            Some((at, shards.iter().position(|shard| shard.id() == to)?))
+        };
+        let gone: Vec<(usize, usize)> = places.iter().enumerate().filter_map(gone).collect();
+        if gone.is_empty() {
+            return Ok(());
+        }
+        self.are_current(gone.iter().map(|(_, to)| *to)).await?;
+        for (at, to) in gone {
+            let next = &shards[to];
+            // Until it has arrived it is where it was.
+            if !next.has_rows() || next.shard.rows().partition(partition(at)).is_some() {
+                places[at] = to;
+            }
+        }
+        Ok(())
+    }
+
     /// Asks each question of the shard that has its partition.
     async fn ask<Q: Clone, A>(
         self,
@@ -54,7 +114,9 @@ impl ShardClient<'_> {
         elsewhere: Elsewhere<Q, Option<A>>,
     ) -> Result<Vec<Option<A>>, Unavailable> {
         let partition = |question| about(question).unwrap_or(NO_PARTITION);
-        let places = self.broker.places_of(questions.iter().map(partition));
+        let mut places = self.broker.places_of(questions.iter().map(partition));
+        self.are_current(places.iter().copied()).await?;
+        self.follow(&mut places, |at| partition(&questions[at])).await?;
         let mut answers: Vec<Option<A>> = questions.iter().map(|_| None).collect();
         let mut asked: Vec<(ShardId, Vec<(usize, Q)>)> = Vec::new();
         for (place, shard) in self.broker.shards_with_rows().iter().enumerate() {

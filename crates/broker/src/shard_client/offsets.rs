@@ -50,6 +50,7 @@ impl ShardClient<'_> {
 
     pub async fn offset_group_count(&self) -> Result<usize, Unavailable> {
         let counts = self.broker.shards_with_rows().iter().map(async |shard| {
+            self.is_current(shard).await?;
             if shard.has_rows() {
                 return Ok(shard.shard.rows().group_count());
             }
@@ -68,11 +69,13 @@ impl ShardClient<'_> {
         name: &str,
         groups_max: usize,
     ) -> Result<Vec<String>, Unavailable> {
-        let named =
-            self.broker.shards_with_rows().iter().map(async |shard| match shard.has_rows() {
+        let named = self.broker.shards_with_rows().iter().map(async |shard| {
+            self.is_current(shard).await?;
+            match shard.has_rows() {
                 true => Ok(names_after(shard, name, groups_max)),
                 false => self.names_elsewhere(shard, name, groups_max).await,
-            });
+            }
+        });
         let groups = try_join_all(named).await?.into_iter().flatten();
         Ok(first(groups, groups_max))
     }
@@ -95,6 +98,7 @@ impl ShardClient<'_> {
         partitions: &[PartitionId],
     ) -> Result<Vec<Option<CommittedOffset>>, Unavailable> {
         let home = self.broker.home_of(group);
+        self.is_current(home).await?;
         if home.has_rows() {
             let rows = home.shard.rows();
             let group = rows.group(group);
@@ -120,6 +124,7 @@ impl ShardClient<'_> {
         offsets_max: usize,
     ) -> Result<Vec<(PartitionId, CommittedOffset)>, Unavailable> {
         let home = self.broker.home_of(group);
+        self.is_current(home).await?;
         if home.has_rows() {
             let rows = home.shard.rows();
             let Some(group) = rows.group(group) else { return Ok(Vec::new()) };
@@ -161,6 +166,7 @@ impl ShardClient<'_> {
 
     async fn facts_of(&self, group: &str) -> Result<Option<GroupFacts>, Unavailable> {
         let home = self.broker.home_of(group);
+        self.is_current(home).await?;
         if home.has_rows() {
             return Ok(home.shard.rows().group(group).map(GroupFacts::of));
         }
@@ -180,6 +186,8 @@ impl ShardClient<'_> {
     ) -> Result<Vec<Option<T>>, Unavailable> {
         let mut found: Vec<Option<T>> = Vec::with_capacity(groups.len());
         let mut asked: BTreeMap<ShardId, Vec<(usize, String)>> = BTreeMap::new();
+        let homes = groups.iter().map(|group| self.broker.place_of_home(group.as_ref()));
+        self.are_current(homes).await?;
         for (at, group) in groups.iter().enumerate() {
             let group: &str = AsRef::as_ref(group);
             let home = self.broker.home_of(group);

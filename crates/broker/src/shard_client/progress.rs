@@ -22,7 +22,9 @@ impl ShardClient<'_> {
     ) -> Result<Vec<Option<LeaseProgress>>, Unavailable> {
         let Some(topic) = self.topic_of(group) else { return Ok(vec![None; partitions.len()]) };
         let about = |partition: &u32| Some(PartitionId::new(topic, *partition));
-        let places = self.broker.places_of(partitions.iter().filter_map(about));
+        let mut places = self.broker.places_of(partitions.iter().filter_map(about));
+        self.are_current(places.iter().copied()).await?;
+        self.follow(&mut places, |at| PartitionId::new(topic, partitions[at])).await?;
         let shards = self.broker.shards_with_rows();
         let parts = shards.iter().map(|shard| {
             let has_rows = shard.has_rows();
@@ -98,6 +100,7 @@ impl ShardClient<'_> {
     ) -> Result<Vec<bool>, Unavailable> {
         let shard = self.broker.shard_of(partition);
         let index = partition.index;
+        self.is_current(shard).await?;
         if shard.has_rows() {
             let rows = shard.shard.rows();
             let progress = rows.progress(group, index);

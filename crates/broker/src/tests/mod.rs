@@ -1,5 +1,6 @@
 //! Nodes with several shards, of which one sends to another: each test here reads the logs of both.
 
+mod copies;
 mod crashes;
 mod dead_letters;
 mod elections;

@@ -20,6 +20,7 @@ use crate::codec::table::FieldTable;
 use crate::content::Content;
 use crate::errors::{Exception, Named, ReplyCode};
 use crate::quotas::Entered;
+use crate::rejects::Rejects;
 use crate::replies::ReplyName;
 use crate::session::Session;
 use crate::stream::{StreamConsumer, StreamCredit};
@@ -56,6 +57,8 @@ pub(crate) struct Channel {
     pub(crate) next_tag: u64,
     /// Not handed over yet.
     pub(crate) settles: Vec<Settle>,
+    /// Rejects whose dead letters what the channel does next has to find.
+    pub(crate) rejects: Rejects,
     pub(crate) reply_name: Option<ReplyName>,
     /// Consumers of a queue that the channel itself is deleting: they are told of it after the answer,
     /// which some clients take to come first.
@@ -165,6 +168,7 @@ impl Channel {
             unacked: Unacked::default(),
             next_tag: 1,
             settles: Vec::new(),
+            rejects: Rejects::default(),
             reply_name: None,
             cancelled: Vec::new(),
         }
@@ -197,8 +201,13 @@ impl Channel {
         if let Some(leases) = &self.leases
             && !self.settles.is_empty()
         {
-            // Nobody is told when a settle is durable, so nobody waits for it.
-            drop(leases.settle(std::mem::take(&mut self.settles)));
+            let settles = std::mem::take(&mut self.settles);
+            let rejects = settles.iter().any(|it| it.settlement == Settlement::Reject);
+            // No client is told when a settle is durable. A reject is waited for before messages are looked at.
+            let reply = leases.settle(settles);
+            if rejects {
+                self.rejects.add(reply);
+            }
         }
     }
 }

@@ -171,7 +171,7 @@ impl Session {
         }
         let future = async move {
             let queue = if passive {
-                let queue = queues::find(&vhost, id, &name).await?;
+                let queue = queues::check(&vhost, id, &name).await?;
                 vhost.use_queue(&queue).await?;
                 queue
             } else {
@@ -194,7 +194,7 @@ impl Session {
                 }
                 declared.queue
             };
-            let messages = if no_wait { 0 } else { vhost.message_count(&queue).await };
+            let messages = if no_wait { 0 } else { vhost.message_count(&queue).await? };
             let consumers = if no_wait { 0 } else { vhost.consumer_count(&queue).await };
             Ok(Done::Declared { queue: Arc::clone(&queue.name), messages, consumers, no_wait })
         };

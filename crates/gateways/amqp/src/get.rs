@@ -36,7 +36,7 @@ impl Session {
                 leases.settle(vec![settle]).await;
             }
             let ready = match delivery {
-                Some(_) => vhost.message_count(&queue).await,
+                Some(_) => vhost.message_count(&queue).await?,
                 None => 0,
             };
             Ok(Done::Got { queue, delivery, no_ack, ready })

@@ -12,9 +12,11 @@
 //! * `declare`: the methods that make queues, exchanges and bindings; what a client
 //!   may declare is [`rabbitmq`]'s, the entities themselves `topology`'s
 //! * `content`, `publish`: the hot path in. Messages as records and back are `message`'s
+//! * `in_flight`: batches that are not answered yet
 //! * `consume`, `stream`: consumers, by lease and by offset; `deliver`: the hot path out; `get`: one message
 //!   at a time
 //! * `settle`, `unacked`: answers; `answer_timeout`: those that do not come
+//! * `rejects`: those whose dead letters are on their way
 //! * `transaction`, `replies`: tx, and direct reply-to
 //! * `seen`: what a session tells of itself to those who look
 //! * `quotas`: what a session is charged, how many connections and channels there may be
@@ -37,6 +39,7 @@ pub mod fuzzing;
 mod gateway;
 mod get;
 mod handshake;
+mod in_flight;
 mod input;
 mod listener;
 mod operation;
@@ -46,6 +49,7 @@ mod outgoing;
 mod output;
 mod publish;
 mod quotas;
+mod rejects;
 mod replies;
 mod rights;
 mod seen;

@@ -101,6 +101,11 @@ pub(crate) fn looks_at_messages(method: MethodId) -> bool {
     .contains(&method)
 }
 
+/// Methods whose answer depends on dead letters of what the channel rejected before: they wait until those are there.
+pub(crate) fn looks_at_dead_letters(method: MethodId) -> bool {
+    [BasicGet::ID, QueueDeclare::ID, QueueDelete::ID, QueuePurge::ID].contains(&method)
+}
+
 /// A frame to answer with, unless the client does not wait.
 pub(crate) fn replied<'a>(number: u16, no_wait: bool, reply: impl Into<Method<'a>>) -> Done {
     Done::Replied((!no_wait).then(|| {

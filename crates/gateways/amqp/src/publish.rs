@@ -17,6 +17,7 @@ use crate::codec::table::{FieldTable, RawFields};
 use crate::content::Content;
 use crate::declarations::MessageHeaders;
 use crate::errors::{Exception, ReplyCode};
+use crate::in_flight::Kept;
 use crate::operation::Done;
 use crate::output::Output;
 use crate::replies::{REPLY_TO, REPLY_TO_PREFIX, Reply};
@@ -47,7 +48,7 @@ impl Session {
         let each_queue = self.check_publish(publish.exchange, publish.routing_key)?;
         let mut properties = Properties::decode(encoded)
             .map_err(|malformed| Exception::new(ReplyCode::SyntaxError, malformed.to_string()))?;
-        let reply_name;
+        let mut reply_name = String::new();
         if properties.reply_to == Some(REPLY_TO.as_bytes()) {
             reply_name = self.reply_name(number)?;
             properties.reply_to = Some(reply_name.as_bytes());
@@ -81,11 +82,33 @@ impl Session {
         };
         // A direct reply is in no queue: RabbitMQ returns it if it asks for that, delivered or not.
         let unroutable = targets.is_empty();
-        self.collect(number, &parcel, targets)?;
+        let keeps = !unroutable && self.keeps(number);
+        self.publisher.kept = keeps.then_some(self.kept.len() as u32);
+        let collected = self.collect(number, &parcel, targets);
+        self.publisher.kept = None;
+        collected?;
         if unroutable && publish.mandatory {
             self.give_back(number, &publish, &properties, &content.body);
         }
+        if keeps {
+            let reply_name = (!reply_name.is_empty()).then_some(reply_name);
+            self.keep(number, content, reply_name);
+        }
         Ok(())
+    }
+
+    /// Whether a message of the channel is kept until its queues have answered. A node that is alone knows which queues
+    /// there are; a transaction fails as a whole.
+    fn keeps(&self, number: u16) -> bool {
+        let known = self.channels.get(&number);
+        !self.gateway.broker.is_alone() && known.is_some_and(|it| it.transaction.is_none())
+    }
+
+    fn keep(&mut self, channel: u16, content: Content, reply_name: Option<String>) {
+        let Some(known) = self.channels.get(&channel) else { return };
+        let number = known.confirms.as_ref().map(|confirms| confirms.published);
+        let generation = known.generation;
+        self.kept.push(Kept { channel, generation, number, content, reply_name });
     }
 
     /// Routes the message again once this node knows what all nodes have declared. Nothing else that the client says
@@ -191,7 +214,7 @@ impl Session {
     }
 
     /// A message that asks to be returned where it leads nowhere.
-    fn give_back(
+    pub(crate) fn give_back(
         &mut self,
         number: u16,
         publish: &BasicPublish<'_>,
@@ -226,11 +249,12 @@ impl Session {
     }
 
     /// Tells publishers what became of their messages: one cumulative answer a channel, and each
-    /// refused message by itself.
+    /// refused message by itself. `rerouted`: channels and numbers of messages that were refused on another way.
     pub(crate) fn confirm(
         &mut self,
         confirms: &Confirms,
         answers: &[Result<Appended, AppendError>],
+        rerouted: &[(u16, u64)],
     ) {
         let refused_rows: Vec<bool> = answers.iter().map(is_refused).collect();
         let any_refused = refused_rows.contains(&true);
@@ -238,13 +262,13 @@ impl Session {
         for error in answers.iter().filter_map(|answer| answer.as_ref().err()) {
             self.gateway.note_refused(error);
         }
-        let mut refused_parts = Vec::new();
+        let mut refused_parts = rerouted.to_vec();
         if any_refused {
             let parts = confirms.parts.iter().filter(|part| refused(part.batch));
             refused_parts.extend(parts.map(|part| (part.channel, part.number)));
-            refused_parts.sort_unstable();
-            refused_parts.dedup();
         }
+        refused_parts.sort_unstable();
+        refused_parts.dedup();
         for confirmed in &confirms.channels {
             let Some(channel) = self.channels.get_mut(&confirmed.channel) else { continue };
             if channel.generation != confirmed.generation || channel.is_closing {
@@ -257,7 +281,7 @@ impl Session {
     }
 }
 
-/// Where the queue went while the message was on its way it is as if it had gone just before.
+/// A message for a queue that is gone was routed again, or the queue went while the message was on its way.
 fn is_refused(answer: &Result<Appended, AppendError>) -> bool {
     !matches!(answer, Ok(_) | Err(AppendError::UnknownPartition(_)))
 }

@@ -8,7 +8,6 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use access::{Certified, Principal};
@@ -17,7 +16,7 @@ use base::limits::{
     AMQP_HANDSHAKE_FRAME_BYTES_MAX, AMQP_POSTED_MAX, PROPOSAL_BYTES_MAX,
     REQUESTS_IN_FLIGHT_PER_SESSION_MAX,
 };
-use broker::{AppendBatch, AppendReply, Permit};
+use broker::{AppendBatch, Permit};
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -35,13 +34,14 @@ use crate::codec::table::FieldTable;
 use crate::errors::Exception;
 use crate::failure::{Failure, unexpected_frame, unknown_frame};
 use crate::gateway::Gateway;
+use crate::in_flight::{InFlight, Kept};
 use crate::input::{Input, Peeked};
 use crate::operation::{Done, Operation};
 use crate::output::Output;
 use crate::quotas::{Charges, Entered};
 use crate::replies::Posted;
 use crate::session_end::SessionEnd;
-use rabbitmq::publisher::{Confirms, Publisher};
+use rabbitmq::publisher::Publisher;
 use rabbitmq::rights::{Rights, Writable};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,16 +82,6 @@ pub(crate) struct Negotiated {
     pub(crate) heartbeat: Duration,
 }
 
-/// Batches that the broker has, and who waits for them.
-#[derive(Debug)]
-pub(crate) struct InFlight {
-    /// `None`: nothing was to be appended, it is only its turn that is waited for.
-    pub(crate) reply: Option<AppendReply>,
-    pub(crate) confirms: Confirms,
-    /// Given back once it is answered.
-    _permits: Vec<Permit>,
-}
-
 pub(crate) struct Session {
     pub(crate) gateway: Arc<Gateway>,
     /// The connection's number, by which its exclusive queues are its own.
@@ -124,6 +114,8 @@ pub(crate) struct Session {
     pub(crate) generation: u32,
     pub(crate) output: Output,
     pub(crate) publisher: Publisher,
+    /// Messages in the publisher's batches, in a cluster. They are no larger than what is admitted for the batches.
+    pub(crate) kept: Vec<Kept>,
     /// Messages whose frames have not all come.
     pub(crate) contents: usize,
     /// Room to write a message's headers in.
@@ -199,6 +191,7 @@ impl Session {
             generation: 0,
             output: Output::default(),
             publisher: Publisher::default(),
+            kept: Vec::new(),
             contents: 0,
             table: BytesMut::new(),
             settling: Vec::new(),
@@ -348,14 +341,15 @@ impl Session {
         }
         let (records, bytes) = AppendBatch::amount(&batches);
         self.connection.traffic().received(records, bytes);
-        let reply = (!batches.is_empty()).then(|| self.gateway.broker.append_at_leaders(batches));
+        let kept = std::mem::take(&mut self.kept);
         // What is still being received keeps its room.
         let mut permits = Vec::new();
         if self.contents == 0 {
             permits = std::mem::take(&mut self.permits);
             self.permitted_bytes = 0;
         }
-        self.in_flight.push_back(InFlight { reply, confirms, _permits: permits });
+        let in_flight = InFlight::begin(self, batches, confirms, kept, permits);
+        self.in_flight.push_back(in_flight);
     }
 
     /// Asks the node for room; false if it must be waited for.
@@ -379,28 +373,6 @@ impl Session {
         self.permitted_bytes += bytes;
     }
 
-    /// The oldest appends that are in flight, once they are answered.
-    pub(crate) fn poll_appended(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let mut any = false;
-        while let Some(front) = self.in_flight.front_mut() {
-            let answers = match &mut front.reply {
-                None => Vec::new(),
-                Some(reply) => match reply.poll_unpin(context) {
-                    Poll::Ready(answers) => answers,
-                    Poll::Pending => break,
-                },
-            };
-            any = true;
-            if let Some(InFlight { confirms, .. }) = self.in_flight.pop_front() {
-                self.confirm(&confirms, &answers);
-            }
-        }
-        if self.in_flight.is_empty() {
-            self.awaits_appends = false;
-        }
-        if any { Poll::Ready(()) } else { Poll::Pending }
-    }
-
     /// Begins something that waits. It comes to its end whatever becomes of the session: half a
     /// declaration is worse than one that nobody hears of.
     pub(crate) fn begin(
@@ -410,7 +382,14 @@ impl Session {
         work: impl Future<Output = Result<Done, Exception>> + Send + 'static,
     ) {
         debug_assert!(self.operation.is_none(), "one thing at a time");
-        let generation = self.channels.get(&channel).map_or(0, |channel| channel.generation);
+        let known = self.channels.get_mut(&channel);
+        let generation = known.as_ref().map_or(0, |channel| channel.generation);
+        let rejects = known.filter(|_| crate::operation::looks_at_dead_letters(method));
+        let rejects = rejects.map(|channel| channel.rejects.take()).unwrap_or_default();
+        let work = async move {
+            rejects.arrived().await;
+            work.await
+        };
         let task = tasks::spawn(Task::AmqpOperation, work);
         self.operation = Some(Operation { channel, generation, method, task });
     }

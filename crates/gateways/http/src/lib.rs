@@ -23,6 +23,7 @@
 mod api;
 mod connection;
 mod console;
+mod current;
 mod finishing;
 mod frames;
 pub mod front;

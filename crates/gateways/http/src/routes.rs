@@ -6,6 +6,7 @@
 //! hosts        names, where nobody logs in
 //! origin       nothing is changed from pages of other sites
 //! login        but for health, problems, the console's files, and logging in there
+//! current      the node's copy of the catalog
 //! ```
 
 use axum::Router;
@@ -22,7 +23,7 @@ use base::limits::{
 use crate::connection::Refused;
 use crate::front::Front;
 use crate::problem::{Kind, Problem};
-use crate::{api, console, finishing, health, hosts, login, metrics, origin, v1};
+use crate::{api, console, current, finishing, health, hosts, login, metrics, origin, v1};
 
 /// Of the ports for everything.
 pub(crate) fn all(front: &Front) -> Router {
@@ -31,6 +32,7 @@ pub(crate) fn all(front: &Front) -> Router {
         .route("/metrics/detailed", get(metrics::detailed))
         .merge(v1::routes())
         .merge(api::routes())
+        .route_layer(from_fn_with_state(front.clone(), current::catalog))
         .route_layer(from_fn_with_state(front.clone(), login::check));
     let routes =
         Router::new().merge(known).merge(health_routes()).route("/problems/{slug}", get(problem));

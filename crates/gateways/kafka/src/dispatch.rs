@@ -17,9 +17,9 @@ use crate::request::{Preamble, Request, RequestError};
 use crate::response::Response;
 use crate::session::SessionEnd;
 use crate::{
-    acls, config_describe, configs, elections, fetch, groups, log_dirs, login, metadata, offsets,
-    operations, producers, quorum, quota_requests, reassignments, refused, scram_credentials,
-    share, topics, versions,
+    acls, config_describe, configs, currency, elections, fetch, groups, log_dirs, login, metadata,
+    offsets, operations, producers, quorum, quota_requests, reassignments, refused,
+    scram_credentials, share, topics, versions,
 };
 
 /// A request that was taken in. Resolves to its response, or to `None` when it wants none.
@@ -128,7 +128,7 @@ async fn handle(
     session: Arc<Session>,
     request: Request,
 ) -> Result<Response, RequestError> {
-    catch_up(&gateway, request.head.api).await;
+    currency::pass(&gateway, request.head.api).await;
     match request.head.api {
         ApiKey::Fetch => fetch::handle(&gateway, &session, request).await,
         ApiKey::ShareFetch => share::fetch(&gateway, &session, request).await,
@@ -169,27 +169,5 @@ async fn handle(
         | ApiKey::DeleteShareGroupState
         | ApiKey::ReadShareGroupStateSummary => refused::handle(request),
         _ => groups::handle(&gateway, &session, request).await,
-    }
-}
-
-/// Waits until this node has all changes that other nodes have answered, for requests that describe what can be changed. Where
-/// the catalog has no leader for long, they are answered with what this node knows.
-async fn catch_up(gateway: &Gateway, api: ApiKey) {
-    let current = match api {
-        ApiKey::DescribeConfigs | ApiKey::ListConfigResources => {
-            gateway.broker.catalog_is_current().await.map_err(|error| error.to_string())
-        }
-        ApiKey::DescribeAcls | ApiKey::DescribeUserScramCredentials => match &gateway.options.users
-        {
-            Some(users) => users.catch_up().await.map_err(|error| error.to_string()),
-            None => return,
-        },
-        ApiKey::DescribeClientQuotas => {
-            gateway.options.quotas.catch_up().await.map_err(|error| error.to_string())
-        }
-        _ => return,
-    };
-    if let Err(error) = current {
-        tracing::debug!(?api, error, "answered with what is known here");
     }
 }

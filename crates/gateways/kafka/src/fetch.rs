@@ -12,6 +12,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::authorization::{Asker, topic_refused};
+use crate::currency::{Named, know};
 use crate::fetch_collector::Collector;
 use crate::fetch_context::{Context, begin};
 use crate::fetch_near::Near;
@@ -61,6 +62,13 @@ pub(crate) async fn handle(
         let fetch: FetchRequest = request.decode_from(body.clone())?;
         let near = Near::of(gateway, &fetch.rack_id, session.is_encrypted());
         let wait = FetchLimits::of(&fetch).wait.min(near.wait_max());
+        if deadline.is_none() {
+            let named = fetch.topics.iter().map(|topic| match topic.topic_id.is_nil() {
+                true => Named::Name(&topic.topic),
+                false => Named::Id(topic.topic_id),
+            });
+            know(gateway, named).await;
+        }
         let until = *deadline.get_or_insert_with(|| begun + wait);
         if let Some(response) = asked.answer_by(&request, fetch, near, until, &mut pace).await {
             return Ok(response);

@@ -28,6 +28,7 @@ mod acls;
 mod authorization;
 mod config_describe;
 mod configs;
+mod currency;
 mod dispatch;
 mod elections;
 mod errors;

@@ -22,6 +22,7 @@ use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
 use crate::authorization::Asker;
+use crate::currency::{Named, know};
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::leaders::{KnownLeaders, PartitionState, broker_id, host_of, port_of, rack_of};
@@ -95,6 +96,11 @@ pub(crate) async fn metadata(
     let Request { head, session, asker, .. } = request;
     // Before version 1 an empty list meant all topics; since then null does.
     let wanted = message.topics.filter(|topics| head.version > 0 || !topics.is_empty());
+    let named = wanted.iter().flatten().map(|topic| match &topic.name {
+        Some(name) if topic.topic_id.is_nil() => Named::Name(name),
+        _ => Named::Id(topic.topic_id),
+    });
+    know(gateway, named).await;
     let tells_operations = message.include_topic_authorized_operations;
     let cluster_operations = match message.include_cluster_authorized_operations {
         true => asker.cluster_bits(),

@@ -21,6 +21,7 @@ use kafka_protocol::messages::{
 };
 
 use crate::authorization::Asker;
+use crate::currency::{Named, know};
 use crate::errors::{Fault, code_of};
 use crate::fetch_collector::check_leader_epoch;
 use crate::gateway::Gateway;
@@ -45,6 +46,8 @@ pub(crate) async fn list_offsets(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: ListOffsetsRequest = request.decode()?;
+    let named = message.topics.iter().map(|topic| Named::Name(&topic.name));
+    know(gateway, named).await;
     let version = request.head.version;
     let mut topics = Vec::with_capacity(message.topics.len());
     let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
@@ -144,14 +147,15 @@ async fn list(
     });
     let sought: Vec<Result<(PartitionId, Sought), Fault>> = sought.collect();
     let ids: Vec<PartitionId> = sought.iter().flatten().map(|(id, _)| *id).collect();
-    let bounds = gateway.broker.shards().bounds(&ids).await;
+    let shards = gateway.broker.shards().known();
+    let bounds = shards.bounds(&ids).await;
     let mut places = Vec::with_capacity(wanted.len());
     for sought in with_answers(sought, bounds) {
         places.push(find(gateway, sought).await);
     }
     let known: Vec<(PartitionId, Offset)> =
         places.iter().flatten().flatten().map(|(id, at)| (*id, at.offset)).collect();
-    let mut epochs = match gateway.broker.shards().epochs_at(&known).await {
+    let mut epochs = match shards.epochs_at(&known).await {
         Ok(epochs) => epochs.into_iter(),
         Err(unavailable) => {
             let fault = Fault::from(unavailable);
@@ -182,6 +186,8 @@ pub(crate) async fn offset_for_leader_epoch(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: OffsetForLeaderEpochRequest = request.decode()?;
+    let named = message.topics.iter().map(|topic| Named::Name(&topic.topic));
+    know(gateway, named).await;
     let mut topics = Vec::with_capacity(message.topics.len());
     let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
     for topic in message.topics {

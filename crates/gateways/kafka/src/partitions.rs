@@ -51,8 +51,8 @@ pub(crate) fn find_led_partitions(
     found
 }
 
-/// As [`find_partitions`]; of those that another node leads this one has all that was acknowledged before, or they
-/// are refused.
+/// As [`find_partitions`], once this node has all that was acknowledged in them. Where it does not within
+/// [`BARRIER_WITHIN`](base::limits::BARRIER_WITHIN), partitions that it does not lead are refused.
 pub(crate) async fn find_current_partitions(
     gateway: &Gateway,
     asker: &Asker,
@@ -61,10 +61,7 @@ pub(crate) async fn find_current_partitions(
 ) -> Vec<Result<PartitionId, Fault>> {
     let mut found = find_partitions(gateway, asker, topic, indexes);
     let ids: Vec<PartitionId> = found.iter().flatten().copied().collect();
-    let led = gateway.broker.leads_each(&ids);
-    let elsewhere = ids.iter().zip(led).filter(|(_, led)| !led).map(|(id, _)| *id);
-    let elsewhere: Vec<PartitionId> = elsewhere.collect();
-    if !elsewhere.is_empty() && gateway.broker.copies_are_current(&elsewhere).await.is_err() {
+    if gateway.broker.copies_are_current(&ids).await.is_err() {
         refuse_led_elsewhere(gateway, &mut found, |id| *id);
     }
     found

@@ -26,6 +26,7 @@ use tasks::Task;
 use tokio::time::Instant;
 
 use crate::authorization::Asker;
+use crate::currency::know;
 use crate::dispatch::Started;
 use crate::errors::{Fault, refused_records};
 use crate::gateway::{Gateway, Session};
@@ -93,7 +94,11 @@ pub(crate) async fn start(
     let timeout = Duration::from_millis(u64::try_from(produce.timeout_ms).unwrap_or(0));
     let timeout = timeout.max(PRODUCE_TIMEOUT_MIN);
     let due = Instant::now() + timeout;
-    let topics = resolve(gateway, &asker, &produce.topics);
+    let mut topics = resolve(gateway, &asker, &produce.topics);
+    if topics.iter().any(|(_, topic)| topic.is_err()) {
+        know(gateway, produce.topics.iter().map(|topic| topic.topic.named())).await;
+        topics = resolve(gateway, &asker, &produce.topics);
+    }
     let configs = topics.iter().filter_map(|(_, topic)| Some(&*topic.as_ref().ok()?.config));
     let replicas = produce_replicas::asked(gateway, configs);
     let mut checks = Checks {

@@ -7,6 +7,7 @@ use broker::catalog::Topic;
 use uuid::Uuid;
 
 use crate::authorization::Asker;
+use crate::currency::Named;
 use crate::errors::Fault;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -36,6 +37,13 @@ impl TopicRef {
         let found = self.find(catalog).ok_or_else(|| self.unknown())?;
         asker.topic(found.name())?;
         Ok(found)
+    }
+
+    pub(crate) fn named(&self) -> Named<'_> {
+        match self {
+            Self::Name(name) => Named::Name(name),
+            Self::Id(id) => Named::Id(*id),
+        }
     }
 
     /// What to answer about a topic that is not there.

@@ -24,7 +24,7 @@ use crate::response::Response;
 
 /// Transactions (AddPartitionsToTxn and on) and delegation tokens are missing because they are not
 /// offered. Telemetry is, as on a Kafka node without a plugin that takes it.
-const HANDLED: &[(ApiKey, RangeInclusive<i16>)] = &[
+pub(crate) const HANDLED: &[(ApiKey, RangeInclusive<i16>)] = &[
     (ApiKey::Produce, 3..=13),
     (ApiKey::Fetch, 4..=18),
     (ApiKey::ListOffsets, 1..=10),

@@ -83,6 +83,11 @@ impl Rows {
         self.topics.values().map(Arc::as_ref)
     }
 
+    /// Whether any partition comes to this shard, leaves it, or did.
+    pub fn has_moves(&self) -> bool {
+        !self.moving.is_empty()
+    }
+
     /// Also of a channel to another shard, which is there from the start.
     pub fn partition(&self, partition: PartitionId) -> Option<&Partition> {
         if let Some(to) = partition.as_channel() {

@@ -40,9 +40,7 @@ pub async fn declare(
 pub async fn check(vhost: &VirtualHost, name: &str) -> Result<(), Exception> {
     let name = without_line_ends(name);
     refuse_default(&name)?;
-    if !vhost.has_exchange(&name) {
-        vhost.refresh().await?;
-    }
+    vhost.refresh().await?;
     if vhost.has_exchange(&name) {
         return Ok(());
     }

@@ -85,7 +85,16 @@ fn check_limit(vhost: &VirtualHost, name: &str, most: Option<u64>) -> Result<(),
     }
 }
 
-/// The queue, for a client that wants to delete it or know about it (`queue.declare`, passive).
+/// The queue, for a client that wants to know whether it is there (`queue.declare`, passive).
+pub async fn check(
+    vhost: &VirtualHost,
+    connection: OwnerId,
+    name: &str,
+) -> Result<Arc<Queue>, Exception> {
+    Ok(vhost.current_queue(connection, &without_line_ends(name)).await?)
+}
+
+/// The queue, for a client that wants to delete it or know about it.
 pub async fn find(
     vhost: &VirtualHost,
     connection: OwnerId,

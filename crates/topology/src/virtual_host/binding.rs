@@ -29,14 +29,21 @@ impl VirtualHost {
         let BindingRequest { source, destination, .. } = request;
         refuse_default_ends(source, destination)?;
         let _held = self.lock_binding(source, destination).await;
-        let mut attempts = Attempts::default();
+        let (mut attempts, mut is_current) = (Attempts::default(), false);
         loop {
             self.catch_up();
             if self.check_ends(source, destination).is_err() {
                 self.refresh().await?;
             }
             self.check_ends(source, destination)?;
-            let Some(plan) = self.plan_bind(user, &request)? else { return Ok(()) };
+            let Some(plan) = self.plan_bind(user, &request)? else {
+                if std::mem::replace(&mut is_current, true) {
+                    return Ok(());
+                }
+                // Another node may have taken away the binding that is known here.
+                self.refresh().await?;
+                continue;
+            };
             let mut change = Change::new();
             let stale = || self.0.shared.kept.stale_version(BINDINGS, &plan.name);
             let version = plan.version.unwrap_or_else(stale);

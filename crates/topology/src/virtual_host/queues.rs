@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use base::MAIN_LEASE_GROUP;
-use broker::{NewGroup, TopicChange};
+use broker::{ExecuteError, NewGroup, TopicChange};
 use documents::{Change, Expect, StoreError, Stored};
 use values::Table;
 
@@ -30,10 +30,15 @@ impl VirtualHost {
         judge: impl Fn(Option<&Queue>) -> Result<(), E>,
     ) -> Result<Arc<Queue>, E> {
         let held = self.lock(&[(Key::Queue(new.name), Access::Change)]).await;
-        let mut attempts = Attempts::default();
+        let (mut attempts, mut is_current) = (Attempts::default(), false);
         loop {
             self.catch_up();
             if let Some(present) = self.present(new.name).await.map_err(ChangeError::from)? {
+                if !std::mem::replace(&mut is_current, true) {
+                    // Another node may have deleted it.
+                    self.refresh().await.map_err(ChangeError::from)?;
+                    continue;
+                }
                 judge(Some(&present))?;
                 match self.use_queue(&present).await {
                     // It went at that moment.
@@ -143,13 +148,24 @@ impl VirtualHost {
         Ok(())
     }
 
+    /// As [`VirtualHost::queue`], by what all nodes have changed before the call: the answer is that the queue is there.
+    pub async fn current_queue(
+        &self,
+        user: OwnerId,
+        name: &str,
+    ) -> Result<Arc<Queue>, ChangeError> {
+        self.refresh().await?;
+        self.queue(user, name).await
+    }
+
     /// A queue by name, whoever asks, by what this node knows.
     pub fn find_queue(&self, name: &str) -> Option<Arc<Queue>> {
         self.adopt(name);
         self.0.entities.read().queue(name).cloned()
     }
 
-    /// The same, if its topic is there; what is not found is not there on any node.
+    /// The same, if its topic is there; what is not found is not there on any node. One that is found may have been
+    /// deleted by another node: what follows is a change or a lease, which that node's answer decides.
     async fn look_for_queue(&self, name: &str) -> Result<Option<Arc<Queue>>, StoreError> {
         if let Some(queue) = self.present(name).await? {
             return Ok(Some(queue));
@@ -176,7 +192,7 @@ impl VirtualHost {
             if if_unused && self.consumer_count(&queue).await > 0 {
                 return Err(ChangeError::InUse(entity()));
             }
-            let messages = self.message_count(&queue).await;
+            let messages = self.message_count(&queue).await?;
             if if_empty && messages > 0 {
                 return Err(ChangeError::NotEmpty(entity()));
             }
@@ -337,7 +353,8 @@ impl VirtualHost {
     }
 
     /// Messages that a consumer could have now; of a stream, all that are there.
-    pub async fn message_count(&self, queue: &Queue) -> u64 {
-        topics::record_count(&self.0.broker, queue.topic, queue.group()).await
+    pub async fn message_count(&self, queue: &Queue) -> Result<u64, StoreError> {
+        let counted = topics::record_count(&self.0.broker, queue.topic, queue.group()).await;
+        Ok(counted.map_err(ExecuteError::from)?)
     }
 }

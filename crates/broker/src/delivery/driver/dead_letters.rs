@@ -62,9 +62,9 @@ impl Driver {
     ) -> bool {
         let DeadLettering { group: id, engine, count } = under_way;
         let Some(group) = self.groups.get_mut(id) else { return false };
-        let refused = match result {
-            Ok(entered) => cause(entered.rows),
-            Err(unavailable) => Some(unavailable.into()),
+        let (refused, sent) = match result {
+            Ok(entered) => (cause(entered.rows), entered.sent),
+            Err(unavailable) => (Some(unavailable.into()), Vec::new()),
         };
         if group.engine != engine {
             // The new engine took them for settled, since their entry was under way.
@@ -75,6 +75,7 @@ impl Driver {
                 "dead letters could not be appended; trying again");
             group.dead.on_refused(why, Instant::now());
         } else {
+            group.dead.on_sent(sent);
             group.on_dead_lettered(count);
             self.answer_dead_lettered(id);
             self.groups.enqueue(id);

@@ -128,7 +128,7 @@ impl Driver {
         }
         self.groups.enqueue(group);
         let reply = Reply::Settles(vec![Ok(())], durable.into());
-        self.commits.wait(Waiter { reply, groups: vec![group], rejects: Vec::new(), repeat: None });
+        self.commits.wait(Waiter::new(reply, vec![group], Vec::new()));
     }
 
     /// Which of these records are neither settled nor anybody's. `None`: no such group.

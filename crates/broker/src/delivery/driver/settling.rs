@@ -54,9 +54,9 @@ impl Driver {
         if groups.is_empty() {
             reply.send(results);
         } else {
-            let reply = Reply::Settles(results, reply);
-            let repeat = repeat.filter(|repeat| !repeat.is_empty());
-            self.commits.wait(Waiter { reply, groups, rejects, repeat });
+            let mut waiter = Waiter::new(Reply::Settles(results, reply), groups, rejects);
+            waiter.repeat = repeat.filter(|repeat| !repeat.is_empty());
+            self.commits.wait(waiter);
         }
     }
 

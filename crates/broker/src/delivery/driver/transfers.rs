@@ -142,7 +142,7 @@ impl Driver {
             rejects.push(Reject { group: id, engine, dead_lettered: group.dead.added() });
             groups.push(id);
         }
-        self.answer(Waiter { reply: Reply::Transfer(moved, reply), groups, rejects, repeat: None });
+        self.answer(Waiter::new(Reply::Transfer(moved, reply), groups, rejects));
     }
 
     /// It was refused, so nothing of it is done: its records are available again. What else is

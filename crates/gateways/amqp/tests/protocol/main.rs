@@ -18,5 +18,6 @@ mod quotas;
 mod rules;
 mod spread;
 mod streams;
+mod three_nodes;
 mod tokens;
 mod transactions;

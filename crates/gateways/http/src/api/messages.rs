@@ -4,19 +4,21 @@ use access::Operation;
 use access::quotas::Quota;
 use axum::Json;
 use axum::response::IntoResponse;
+use base::TopicId;
 use base::limits::{
     HTTP_API_MESSAGE_LIMITS, HTTP_API_MESSAGES_MAX, HTTP_APPENDED_WITHIN, HTTP_READ_BYTES_MAX,
 };
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use broker::AppendError;
 use broker::delivery::{PeekOptions, RecordState, Settle, Settlement, TakeOptions};
+use broker::{AppendBatch, AppendError};
 use bytes::{Bytes, BytesMut};
 use message::{Properties, read_record};
 use rabbitmq::Body;
 use rabbitmq::declarations::{MessageHeaders, queues};
 use rabbitmq::publisher::{Parcel, Publisher};
 use rabbitmq::publishing::{copies, delay, expiration};
+use rabbitmq::rerouting::{self, Fate, View};
 use record::RecordView;
 use routing::Message;
 use serde_json::{Map, Value, json};
@@ -167,7 +169,7 @@ pub(super) async fn publish(call: &Call) -> Outcome {
     if each_queue {
         rights.check_targets(Some(&writable), &targets)?;
     }
-    let routed = !targets.is_empty();
+    let mut routed = !targets.is_empty();
     let (mut publisher, body) = (Publisher::default(), Body::from(body));
     publisher.targets = targets;
     let parcel = Parcel {
@@ -179,16 +181,30 @@ pub(super) async fn publish(call: &Call) -> Outcome {
         expires_ms,
         now_ms: call.broker().clock().now_ms(),
     };
+    publisher.kept = Some(0);
     publisher.add(call.broker(), &parcel, None)?;
-    let (batches, _) = publisher.take();
+    let (batches, confirms) = publisher.take();
     call.peer.connection.traffic().received(1, body.bytes() as u64);
     if !batches.is_empty() {
+        let partitions = batches.iter().flat_map(AppendBatch::partitions);
+        let topics: Vec<TopicId> = partitions.map(|partition| partition.topic).collect();
         let appending = call.broker().append_at_leaders(batches);
         let unknown = |_| Refused::unavailable("nobody answered whether it was published");
         let appended = timeout(HTTP_APPENDED_WITHIN, appending).await.map_err(unknown)?;
+        let sent = Sent { exchange, key, properties: &properties, body: &body };
+        let lost = rerouting::lost(&confirms, &topics, vec![sent], &appended);
+        let fates = rerouting::route_again(call.broker(), &vhost, &rights, lost).await;
+        match fates.first() {
+            Some((_, Fate::Refused)) => {
+                let why = "a queue is gone, and the message cannot be routed again";
+                return Err(Refused::unavailable(why));
+            }
+            Some((_, Fate::Unroutable)) => routed = false,
+            Some((_, Fate::Taken)) | None => {}
+        }
         for answer in appended {
             match answer {
-                // It was deleted meanwhile.
+                // The message was routed again.
                 Ok(_) | Err(AppendError::UnknownPartition(_)) => {}
                 Err(AppendError::Unavailable(error)) => return Err(error.into()),
                 Err(error) => return Err(Refused::bad_request(format!("rejected: {error}"))),
@@ -196,6 +212,21 @@ pub(super) async fn publish(call: &Call) -> Outcome {
         }
     }
     Ok(Json(json!({ "routed": routed })).into_response())
+}
+
+/// The message of a request.
+struct Sent<'a> {
+    exchange: &'a str,
+    key: &'a str,
+    properties: &'a Properties<'a>,
+    body: &'a Body,
+}
+
+impl rerouting::Kept for Sent<'_> {
+    fn view<R>(&self, look: impl FnOnce(&View<'_>) -> R) -> Option<R> {
+        let Self { exchange, key: routing_key, properties, body } = *self;
+        Some(look(&View { exchange, routing_key, properties, body }))
+    }
 }
 
 /// What leads nowhere by what this node knows is looked for once more by what all of them know.
@@ -278,7 +309,7 @@ pub(super) async fn get(call: &Call) -> Outcome {
     };
     spending.charge(rows.iter().filter_map(|row| row["payload_bytes"].as_u64()).sum());
     // As each would have found it.
-    let left = vhost.message_count(&queue).await;
+    let left = vhost.message_count(&queue).await?;
     let all = rows.len() as u64;
     for (place, row) in rows.iter_mut().enumerate() {
         let behind = match mode {

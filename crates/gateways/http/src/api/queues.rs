@@ -42,6 +42,11 @@ async fn counters(call: &Call, queue: &Queue) -> Option<Counters> {
     call.broker().counters(queue.group()?).await
 }
 
+/// Messages of a queue in a list, which is answered though a leader does not.
+async fn estimate(vhost: &VirtualHost, queue: &Queue) -> u64 {
+    vhost.message_count(queue).await.unwrap_or_default()
+}
+
 pub(super) async fn sums(call: &Call, all: &[Found]) -> Sums {
     let counted = all.iter().map(|(vhost, queue)| async move {
         let consumers = u64::from(vhost.consumer_count(queue).await);
@@ -51,7 +56,7 @@ pub(super) async fn sums(call: &Call, all: &[Found]) -> Sums {
                 unacknowledged: counters.leased,
                 consumers,
             },
-            None => Sums { ready: vhost.message_count(queue).await, unacknowledged: 0, consumers },
+            None => Sums { ready: estimate(vhost, queue).await, unacknowledged: 0, consumers },
         }
     });
     let counted: Vec<_> = counted.collect();
@@ -94,7 +99,7 @@ async fn row(call: &Call, vhost: &VirtualHost, queue: &Queue) -> Value {
         row["delivery_limit"] = limit.into();
     }
     let Some(counters) = counters(call, queue).await else {
-        let messages = vhost.message_count(queue).await;
+        let messages = estimate(vhost, queue).await;
         row["messages"] = messages.into();
         row["messages_ready"] = messages.into();
         row["messages_unacknowledged"] = 0.into();
@@ -151,7 +156,7 @@ async fn stats(call: &Call, queue: &Queue, counters: &Counters) -> Value {
 /// Messages that it ever took.
 async fn published(call: &Call, queue: &Queue, group: LeaseGroupId) -> Option<u64> {
     let indexes: Vec<u32> = (0..queue.partition_count()).collect();
-    let progress = call.broker().shards().lease_progress(group, &indexes).await.ok()?;
+    let progress = call.broker().shards().known().lease_progress(group, &indexes).await.ok()?;
     progress.into_iter().map(|progress| progress.map(|it| it.end)).sum()
 }
 

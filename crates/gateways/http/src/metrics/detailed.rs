@@ -14,7 +14,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use base::limits::{
-    HTTP_API_QUEUES_AT_ONCE, HTTP_METRICS_SERIES_DEFAULT, HTTP_METRICS_SERIES_MAX, HTTP_OFFSETS_MAX,
+    ESTIMATE_WITHIN, HTTP_API_QUEUES_AT_ONCE, HTTP_METRICS_SERIES_DEFAULT, HTTP_METRICS_SERIES_MAX,
+    HTTP_OFFSETS_MAX,
 };
 use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::Broker;
@@ -126,6 +127,8 @@ pub(crate) async fn detailed(
 ) -> Result<Response, Problem> {
     let wanted = Wanted::of(&uri)?;
     let broker = &front.opened()?.broker;
+    // Where a shard has no leader, what this node's copies have is shown.
+    let _ = broker.all_are_current(ESTIMATE_WITHIN).await;
     let mut rows = Rows { left: wanted.limit, ..Rows::default() };
     if wanted.is_wanted(Family::Topic) || wanted.is_wanted(Family::Partition) {
         topics(broker, &asker, &wanted, &mut rows).await?;
@@ -238,10 +241,11 @@ async fn topics(
             rows.cut.entry("partition").and_modify(|cut| *cut = true);
             break;
         }
-        let found = broker.shards().bounds(&partitions).await.map_err(|why| unavailable(&why))?;
+        let found =
+            broker.shards().known().bounds(&partitions).await.map_err(|why| unavailable(&why))?;
         let bounds = || partitions.iter().zip(&found).filter_map(|(id, it)| Some((id, (*it)?)));
         if of_topics {
-            let live = broker.shards().live_bytes(&partitions).await;
+            let live = broker.shards().known().live_bytes(&partitions).await;
             let live = live.map_err(|why| unavailable(&why))?;
             rows.topics.push(TopicRow {
                 topic: topic.clone(),
@@ -315,7 +319,7 @@ async fn groups(
     rows: &mut Rows,
 ) -> Result<(), Problem> {
     rows.cut.insert("group", false);
-    let shards = broker.shards();
+    let shards = broker.shards().known();
     let mut after = String::new();
     loop {
         let names = shards.offset_groups_after(&after, GROUPS_PER_LOOK).await;
@@ -341,7 +345,7 @@ async fn lag(
     wanted: &Wanted,
     group: &str,
 ) -> Result<BTreeMap<String, u64>, Problem> {
-    let shards = broker.shards();
+    let shards = broker.shards().known();
     let offsets = shards.offsets_after(group, None, HTTP_OFFSETS_MAX).await;
     let offsets = offsets.map_err(|why| unavailable(&why))?;
     let seen: Vec<(PartitionId, u64, String)> = {

@@ -97,7 +97,7 @@ pub(super) async fn produce(
     // Room for it among what producers of all protocols send, until it is on disk.
     let _permit = broker.admit(body.len()).await;
     let bytes = body.len();
-    let (of_node, headers) = (broker.clone(), head.headers);
+    let (of_node, headers, name) = (broker.clone(), head.headers, topic.name.clone());
     let prepare = move || -> Result<Built, Problem> {
         let mut records = records_of(&headers, body)?;
         add_ids(&headers, &topic.config, &mut records)?;
@@ -105,7 +105,7 @@ pub(super) async fn produce(
         build(&of_node, &topic, &records)
     };
     let built = front.parse(bytes, prepare).await?;
-    let items = append(broker, &peer, built).await?;
+    let items = append(broker, &peer, &name, built).await?;
     answer(items)
 }
 
@@ -181,27 +181,43 @@ static TURN: AtomicU32 = AtomicU32::new(0);
 
 type Outcomes = Vec<Result<Placed, Problem>>;
 
-async fn append(broker: &Broker, peer: &Peer, built: Built) -> Result<Outcomes, Problem> {
+async fn append(
+    broker: &Broker,
+    peer: &Peer,
+    topic: &str,
+    built: Built,
+) -> Result<Outcomes, Problem> {
     let Built { batches, places, mut outcomes } = built;
     let (count, bytes) = AppendBatch::amount(&batches);
     peer.connection.traffic().received(count, bytes);
     let appending = broker.append_at_leaders(batches);
     let appended = timeout(HTTP_APPENDED_WITHIN, appending).await.map_err(|_| unanswered())?;
+    let unknown = |answer: &_| matches!(answer, Err(AppendError::UnknownPartition(_)));
+    let is_there = appended.iter().any(unknown) && may_be_there(broker, topic).await;
     for ((partition, places), appended) in places.into_iter().zip(appended) {
         for (at, place) in places.into_iter().enumerate() {
-            outcomes[place] = Some(outcome(partition, at as u64, &appended));
+            outcomes[place] = Some(outcome(partition, at as u64, &appended, is_there));
         }
     }
     let unanswered = || Err(Problem::new(Kind::Failed, "the record was not answered"));
     Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(unanswered)).collect())
 }
 
+/// Whether a topic whose shard knows nothing of it may exist all the same: under another id, or too new for the shard.
+async fn may_be_there(broker: &Broker, name: &str) -> bool {
+    broker.catalog_is_current().await.is_err() || broker.catalog().topic_named(name).is_some()
+}
+
 fn outcome(
     partition: u32,
     at: u64,
     appended: &Result<Appended, AppendError>,
+    is_there: bool,
 ) -> Result<Placed, Problem> {
     match appended {
+        Err(AppendError::UnknownPartition(_)) if is_there => {
+            Err(Problem::busy("the topic was just created; its shard does not serve it yet"))
+        }
         Ok(Appended { base_offset, duplicate, .. }) => {
             Ok(Placed { partition, offset: base_offset + at, duplicate: *duplicate })
         }

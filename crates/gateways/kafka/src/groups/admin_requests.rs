@@ -26,7 +26,9 @@ use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
 use crate::groups::classic_requests::check_group;
 use crate::groups::code_of;
-use crate::groups::committed::{GROUPS_PER_LOOK, WithOffsets, coordinator_error, has_offsets};
+use crate::groups::committed::{
+    GROUPS_PER_LOOK, WithOffsets, coordinator_error, coordinator_unavailable, has_offsets,
+};
 use crate::groups::share_offset_requests::delete_part;
 use crate::groups::share_requests::group_not_found;
 use crate::groups::tenants;
@@ -158,6 +160,13 @@ pub(crate) async fn list(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: ListGroupsRequest = request.decode()?;
+    if let Err(why) = gateway.broker.led_are_current().await {
+        let code = coordinator_unavailable(why).code();
+        return Response::encode(
+            &request.head,
+            &ListGroupsResponse::default().with_error_code(code),
+        );
+    }
     let offset_groups = gateway.broker.shards().coordinated_group_count();
     let count = offset_groups + gateway.broker.catalog().lease_group_count();
     let permit = gateway.answer_room(count * LISTED_GROUP_BYTES).await;

@@ -28,6 +28,7 @@ use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
 use crate::authorization::Asker;
+use crate::currency::{Named, know};
 use crate::errors::{Fault, group_code};
 use crate::gateway::Gateway;
 use crate::groups::classic_requests::check_group;
@@ -62,6 +63,7 @@ pub(crate) async fn commit(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: OffsetCommitRequest = request.decode()?;
+    know(gateway, message.topics.iter().map(|topic| Named::Name(&topic.name))).await;
     let expire_ms = match message.retention_time_ms {
         -1 => None,
         retention_ms => Some(gateway.broker.clock().now_ms().saturating_add(retention_ms)),
@@ -249,6 +251,10 @@ pub(crate) async fn fetch(
 ) -> Result<Response, RequestError> {
     // `require_stable` asks not to see offsets of open transactions: there are none.
     let message: OffsetFetchRequest = request.decode()?;
+    let of_groups = message.groups.iter().flat_map(|group| group.topics.iter().flatten());
+    let of_groups = of_groups.map(|topic| Named::Name(&topic.name));
+    let of_one = message.topics.iter().flatten().map(|topic| Named::Name(&topic.name));
+    know(gateway, of_groups.chain(of_one)).await;
     let asked = offsets_asked(gateway, &message).await;
     let permit = gateway.answer_room(asked * OFFSET_ROW_BYTES).await;
     let response = if request.head.version >= 8 {
@@ -269,7 +275,7 @@ pub(crate) async fn fetch(
 async fn offsets_asked(gateway: &Gateway, message: &OffsetFetchRequest) -> usize {
     // A group that cannot be asked about has none in the answer.
     let all_of = async |group: &GroupId| {
-        gateway.broker.shards().offset_count(group).await.unwrap_or_default()
+        gateway.broker.shards().known().offset_count(group).await.unwrap_or_default()
     };
     let mut asked = match &message.topics {
         Some(topics) => topics.iter().map(|it| it.partition_indexes.len()).sum::<usize>(),
@@ -292,9 +298,8 @@ async fn fetch_group(
     let response = OffsetFetchResponseGroup::default().with_group_id(wanted.group_id.clone());
     let mut permitted = asker.group(&wanted.group_id).and_then(|()| may_fetch(gateway, wanted));
     if permitted == Err(ResponseError::NotCoordinator) && wanted.member_id.is_none() {
-        // Nothing is asked of the group but its offsets, and this node has a copy of them.
-        let current = gateway.broker.group_is_current(&wanted.group_id).await;
-        permitted = current.map_err(coordinator_unavailable);
+        // Nothing is asked of the group but its offsets, and this node has a copy of them, or asks the leader.
+        permitted = Ok(());
     }
     if let Err(error) = permitted {
         return response.with_error_code(error.code());

@@ -402,7 +402,7 @@ async fn start_within(
     offset: i64,
 ) -> Result<u64, Unavailable> {
     let offset = u64::try_from(offset).unwrap_or(0);
-    let bounds = gateway.broker.bounds_of(partition).await?;
+    let bounds = gateway.broker.shards().bounds(&[partition]).await?.into_iter().flatten().next();
     Ok(bounds.map_or(0, |bounds| offset.max(bounds.log_start).min(bounds.end)))
 }
 

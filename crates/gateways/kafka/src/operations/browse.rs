@@ -99,6 +99,7 @@ pub(super) async fn read_log(
     records_max: usize,
 ) -> Result<Vec<Peeked>, Fault> {
     let mut found: Vec<Peeked> = Vec::new();
+    broker.copies_are_current(&[partition]).await?;
     let bounds = broker.bounds_of(partition).await?.ok_or_else(Fault::unknown_partition)?;
     let mut next = from.max(bounds.log_start);
     // Compaction may have left nothing of a stretch: then what follows it is looked at.

@@ -143,6 +143,9 @@ type Answer = Result<Vec<u8>, Fault>;
 
 async fn carry_out(gateway: &Gateway, asker: &Rights, operation: Operation) -> Answer {
     let _permit = permits::wait(gateway, &operation).await?;
+    if asks_the_catalog(&operation) {
+        gateway.broker.catalog_is_current().await?;
+    }
     match operation {
         Operation::DeclareQueue { queue, from, config } => {
             document(queues::declare(gateway, &queue, from, config).await)
@@ -216,6 +219,19 @@ async fn carry_out(gateway: &Gateway, asker: &Rights, operation: Operation) -> A
             families::carry_out(gateway, &family, &operation).await
         }
     }
+}
+
+/// Whether an operation is answered from the node's copy of the catalog, which then must be current. Families do that
+/// themselves.
+fn asks_the_catalog(operation: &Operation) -> bool {
+    !matches!(
+        operation,
+        Operation::ListShards {}
+            | Operation::ElectLeader {}
+            | Operation::ListConnections { .. }
+            | Operation::CloseConnection { .. }
+            | Operation::Family { .. }
+    )
 }
 
 fn document<T: Serialize>(answer: Result<T, Fault>) -> Answer {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use access::{Operation, Rights, Target};
-use base::limits::{OPERATION_LEASES_MAX, OPERATION_RECORDS_MAX};
+use base::limits::{BARRIER_WITHIN, OPERATION_LEASES_MAX, OPERATION_RECORDS_MAX};
 use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId};
 use broker::config::{LEASE_GROUP_CONFIGS, Overrides};
 use broker::delivery::{
@@ -152,6 +152,7 @@ pub(super) async fn list(
     let more = found.len() > queues_max;
     found.truncate(queues_max);
     let mut queues = Vec::with_capacity(found.len());
+    gateway.broker.all_are_current(BARRIER_WITHIN).await?;
     for id in found {
         // One that was deleted meanwhile is none.
         if let Some(summary) = summary(&gateway.broker, id).await? {
@@ -173,11 +174,11 @@ struct Standing {
     progress: Vec<PartitionProgress>,
 }
 
-/// `None` if the group is not there, or its topic is deleted meanwhile.
+/// `None` if the group is not there, or its topic is deleted meanwhile. The caller waited for current copies.
 async fn standing(broker: &Broker, id: LeaseGroupId) -> Result<Option<Standing>, Fault> {
     let Some((mut standing, partitions)) = defined(broker, id) else { return Ok(None) };
     let indexes: Vec<u32> = (0..partitions).collect();
-    let progress = broker.shards().lease_progress(id, &indexes).await?;
+    let progress = broker.shards().known().lease_progress(id, &indexes).await?;
     for (partition, progress) in indexes.into_iter().zip(progress) {
         let Some(LeaseProgress { floor, end, settled_above, retried }) = progress else {
             return Ok(None);
@@ -279,6 +280,7 @@ pub(super) async fn describe(gateway: &Gateway, queue: &QueueName) -> Result<Que
     let (id, _) = find(gateway, queue)?;
     let broker = &gateway.broker;
     let gone = || no_queue(queue);
+    broker.all_are_current(BARRIER_WITHIN).await?;
     let standing = standing(broker, id).await?.ok_or_else(gone)?;
     let counters = broker.counters(id).await.ok_or_else(gone)?;
     let leases = broker.leases(id, None, OPERATION_LEASES_MAX).await;

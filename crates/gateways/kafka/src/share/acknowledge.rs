@@ -21,6 +21,7 @@ use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
 use crate::authorization::Asker;
+use crate::currency::{Named, know};
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
 use crate::leaders::{Referrals, is_about_leader};
@@ -40,6 +41,7 @@ pub(crate) async fn handle(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message = ShareAcknowledgeRequest::parse(&mut request)?;
+    know(gateway, message.partitions.iter().map(|it| Named::Id(it.topic))).await;
     let done = match acknowledge(gateway, session, &request.asker, message).await {
         Ok(done) => done,
         Err(fault) => ShareAcknowledged { fault: Some(fault), ..ShareAcknowledged::default() },

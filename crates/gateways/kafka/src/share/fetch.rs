@@ -20,6 +20,7 @@ use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
 use crate::authorization::Asker;
+use crate::currency::{Named, know};
 use crate::errors::Fault;
 use crate::frames::DECODED_FACTOR;
 use crate::gateway::{FETCH_BUDGET_UNIT, Gateway, Session};
@@ -46,6 +47,7 @@ pub(crate) async fn handle(
 ) -> Result<Response, RequestError> {
     let frame_bytes = request.body.len();
     let message = ShareFetchRequest::parse(&mut request)?;
+    know(gateway, message.partitions.iter().map(|it| Named::Id(it.topic))).await;
     // It may wait for records with what it acknowledges in hand.
     let _room = request.permit.take().map(|permit| {
         gateway.waiting_budget.try_admit(frame_bytes * DECODED_FACTOR).unwrap_or(permit)

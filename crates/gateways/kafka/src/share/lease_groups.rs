@@ -132,6 +132,8 @@ async fn starts(
     if start == StartPosition::Earliest {
         return Ok(Vec::new());
     }
+    let ids = (0..partitions).map(|index| PartitionId::new(topic, index));
+    broker.copies_are_current(&ids.collect::<Vec<_>>()).await?;
     let mut starts = Vec::with_capacity(partitions as usize);
     for index in 0..partitions {
         let partition = PartitionId::new(topic, index);

@@ -1,6 +1,7 @@
 //! Three nodes, or four: what clients are told of them, and what a node says that is not the right one.
 
 mod answers;
+mod currency;
 mod elections;
 mod groups;
 mod near;

@@ -1,0 +1,119 @@
+//! Arrival of dead letters that were sent to other shards.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared, join_all};
+use tokio::time::{Instant, timeout_at};
+
+use crate::outgoing::Sent;
+
+/// For so long after a dead letter was sent its reject waits for its arrival. Later the other shard counts as one that
+/// cannot be reached: the letter is in the log, and arrives when it can.
+const ARRIVED_WITHIN: Duration = Duration::from_secs(2);
+
+/// Messages that one reject waits for: those of the last entries. A shard has what was sent before when it has these.
+const AWAITED_MAX: usize = 8;
+
+/// Dead letters of one log entry, on their way to other shards.
+#[derive(Clone)]
+pub(super) struct Arrival {
+    sent_at: Instant,
+    receipts: Shared<BoxFuture<'static, ()>>,
+}
+
+impl fmt::Debug for Arrival {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arrival").field("has_come", &self.has_come()).finish_non_exhaustive()
+    }
+}
+
+impl Arrival {
+    fn of(sent: Vec<Sent>) -> Self {
+        // A receipt that never comes belongs to a node that is about to end.
+        let receipts = join_all(sent.into_iter().map(|sent| sent.receipt)).map(drop);
+        Self { sent_at: Instant::now(), receipts: receipts.boxed().shared() }
+    }
+
+    pub(super) fn has_come(&self) -> bool {
+        self.receipts.clone().now_or_never().is_some()
+    }
+
+    fn until(&self) -> Instant {
+        self.sent_at + ARRIVED_WITHIN
+    }
+
+    /// Waits until all of them have come, for [`ARRIVED_WITHIN`] at most.
+    pub(super) async fn all(arrivals: Vec<Self>) {
+        let Some(until) = arrivals.iter().map(Self::until).max() else { return };
+        let _ = timeout_at(until, join_all(arrivals.into_iter().map(|it| it.receipts))).await;
+    }
+}
+
+/// A group's dead letters that have not arrived, by log entry.
+#[derive(Debug, Default)]
+pub(super) struct Travelling(VecDeque<Arrival>);
+
+impl Travelling {
+    pub(super) fn add(&mut self, sent: Vec<Sent>) {
+        self.0.retain(|arrival| !arrival.has_come());
+        if !sent.is_empty() {
+            self.0.push_back(Arrival::of(sent));
+        }
+    }
+
+    /// What a reject of by now has to wait for; nothing where the other shard has not answered for long.
+    pub(super) fn awaited(&mut self) -> Vec<Arrival> {
+        self.0.retain(|arrival| !arrival.has_come());
+        match self.0.front() {
+            Some(oldest) if oldest.until() > Instant::now() => {
+                self.0.iter().rev().take(AWAITED_MAX).cloned().collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::outgoing::Receipt;
+
+    fn sent() -> (oneshot::Sender<Receipt>, Vec<Sent>) {
+        let (sender, receipt) = oneshot::channel();
+        (sender, vec![Sent { places: vec![0], receipt }])
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reject_waits_for_letters_that_have_not_arrived() {
+        let mut travelling = Travelling::default();
+        let ((first, one), (second, two)) = (sent(), sent());
+        travelling.add(one);
+        travelling.add(two);
+        assert_eq!(travelling.awaited().len(), 2);
+        second.send(Receipt::new()).expect("it waits");
+        let awaited = travelling.awaited();
+        assert_eq!(awaited.len(), 1);
+        first.send(Receipt::new()).expect("it waits");
+        Arrival::all(awaited).await;
+        assert!(travelling.awaited().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_reject_waits_for_a_shard_that_has_not_answered_for_long() {
+        let mut travelling = Travelling::default();
+        let (_kept, never) = sent();
+        travelling.add(never);
+        // It ends though nothing comes.
+        Arrival::all(travelling.awaited()).await;
+        advance(Duration::from_millis(1)).await;
+        let (_kept, next) = sent();
+        travelling.add(next);
+        assert!(travelling.awaited().is_empty());
+    }
+}

@@ -1,0 +1,159 @@
+//! How new the node's copy of the catalog must be before a request is answered from it.
+//!
+//! Another node may have created, changed or deleted something a moment ago, or while this node was cut off. So no
+//! request is told that something is there, or that it is not, by a copy that lacks what another node has answered.
+//! Requests of operators pass the catalog's barrier before they are handled. Requests about records are frequent: they
+//! pass it only before they are told that a topic is unknown. The leader of its shard refuses what is gone.
+//!
+//! Where the catalog has no leader for [`BARRIER_WITHIN`](base::limits::BARRIER_WITHIN), the request is answered by what
+//! this node knows: its change is refused by the catalog, and an unknown topic is an error that clients retry.
+
+use kafka_protocol::messages::ApiKey;
+use uuid::Uuid;
+
+use crate::gateway::Gateway;
+
+/// Part of the catalog that must be new.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Need {
+    /// The request names nothing that is in the catalog.
+    Nothing,
+    /// Its topics must be known: [`know`].
+    Topics,
+    All,
+    /// Also users and rules.
+    Users,
+    /// Also quotas.
+    Quotas,
+}
+
+/// Every request that is handled. A test fails for one that is not here.
+const NEEDS: &[(ApiKey, Need)] = &[
+    (ApiKey::ApiVersions, Need::Nothing),
+    (ApiKey::SaslHandshake, Need::Nothing),
+    (ApiKey::SaslAuthenticate, Need::Nothing),
+    (ApiKey::InitProducerId, Need::Nothing),
+    (ApiKey::DescribeCluster, Need::Nothing),
+    (ApiKey::DescribeQuorum, Need::Nothing),
+    (ApiKey::UpdateFeatures, Need::Nothing),
+    // Their groups are their coordinator's.
+    (ApiKey::FindCoordinator, Need::Nothing),
+    (ApiKey::JoinGroup, Need::Nothing),
+    (ApiKey::SyncGroup, Need::Nothing),
+    (ApiKey::Heartbeat, Need::Nothing),
+    (ApiKey::LeaveGroup, Need::Nothing),
+    // Names that are unknown now are assigned once they are known.
+    (ApiKey::ConsumerGroupHeartbeat, Need::Nothing),
+    (ApiKey::ShareGroupHeartbeat, Need::Nothing),
+    (ApiKey::Produce, Need::Topics),
+    (ApiKey::Fetch, Need::Topics),
+    (ApiKey::ShareFetch, Need::Topics),
+    (ApiKey::ShareAcknowledge, Need::Topics),
+    (ApiKey::ListOffsets, Need::Topics),
+    (ApiKey::OffsetForLeaderEpoch, Need::Topics),
+    (ApiKey::Metadata, Need::Topics),
+    (ApiKey::OffsetCommit, Need::Topics),
+    (ApiKey::OffsetFetch, Need::Topics),
+    (ApiKey::DescribeTopicPartitions, Need::All),
+    (ApiKey::DescribeProducers, Need::All),
+    (ApiKey::DeleteRecords, Need::All),
+    (ApiKey::CreateTopics, Need::All),
+    (ApiKey::DeleteTopics, Need::All),
+    (ApiKey::CreatePartitions, Need::All),
+    (ApiKey::ListGroups, Need::All),
+    (ApiKey::DescribeGroups, Need::All),
+    (ApiKey::DeleteGroups, Need::All),
+    (ApiKey::OffsetDelete, Need::All),
+    (ApiKey::ConsumerGroupDescribe, Need::All),
+    (ApiKey::ShareGroupDescribe, Need::All),
+    (ApiKey::DescribeShareGroupOffsets, Need::All),
+    (ApiKey::AlterShareGroupOffsets, Need::All),
+    (ApiKey::DeleteShareGroupOffsets, Need::All),
+    (ApiKey::DescribeConfigs, Need::All),
+    (ApiKey::AlterConfigs, Need::All),
+    (ApiKey::IncrementalAlterConfigs, Need::All),
+    (ApiKey::ListConfigResources, Need::All),
+    (ApiKey::DescribeLogDirs, Need::All),
+    (ApiKey::ElectLeaders, Need::All),
+    (ApiKey::AlterPartitionReassignments, Need::All),
+    (ApiKey::ListPartitionReassignments, Need::All),
+    (ApiKey::DescribeAcls, Need::Users),
+    (ApiKey::CreateAcls, Need::Users),
+    (ApiKey::DeleteAcls, Need::Users),
+    (ApiKey::DescribeUserScramCredentials, Need::Users),
+    (ApiKey::AlterUserScramCredentials, Need::Users),
+    (ApiKey::DescribeClientQuotas, Need::Quotas),
+    (ApiKey::AlterClientQuotas, Need::Quotas),
+    // Refused, whatever they name.
+    (ApiKey::DescribeTransactions, Need::Nothing),
+    (ApiKey::ListTransactions, Need::Nothing),
+    (ApiKey::InitializeShareGroupState, Need::Nothing),
+    (ApiKey::ReadShareGroupState, Need::Nothing),
+    (ApiKey::WriteShareGroupState, Need::Nothing),
+    (ApiKey::DeleteShareGroupState, Need::Nothing),
+    (ApiKey::ReadShareGroupStateSummary, Need::Nothing),
+];
+
+impl Need {
+    /// A request that is not in the table is told nothing by an old copy.
+    pub(crate) fn of(api: ApiKey) -> Self {
+        NEEDS.iter().find(|(known, _)| *known == api).map_or(Self::All, |(_, need)| *need)
+    }
+}
+
+/// Passes the catalog's barrier, for requests that need it.
+pub(crate) async fn pass(gateway: &Gateway, api: ApiKey) {
+    let users = gateway.options.users.as_ref();
+    let current = match (Need::of(api), users) {
+        (Need::Nothing | Need::Topics, _) => return,
+        (Need::Users, Some(users)) => users.catch_up().await.map_err(|error| error.to_string()),
+        (Need::Quotas, _) => {
+            gateway.options.quotas.catch_up().await.map_err(|error| error.to_string())
+        }
+        (Need::All | Need::Users, _) => {
+            gateway.broker.catalog_is_current().await.map_err(|error| error.to_string())
+        }
+    };
+    if let Err(error) = current {
+        tracing::debug!(?api, error, "a request is answered by what this node knows");
+    }
+}
+
+/// A topic as a request names it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Named<'a> {
+    Name(&'a str),
+    Id(Uuid),
+}
+
+/// Passes the catalog's barrier if this node does not know one of these topics.
+pub(crate) async fn know<'a>(gateway: &Gateway, topics: impl Iterator<Item = Named<'a>>) {
+    if gateway.broker.is_alone() {
+        return;
+    }
+    let are_known = {
+        let catalog = gateway.broker.catalog();
+        let mut topics = topics;
+        topics.all(|topic| match topic {
+            Named::Name(name) => catalog.topic_named(name).is_some(),
+            Named::Id(id) => catalog.topic_with_uuid(&id).is_some(),
+        })
+    };
+    if !are_known && let Err(error) = gateway.broker.catalog_is_current().await {
+        tracing::debug!(%error, "a topic may be unknown to this node only");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::versions::HANDLED;
+
+    #[test]
+    fn every_handled_request_is_in_the_table_once() {
+        for (api, _) in HANDLED {
+            let found = NEEDS.iter().filter(|(known, _)| known == api).count();
+            assert_eq!(found, 1, "{api:?}");
+        }
+    }
+}

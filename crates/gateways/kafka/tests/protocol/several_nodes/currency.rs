@@ -1,0 +1,193 @@
+//! Answers about topics and groups at a node whose copy of the catalog may be old.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use kafka_protocol::error::ResponseError::*;
+use kafka_protocol::messages::alter_configs_request::{AlterConfigsResource, AlterableConfig};
+use kafka_protocol::messages::alter_share_group_offsets_request::*;
+use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
+use kafka_protocol::messages::delete_records_request::{
+    DeleteRecordsPartition, DeleteRecordsTopic,
+};
+use kafka_protocol::messages::delete_share_group_offsets_request::*;
+use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
+use kafka_protocol::messages::describe_log_dirs_request::DescribableLogDirTopic;
+use kafka_protocol::messages::describe_producers_request::TopicRequest as ProducersOf;
+use kafka_protocol::messages::describe_share_group_offsets_request::*;
+use kafka_protocol::messages::describe_topic_partitions_request::TopicRequest;
+use kafka_protocol::messages::elect_leaders_request::TopicPartitions;
+use kafka_protocol::messages::incremental_alter_configs_request::{
+    AlterConfigsResource as IncrementalResource, AlterableConfig as IncrementalConfig,
+};
+use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
+use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
+use kafka_protocol::messages::offset_commit_request::*;
+use kafka_protocol::messages::offset_delete_request::*;
+use kafka_protocol::messages::offset_fetch_request::OffsetFetchRequestTopic;
+use kafka_protocol::messages::offset_for_leader_epoch_request::{
+    OffsetForLeaderPartition, OffsetForLeaderTopic,
+};
+use kafka_protocol::messages::*;
+use kafka_protocol::protocol::Request;
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use super::Cluster;
+use super::answers::fetch_by_id;
+use crate::harness::*;
+
+const TOPIC: i8 = 2;
+const NOWHERE: &str = "nowhere";
+
+fn group() -> GroupId {
+    GroupId(text("nobody"))
+}
+
+/// A client of a node that does not lead the catalog, and has no barrier under way.
+struct Walk<'a> {
+    cluster: &'a Cluster,
+    node: i32,
+    client: Client,
+    asked: BTreeSet<&'static str>,
+}
+
+impl Walk<'_> {
+    /// Asks about what no node has: the node looks at the newest catalog before it says so.
+    async fn ask<R: Request>(&mut self, name: &'static str, version: i16, request: R) {
+        let broker = &self.cluster.node(self.node).broker;
+        let before = broker.catalog_barriers();
+        self.client.ask(version, &request).await;
+        assert!(broker.catalog_barriers() > before, "{name} was answered by an old copy");
+        assert!(self.asked.insert(name), "{name} twice");
+    }
+}
+
+fn resource() -> IncrementalResource {
+    let config = IncrementalConfig::default()
+        .with_name(text("retention.ms"))
+        .with_config_operation(0)
+        .with_value(Some(text("1000")));
+    IncrementalResource::default()
+        .with_resource_type(TOPIC)
+        .with_resource_name(text(NOWHERE))
+        .with_configs(vec![config])
+}
+
+#[tokio::test]
+async fn no_request_is_told_that_something_is_unknown_before_the_catalogs_barrier() {
+    let cluster = Cluster::start().await;
+    let follows = |id: &i32| !cluster.node(*id).broker.leads_catalog();
+    let node = (1..=3).find(follows).expect("one leads");
+    let client = cluster.client(node).await;
+    let mut walk = Walk { cluster: &cluster, node, client, asked: BTreeSet::new() };
+    let topic = || name(NOWHERE);
+
+    let wanted = MetadataRequestTopic::default().with_name(Some(topic()));
+    let metadata = MetadataRequest::default().with_topics(Some(vec![wanted]));
+    walk.ask("Metadata", 12, metadata.with_allow_auto_topic_creation(false)).await;
+    let wanted = TopicRequest::default().with_name(topic());
+    let partitions = DescribeTopicPartitionsRequest::default().with_topics(vec![wanted]);
+    walk.ask("DescribeTopicPartitions", 0, partitions).await;
+    walk.ask("Produce", 9, produce(NOWHERE, 0, -1, batch(&["a"]).into())).await;
+    walk.ask("Fetch", 12, fetch(NOWHERE, 0, 0, 0)).await;
+    walk.ask("Fetch by id", 13, fetch_by_id(Uuid::from_u128(77), 0, 0)).await;
+    let partition = ListOffsetsPartition::default().with_timestamp(-1);
+    let wanted = ListOffsetsTopic::default().with_name(topic()).with_partitions(vec![partition]);
+    let offsets = ListOffsetsRequest::default().with_replica_id(BrokerId(-1));
+    walk.ask("ListOffsets", 7, offsets.with_topics(vec![wanted])).await;
+    let partitions = vec![OffsetForLeaderPartition::default()];
+    let wanted = OffsetForLeaderTopic::default().with_topic(topic()).with_partitions(partitions);
+    let ends = OffsetForLeaderEpochRequest::default().with_replica_id(BrokerId(-2));
+    walk.ask("OffsetForLeaderEpoch", 4, ends.with_topics(vec![wanted])).await;
+
+    let partitions = vec![OffsetCommitRequestPartition::default()];
+    let wanted = OffsetCommitRequestTopic::default().with_name(topic()).with_partitions(partitions);
+    let commit = OffsetCommitRequest::default().with_group_id(group()).with_topics(vec![wanted]);
+    walk.ask("OffsetCommit", 8, commit).await;
+    let wanted =
+        OffsetFetchRequestTopic::default().with_name(topic()).with_partition_indexes(vec![0]);
+    let fetched = OffsetFetchRequest::default().with_group_id(group());
+    walk.ask("OffsetFetch", 7, fetched.with_topics(Some(vec![wanted]))).await;
+    let partitions = vec![OffsetDeleteRequestPartition::default()];
+    let wanted = OffsetDeleteRequestTopic::default().with_name(topic()).with_partitions(partitions);
+    let deleted = OffsetDeleteRequest::default().with_group_id(group()).with_topics(vec![wanted]);
+    walk.ask("OffsetDelete", 0, deleted).await;
+    walk.ask("ListGroups", 4, ListGroupsRequest::default()).await;
+    walk.ask("DescribeGroups", 5, DescribeGroupsRequest::default().with_groups(vec![group()]))
+        .await;
+    let described = ConsumerGroupDescribeRequest::default().with_group_ids(vec![group()]);
+    walk.ask("ConsumerGroupDescribe", 0, described).await;
+    walk.ask("DeleteGroups", 2, DeleteGroupsRequest::default().with_groups_names(vec![group()]))
+        .await;
+    let described = ShareGroupDescribeRequest::default().with_group_ids(vec![group()]);
+    walk.ask("ShareGroupDescribe", 1, described).await;
+    let wanted =
+        DescribeShareGroupOffsetsRequestGroup::default().with_group_id(group()).with_topics(None);
+    let described = DescribeShareGroupOffsetsRequest::default().with_groups(vec![wanted]);
+    walk.ask("DescribeShareGroupOffsets", 0, described).await;
+    let altered = AlterShareGroupOffsetsRequest::default().with_group_id(group());
+    walk.ask("AlterShareGroupOffsets", 0, altered).await;
+    let deleted = DeleteShareGroupOffsetsRequest::default().with_group_id(group());
+    walk.ask("DeleteShareGroupOffsets", 0, deleted).await;
+
+    let wanted = DescribeConfigsResource::default()
+        .with_resource_type(TOPIC)
+        .with_resource_name(text(NOWHERE));
+    let described = DescribeConfigsRequest::default().with_resources(vec![wanted]);
+    walk.ask("DescribeConfigs", 4, described).await;
+    let altered = IncrementalAlterConfigsRequest::default().with_resources(vec![resource()]);
+    walk.ask("IncrementalAlterConfigs", 1, altered).await;
+    let config = AlterableConfig::default().with_name(text("retention.ms"));
+    let wanted = AlterConfigsResource::default()
+        .with_resource_type(TOPIC)
+        .with_resource_name(text(NOWHERE))
+        .with_configs(vec![config.with_value(Some(text("1000")))]);
+    walk.ask("AlterConfigs", 2, AlterConfigsRequest::default().with_resources(vec![wanted])).await;
+    walk.ask("ListConfigResources", 1, ListConfigResourcesRequest::default()).await;
+    let wanted = CreatePartitionsTopic::default().with_name(topic()).with_count(2);
+    walk.ask("CreatePartitions", 3, CreatePartitionsRequest::default().with_topics(vec![wanted]))
+        .await;
+    let deleted = DeleteTopicsRequest::default().with_topic_names(vec![topic()]);
+    walk.ask("DeleteTopics", 5, deleted.with_timeout_ms(1_000)).await;
+    let partitions = vec![DeleteRecordsPartition::default()];
+    let wanted = DeleteRecordsTopic::default().with_name(topic()).with_partitions(partitions);
+    walk.ask("DeleteRecords", 2, DeleteRecordsRequest::default().with_topics(vec![wanted])).await;
+    let wanted = ProducersOf::default().with_name(topic()).with_partition_indexes(vec![0]);
+    walk.ask("DescribeProducers", 0, DescribeProducersRequest::default().with_topics(vec![wanted]))
+        .await;
+    let wanted = TopicPartitions::default().with_topic(topic()).with_partitions(vec![0]);
+    let elected = ElectLeadersRequest::default().with_topic_partitions(Some(vec![wanted]));
+    walk.ask("ElectLeaders", 2, elected).await;
+    let wanted = DescribableLogDirTopic::default().with_topic(topic()).with_partitions(vec![0]);
+    walk.ask(
+        "DescribeLogDirs",
+        4,
+        DescribeLogDirsRequest::default().with_topics(Some(vec![wanted])),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_topic_that_another_node_has_just_created_is_altered_at_a_node_with_an_old_copy() {
+    let started = timeout(SOON, test_cluster::start_three()).await.expect("they start");
+    let places: Vec<_> = started.iter().map(|node| node.place().clone()).collect();
+    let cluster = Cluster::of(started).await;
+    let follows = |id: &i32| !cluster.node(*id).broker.leads_catalog();
+    let node = (1..=3).find(follows).expect("one leads");
+    let (mut here, mut there) = (cluster.client(node).await, cluster.client(node % 3 + 1).await);
+    let disk = places[node as usize - 1].disk();
+    disk.hang_syncs(true);
+    there.create(NOWHERE, 1, &[]).await;
+    let broker = &cluster.node(node).broker;
+    assert!(broker.catalog().topic_named(NOWHERE).is_none(), "its copy is old");
+    let altered = IncrementalAlterConfigsRequest::default().with_resources(vec![resource()]);
+    let sent = here.send(1, &altered).await;
+    let mut answer = std::pin::pin!(here.receive(sent));
+    let early = timeout(Duration::from_millis(200), answer.as_mut()).await;
+    assert!(early.is_err(), "{early:?}");
+    disk.hang_syncs(false);
+    let answer = timeout(SOON, answer).await.expect("soon");
+    assert_ne!(answer.responses[0].error_code, UnknownTopicOrPartition.code());
+    assert_eq!(answer.responses[0].error_code, 0, "{answer:?}");
+}

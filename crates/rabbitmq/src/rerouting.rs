@@ -1,0 +1,220 @@
+//! Messages for queues that turned out to be gone, routed again by current declarations.
+//!
+//! A node that was away routes by an old copy of the catalog. The shard of a deleted queue refuses the message with
+//! [`AppendError::UnknownPartition`]. The message then takes the way that it would take now: to the queues that are there,
+//! or nowhere, like any message that cannot be routed.
+
+use std::time::Duration;
+
+use base::TopicId;
+use base::limits::BARRIER_WITHIN;
+use broker::{AppendError, Appended, Broker};
+use message::Properties;
+use routing::Message;
+use tokio::time::{Instant, sleep};
+use topology::{RouteError, Routed, VirtualHost};
+
+use crate::body::Body;
+use crate::declarations::MessageHeaders;
+use crate::errors::Exception;
+use crate::publisher::{Confirms, Parcel, Publisher};
+use crate::publishing::{copies, delay, expiration};
+use crate::rights::Rights;
+
+/// Pause before a queue is tried again whose shard has yet to learn of it.
+const AGAIN_AFTER: Duration = Duration::from_millis(20);
+
+/// A message as its publisher sent it.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    pub exchange: &'a str,
+    pub routing_key: &'a str,
+    pub properties: &'a Properties<'a>,
+    pub body: &'a Body,
+}
+
+/// A message that was kept until its fate is known.
+pub trait Kept: Send {
+    /// Shows the message. `None`: it cannot be read.
+    fn view<R>(&self, look: impl FnOnce(&View<'_>) -> R) -> Option<R>;
+}
+
+/// A message of which at least one queue is gone.
+#[derive(Debug)]
+pub struct Lost<M> {
+    pub message: M,
+    /// Topics that have it.
+    pub taken: Vec<TopicId>,
+}
+
+/// Outcome of a message that was routed again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    Taken,
+    /// It leads to no queue.
+    Unroutable,
+    /// A queue refused it, or its way could not be found out in time.
+    Refused,
+}
+
+/// Messages of the batches in which a partition was unknown, by the answers to their append. Messages with a refusal of
+/// another kind are passed over: their publisher hears of that.
+///
+/// `kept` are the messages by the numbers that [`Publisher::kept`] had; `topics` are those of the answers.
+pub fn lost<M>(
+    confirms: &Confirms,
+    topics: &[TopicId],
+    kept: Vec<M>,
+    answers: &[Result<Appended, AppendError>],
+) -> Vec<Lost<M>> {
+    if !answers.iter().any(is_unknown) {
+        return Vec::new();
+    }
+    let places = places(confirms, topics, kept.len(), answers);
+    let lost = kept.into_iter().zip(places).filter(|(_, place)| place.is_lost && !place.is_refused);
+    lost.map(|(message, place)| Lost { message, taken: place.taken }).collect()
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    taken: Vec<TopicId>,
+    is_lost: bool,
+    is_refused: bool,
+}
+
+impl Place {
+    fn note(&mut self, answer: &Result<Appended, AppendError>, topic: TopicId) {
+        match answer {
+            Ok(_) => self.taken.push(topic),
+            Err(AppendError::UnknownPartition(_)) => self.is_lost = true,
+            Err(_) => self.is_refused = true,
+        }
+    }
+}
+
+/// Outcomes of the rows of each kept message.
+fn places(
+    confirms: &Confirms,
+    topics: &[TopicId],
+    count: usize,
+    answers: &[Result<Appended, AppendError>],
+) -> Vec<Place> {
+    let mut places: Vec<Place> = std::iter::repeat_with(Place::default).take(count).collect();
+    for part in &confirms.kept {
+        let Some(place) = places.get_mut(part.message as usize) else { continue };
+        for row in confirms.rows_of(part.batch) {
+            if let (Some(answer), Some(topic)) = (answers.get(row), topics.get(row)) {
+                place.note(answer, *topic);
+            }
+        }
+    }
+    places
+}
+
+fn is_unknown(answer: &Result<Appended, AppendError>) -> bool {
+    matches!(answer, Err(AppendError::UnknownPartition(_)))
+}
+
+/// Routes messages by current declarations and appends them, for [`BARRIER_WITHIN`] at most.
+pub async fn route_again<M: Kept>(
+    broker: &Broker,
+    vhost: &VirtualHost,
+    rights: &Rights,
+    messages: Vec<Lost<M>>,
+) -> Vec<(M, Fate)> {
+    let until = Instant::now() + BARRIER_WITHIN;
+    let (mut waiting, mut ended) = (messages, Vec::new());
+    while !waiting.is_empty() && Instant::now() < until {
+        if let Err(error) = vhost.refresh().await {
+            tracing::debug!(%error, "messages for unknown queues cannot be routed");
+            break;
+        }
+        let mut publisher = Publisher::default();
+        let mut pending = Vec::with_capacity(waiting.len());
+        for lost in waiting {
+            publisher.kept = Some(pending.len() as u32);
+            match add(broker, vhost, rights, &lost, &mut publisher) {
+                Ok(true) => pending.push(lost),
+                Ok(false) if lost.taken.is_empty() => ended.push((lost.message, Fate::Unroutable)),
+                Ok(false) => ended.push((lost.message, Fate::Taken)),
+                Err(error) => {
+                    tracing::debug!(%error, "a message for an unknown queue is refused");
+                    ended.push((lost.message, Fate::Refused));
+                }
+            }
+        }
+        let (batches, confirms) = publisher.take();
+        if batches.is_empty() {
+            return ended;
+        }
+        let partitions = batches.iter().flat_map(|batch| batch.partitions());
+        let topics: Vec<TopicId> = partitions.map(|partition| partition.topic).collect();
+        let answers = broker.append_at_leaders(batches).await;
+        let places = places(&confirms, &topics, pending.len(), &answers);
+        waiting = Vec::new();
+        for (mut lost, place) in pending.into_iter().zip(places) {
+            match (place.is_refused, place.is_lost) {
+                (true, _) => ended.push((lost.message, Fate::Refused)),
+                (false, false) => ended.push((lost.message, Fate::Taken)),
+                (false, true) => {
+                    lost.taken.extend(place.taken);
+                    waiting.push(lost);
+                }
+            }
+        }
+        if !waiting.is_empty() {
+            sleep(AGAIN_AFTER).await;
+        }
+    }
+    ended.extend(waiting.into_iter().map(|lost| (lost.message, Fate::Refused)));
+    ended
+}
+
+/// Adds the message to the batches of those of its queues that do not have it. False: there is none.
+fn add<M: Kept>(
+    broker: &Broker,
+    vhost: &VirtualHost,
+    rights: &Rights,
+    lost: &Lost<M>,
+    publisher: &mut Publisher,
+) -> Result<bool, Exception> {
+    let added = lost.message.view(|view| {
+        let mut targets = targets(vhost, view)?;
+        targets.retain(|target| !lost.taken.contains(&target.queue.topic));
+        if targets.is_empty() {
+            return Ok(false);
+        }
+        let writable = rights.writable(view.exchange, vhost.name())?;
+        if rights.check_key(&writable, view.routing_key, vhost.name())? {
+            rights.check_targets(Some(&writable), &targets)?;
+        }
+        publisher.targets = targets;
+        let parcel = Parcel {
+            exchange: view.exchange,
+            routing_key: view.routing_key,
+            properties: view.properties,
+            body: view.body,
+            delay_ms: delay(view.properties),
+            expires_ms: expiration(view.properties)?,
+            now_ms: broker.clock().now_ms(),
+        };
+        publisher.add(broker, &parcel, None).map(|()| true)
+    });
+    added.unwrap_or(Ok(false))
+}
+
+/// The queues that a message leads to. An exchange that is gone leads nowhere.
+fn targets(vhost: &VirtualHost, view: &View<'_>) -> Result<Vec<Routed>, Exception> {
+    let copies = copies(view.properties)?;
+    let keys: Vec<&str> =
+        std::iter::once(view.routing_key).chain(copies.iter().map(String::as_str)).collect();
+    let headers = MessageHeaders(view.properties);
+    let deferred = delay(view.properties).is_some();
+    let message = Message { keys: &keys, headers: &headers, deferred };
+    let mut targets = Vec::new();
+    match vhost.routes().route(view.exchange, &message, &mut targets) {
+        Ok(()) => Ok(targets),
+        Err(RouteError::NotFound(_)) => Ok(Vec::new()),
+        Err(error) => Err(error.into()),
+    }
+}
