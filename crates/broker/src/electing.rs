@@ -19,7 +19,7 @@ use crate::remote::Remote;
 
 /// All shards are elected at once, which takes a moment. A shard that takes longer is reported.
 const ALL_WITHIN: Duration = Duration::from_secs(5);
-const BACK_WITHIN: Duration = Duration::from_secs(3);
+const AGAIN_FOR: Duration = Duration::from_secs(3);
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// That another node leads is soon heard of here.
 const HEARD_WITHIN: Duration = Duration::from_secs(1);
@@ -114,27 +114,36 @@ impl Broker {
         if order == [self.node()] {
             return alone().await;
         }
-        if !self.elect_in(shard).await? {
-            let first = order[0];
-            let mut via = None;
-            for other in order.iter().copied().filter(|other| *other != first) {
-                if self.would_lead(remote, other).await {
-                    via = Some(other);
-                    break;
+        let (before, begun) = (shard.term(), Instant::now());
+        loop {
+            let step = match shard.leader() == Some(order[0]) && shard.term() == before {
+                true => self.lead_elsewhere(remote, shard, &order).await,
+                false => self.elect_in(shard).await.map(drop),
+            };
+            match step {
+                Ok(()) if shard.leader() == Some(order[0]) && shard.term() > before => {
+                    return Ok(shard.term());
                 }
-            }
-            let via = via.ok_or(ElectionError::NoOther { voters: order })?;
-            self.hand(remote, shard, first, via).await?;
-            let begun = Instant::now();
-            // Under load a node may not answer at once. The leaders are to be spread as before all the same.
-            while let Err(error) = self.elect_in(shard).await {
-                if begun.elapsed() >= BACK_WITHIN {
-                    return Err(error);
-                }
-                sleep(AGAIN_AFTER).await;
+                // Under load a node may not answer at once, or not take over in time.
+                Err(error) if begun.elapsed() >= AGAIN_FOR => return Err(error),
+                Ok(()) | Err(_) => sleep(AGAIN_AFTER).await,
             }
         }
-        Ok(shard.term())
+    }
+
+    /// Has the first replica, which leads, hand the shard to another one.
+    async fn lead_elsewhere(
+        &self,
+        remote: &Remote,
+        shard: &LocalShard,
+        order: &[u32],
+    ) -> Result<(), ElectionError> {
+        for other in order.iter().copied().skip(1) {
+            if self.would_lead(remote, other).await {
+                return self.hand(remote, shard, order[0], other).await;
+            }
+        }
+        Err(ElectionError::NoOther { voters: order.to_vec() })
     }
 
     /// Ends the term in which this node leads, and begins another one: a pause for whoever writes or waits

@@ -105,7 +105,10 @@ pub enum ClientError {
         in_words(source)
     )]
     AdvertisedUnreachable { bootstrap: String, address: String, source: io::Error },
-    #[error("{address} did not answer {api:?} within {waited:?}")]
+    #[error(
+        "{address} did not answer {api:?} within {waited:?}: it is starting or stopping, or waits for a majority of its \
+         cluster's nodes; its log and `/health/ready` on its HTTP port say which"
+    )]
     TimedOut { address: String, api: Api, waited: Duration },
     #[error("{address} closed the connection before it answered {api:?}")]
     Closed { address: String, api: Api },

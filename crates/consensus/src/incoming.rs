@@ -243,6 +243,7 @@ mod tests {
     use crate::machine::{Committed, Encode, Replace, StateMachine};
     use crate::message::{GroupId, Route};
     use crate::peers::NoPeers;
+    use crate::starvation::Starvation;
     use crate::{Consensus, ConsensusOptions};
 
     const GROUP: GroupId = GroupId { cluster: 1, shard: 1 };
@@ -276,8 +277,12 @@ mod tests {
         let options =
             Options { segment_bytes: 1 << 20, disk_reserve_bytes: 0, ..Options::default() };
         let opened = Journal::open(&world, Path::new("/shard"), options).unwrap();
-        let group =
-            Some(Group { id: GROUP, peers: Arc::new(NoPeers), pace: CatchUpPace::default() });
+        let group = Some(Group {
+            id: GROUP,
+            peers: Arc::new(NoPeers),
+            pace: CatchUpPace::default(),
+            starvation: Starvation::default(),
+        });
         let options = ConsensusOptions { group, floor, ..ConsensusOptions::default() };
         Consensus::start(&world, 1, opened, Arc::new(NoMachine), options).await.unwrap()
     }

@@ -32,7 +32,7 @@ impl Versions {
 pub enum Refusal {
     #[error(
         "a node of cluster {cluster} refuses one of cluster {presented}: start that with addresses of its own \
-         cluster, or with an empty data directory to join the other"
+         cluster, or, to join the other, with an empty data directory and `--join` in place of `--seeds`"
     )]
     AnotherCluster { cluster: Uuid, presented: Uuid },
     #[error(

@@ -2,6 +2,9 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use cluster::Node;
 
 use crate::settings::{SettingsError, host_port, invalid, listen};
 
@@ -63,6 +66,14 @@ impl ClusterSettings {
         }
         Ok(Some(Self { listen, address, seeds, join, secret, plaintext }))
     }
+}
+
+/// Describes what the node waits for while no node leads the catalog, for as long as it runs.
+pub(crate) fn waits_for(
+    node: Option<&Arc<Node>>,
+) -> impl Fn() -> Option<String> + Send + Sync + use<> {
+    let node = node.map(Arc::downgrade);
+    move || node.as_ref()?.upgrade()?.waits_for()
 }
 
 fn addresses(

@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use topology::Topology;
 use world::{Instant, World};
 
-use crate::cluster_settings::ClusterSettings;
+use crate::cluster_settings::{ClusterSettings, waits_for};
 use crate::gate::Gate;
 use crate::levels;
 use crate::listeners::{Bound, Listeners, TakenPorts};
@@ -167,6 +167,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
                 }
                 None => None,
             };
+            front.explain(waits_for(cluster.as_ref()));
             let mut options = broker_options(&settings, cluster.clone(), &failure);
             options.feed = feed;
             options.levels = levels::of_program().map_err(ServeError::Injection)?;
@@ -206,7 +207,6 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     let logins = security.logins(bound, users.has_any(), cluster.is_some()).and_then(|kafka| {
         Ok((kafka, security.http_logins(bound, users.has_any(), cluster.is_some())?))
     });
-    // What is open by now ends with this future, and is no failure.
     let (kafka_login, http_login) = logins.inspect_err(|_| failure.expect_ends())?;
     users.set_login_ports(log_ins::ports(&settings, bound, &kafka_login, &http_login));
     log_ins::tell(&settings, &users);

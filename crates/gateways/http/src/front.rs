@@ -26,6 +26,9 @@ use crate::options::{GatewayOptions, LoginOptions};
 use crate::problem::Problem;
 use crate::sessions::Sessions;
 
+/// What a node waits for before it is ready, if that is known.
+type WaitsFor = Box<dyn Fn() -> Option<String> + Send + Sync>;
+
 /// Clones are the same.
 #[derive(Clone, Debug)]
 pub struct Front(Arc<Inner>);
@@ -35,6 +38,7 @@ struct Inner {
     failure: Failure,
     entropy: Arc<dyn Entropy>,
     node: OnceLock<Node>,
+    waiting: OnceLock<WaitsFor>,
     draining: watch::Sender<bool>,
     stopping: watch::Sender<bool>,
     requests: Requests,
@@ -113,6 +117,7 @@ impl Front {
             failure,
             entropy,
             node: OnceLock::new(),
+            waiting: OnceLock::new(),
             draining: watch::Sender::new(false),
             stopping: watch::Sender::new(false),
             requests: Requests::default(),
@@ -128,6 +133,15 @@ impl Front {
     pub fn open(&self, node: Node) {
         let opened = self.0.node.set(node);
         debug_assert!(opened.is_ok(), "a node is opened once");
+    }
+
+    /// Probes are answered with what the node waits for, from now on.
+    pub fn explain(&self, waits_for: impl Fn() -> Option<String> + Send + Sync + 'static) {
+        let _ = self.0.waiting.set(Box::new(waits_for));
+    }
+
+    pub(crate) fn waits_for(&self) -> Option<String> {
+        self.0.waiting.get().and_then(|waits_for| waits_for())
     }
 
     /// The node shuts down: nobody should come any more, and whoever waits for something is answered.

@@ -2,7 +2,8 @@
 //!
 //! * `live` says that the process answers: it looks neither at the disk nor at a quorum, which no restart heals
 //! * `startup` says that what was on the disk is recovered
-//! * `ready` says whether clients should come. A full disk is no reason that they should not: reads and settles go on
+//! * `ready` says whether clients should come. A full disk is no reason that they should not: reads and settles go on, and
+//!   `alarms` names it
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -18,6 +19,9 @@ struct Health {
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
+    /// What an operator has to look at, though clients may come.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    alarms: Vec<&'static str>,
 }
 
 pub(crate) async fn live() -> Response {
@@ -27,17 +31,25 @@ pub(crate) async fn live() -> Response {
 pub(crate) async fn startup(State(front): State<Front>) -> Response {
     match front.node() {
         Some(_) => well("started"),
-        None => unwell("starting", "what is on the disk is being recovered".into()),
+        None => unwell("starting", recovering(&front)),
     }
 }
 
 pub(crate) async fn ready(State(front): State<Front>) -> Response {
     let why = match front.readiness() {
-        Readiness::Ready => return well("ready"),
-        Readiness::Recovering => "what is on the disk is being recovered".into(),
+        Readiness::Ready => {
+            let is_full = front.node().is_some_and(|node| node.broker.disk_is_full());
+            let alarms = is_full.then_some("the disk is full: this node takes no records");
+            let alarms = alarms.into_iter().collect();
+            return answer(StatusCode::OK, Health { status: "ready", why: None, alarms });
+        }
+        Readiness::Recovering => recovering(&front),
         Readiness::Draining => "the node shuts down".into(),
         Readiness::Failed(_) => "a part of the node failed; its log says which".into(),
-        Readiness::Broker(Unready::NoLeader) => "no node leads the catalog (shard 0)".into(),
+        Readiness::Broker(Unready::NoLeader) => match front.waits_for() {
+            Some(waits) => format!("no node leads the catalog (shard 0): the node {waits}"),
+            None => "no node leads the catalog (shard 0)".into(),
+        },
         Readiness::Broker(Unready::DiskHangs(since)) => {
             format!("a write or sync has not returned for {} seconds", since.as_secs())
         }
@@ -45,12 +57,20 @@ pub(crate) async fn ready(State(front): State<Front>) -> Response {
     unwell("not-ready", why)
 }
 
+fn recovering(front: &Front) -> String {
+    match front.waits_for() {
+        Some(waits) => format!("the node {waits}"),
+        None => "what is on the disk is being recovered".into(),
+    }
+}
+
 fn well(status: &'static str) -> Response {
-    answer(StatusCode::OK, Health { status, why: None })
+    answer(StatusCode::OK, Health { status, why: None, alarms: Vec::new() })
 }
 
 fn unwell(status: &'static str, why: String) -> Response {
-    answer(StatusCode::SERVICE_UNAVAILABLE, Health { status, why: Some(why) })
+    let alarms = Vec::new();
+    answer(StatusCode::SERVICE_UNAVAILABLE, Health { status, why: Some(why), alarms })
 }
 
 fn answer(status: StatusCode, health: Health) -> Response {

@@ -148,7 +148,7 @@ async fn a_copied_directory_and_one_of_another_cluster_are_refused_with_what_to_
     let error = cluster.join_from(foreign.asking(&members)).await.expect_err("another cluster's");
     assert!(matches!(&error, NodeStartError::Foreign { .. }), "{error}");
     assert!(
-        error.to_string().contains("with an empty data directory to join the other"),
+        error.to_string().contains("to join the other, with an empty data directory and `--join`"),
         "{error}"
     );
 }

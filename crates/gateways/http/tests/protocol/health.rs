@@ -84,6 +84,8 @@ async fn a_node_whose_disk_hangs_is_not_ready_until_it_returns() {
 #[tokio::test]
 async fn a_full_disk_is_an_alarm_and_no_reason_to_go_elsewhere() {
     let (server, _broker) = open_node().await;
+    let ready = server.get("/health/ready").await;
+    assert!(ready.json()["alarms"].is_null(), "{ready:?}");
     let alarm = |text: &str| text.contains("postroad_alarm{alarm=\"disk\"} 1");
     assert!(!alarm(server.get("/metrics").await.text()));
     server.disk.set_capacity(Some(0));
@@ -92,7 +94,9 @@ async fn a_full_disk_is_an_alarm_and_no_reason_to_go_elsewhere() {
         assert!(begun.elapsed() < SOON, "no alarm");
         sleep(Duration::from_millis(100)).await;
     }
-    assert_eq!(server.get("/health/ready").await.status, 200);
+    let ready = server.get("/health/ready").await;
+    assert_eq!(ready.status, 200);
+    assert_eq!(ready.json()["alarms"][0], "the disk is full: this node takes no records");
 }
 
 #[tokio::test]
@@ -103,6 +107,8 @@ async fn a_node_that_knows_no_leader_of_the_catalog_is_not_ready() {
     }
     let server = Server::start(|_| {}).await;
     let left = nodes.remove(0);
+    let member = std::sync::Arc::clone(&left.member);
+    server.front.explain(move || member.waits_for());
     let _users = server.open_with(left.broker.clone(), LoginOptions::default()).await;
     let ready = async || server.get("/health/ready").await;
     let begun = Instant::now();
@@ -117,6 +123,11 @@ async fn a_node_that_knows_no_leader_of_the_catalog_is_not_ready() {
     let begun = Instant::now();
     while why(&ready().await).is_none_or(|why| !why.contains("leads the catalog")) {
         assert!(begun.elapsed() < SOON * 3, "it leads with no majority");
+        sleep(Duration::from_millis(100)).await;
+    }
+    let waits = "the node waits for a majority of nodes 1, 2, 3; heard from: 1.";
+    while why(&ready().await).is_none_or(|why| !why.contains(waits)) {
+        assert!(begun.elapsed() < SOON * 3, "{:?}", ready().await);
         sleep(Duration::from_millis(100)).await;
     }
     assert_eq!(server.get("/health/live").await.status, 200);
