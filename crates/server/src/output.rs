@@ -29,11 +29,11 @@ impl OutputFormat {
         table: impl FnOnce(&T) -> String,
     ) -> io::Result<()> {
         let mut text = match self {
-            OutputFormat::Table => table(value),
+            OutputFormat::Table => printable::lines(&table(value)),
             OutputFormat::Json => {
                 let mut json = serde_json::to_string_pretty(value)?;
                 json.push('\n');
-                json
+                printable::json_lines(&json)
             }
         };
         if !text.is_empty() && !text.ends_with('\n') {

@@ -3,7 +3,7 @@
 //! Names of groups, queues and clusters are clients' words. Some characters in them would move the cursor, change what is
 //! shown elsewhere, or turn the order of a line around; they are shown by their numbers. What follows is only text.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 /// Whether a terminal may do more with it than show it: control characters, also those above 127; separators of lines; and what turns
 /// around, joins or hides what is written.
@@ -35,11 +35,47 @@ pub(crate) fn text(text: &str) -> String {
     printable
 }
 
+/// Lines for people: line ends and tabs stay.
+pub(crate) fn lines(text: &str) -> String {
+    let mut printable = String::with_capacity(text.len());
+    for character in text.chars() {
+        match is_obeyed(character) && !matches!(character, '\n' | '\t') {
+            true => printable.extend(character.escape_unicode()),
+            false => printable.push(character),
+        }
+    }
+    printable
+}
+
+/// Writes text of which nothing is obeyed, as [`text`] would return it.
+pub(crate) struct Escaping<W>(pub(crate) W);
+
+impl<W: fmt::Write> fmt::Write for Escaping<W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut rest = text;
+        while let Some((place, character)) = rest.char_indices().find(|(_, it)| is_obeyed(*it)) {
+            self.0.write_str(&rest[..place])?;
+            write!(self.0, "{}", character.escape_unicode())?;
+            rest = &rest[place + character.len_utf8()..];
+        }
+        self.0.write_str(rest)
+    }
+}
+
 /// The same document: only within a string of JSON are there such characters, and there an escape is the character.
 pub(crate) fn json(document: &str) -> String {
+    json_lines_but(document, |_| false)
+}
+
+/// The same of a document of several lines.
+pub(crate) fn json_lines(document: &str) -> String {
+    json_lines_but(document, |character| character == '\n')
+}
+
+fn json_lines_but(document: &str, stays: impl Fn(char) -> bool) -> String {
     let mut printable = String::with_capacity(document.len());
     for character in document.chars() {
-        if !is_obeyed(character) {
+        if !is_obeyed(character) || stays(character) {
             printable.push(character);
             continue;
         }
@@ -64,6 +100,14 @@ mod tests {
             "a\\u{1b}[2J\\u{9b}31m\\u{d}\\u{a}\\u{7}\\u{202e}b\\u{200b}\\u{e0041}ü日"
         );
         assert!(!shown.chars().any(is_obeyed));
+    }
+
+    #[test]
+    fn lines_keep_their_ends_and_nothing_else_that_a_terminal_obeys() {
+        assert_eq!(lines("a\tb\nc\u{1b}[2J\r\n"), "a\tb\nc\\u{1b}[2J\\u{d}\n");
+        let mut written = String::new();
+        write!(Escaping(&mut written), "{NASTY}").expect("is written");
+        assert_eq!(written, text(NASTY));
     }
 
     #[test]

@@ -46,9 +46,7 @@ async fn list(client: &Client, output: OutputFormat) -> Result<(), CommandError>
 
 fn table(connections: &[ConnectionSummary]) -> String {
     let mut table = Table::new(&[">ID", "PROTOCOL", "PEER", "SINCE", "USER", "CLIENT"]);
-    // AMQP clients may say anything of themselves, also what moves a terminal's cursor.
-    let printable = |text: &str| text.replace(char::is_control, "?");
-    let told = |text: &Option<String>| text.as_deref().map_or_else(|| "-".into(), printable);
+    let told = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".into());
     for it in connections {
         table.row([
             it.id.to_string(),

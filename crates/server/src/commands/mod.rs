@@ -48,6 +48,7 @@ use client::ClientError;
 pub(crate) use self::broker::ClientOptions;
 use self::failure::InWords;
 use crate::output::OutputFormat;
+use crate::printable;
 use crate::serve::ServeError;
 use crate::time::human_duration;
 
@@ -85,7 +86,8 @@ impl CommandError {
             CommandError::User(error) => (error, 1),
             CommandError::Server(error) => (error, 2),
         };
-        eprintln!("postroad: {error}");
+        // A server repeats what clients named.
+        eprintln!("postroad: {}", printable::lines(&error.to_string()));
         ExitCode::from(code)
     }
 }

@@ -7,6 +7,7 @@ use operations::document::{self, Removed};
 use operations::payload::Payload;
 
 use super::CommandError;
+use crate::printable;
 use crate::time::human_duration;
 
 /// `PARTITION:OFFSET`.
@@ -57,11 +58,8 @@ pub(super) fn all_removed(removed: &Removed) -> Result<(), CommandError> {
 pub(super) fn preview(payload: Option<&Payload>, characters_max: usize) -> String {
     let Some(payload) = payload else { return "-".into() };
     let Some(text) = payload.text() else { return format!("({} bytes)", payload.len()) };
-    let mut line: String = text
-        .chars()
-        .take(characters_max)
-        .map(|character| if character.is_control() { ' ' } else { character })
-        .collect();
+    let shown: String = text.chars().take(characters_max).collect();
+    let mut line = printable::text(&shown);
     if text.chars().nth(characters_max).is_some() {
         line.push('…');
     }
@@ -88,7 +86,7 @@ mod tests {
     #[test]
     fn a_preview_is_one_short_line() {
         let preview = |bytes: &[u8]| preview(Some(&Payload::copied(bytes)), 5);
-        assert_eq!(preview(b"ab\nc"), "ab c");
+        assert_eq!(preview(b"a\n\x1bc"), "a\\u{a}\\u{1b}c");
         assert_eq!(preview("äöüßéx".as_bytes()), "äöüßé…");
         assert_eq!(preview(&[0xff; 9]), "(9 bytes)");
         assert_eq!(super::preview(None, 5), "-");

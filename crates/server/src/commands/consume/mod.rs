@@ -100,7 +100,8 @@ pub(crate) async fn run(arguments: ConsumeArguments) -> Result<(), CommandError>
     let (deliveries, to_print) = mpsc::channel(DELIVERIES_WAITING);
     let printed = Arc::new(Printed::default());
     let (ended, end) = oneshot::channel();
-    let printer = Printer::new(format, arguments.count, printed.clone());
+    let is_terminal = io::stdout().is_terminal();
+    let printer = Printer::new(format, is_terminal, arguments.count, printed.clone());
     std::thread::spawn(move || ended.send(printer.run(to_print)));
 
     let mut consumption = Consumption {
@@ -112,7 +113,7 @@ pub(crate) async fn run(arguments: ConsumeArguments) -> Result<(), CommandError>
         end,
         ended: None,
         signals: Signals::new()?,
-        progress: Progress::new(io::stdout().is_terminal()),
+        progress: Progress::new(is_terminal),
     };
     let outcome = match consumption.arguments.group.clone() {
         None => consumption.alone().await,

@@ -11,6 +11,7 @@ use record::Batch;
 use tokio::sync::mpsc;
 
 use crate::commands::CommandError;
+use crate::printable;
 use crate::record_line::LineFormat;
 const OUTPUT_BYTES: usize = 256 << 10;
 
@@ -44,6 +45,8 @@ impl Printed {
 /// Writes records to standard output.
 pub(super) struct Printer {
     format: LineFormat,
+    /// Records hold what their producers like; a terminal would obey some of it.
+    to_terminal: bool,
     left: Option<u64>,
     printed: Arc<Printed>,
     out: Vec<u8>,
@@ -52,9 +55,14 @@ pub(super) struct Printer {
 }
 
 impl Printer {
-    pub(super) fn new(format: LineFormat, left: Option<u64>, printed: Arc<Printed>) -> Self {
+    pub(super) fn new(
+        format: LineFormat,
+        to_terminal: bool,
+        left: Option<u64>,
+        printed: Arc<Printed>,
+    ) -> Self {
         let out = Vec::with_capacity(OUTPUT_BYTES + (64 << 10));
-        Self { format, left, printed, out, pending: BTreeMap::new() }
+        Self { format, to_terminal, left, printed, out, pending: BTreeMap::new() }
     }
 
     /// Ends when no more deliveries come, or when enough was printed.
@@ -116,7 +124,11 @@ impl Printer {
                         self.pending.insert(place.clone(), next);
                         return Ok(());
                     }
+                    let begin = self.out.len();
                     self.format.write(&mut self.out, &place.topic, place.partition, &record);
+                    if self.to_terminal {
+                        self.show_from(begin);
+                    }
                     next = record.offset + 1;
                     self.left = self.left.map(|left| left - 1);
                     self.printed.records.fetch_add(1, Ordering::Relaxed);
@@ -133,6 +145,17 @@ impl Printer {
         Ok(())
     }
 
+    /// Has a terminal show what was written from here on.
+    fn show_from(&mut self, begin: usize) {
+        let written = String::from_utf8_lossy(&self.out[begin..]);
+        let shown = match self.format {
+            LineFormat::Plain { .. } => printable::lines(&written),
+            LineFormat::Json => printable::json_lines(&written),
+        };
+        self.out.truncate(begin);
+        self.out.extend_from_slice(shown.as_bytes());
+    }
+
     fn write_out(&mut self) -> io::Result<()> {
         io::stdout().lock().write_all(&self.out)?;
         self.printed.bytes.fetch_add(self.out.len() as u64, Ordering::Relaxed);
@@ -146,5 +169,26 @@ impl Printer {
         io::stdout().lock().flush()?;
         self.printed.lock().append(&mut self.pending);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn record_shown_on_a_terminal_has_no_escape_sequences() {
+        let plain = LineFormat::Plain { key_separator: None, headers: false };
+        for (format, expected) in [
+            (plain, "a\\u{1b}[2J\\u{9b}0m\u{fffd}\tb\n"),
+            (LineFormat::Json, "a\\u001b[2J\\u009b0m\u{fffd}\\u0009b\n"),
+        ] {
+            let mut printer = Printer::new(format, true, None, Arc::default());
+            printer.out.extend_from_slice(b"before\x1b");
+            let begin = printer.out.len();
+            printer.out.extend_from_slice(b"a\x1b[2J\xc2\x9b0m\xff\tb\n");
+            printer.show_from(begin);
+            assert_eq!(String::from_utf8_lossy(&printer.out[begin..]), expected);
+        }
     }
 }
