@@ -189,7 +189,7 @@ impl Rights {
             None => grant.allows_every_name(**permission),
         };
         let allowing = permissions.iter().find(allows);
-        allowing.map_or(Decision::Nothing, |it| Decision::Permission(*it, &**virtual_host))
+        allowing.map_or(Decision::Nothing, |it| Decision::Permission(*it, virtual_host))
     }
 
     /// What nodes have written of everybody is for those to read who may change the cluster, and for nobody to write.

@@ -1,10 +1,11 @@
 //! Turns at something scarce, by key: those of one key come in their order, and keys take turns. A flood of one address
 //! so delays the log-ins of that address, and not those of others.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::Hash;
 use std::sync::Arc;
 
+use base::HashMap;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -57,7 +58,7 @@ pub(crate) struct Crowded;
 
 impl<K: Eq + Hash + Clone> Turns<K> {
     pub(crate) fn new(total: usize, each: usize, waiting_max: usize) -> Self {
-        let state = State { taken: 0, keys: HashMap::new(), ready: VecDeque::new() };
+        let state = State { taken: 0, keys: HashMap::default(), ready: VecDeque::new() };
         Self(Arc::new(Shared { total, each, waiting_max, state: Mutex::new(state) }))
     }
 

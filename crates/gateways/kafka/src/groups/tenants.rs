@@ -72,8 +72,9 @@ fn all_topics(broker: &Broker, group: &Group, test: impl Fn(&str) -> bool) -> bo
 /// Whether the share group of this name has a topic that may be shown.
 pub(crate) fn sees_lease_groups(broker: &Broker, rights: &Rights, group: &str) -> bool {
     let catalog = broker.catalog();
-    let topics = catalog.lease_groups_with_name(group).filter_map(|it| catalog.topic(it.topic()));
-    topics.into_iter().any(|topic| rights.is_everything() || sees(rights, topic.name()))
+    let of_group = catalog.lease_groups_with_name(group);
+    let mut topics = of_group.filter_map(|it| catalog.topic(it.topic()));
+    topics.any(|topic| rights.is_everything() || sees(rights, topic.name()))
 }
 
 /// Whether all that a group of this name has committed or leased may be deleted.
@@ -117,9 +118,10 @@ pub(crate) async fn may_be_deleted(
 /// Whether a change of a share group's configuration reaches no lease group whose topic the client may not alter.
 pub(crate) fn may_be_configured(broker: &Broker, rights: &Rights, group: &str) -> bool {
     let catalog = broker.catalog();
-    let topics = catalog.lease_groups_with_name(group).filter_map(|it| catalog.topic(it.topic()));
+    let of_group = catalog.lease_groups_with_name(group);
+    let mut topics = of_group.filter_map(|it| catalog.topic(it.topic()));
     let alters = |topic: &str| {
         !is_of_other_vhost(topic) || rights.would(Operation::Alter, Target::Topic(topic))
     };
-    rights.is_everything() || topics.into_iter().all(|topic| alters(topic.name()))
+    rights.is_everything() || topics.all(|topic| alters(topic.name()))
 }
