@@ -3,10 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
+use base::limits::BARRIER_WITHIN;
 use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId, TopicId};
 use broker::{Broker, ExecuteError, NewTopic, Refusal, TopicNameError, Unavailable};
 use documents::StoreError;
+use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use crate::names::{escaped_topic_name, topic_name};
@@ -139,6 +142,9 @@ fn changed(present: &Config, named: &[&str], wanted: Config) -> Option<Config> {
     (config != *present).then_some(config)
 }
 
+/// Pause before a queue is counted again whose leader does not know it.
+const COUNT_AGAIN_AFTER: Duration = Duration::from_millis(20);
+
 /// Records that a consumer could have now; without a lease group, all that are there. Fails where a leader does not
 /// answer: a queue that cannot be counted is not an empty one.
 pub(crate) async fn record_count(
@@ -148,11 +154,23 @@ pub(crate) async fn record_count(
 ) -> Result<u64, Unavailable> {
     broker.acknowledged_is_readable(topic).await;
     match group {
-        Some(group) => match broker.counters(group).await {
-            Some(counters) => Ok(counters.ready),
-            None if broker.catalog().lease_group(group).is_some() => Err(Unavailable::Unanswered),
-            None => Ok(0),
-        },
+        Some(group) => {
+            let until = Instant::now() + BARRIER_WITHIN;
+            loop {
+                if let Some(counters) = broker.counters(group).await {
+                    return Ok(counters.ready);
+                }
+                let is_there = broker.catalog().lease_group(group).is_some();
+                if !is_there {
+                    return Ok(0);
+                }
+                // The leader has yet to learn of the group, or another node is about to lead.
+                if Instant::now() >= until {
+                    return Err(Unavailable::Unanswered);
+                }
+                sleep(COUNT_AGAIN_AFTER).await;
+            }
+        }
         None => {
             let partitions: Vec<PartitionId> = {
                 let catalog = broker.catalog();

@@ -4,6 +4,7 @@
 //! the catalog's barrier before a handler sees it, and a change that was answered by any node is seen by all that is
 //! asked later. Without a leader of the catalog the request is refused as busy.
 
+use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{MatchedPath, RawPathParams, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -82,7 +83,8 @@ fn is_end_of_segment(rest: &str) -> bool {
 /// Passes the catalog's barrier, for requests that need it.
 pub(crate) async fn catalog(
     State(front): State<Front>,
-    params: RawPathParams,
+    // A path that is no text is refused by its handler.
+    params: Result<RawPathParams, RawPathParamsRejection>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -93,7 +95,7 @@ pub(crate) async fn catalog(
     if let Ok(node) = front.opened() {
         let passes = match need {
             Need::Nothing => false,
-            Need::Named => !are_known(&node.broker, &params),
+            Need::Named => !params.is_ok_and(|params| are_known(&node.broker, &params)),
             Need::All => true,
         };
         if passes && let Err(why) = node.broker.catalog_is_current().await {

@@ -1,17 +1,13 @@
-//! Three nodes: clients of one whose copy of the catalog is old, and what a channel sees of its own work.
-
-use std::time::Duration;
+//! Three nodes: what a channel sees of its own work, whichever node leads.
 
 use gateway_amqp::codec::methods::*;
-use gateway_amqp::codec::properties::Properties;
 use test_cluster::TestNode;
-use tokio::time::{sleep, timeout};
 
-use crate::harness::{Client, Node, SOON};
+use crate::harness::Node;
 
 struct Cluster {
     nodes: Vec<Node>,
-    members: Vec<TestNode>,
+    _members: Vec<TestNode>,
 }
 
 impl Cluster {
@@ -22,108 +18,8 @@ impl Cluster {
             member.broker.ready().await.expect("each shard has a leader");
             nodes.push(Node::serve(member.broker.clone(), Vec::new(), |_| {}).await);
         }
-        Self { nodes, members }
+        Self { nodes, _members: members }
     }
-
-    /// A node that leads neither the catalog nor the shard of the queue, and another one.
-    fn follower_of(&self, queue: &str) -> (usize, usize) {
-        let follows = |at: &usize| {
-            let broker = &self.nodes[*at].broker;
-            let id = broker.catalog().topic_named(queue).expect("it is known").partition(0);
-            !broker.leads_catalog() && !broker.leads(id.expect("it has one"))
-        };
-        let follower = (0..3).find(follows).expect("one of three");
-        (follower, (follower + 1) % 3)
-    }
-
-    /// No change of the catalog reaches the node until it is to.
-    fn hold_back(&self, at: usize, holds: bool) {
-        self.members[at].place().disk().hang_syncs(holds);
-    }
-
-    async fn knows(&self, at: usize, queue: &str) -> bool {
-        self.nodes[at].broker.catalog().topic_named(queue).is_some()
-    }
-
-    /// A queue that was deleted at another node, which the first node of the answer does not know; with a client there,
-    /// and one at the other node.
-    async fn deleted(&self, queue: &str) -> (usize, Client, Client) {
-        let mut maker = self.nodes[0].client().await;
-        maker.declare(queue).await;
-        for node in &self.nodes {
-            node.broker.catalog_is_current().await.expect("its leader can be asked");
-        }
-        let (stale, other) = self.follower_of(queue);
-        let (here, mut there) =
-            (self.nodes[stale].client().await, self.nodes[other].client().await);
-        self.hold_back(stale, true);
-        let delete = QueueDelete { queue, ..QueueDelete::default() };
-        let came = there.ask(1, delete).await;
-        assert!(matches!(came.method(), Method::QueueDeleteOk(_)), "{:?}", came.method());
-        assert!(self.knows(stale, queue).await, "its copy is old");
-        (stale, here, there)
-    }
-}
-
-#[tokio::test]
-async fn a_queue_that_another_node_deleted_is_declared_anew_at_a_node_with_an_old_copy() {
-    let cluster = Cluster::start().await;
-    let (stale, mut here, mut there) = cluster.deleted("q").await;
-    let declare = QueueDeclare { queue: "q", durable: true, ..QueueDeclare::default() };
-    here.send(1, declare).await;
-    here.is_silent().await;
-    cluster.hold_back(stale, false);
-    let came = timeout(SOON, here.method(1)).await.expect("soon");
-    assert!(matches!(came.method(), Method::QueueDeclareOk(_)), "{:?}", came.method());
-    here.select_confirms(1).await;
-    here.publish(1, "", "q", b"a").await;
-    here.confirmed_up_to(1, 1).await;
-    assert_eq!(there.look_at("q").await.messages, 1);
-}
-
-#[tokio::test]
-async fn a_passive_declaration_at_a_node_with_an_old_copy_finds_no_queue() {
-    let cluster = Cluster::start().await;
-    let (stale, mut here, _) = cluster.deleted("q").await;
-    let declare = QueueDeclare { queue: "q", passive: true, ..QueueDeclare::default() };
-    here.send(1, declare).await;
-    here.is_silent().await;
-    cluster.hold_back(stale, false);
-    timeout(SOON, here.channel_closes(1, "NOT_FOUND - no queue 'q' in vhost '/'"))
-        .await
-        .expect("soon");
-}
-
-#[tokio::test]
-async fn a_message_for_a_queue_that_is_gone_is_returned_before_it_is_confirmed() {
-    let cluster = Cluster::start().await;
-    let (stale, mut here, _) = cluster.deleted("q").await;
-    here.select_confirms(1).await;
-    let publish = BasicPublish { routing_key: "q", mandatory: true, ..BasicPublish::default() };
-    here.publish_with(1, publish, &Properties::default(), b"a").await;
-    here.is_silent().await;
-    cluster.hold_back(stale, false);
-    let came = timeout(SOON, here.method(1)).await.expect("soon");
-    let Method::BasicReturn(returned) = came.method() else { panic!("{:?}", came.method()) };
-    assert_eq!((returned.reply_code, returned.routing_key), (312, "q"));
-    assert_eq!(here.message(came).await.text(), "a");
-    here.confirmed_up_to(1, 1).await;
-}
-
-#[tokio::test]
-async fn a_message_for_a_queue_that_was_declared_anew_elsewhere_is_in_the_new_one() {
-    let cluster = Cluster::start().await;
-    let (stale, mut here, mut there) = cluster.deleted("q").await;
-    there.declare("q").await;
-    here.select_confirms(1).await;
-    let publish = BasicPublish { routing_key: "q", mandatory: true, ..BasicPublish::default() };
-    here.publish_with(1, publish, &Properties::default(), b"a").await;
-    sleep(Duration::from_millis(100)).await;
-    cluster.hold_back(stale, false);
-    timeout(SOON, here.confirmed_up_to(1, 1)).await.expect("soon");
-    assert_eq!(there.look_at("q").await.messages, 1);
-    let (_, body) = there.get(1, "q").await.expect("it is there");
-    assert_eq!(body, b"a");
 }
 
 #[tokio::test]
