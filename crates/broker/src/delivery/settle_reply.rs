@@ -42,8 +42,9 @@ impl SettleSender {
             let fold = |fold: Fold| match fold {
                 Fold::Known(result) => result,
                 Fold::Next(count) => {
-                    let of_item = of_repetition.by_ref().take(count as usize);
-                    of_item.fold(Ok(()), |all, result| all.and(result))
+                    // All of them are taken, also behind an error.
+                    let of_item: Settled = of_repetition.by_ref().take(count as usize).collect();
+                    of_item.into_iter().find(Result::is_err).unwrap_or(Ok(()))
                 }
             };
             results = folds.into_iter().map(fold).collect();

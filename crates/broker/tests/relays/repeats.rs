@@ -1,6 +1,7 @@
 //! Settles that are not durable when the leader changes.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use base::LeaseGroupId;
@@ -35,19 +36,25 @@ impl Cluster {
     }
 }
 
-/// Settles without waiting for answers, as AMQP's clients do, until nothing is left. Returns the attempts of each value.
-async fn work(consumer: &mut Consumer) -> BTreeMap<String, Vec<u16>> {
-    let mut attempts: BTreeMap<String, Vec<u16>> = BTreeMap::new();
-    let (begun, mut quiet_since) = (Instant::now(), Instant::now());
-    while quiet_since.elapsed() < Duration::from_secs(2) {
-        assert!(begun.elapsed() < 3 * SOON, "records are left: {attempts:?}");
-        let some = consumer.some(Duration::from_millis(100)).await;
-        if !some.is_empty() {
-            quiet_since = Instant::now();
+/// The attempts of each value, of all consumers, in the order of its deliveries.
+type Attempts = Mutex<BTreeMap<String, Vec<u16>>>;
+
+/// Settles without waiting for answers, as AMQP's clients do, until nothing is left.
+async fn work(cluster: &Cluster, consumer: &mut Consumer, attempts: &Attempts) {
+    let begun = Instant::now();
+    loop {
+        let some = consumer.some(Duration::from_millis(200)).await;
+        if some.is_empty() {
+            let counters = cluster.broker(1).counters(cluster.group).await;
+            if counters.is_some_and(|it| it.depth == 0) {
+                return;
+            }
+            assert!(begun.elapsed() < 3 * SOON, "{counters:?}");
         }
         for three in some.chunks(3) {
             let settle = |delivery: &broker::Delivery| {
                 let value = text(delivery);
+                let mut attempts = attempts.lock().expect("no panic");
                 let before = attempts.entry(value.clone()).or_default();
                 let settlement = match before.is_empty() {
                     true => first_settlement(&value),
@@ -60,7 +67,6 @@ async fn work(consumer: &mut Consumer) -> BTreeMap<String, Vec<u16>> {
             sleep(Duration::from_millis(1)).await;
         }
     }
-    attempts
 }
 
 #[tokio::test]
@@ -83,12 +89,15 @@ async fn settles_in_flight_at_a_hand_over_take_effect_once_at_the_next_leader() 
             wait_for(moved, || "the leader moves".into()).await;
         }
     };
-    let working = async { tokio::join!(work(&mut at_leader), work(&mut at_follower)) };
-    let ((), (one, other)) = tokio::join!(moving, working);
-    let mut attempts = one;
-    for (value, of_other) in other {
-        attempts.entry(value).or_default().extend(of_other);
-    }
+    let attempts = Attempts::default();
+    let working = async {
+        tokio::join!(
+            work(&cluster, &mut at_leader, &attempts),
+            work(&cluster, &mut at_follower, &attempts)
+        )
+    };
+    let ((), ((), ())) = tokio::join!(moving, working);
+    let attempts = attempts.into_inner().expect("no panic");
     assert_eq!(attempts.len(), RECORDS);
     let mut wrong = Vec::new();
     for (value, attempts) in &attempts {

@@ -87,7 +87,7 @@ fn repeated_release_of_a_lease_counts_one_attempt_and_leaves_a_newer_lease_alone
     assert!(!after.engine.present(claims(&first)[0], &mut after.pools));
     let again = Settlement::Release { delay_ms: None, count: true };
     let refused = after.engine.settle(1, first[0].selection(), again, after.now_ms);
-    assert!(refused.is_err() && after.offsets() == []);
+    assert!(refused.is_err() && after.offsets().is_empty());
     // Only the first one is presented: it is released once.
     let mut after = next_term(Policy::default(), &before, PartitionStart::default());
     after.join(1, anything(1));
