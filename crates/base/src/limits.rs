@@ -1,8 +1,9 @@
-//! Every bound of the product, in one place; those between nodes are in `between_nodes`, those of HTTP in `http`, those of
-//! tokens in `tokens`, those of what happened to records in `traces`. A limit that a user may set has its default here and
-//! its name in the comment; the others are what keeps one bad client from hurting the rest.
+//! Every bound of the product, in one place; those between nodes are in `between_nodes`, of ids in `dedup`, of parsed documents in `documents`, those
+//! of HTTP in `http`, those of tokens in `tokens`, those of what happened to records in `traces`. A limit that a user may
+//! set has its default here and its name in the comment; the others are what keeps one bad client from hurting the rest.
 
 mod between_nodes;
+mod dedup;
 mod documents;
 mod http;
 mod tokens;
@@ -11,6 +12,7 @@ mod traces;
 use std::time::Duration;
 
 pub use between_nodes::*;
+pub use dedup::*;
 pub use documents::*;
 pub use http::*;
 pub use tokens::*;
@@ -292,21 +294,6 @@ pub const LEASE_GROUPS_PER_TURN: usize = 256;
 pub const LEASE_TURN_TIME: Duration = Duration::from_millis(1);
 /// Dead letters that one log entry carries.
 pub const DEAD_LETTERS_PER_ENTRY: usize = 1_000;
-/// Ids that a topic with `dedup.window.ms` remembers in each shard unless `dedup.ids.max` says otherwise. Beyond it the
-/// oldest are forgotten before their time.
-pub const DEDUP_IDS_MAX: usize = 4_000_000;
-/// The largest value of `dedup.ids.max`.
-pub const DEDUP_IDS_PER_TOPIC_MAX: u64 = 50_000_000;
-/// Memory of an id, by which `dedup.memory.max.bytes` counts: 32 bytes, and its part of a hash table.
-pub const DEDUP_BYTES_PER_ID: u64 = 40;
-/// Bytes of ids in a node unless `dedup.memory.max.bytes` says otherwise.
-pub const DEDUP_BYTES_DEFAULT: u64 = 256 << 20;
-/// Ids of a topic that one entry forgets: applying it must not take long.
-pub const DEDUP_IDS_FORGOTTEN_PER_CHANGE: usize = 65_536;
-/// Ids that one entry carries which were not appended by it: of a partition that moves, or learned from the log.
-pub const DEDUP_IDS_PER_ENTRY: usize = 20_000;
-/// Records with an id in one batch, about 18 bytes each beside the batch in its entry. A larger batch is refused.
-pub const DEDUP_IDS_PER_BATCH_MAX: usize = 400_000;
 /// The driver forgets a lease group without users after this time.
 pub const LEASE_GROUP_IDLE_MAX: Duration = Duration::from_secs(10);
 /// Ready records of a partition that the delivery engine knows in full, 40 bytes and more each;
