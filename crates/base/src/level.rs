@@ -39,6 +39,9 @@ impl Level {
     /// A group of the classic protocol is stored when a member leaves it, and not only once it is stable again.
     pub const DEPARTURES: Self = Self(6);
 
+    /// A node persists an epoch that rises while it runs, and the others refuse an earlier one.
+    pub const EPOCHS: Self = Self(7);
+
     /// What a cluster gains by being raised to this level, in words. `None`: this binary does not know it.
     pub const fn brings(self) -> Option<&'static str> {
         match self.0 {
@@ -58,6 +61,9 @@ impl Level {
             6 => Some(
                 "a member that has left a group of consumers stays gone when its coordinator is lost before the others have \
                  joined again",
+            ),
+            7 => Some(
+                "a node whose disk was set back to an image taken while it ran is refused by the others",
             ),
             // Of a test's binary that acts as the next version.
             next if next == Levels::OURS.max.0 + 1 => Some(
@@ -89,7 +95,7 @@ pub struct Levels {
 
 impl Levels {
     /// Of this source.
-    pub const OURS: Self = Self { min: Level::FIRST, max: Level::DEPARTURES };
+    pub const OURS: Self = Self { min: Level::FIRST, max: Level(7) };
     /// Of a binary that tells none.
     pub const UNTOLD: Self = Self { min: Level::FIRST, max: Level::FIRST };
 
@@ -165,6 +171,8 @@ pub enum Format {
     LevelFile,
     /// What a node promised in the group of a shard that it gave up.
     GivenUp,
+    /// The epochs of a node and of its peers.
+    EpochFile,
 }
 
 impl Format {
@@ -204,6 +212,7 @@ impl Format {
             Self::NodeFile => 1,
             Self::LevelFile => 1,
             Self::GivenUp => 1,
+            Self::EpochFile => 1,
         }
     }
 }

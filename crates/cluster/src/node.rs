@@ -28,6 +28,7 @@ use uuid::Uuid;
 use world::{Instant, World};
 
 use crate::directory::{Directory, DirectoryError, Record, claim};
+use crate::epochs::{self, EpochKeeper};
 use crate::founding::{Completion, begin, learn_cluster};
 use crate::groups::Groups;
 use crate::joining::{ApplicantWatch, Joined, REFUSED_FOR, check_directory, learn_number};
@@ -114,6 +115,7 @@ pub struct Node {
     lines: AtomicU64,
     /// While the cluster is not founded.
     completion: Mutex<Option<JoinHandle<()>>>,
+    epochs: JoinHandle<()>,
 }
 
 impl Drop for Node {
@@ -121,6 +123,7 @@ impl Drop for Node {
         if let Some(completion) = self.completion.get_mut() {
             completion.abort();
         }
+        self.epochs.abort();
     }
 }
 
@@ -141,8 +144,10 @@ impl Node {
         let level = Arc::new(level::open(world, data_dir, levels)?);
         let (mut content, seeds) = begin(world, found, &address, &seeds, &join)?;
         let directory = claimed.write(content.clone()).await?;
+        let (epoch_file, epochs) = epochs::begin(world, data_dir, &level).await?;
         if content.is_founded {
-            check_directory(world, &listener, &content, &address, &join, levels).await?;
+            check_directory(world, &listener, &content, &address, &join, levels, epochs.own)
+                .await?;
         }
         let cluster = match (content.cluster, &seeds) {
             (Some(cluster), _) => cluster,
@@ -169,6 +174,7 @@ impl Node {
             node: content.node,
             directory: content.directory,
             boot: content.boot,
+            epoch: epochs.own,
         };
         info!(%cluster, node = %at.node, boot = at.boot, "is a node of its cluster");
         let here =
@@ -181,12 +187,19 @@ impl Node {
             })
             .or_insert(here);
         let is_founding = seeds.is_some();
-        let roster = Arc::new(Roster::new(at, Arc::clone(&level), content.nodes.clone(), seeds));
+        let roster = Arc::new(Roster::new(
+            at,
+            Arc::clone(&level),
+            content.nodes.clone(),
+            seeds,
+            epochs.peers,
+        ));
         let groups = Groups::default();
         let admission: Arc<dyn Admission> = roster.clone();
         let service: Arc<dyn Service> = Arc::new(groups.clone());
         let links = Arc::new(listener.serve(at, connections, admission, service, failure));
         groups.link(&links);
+        groups.report_epochs(&roster);
         let addresses = content.nodes.iter().map(|(node, record)| (*node, &record.address));
         let others: Vec<Peer> =
             addresses.clone().filter_map(|(node, address)| links.set_peer(node, address)).collect();
@@ -204,6 +217,17 @@ impl Node {
             tasks::vital(Task::Founding, completion.run(), failure)
         });
         let completion = Mutex::new(completion);
+        let keeper = EpochKeeper {
+            world: world.clone(),
+            file: Arc::new(epoch_file),
+            own: epochs.own,
+            roster: Arc::clone(&roster),
+            groups: groups.clone(),
+            links: Arc::downgrade(&links),
+            level: Arc::clone(&level),
+            directory: Arc::downgrade(&directory),
+        };
+        let epochs = tasks::vital(Task::Epochs, keeper.run(), failure);
         let (joined, resting) = (content.joined, watch::Sender::default());
         Ok(Self {
             links,
@@ -218,6 +242,7 @@ impl Node {
             all_seen,
             lines: AtomicU64::new(0),
             completion,
+            epochs,
         })
     }
 
@@ -317,7 +342,8 @@ impl Node {
         }
     }
 
-    /// Resolves once another node has refused this one because its binary cannot the cluster's level: with why.
+    /// Resolves once another node has refused this one for good, with the reason: its binary cannot the cluster's level, or
+    /// its directory was set back.
     pub async fn outdated(&self) -> String {
         let here = self.identity().at.node;
         loop {
@@ -331,8 +357,14 @@ impl Node {
                 Phase::Waiting { error: ConnectError::Refused(refusal), .. } => Some(refusal),
                 _ => None,
             });
-            let mut outdated =
-                refusals.filter(|refusal| matches!(refusal, Refusal::LevelMissing { .. }));
+            let mut outdated = refusals.filter(|refusal| {
+                matches!(
+                    refusal,
+                    Refusal::LevelMissing { .. }
+                        | Refusal::SetBack { .. }
+                        | Refusal::LogLost { .. }
+                )
+            });
             if let Some(refusal) = outdated.next() {
                 return refusal.to_string();
             }
@@ -453,6 +485,7 @@ impl Node {
             completion.abort();
             let _ = completion.await;
         }
+        self.epochs.abort();
         self.links.close().await;
         self.directory.settled().await;
     }
