@@ -20,6 +20,8 @@ const TOPICS: usize = 2;
 const DELETE_TOPICS: i16 = 5;
 /// A confirmed message is looked for so long.
 const READ_WITHIN: Duration = Duration::from_secs(30);
+/// A queue that no node had for so long does not exist.
+const DENIED_FOR: Duration = Duration::from_secs(10);
 const NOT_FOUND: u16 = 404;
 
 pub(super) fn prepare(_: &Target) -> Outcome {
@@ -130,20 +132,33 @@ fn declare_and_publish(
     taken.then(|| Op::Published { node, at: target.now(), body })
 }
 
-/// Reads all of a queue at any node; `None` where no node answers in time.
-fn read(target: &Target, name: &str, random: &mut Random) -> Option<Op> {
+/// Reads all of a queue at any node. A node that denies it is noted, and the others are asked; nothing where no node answers
+/// in time.
+fn read(target: &Target, name: &str, random: &mut Random) -> Vec<Op> {
     let deadline = Instant::now() + READ_WITHIN;
+    let (mut ops, mut denied): (Vec<Op>, Option<Instant>) = (Vec::new(), None);
     while Instant::now() < deadline {
         let node = target.any(random);
         match read_at(target, node, name) {
-            Ok(bodies) => return Some(Op::Read { node, bodies: Some(bodies) }),
-            Err(AmqpError::Closed { code: NOT_FOUND, .. }) => {
-                return Some(Op::Read { node, bodies: None });
+            Ok(bodies) => {
+                ops.push(Op::Read { node, bodies: Some(bodies) });
+                return ops;
             }
-            Err(_) => std::thread::sleep(Duration::from_millis(50)),
+            Err(AmqpError::Closed { code: NOT_FOUND, .. }) => {
+                let said = Op::SaidMissing { node, what: "basic.consume" };
+                if !ops.contains(&said) {
+                    ops.push(said);
+                }
+                if denied.get_or_insert_with(Instant::now).elapsed() > DENIED_FOR {
+                    ops.push(Op::Read { node, bodies: None });
+                    return ops;
+                }
+            }
+            Err(_) => {}
         }
+        std::thread::sleep(Duration::from_millis(50));
     }
-    None
+    ops
 }
 
 /// At least one message is due: its absence is seen after a second.
