@@ -217,7 +217,9 @@ fn under_load(
     let target = Target::new(site.addresses.clone());
     workloads::prepare(&target, &workloads)?;
     let progress = Arc::<Progress>::default();
-    let start = |workload: &Workload| workloads::start(*workload, &target, &progress, seed);
+    let start = |workload: &Workload| {
+        workloads::start(*workload, &target, &progress, seed, nemesis.isolates())
+    };
     let running: Vec<Running> = workloads.iter().map(start).collect();
 
     let deadline = Instant::now() + Duration::from_secs(options.seconds);

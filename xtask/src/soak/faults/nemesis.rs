@@ -61,6 +61,15 @@ pub(super) enum Nemesis {
 }
 
 impl Nemesis {
+    /// Whether nodes are stopped or cut off from the others, so that a node's consumers are given up by the others.
+    pub(super) fn isolates(self) -> bool {
+        use Nemesis::{Copy, RollBackQuiet};
+        use Nemesis::{CutLeader, CutOneWay, CutRing, Lossy, Pause, RollBack, SlowLink};
+        // Images are taken of paused nodes.
+        let paused = [Pause, Copy, RollBack, RollBackQuiet];
+        paused.contains(&self) || [CutLeader, CutOneWay, CutRing, Lossy, SlowLink].contains(&self)
+    }
+
     /// Longest stall of writes that is allowed (p99), for a client with a request timeout of five seconds.
     pub(super) fn stall_max(self) -> Option<Duration> {
         match self {

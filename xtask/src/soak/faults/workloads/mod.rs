@@ -72,16 +72,18 @@ impl Running {
     }
 }
 
+/// `isolates`: nodes are stopped or cut off from the others, while clients reach them.
 pub(super) fn start(
     workload: Workload,
     target: &Target,
     progress: &Arc<Progress>,
     seed: u64,
+    isolates: bool,
 ) -> Running {
     Running(match workload {
         Workload::Append => append::start(target, progress, seed),
         Workload::Offsets => offsets::start(target, progress, seed),
-        Workload::Queue => queue::start(target, seed),
+        Workload::Queue => queue::start(target, seed, isolates),
         Workload::Share => share::start(target, seed),
         Workload::Catalog => catalog::start(target, seed),
         Workload::Conditional => conditional::start(target, seed),

@@ -49,7 +49,7 @@ struct Published {
     confirmed: Vec<Message>,
 }
 
-pub(super) fn start(target: &Target, seed: u64) -> Check {
+pub(super) fn start(target: &Target, seed: u64, isolates: bool) -> Check {
     let shared = Arc::<Shared>::default();
     let publishers: Vec<_> = (0..FOUNDERS)
         .map(|node| {
@@ -85,7 +85,7 @@ pub(super) fn start(target: &Target, seed: u64) -> Check {
         found.counts.insert("deliveries", history.deliveries.len() as u64);
         found.counts.insert("dead letters", history.dead.len() as u64);
         history.deliveries.sort_by_key(|it| it.at);
-        found.violations = check(&history);
+        found.violations = check(&history, isolates);
         Ok(found)
     })
 }
