@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::command::output_of;
-use crate::failure::{Context, Failure, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::paths;
 use crate::server::{Postroad, binary, free_port};
 

@@ -41,6 +41,11 @@ pub(crate) struct Postroad {
 impl Postroad {
     /// Starts it and returns at once.
     pub(crate) fn spawn(&self) -> Outcome<Starting> {
+        self.spawn_with(&[])
+    }
+
+    /// The same, with these variables in its environment.
+    pub(crate) fn spawn_with(&self, environment: &[(&str, &Path)]) -> Outcome<Starting> {
         let address = SocketAddr::from(([127, 0, 0, 1], self.port));
         let mut command = Command::new(&self.binary);
         command.arg("serve").arg("--data").arg(&self.data).arg("--kafka").arg(address.to_string());
@@ -48,6 +53,7 @@ impl Postroad {
         command.env("POSTROAD_AMQP", "off").env("POSTROAD_HTTP", "off").args(&self.arguments);
         // As the suites ask of Kafka: chores often enough to be watched, and no wait for members.
         command.env("POSTROAD_KAFKA_CONFIG", QUICK_CHORES);
+        command.envs(environment.iter().copied());
         let begun = Instant::now();
         let mut server = Server::spawn("postroad", command, address, self.log.clone(), true)?;
         let stdout = server.child.stdout.take().expect("stdout is piped");

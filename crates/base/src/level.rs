@@ -40,6 +40,8 @@ impl Level {
     pub const DEPARTURES: Self = Self(6);
     /// Ids of records in topics with `dedup.window.ms` are part of a shard's state.
     pub const RECORD_IDS: Self = Self(7);
+    /// A node persists an epoch that rises while it runs, and the others refuse an earlier one.
+    pub const EPOCHS: Self = Self(7);
 
     /// What a cluster gains by being raised to this level, in words. `None`: this binary does not know it.
     pub const fn brings(self) -> Option<&'static str> {
@@ -63,7 +65,8 @@ impl Level {
             ),
             7 => Some(
                 "a record is recognised by its id (`dedup.window.ms`) also after it was settled and deleted, after a restart, \
-                 with another leader and in another shard; a leader reads no log for it before it serves",
+                 with another leader and in another shard, and a leader reads no log for it before it serves; a node whose \
+                 disk was set back to an image taken while it ran is refused by the others",
             ),
             // Of a test's binary that acts as the next version.
             next if next == Levels::OURS.max.0 + 1 => Some(
@@ -171,6 +174,8 @@ pub enum Format {
     LevelFile,
     /// What a node promised in the group of a shard that it gave up.
     GivenUp,
+    /// The epochs of a node and of its peers.
+    EpochFile,
 }
 
 impl Format {
@@ -212,6 +217,7 @@ impl Format {
             Self::NodeFile => 1,
             Self::LevelFile => 1,
             Self::GivenUp => 1,
+            Self::EpochFile => 1,
         }
     }
 }

@@ -1,9 +1,10 @@
-//! Every bound of the product, in one place; those between nodes are in `between_nodes`, of ids in `dedup`, of parsed documents in `documents`, those
-//! of HTTP in `http`, those of tokens in `tokens`, those of what happened to records in `traces`. A limit that a user may
-//! set has its default here and its name in the comment; the others are what keeps one bad client from hurting the rest.
+//! Every bound of the product, in one place. Its files: `between_nodes`, `dedup` (ids of records), `delivery`, `documents`
+//! (parsed ones), `http`, `tokens`, and `traces` (events of records). A limit that a user may set has its default here and
+//! its name in the comment; the others are what keeps one bad client from hurting the rest.
 
 mod between_nodes;
 mod dedup;
+mod delivery;
 mod documents;
 mod http;
 mod tokens;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 pub use between_nodes::*;
 pub use dedup::*;
+pub use delivery::*;
 pub use documents::*;
 pub use http::*;
 pub use tokens::*;
@@ -256,72 +258,6 @@ pub const STREAMS_TASKS_MAX: u64 = 20_000;
 pub const RETENTION_CHECK_INTERVAL: Duration = Duration::from_secs(5 * 60);
 /// Committed offsets of an empty group are kept this long (Kafka's `offsets.retention.minutes`).
 pub const OFFSETS_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-
-// -------------------------------------------------------------------------------- lease groups
-
-/// Lease groups in one shard.
-pub const LEASE_GROUPS_MAX: usize = 1_000_000;
-/// Partitions of lease groups in one shard, each group's counted: an idle one is 16 bytes.
-pub const LEASE_GROUP_PARTITIONS_MAX: u64 = 8_000_000;
-/// Bytes of deliveries that the sessions of a connection have not read: the bound of a client that reads nothing.
-pub const LEASE_CONNECTION_UNREAD_BYTES_MAX: usize = 8 << 20;
-/// Bytes of such deliveries of a node. Beyond it no connection has more than the next bound unread.
-pub const LEASE_NODE_UNREAD_BYTES_MAX: usize = 256 << 20;
-/// So much a connection may have unread whatever others leave unread.
-pub const LEASE_CONNECTION_UNREAD_BYTES_ALWAYS: usize = 64 << 10;
-/// Consumers of one session.
-pub const LEASE_CONSUMERS_PER_SESSION_MAX: usize = 65_536;
-/// Bytes of unpacked batches that a shard keeps for deliveries to point into.
-pub const LEASE_BATCH_CACHE_BYTES: usize = 64 << 20;
-/// One read of what is to be delivered next.
-pub const LEASE_READ_BYTES: usize = 1 << 20;
-/// The most bytes that its batches unpack to: beyond it no further batch is unpacked.
-pub const LEASE_READ_UNPACKED_BYTES: usize = 4 << 20;
-/// Bytes of records that become dead letters in one request, where their producer sent too many.
-pub const OVERFLOW_BYTES_AT_ONCE: usize = 1 << 20;
-/// Reads of that kind under way at once, in a shard.
-pub const LEASE_READS_IN_FLIGHT_MAX: usize = 16;
-/// Log entries of settles under way at once, in a shard; meanwhile further settles are joined.
-pub const SETTLES_IN_FLIGHT_MAX: usize = 2;
-/// How long settles without a waiting client may wait for others: each of their log entries takes a
-/// write of the disk from records that are to be confirmed.
-pub const SETTLE_UNAWAITED_DELAY: Duration = Duration::from_millis(10);
-/// How many inputs a shard's driver handles in a turn.
-pub const LEASE_MESSAGES_PER_TURN: usize = 1_024;
-pub const LEASE_GROUPS_PER_TURN: usize = 256;
-/// How long a turn of a shard's driver goes on before the thread does something else; the piece of work
-/// in which it ends is done first.
-pub const LEASE_TURN_TIME: Duration = Duration::from_millis(1);
-/// Dead letters that one log entry carries.
-pub const DEAD_LETTERS_PER_ENTRY: usize = 1_000;
-/// The driver forgets a lease group without users after this time.
-pub const LEASE_GROUP_IDLE_MAX: Duration = Duration::from_secs(10);
-/// Ready records of a partition that the delivery engine knows in full, 40 bytes and more each;
-/// twice as many at times. What else is ready is ranges, or was not read yet.
-pub const LEASE_READY_PER_PARTITION: usize = 4_096;
-/// The same over all partitions of a group; beyond it each has a few.
-pub const LEASE_READY_PER_GROUP: usize = 65_536;
-/// Blocks of 64 offsets of ready records in a partition, 44 bytes each: with priorities a backlog is
-/// read to its end as long as what is kept of it is scattered over no more than these.
-pub const LEASE_READY_CELLS_PER_PARTITION: usize = 1_000_000;
-/// With priorities the best record may be the last: so many records at most are read before one is
-/// handed out; a longer backlog is delivered from while it is read.
-pub const LEASE_READ_FIRST_PER_PARTITION: u64 = 65_536;
-/// Batches of a topic with a limit in bytes, 16 bytes each, that are counted until the delivery engine
-/// has read them; beyond it the oldest are forgotten, which it is about to read.
-pub const LEASE_SEQUENCED_BATCHES_MAX: usize = 65_536;
-/// Records of a group that wait behind an earlier one of their key.
-pub const LEASE_BLOCKED_PER_GROUP: usize = 262_144;
-/// Delayed records of a group, 20 bytes each; a later one waits unread until some are due.
-pub const LEASE_DELAYED_PER_GROUP: u64 = 50_000_000;
-/// Dead letters of a group that are not appended yet.
-pub const LEASE_DEAD_PER_GROUP: usize = 4_096;
-/// Unsettled records of a group in one shard with counted attempts, about 26 bytes each on every replica.
-pub const LEASE_ATTEMPTS_PER_GROUP: usize = 1_000_000;
-/// Live leases of a group, about 120 bytes each: the credit of those who set none.
-pub const LEASES_PER_GROUP: usize = 4_000_000;
-/// Timers that one tick of a group looks at, so that many due at once do not hold up the rest.
-pub const LEASE_TIMERS_PER_TICK: usize = 16_384;
 
 // ----------------------------------------------------------------------------------- documents
 

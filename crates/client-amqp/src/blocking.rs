@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 
 use crate::channel::{Channel, Confirm, Mode};
 use crate::codec::{Argument, Delivery};
@@ -129,6 +129,18 @@ impl Connection {
 
     pub fn publish_to(&mut self, exchange: &str, key: &str, body: &[u8]) -> u64 {
         self.channel.publish(exchange, key, body)
+    }
+
+    pub fn publish_mandatory(&mut self, queue: &str, body: &[u8]) -> u64 {
+        self.channel.publish_mandatory("", queue, body)
+    }
+
+    pub fn returned(&mut self) -> Vec<Bytes> {
+        self.channel.returned()
+    }
+
+    pub fn delete(&mut self, queue: &str) -> Result<(), AmqpError> {
+        now(self.channel.delete(queue))
     }
 
     pub fn unconfirmed(&self) -> usize {

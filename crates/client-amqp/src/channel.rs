@@ -44,6 +44,8 @@ pub struct Channel<T> {
     unconfirmed: BTreeSet<u64>,
     /// Came while something else was waited for.
     delivered: VecDeque<Delivery>,
+    /// Mandatory messages that no queue took.
+    returned: Vec<Bytes>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Channel<Over<S>> {
@@ -68,6 +70,7 @@ impl<T: Transport> Channel<T> {
             published: 0,
             unconfirmed: BTreeSet::new(),
             delivered: VecDeque::new(),
+            returned: Vec::new(),
         };
         channel.shake_hands(user).await?;
         channel.method(CHANNEL, CHANNEL_OPEN, |arguments| short_string(arguments, ""));
@@ -199,16 +202,40 @@ impl<T: Transport> Channel<T> {
     /// Publishes a persistent message with the next thing that is sent; its tag. The exchange without a
     /// name takes a queue's name for the key.
     pub fn publish(&mut self, exchange: &str, key: &str, body: &[u8]) -> u64 {
+        self.put(exchange, key, body, false)
+    }
+
+    fn put(&mut self, exchange: &str, key: &str, body: &[u8], mandatory: bool) -> u64 {
         self.method(CHANNEL, BASIC_PUBLISH, |arguments| {
             arguments.extend_from_slice(&[0, 0]);
             short_string(arguments, exchange);
             short_string(arguments, key);
-            arguments.push(0);
+            arguments.push(u8::from(mandatory));
         });
         put_content(&mut self.unsent, CHANNEL, body);
         self.published += 1;
         self.unconfirmed.insert(self.published);
         self.published
+    }
+
+    /// As [`Channel::publish`], and the server returns the message if no queue takes it.
+    pub fn publish_mandatory(&mut self, exchange: &str, key: &str, body: &[u8]) -> u64 {
+        self.put(exchange, key, body, true)
+    }
+
+    /// Mandatory messages that came back since the last call.
+    pub fn returned(&mut self) -> Vec<Bytes> {
+        std::mem::take(&mut self.returned)
+    }
+
+    /// Deletes a queue; no error if there is none.
+    pub async fn delete(&mut self, queue: &str) -> Result<(), AmqpError> {
+        self.method(CHANNEL, QUEUE_DELETE, |arguments| {
+            arguments.extend_from_slice(&[0, 0]);
+            short_string(arguments, queue);
+            arguments.push(0);
+        });
+        self.expect(QUEUE_DELETE_OK).await.map(drop)
     }
 
     /// How many published messages are not confirmed.
@@ -233,6 +260,7 @@ impl<T: Transport> Channel<T> {
             match self.next_within(wait).await? {
                 None => return Ok(None),
                 Some(Came::Delivery(delivery)) => self.delivered.push_back(delivery),
+                Some(Came::Returned(body)) => self.returned.push(body),
                 Some(Came::Method(method, arguments)) => {
                     if method != BASIC_ACK && method != BASIC_NACK {
                         return Err(unexpected(method, &arguments, &[BASIC_ACK, BASIC_NACK]));
@@ -290,6 +318,10 @@ impl<T: Transport> Channel<T> {
         match self.next_within(wait).await? {
             None => Ok(None),
             Some(Came::Delivery(delivery)) => Ok(Some(delivery)),
+            Some(Came::Returned(body)) => {
+                self.returned.push(body);
+                Ok(None)
+            }
             Some(Came::Method(method, arguments)) => {
                 Err(unexpected(method, &arguments, &[BASIC_DELIVER]))
             }
@@ -356,6 +388,7 @@ impl<T: Transport> Channel<T> {
             match self.incoming.next()? {
                 None => self.transport.read(&mut self.incoming.arrived).await?,
                 Some(Came::Delivery(delivery)) => self.delivered.push_back(delivery),
+                Some(Came::Returned(body)) => self.returned.push(body),
                 Some(Came::Method(method, arguments)) if wanted.contains(&method) => {
                     return Ok((method, arguments));
                 }

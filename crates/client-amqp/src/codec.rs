@@ -49,6 +49,7 @@ pub(crate) const BASIC_QOS_OK: Method = (60, 11);
 pub(crate) const BASIC_CONSUME: Method = (60, 20);
 pub(crate) const BASIC_CONSUME_OK: Method = (60, 21);
 pub(crate) const BASIC_PUBLISH: Method = (60, 40);
+pub(crate) const BASIC_RETURN: Method = (60, 50);
 pub(crate) const BASIC_DELIVER: Method = (60, 60);
 pub(crate) const BASIC_ACK: Method = (60, 80);
 pub(crate) const BASIC_NACK: Method = (60, 120);
@@ -145,9 +146,11 @@ fn put_frame(unsent: &mut Vec<u8>, kind: u8, channel: u16, payload: &[u8]) {
 /// What came.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Came {
-    /// With its arguments. Never `basic.deliver`.
+    /// With its arguments. Never `basic.deliver` or `basic.return`.
     Method(Method, Bytes),
     Delivery(Delivery),
+    /// Body of a mandatory message that no queue took.
+    Returned(Bytes),
 }
 
 /// What has come and was not taken yet.
@@ -160,7 +163,8 @@ pub(crate) struct Incoming {
 /// A message whose content has not all come.
 #[derive(Debug)]
 struct Partial {
-    tag: u64,
+    /// `None`: the message is returned.
+    tag: Option<u64>,
     /// Known from the header on.
     bytes: Option<u64>,
     body: BytesMut,
@@ -207,6 +211,10 @@ impl Incoming {
     fn method(&mut self, mut payload: Bytes) -> Result<Option<Came>, AmqpError> {
         let method = (read_u16(&payload, 0)?, read_u16(&payload, 2)?);
         payload.advance(4);
+        if method == BASIC_RETURN {
+            self.delivery = Some(Partial { tag: None, bytes: None, body: BytesMut::new() });
+            return Ok(None);
+        }
         if method != BASIC_DELIVER {
             return Ok(Some(Came::Method(method, payload)));
         }
@@ -214,7 +222,7 @@ impl Incoming {
         let (&consumer_bytes, rest) = payload.split_first().ok_or_else(cut)?;
         let tag = rest.get(usize::from(consumer_bytes)..).and_then(|rest| rest.first_chunk());
         let tag = u64::from_be_bytes(*tag.ok_or_else(cut)?);
-        self.delivery = Some(Partial { tag, bytes: None, body: BytesMut::new() });
+        self.delivery = Some(Partial { tag: Some(tag), bytes: None, body: BytesMut::new() });
         Ok(None)
     }
 
@@ -242,7 +250,11 @@ impl Incoming {
             }
             std::cmp::Ordering::Equal => {
                 let Partial { tag, body, .. } = delivery;
-                Ok(Some(Came::Delivery(Delivery { tag, body: body.freeze() })))
+                let body = body.freeze();
+                Ok(Some(match tag {
+                    Some(tag) => Came::Delivery(Delivery { tag, body }),
+                    None => Came::Returned(body),
+                }))
             }
             std::cmp::Ordering::Greater => {
                 Err(AmqpError::malformed("a body is longer than its header says"))
@@ -299,6 +311,20 @@ mod tests {
             let body = Bytes::copy_from_slice(body);
             assert_eq!(came, [Came::Delivery(Delivery { tag: 7, body })]);
         }
+    }
+
+    #[test]
+    fn returned_message_is_read_with_its_body() {
+        let mut bytes = Vec::new();
+        put_method(&mut bytes, 1, BASIC_RETURN, |arguments| {
+            arguments.extend_from_slice(&312_u16.to_be_bytes());
+            ["NO_ROUTE", "", "gone"].iter().for_each(|text| short_string(arguments, text));
+        });
+        put_content(&mut bytes, 1, b"body");
+        let mut incoming = Incoming::default();
+        incoming.arrived.extend_from_slice(&bytes);
+        let came = incoming.next().expect("sound");
+        assert_eq!(came, Some(Came::Returned(Bytes::from_static(b"body"))));
     }
 
     #[test]

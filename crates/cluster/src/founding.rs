@@ -136,7 +136,7 @@ pub(crate) async fn learn_cluster(
 ) -> Result<Uuid, NodeStartError> {
     let Content { node, directory, boot, .. } = *content;
     let cluster = seeds.provisional_cluster();
-    let at = DirectoryIdentity { cluster, node, directory, boot };
+    let at = DirectoryIdentity { cluster, node, directory, boot, epoch: 0 };
     let identity = Identity { at, run: world.entropy.uuid(), levels };
     let asking = ask_founder(world, listener, &identity, seeds.first());
     tokio::select! {

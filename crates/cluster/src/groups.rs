@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use base::ShardId;
 use bytes::Bytes;
-use consensus::{CatchUpPace, Consensus, Fetched, ReceivedAppend, Starvation};
+use consensus::{CatchUpPace, Consensus, Fetched, LogEnd, ReceivedAppend, Starvation};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use links::{
@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use crate::proxy::Proxy;
+use crate::roster::Roster;
 use crate::succession::{Succession, looks_gone};
 use crate::wire::{Asked, Opinion, Process, is_there};
 
@@ -30,6 +31,7 @@ pub struct Groups(Arc<State>);
 struct State {
     groups: RwLock<BTreeMap<ShardId, Member>>,
     links: OnceLock<Weak<Links>>,
+    roster: OnceLock<Weak<Roster>>,
     proxy: RwLock<Option<Arc<dyn Proxy>>>,
     heard: watch::Sender<BTreeMap<NodeId, Bytes>>,
     catch_up_pace: CatchUpPace,
@@ -41,6 +43,14 @@ impl fmt::Debug for State {
         let shards: Vec<_> = self.groups.read().keys().copied().collect();
         f.debug_struct("State").field("shards", &shards).finish_non_exhaustive()
     }
+}
+
+/// What changes with each entry and each vote of a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct GroupEnd {
+    /// Latest term that this node voted in.
+    pub(crate) voted: u64,
+    pub(crate) log: LogEnd,
 }
 
 #[derive(Debug)]
@@ -110,6 +120,31 @@ impl Groups {
         });
     }
 
+    /// Term of the vote and end of the log of each shard.
+    pub(crate) fn ends(&self) -> Vec<(ShardId, GroupEnd)> {
+        let groups = self.0.groups.read();
+        let end = |(shard, member): (&ShardId, &Member)| {
+            let Member { group, .. } = member;
+            (*shard, GroupEnd { voted: group.voted_term(), log: group.log_end() })
+        };
+        groups.iter().map(end).collect()
+    }
+
+    /// Members that lost entries which they had acknowledged, as this node found as a leader since the last call.
+    pub(crate) fn take_lost(&self) -> Vec<(ShardId, u64)> {
+        let groups = self.0.groups.read();
+        let lost = groups.iter().flat_map(|(shard, member)| {
+            member.group.take_lost_members().into_iter().map(|node| (*shard, node))
+        });
+        lost.collect()
+    }
+
+    /// From now on epochs of peers go to this roster; to be called once.
+    pub(crate) fn report_epochs(&self, roster: &Arc<Roster>) {
+        let first = self.0.roster.set(Arc::downgrade(roster));
+        debug_assert!(first.is_ok(), "groups belong to one node");
+    }
+
     fn of(&self, shard: ShardId) -> Option<Consensus> {
         self.0.groups.read().get(&shard).map(|member| member.group.clone())
     }
@@ -149,6 +184,12 @@ impl Service for Groups {
         if asked == Some(Asked::AreYouThere) {
             return async { Ok(is_there()) }.boxed();
         }
+        if let Some(Asked::Epoch { run, epoch }) = asked {
+            if let Some(roster) = self.0.roster.get().and_then(Weak::upgrade) {
+                roster.receive_epoch(from, run, epoch);
+            }
+            return async { Ok(is_there()) }.boxed();
+        }
         let Some((group, asked)) = self.of(shard).zip(asked) else {
             tracing::debug!(%from, lane = lane.name(), %shard, "what a node asks is not served here");
             return async { Err(Declined::NotServed) }.boxed();
@@ -160,7 +201,7 @@ impl Service for Groups {
                     let append = ReceivedAppend { head, entries: Bytes::new() };
                     pin!(group.answer_appends(stream::iter([append]))).next().await
                 }
-                Asked::LooksGone(_) | Asked::AreYouThere => None,
+                Asked::LooksGone(_) | Asked::AreYouThere | Asked::Epoch { .. } => None,
             };
             answer.map(Message::of_head).ok_or(Declined::NotServed)
         }

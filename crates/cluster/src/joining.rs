@@ -160,7 +160,7 @@ async fn ask_members(
             let asked = join(world, listener.security(), member, joining, run, ASKED_WITHIN).await;
             let error = match asked {
                 Ok((by, node)) => {
-                    let DirectoryIdentity { cluster, node: by, directory, boot } = by.at;
+                    let DirectoryIdentity { cluster, node: by, directory, boot, epoch: _ } = by.at;
                     let directory = Some(directory);
                     let known = Record { address: member.clone(), directory, boot };
                     return Ok(Joined { node, cluster, by, known });
@@ -191,10 +191,11 @@ pub(crate) async fn check_directory(
     address: &str,
     members: &[String],
     levels: Levels,
+    epoch: u64,
 ) -> Result<(), NodeStartError> {
     let Content { node, directory, boot, .. } = *content;
     let Some(cluster) = content.cluster else { return Ok(()) };
-    let at = DirectoryIdentity { cluster, node, directory, boot };
+    let at = DirectoryIdentity { cluster, node, directory, boot, epoch };
     let identity = Identity { at, run: world.entropy.uuid(), levels };
     let refusal =
         async |at: &str| match introduce(world, listener.security(), at, &identity, ASKED_WITHIN)

@@ -9,11 +9,13 @@
 //! * [`Proxy`]: answers requests for shards that are led elsewhere
 //! * `directory`: which node a data directory is of; `seeds`, `founding`: how nodes become a cluster; `joining`: how
 //!   one is let in later; `roster`: who is in it
+//! * `epochs`: detection of a directory that was set back while its node ran
 //! * [`Survivor`]: the directory of a node that goes on without the majority of its cluster
 //! * `succession`: who follows a leader whose process is gone
 //! * `wire`: how a group's messages lie in a link's
 
 mod directory;
+mod epochs;
 mod founding;
 mod groups;
 mod joining;
@@ -26,6 +28,7 @@ mod restoring;
 mod roster;
 mod seeds;
 mod succession;
+mod waiting;
 mod wire;
 
 pub use directory::{DirectoryError, MEMBER_FILE};

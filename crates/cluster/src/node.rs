@@ -28,6 +28,7 @@ use uuid::Uuid;
 use world::{Instant, World};
 
 use crate::directory::{Directory, DirectoryError, Record, claim};
+use crate::epochs::{self, EpochKeeper};
 use crate::founding::{Completion, begin, learn_cluster};
 use crate::groups::Groups;
 use crate::joining::{ApplicantWatch, Joined, REFUSED_FOR, check_directory, learn_number};
@@ -115,7 +116,8 @@ pub struct Node {
     /// While the cluster is not founded.
     completion: Mutex<Option<JoinHandle<()>>>,
     /// What this node waits for while nobody leads the catalog.
-    waiting: Mutex<Option<String>>,
+    pub(crate) waiting: Mutex<Option<String>>,
+    epochs: JoinHandle<()>,
 }
 
 impl Drop for Node {
@@ -123,6 +125,7 @@ impl Drop for Node {
         if let Some(completion) = self.completion.get_mut() {
             completion.abort();
         }
+        self.epochs.abort();
     }
 }
 
@@ -143,8 +146,10 @@ impl Node {
         let level = Arc::new(level::open(world, data_dir, levels)?);
         let (mut content, seeds) = begin(world, found, &address, &seeds, &join)?;
         let directory = claimed.write(content.clone()).await?;
+        let (epoch_file, epochs) = epochs::begin(world, data_dir, &level).await?;
         if content.is_founded {
-            check_directory(world, &listener, &content, &address, &join, levels).await?;
+            check_directory(world, &listener, &content, &address, &join, levels, epochs.own)
+                .await?;
         }
         let cluster = match (content.cluster, &seeds) {
             (Some(cluster), _) => cluster,
@@ -171,6 +176,7 @@ impl Node {
             node: content.node,
             directory: content.directory,
             boot: content.boot,
+            epoch: epochs.own,
         };
         info!(%cluster, node = %at.node, boot = at.boot, "is a node of its cluster");
         let here =
@@ -183,12 +189,19 @@ impl Node {
             })
             .or_insert(here);
         let is_founding = seeds.is_some();
-        let roster = Arc::new(Roster::new(at, Arc::clone(&level), content.nodes.clone(), seeds));
+        let roster = Arc::new(Roster::new(
+            at,
+            Arc::clone(&level),
+            content.nodes.clone(),
+            seeds,
+            epochs.peers,
+        ));
         let groups = Groups::default();
         let admission: Arc<dyn Admission> = roster.clone();
         let service: Arc<dyn Service> = Arc::new(groups.clone());
         let links = Arc::new(listener.serve(at, connections, admission, service, failure));
         groups.link(&links);
+        groups.report_epochs(&roster);
         let addresses = content.nodes.iter().map(|(node, record)| (*node, &record.address));
         let others: Vec<Peer> =
             addresses.clone().filter_map(|(node, address)| links.set_peer(node, address)).collect();
@@ -206,6 +219,17 @@ impl Node {
             tasks::vital(Task::Founding, completion.run(), failure)
         });
         let completion = Mutex::new(completion);
+        let keeper = EpochKeeper {
+            world: world.clone(),
+            file: Arc::new(epoch_file),
+            own: epochs.own,
+            roster: Arc::clone(&roster),
+            groups: groups.clone(),
+            links: Arc::downgrade(&links),
+            level: Arc::clone(&level),
+            directory: Arc::downgrade(&directory),
+        };
+        let epochs = tasks::vital(Task::Epochs, keeper.run(), failure);
         let (joined, resting) = (content.joined, watch::Sender::default());
         Ok(Self {
             links,
@@ -221,6 +245,7 @@ impl Node {
             lines: AtomicU64::new(0),
             completion,
             waiting: Mutex::default(),
+            epochs,
         })
     }
 
@@ -320,7 +345,8 @@ impl Node {
         }
     }
 
-    /// Resolves once another node has refused this one because its binary cannot the cluster's level: with why.
+    /// Resolves once another node has refused this one for good, with the reason: its binary cannot the cluster's level, or
+    /// its directory was set back.
     pub async fn outdated(&self) -> String {
         let here = self.identity().at.node;
         loop {
@@ -334,8 +360,14 @@ impl Node {
                 Phase::Waiting { error: ConnectError::Refused(refusal), .. } => Some(refusal),
                 _ => None,
             });
-            let mut outdated =
-                refusals.filter(|refusal| matches!(refusal, Refusal::LevelMissing { .. }));
+            let mut outdated = refusals.filter(|refusal| {
+                matches!(
+                    refusal,
+                    Refusal::LevelMissing { .. }
+                        | Refusal::SetBack { .. }
+                        | Refusal::LogLost { .. }
+                )
+            });
             if let Some(refusal) = outdated.next() {
                 return refusal.to_string();
             }
@@ -376,15 +408,6 @@ impl Node {
             Phase::Connected { since, .. } => Some(since.elapsed()),
             _ => None,
         }
-    }
-
-    /// What this node waits for, for probes.
-    pub fn note_waiting(&self, words: Option<String>) {
-        *self.waiting.lock() = words;
-    }
-
-    pub fn waits_for(&self) -> Option<String> {
-        self.waiting.lock().clone()
     }
 
     /// Waits until each other seed has been connected to, and that is written down. At once where it was so in an
@@ -465,6 +488,7 @@ impl Node {
             completion.abort();
             let _ = completion.await;
         }
+        self.epochs.abort();
         self.links.close().await;
         self.directory.settled().await;
     }

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::directory::{Record, Records};
+use crate::epochs::{PEERS_MAX, PeerEpoch, PeerEpochs};
 use crate::joining::Applicants;
 use crate::node::KnownNode;
 use crate::seeds::{FOUNDER, Seeds, in_one_notation, is_provisional};
@@ -41,6 +42,8 @@ struct State {
     former: BTreeMap<Uuid, NodeId>,
     /// What each node's binary can, of those that were let in since this one was started.
     levels: BTreeMap<NodeId, Levels>,
+    /// Latest epoch of each node's directory.
+    epochs: PeerEpochs,
 }
 
 #[derive(Debug)]
@@ -66,12 +69,13 @@ impl Roster {
         level: Arc<ClusterLevel>,
         nodes: Records,
         founding: Option<Seeds>,
+        epochs: PeerEpochs,
     ) -> Self {
         let stage = founding.map_or(Stage::Founded, Stage::Founding);
         let (guests, former) = (BTreeSet::new(), BTreeMap::new());
         let levels = BTreeMap::from([(here.node, level.can())]);
         let highest = here.node;
-        let state = Mutex::new(State { stage, nodes, guests, highest, former, levels });
+        let state = Mutex::new(State { stage, nodes, guests, highest, former, levels, epochs });
         Self { here, level, state, applicants: Applicants::default() }
     }
 
@@ -90,6 +94,30 @@ impl Roster {
             true => Ok(()),
             false => Err(Refusal::LevelMissing { node, level, can }),
         }
+    }
+
+    /// Latest epoch of each node's directory.
+    pub(crate) fn epochs(&self) -> PeerEpochs {
+        self.state.lock().epochs.clone()
+    }
+
+    /// A connected node sent the epoch of its directory.
+    pub(crate) fn receive_epoch(&self, node: NodeId, run: Uuid, epoch: u64) {
+        let mut state = self.state.lock();
+        let Some(known) = state.epochs.get_mut(&node) else { return };
+        if epoch > known.epoch && !known.lost {
+            (known.run, known.epoch) = (run, epoch);
+        }
+    }
+
+    /// The node's directory lacks entries that it acknowledged: it is refused from now on. Returns its address if that is
+    /// new.
+    pub(crate) fn refuse_lost(&self, node: NodeId) -> Option<String> {
+        let mut state = self.state.lock();
+        let address = state.nodes.get(&node)?.address.clone();
+        let known = state.epochs.get_mut(&node)?;
+        let is_new = !std::mem::replace(&mut known.lost, true);
+        is_new.then_some(address)
     }
 
     /// All seeds were seen.
@@ -120,6 +148,7 @@ impl Roster {
         gone.retain(|node| !nodes.contains_key(node));
         let is_in = |directory| nodes.values().any(|node| node.directory == Some(directory));
         self.applicants.let_in(is_in);
+        state.epochs.retain(|node, _| nodes.contains_key(node) || *node > highest);
         state.nodes = nodes;
         state.stage = Stage::Known;
         gone
@@ -160,7 +189,7 @@ impl Admission for Roster {
                 .unwrap_or(Refusal::OldBoot { node, seen: here.boot, presented: boot }));
         }
         let mut state = self.state.lock();
-        let State { stage, nodes, guests, highest, former, levels } = &mut *state;
+        let State { stage, nodes, guests, highest, former, levels, epochs } = &mut *state;
         let admitted = match (nodes.get_mut(&node), stage) {
             (Some(record), _) => {
                 known_as(node, *record.directory.get_or_insert(presented), presented)?;
@@ -184,9 +213,23 @@ impl Admission for Roster {
             (None, Stage::Founding(_) | Stage::Known) => Err(Refusal::UnknownNode { node }),
         };
         // Who is not of the cluster hears that first: an upgrade would not help it.
-        admitted.and_then(|()| self.can_level(node, peer.levels))?;
+        admitted.and_then(|()| not_set_back(epochs.get(&node), peer))?;
+        self.can_level(node, peer.levels)?;
         levels.insert(node, peer.levels);
         Ok(())
+    }
+
+    fn admitted(&self, peer: &Identity) {
+        let Identity { at: DirectoryIdentity { node, directory, epoch, .. }, run, .. } = *peer;
+        let epochs = &mut self.state.lock().epochs;
+        let presented = PeerEpoch { directory, run, epoch, lost: false };
+        let has_room = epochs.len() < PEERS_MAX;
+        match epochs.get(&node) {
+            // A run presents the epoch at which it began: it may have sent a later one.
+            Some(known) if known.directory == directory && known.run == run => {}
+            None if !has_room => {}
+            _ => drop(epochs.insert(node, presented)),
+        }
     }
 
     fn levels(&self) -> Levels {
@@ -237,6 +280,19 @@ impl Admission for Roster {
             Ok(()) => pending,
             Err(reason) => declined(reason),
         }
+    }
+}
+
+/// Whether a peer's directory has all that the peer made durable before, as far as this node received.
+fn not_set_back(known: Option<&PeerEpoch>, peer: &Identity) -> Result<(), Refusal> {
+    let DirectoryIdentity { node, directory, epoch, .. } = peer.at;
+    match known.filter(|known| known.directory == directory) {
+        Some(known) if known.lost => Err(Refusal::LogLost { node }),
+        // Each run begins at an epoch that is later than all that the runs before it had sent.
+        Some(known) if known.epoch > 0 && known.run != peer.run && epoch <= known.epoch => {
+            Err(Refusal::SetBack { node, seen: known.epoch, presented: epoch })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -6,6 +6,8 @@
 //! | append alone, as a heartbeat is | control | the group's message | [`APPEND_ALONE`] |
 //! | whether a node's process looks gone | control | the node and its boot, u64 little-endian each | [`LOOKS_GONE`] |
 //! | it looks gone, or not | control | 1 or 0, then term and index of the last entry of the shard's log here, u64 little-endian each | nothing |
+//! | epoch of the sender's directory | control | the sender's run, 16 bytes, and the epoch u64 little-endian | [`EPOCH`] |
+//! | it is received | control | 1 | nothing |
 //! | whether a node is there | control | nothing | [`ARE_YOU_THERE`] |
 //! | it is there | control | 1 | nothing |
 //! | piece of a snapshot, asked for | bulk | the group's message | nothing |
@@ -19,11 +21,13 @@ use base::Level;
 use bytes::Bytes;
 use consensus::LogEnd;
 use links::{Message, NodeId, Received};
+use uuid::Uuid;
 
 const REQUEST: &[u8] = &[0];
 const APPEND_ALONE: &[u8] = &[1];
 const LOOKS_GONE: &[u8] = &[2];
 const ARE_YOU_THERE: &[u8] = &[3];
+const EPOCH: &[u8] = &[4];
 const YES: &[u8] = &[1];
 const NO: &[u8] = &[0];
 
@@ -44,10 +48,16 @@ pub(crate) enum Asked {
     LooksGone(Process),
     /// A sign of life.
     AreYouThere,
+    /// Epoch of the sender's data directory, and the run of its process.
+    Epoch {
+        run: Uuid,
+        epoch: u64,
+    },
 }
 
 base::levels!(Asked {
     Level::FIRST => Request | AppendAlone | LooksGone | AreYouThere;
+    Level::EPOCHS => Epoch;
 });
 
 impl From<Asked> for Message {
@@ -60,6 +70,10 @@ impl From<Asked> for Message {
                 (head.into(), LOOKS_GONE)
             }
             Asked::AreYouThere => (Bytes::new(), ARE_YOU_THERE),
+            Asked::Epoch { run, epoch } => {
+                let head = [&run.as_bytes()[..], &epoch.to_le_bytes()].concat();
+                (head.into(), EPOCH)
+            }
         };
         Self { head, body: vec![Bytes::from_static(kind)] }
     }
@@ -76,6 +90,11 @@ impl Asked {
                 let boot = <[u8; 8]>::try_from(boot).ok()?;
                 let node = NodeId(u64::from_le_bytes(*node));
                 Some(Self::LooksGone(Process { node, boot: u64::from_le_bytes(boot) }))
+            }
+            EPOCH => {
+                let (run, epoch) = head.split_first_chunk::<16>()?;
+                let epoch = u64::from_le_bytes(<[u8; 8]>::try_from(epoch).ok()?);
+                Some(Self::Epoch { run: Uuid::from_bytes(*run), epoch })
             }
             ARE_YOU_THERE => head.is_empty().then_some(Self::AreYouThere),
             _ => None,
@@ -136,6 +155,7 @@ mod tests {
             Asked::AppendAlone(message.clone()),
             Asked::LooksGone(Process { node: NodeId(7), boot: 8 }),
             Asked::AreYouThere,
+            Asked::Epoch { run: Uuid::from_u128(5), epoch: 1 << 40 },
         ];
         for asked in all {
             assert_eq!(Asked::of(received(asked.clone().into())), Some(asked));

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use openraft::BasicNode;
 
 use crate::catch_up::CatchUpPace;
+use crate::confirmed::ConfirmedBy;
 use crate::message::{GroupId, Route};
 use crate::network::Links;
 use crate::peers::{NoPeers, Peers};
@@ -39,7 +40,8 @@ impl Group {
             None => (GroupId { cluster: 0, shard: 0 }, Arc::new(NoPeers)),
         };
         let route = Route { group: id, here: node };
-        Links { route, peers, retention: Arc::clone(retention) }
+        let confirmed = ConfirmedBy::default();
+        Links { route, peers, retention: Arc::clone(retention), confirmed }
     }
 }
 

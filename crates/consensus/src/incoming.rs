@@ -153,7 +153,7 @@ impl AppendStream {
         let (bytes, previous) = (entries.len(), message::log_ids(previous));
         let entries = decode_entries(entries, count, previous, leader.term)?;
         let last = entries.last().map(|entry| entry.log_id).or(previous);
-        self.window.push(Unanswered { bytes, last });
+        self.window.push(Unanswered { bytes, last, term: leader.term, confirmed: None });
         self.consensus.retention.set_with_all(with_all);
         self.consensus.hear_of_leader(leader.term);
         Ok(AppendEntriesRequest {

@@ -26,12 +26,14 @@
 //! * `catch_up`: snapshots for members that lack more than that
 //! * `retention`: how much of the log is kept for members that do not have it
 //! * [`recovery`]: a group that lost its majority for good goes on with one member
+//! * `confirmed`: what a member acknowledged to this leader
 //! * `settings`: what openraft is set to
 //! * `entry`: an entry as openraft holds it
 //! * `floor`: what a member promised that has given its log up
 //! * `encoding`: what of consensus is stored: votes, members, the head of a snapshot
 
 mod catch_up;
+mod confirmed;
 #[cfg(test)]
 mod conformance;
 pub mod consensus;

@@ -21,6 +21,7 @@ use openraft::type_config::alias::{SnapshotOf, VoteOf};
 use openraft::{BasicNode, OptionalSend};
 use tokio::sync::oneshot;
 
+use crate::confirmed::{Confirmed, ConfirmedBy};
 use crate::encoding::VoteRecord;
 use crate::message::{
     self, Append, Appended, Candidacy, Entries, Offered, Refusal, Reply, Request, Route,
@@ -44,12 +45,14 @@ pub(crate) struct Links {
     pub(crate) route: Route,
     pub(crate) peers: Arc<dyn Peers>,
     pub(crate) retention: Arc<Retention>,
+    pub(crate) confirmed: ConfirmedBy,
 }
 
 /// To one member.
 pub(crate) struct Link {
     target: Target,
     links: Links,
+    confirmed: Arc<Confirmed>,
 }
 
 type Failed = RPCError<TypeConfig>;
@@ -60,7 +63,8 @@ impl RaftNetworkFactory<TypeConfig> for Links {
 
     async fn new_client(&mut self, target: u64, node: &BasicNode) -> Link {
         let target = Target { node: target, address: node.addr.clone() };
-        Link { target, links: self.clone() }
+        let confirmed = self.confirmed.of(target.node);
+        Link { target, links: self.clone(), confirmed }
     }
 }
 
@@ -76,6 +80,13 @@ fn failed(error: PeerError) -> Failed {
 fn refused(node: u64, refusal: &Refusal) -> Failed {
     tracing::warn!(node, %refusal, "a member of the group refuses a message");
     Unreachable::new(refusal).into()
+}
+
+/// The member lacks an entry that it acknowledged in this term.
+fn lost(node: u64, index: u64) -> Failed {
+    tracing::error!(node, index, "a member of the group lacks entries that it acknowledged");
+    Unreachable::from_string(format!("node {node} lacks entry {index}, which it acknowledged"))
+        .into()
 }
 
 impl Links {
@@ -94,6 +105,7 @@ impl Links {
         &self,
         node: u64,
         window: &Window,
+        confirmed: &Confirmed,
         answer: Result<Bytes, PeerError>,
     ) -> AppendResult {
         let unexpected = || refused(node, &Refusal::Malformed("nobody asked for it".to_owned()));
@@ -103,7 +115,16 @@ impl Links {
         match reply {
             Reply::Append(Appended::Matches(last)) => {
                 let last = message::log_ids(last);
-                if last > sent.last { Err(unexpected()) } else { Ok(Ok(last)) }
+                if last > sent.last {
+                    return Err(unexpected());
+                }
+                confirmed.advance(last, sent.term);
+                Ok(Ok(last))
+            }
+            // The engine would search below what it takes for replicated, without end and without a word.
+            Reply::Append(Appended::Conflict(at)) if sent.confirmed >= Some(at.index) => {
+                self.retention.found_lost(node);
+                Err(lost(node, at.index))
             }
             Reply::Append(Appended::Conflict(at)) => {
                 Ok(Err(StreamAppendError::Conflict(at.into())))
@@ -135,7 +156,7 @@ impl Links {
 
 impl Link {
     async fn ask(&self, request: Request, option: &RPCOption) -> Result<Reply, Failed> {
-        let Self { target, links } = self;
+        let Self { target, links, .. } = self;
         let request = links.route.encode(target.node, request);
         let answer = links.peers.request(target.clone(), request, option.hard_ttl());
         links.reply(target.node, &answer.await.map_err(failed)?)
@@ -184,6 +205,7 @@ impl NetStreamAppend<TypeConfig> for Link {
     {
         let (window, links, target) =
             (Arc::new(Window::default()), self.links.clone(), self.target.clone());
+        let confirmed = Arc::clone(&self.confirmed);
         Box::pin(async move {
             let mut input = input;
             // Before the connection: the engine waits in here after a failure.
@@ -192,13 +214,14 @@ impl NetStreamAppend<TypeConfig> for Link {
             let state = Appends {
                 input: stream::iter([first]).chain(input),
                 links: links.clone(),
+                confirmed: Arc::clone(&confirmed),
                 window: Arc::clone(&window),
                 is_first: true,
                 purged: Some(purged),
             };
             let node = target.node;
             let appends = stream::unfold(state, move |mut state| async move {
-                let Appends { input, links, window, is_first, purged } = &mut state;
+                let Appends { input, links, window, confirmed, is_first, purged } = &mut state;
                 window.room().await;
                 let append = input.next().await?;
                 // A heartbeat is the first of a stream of its own.
@@ -210,11 +233,13 @@ impl NetStreamAppend<TypeConfig> for Link {
                 }
                 let last = append.entries.last().map(|entry| entry.log_id).or(append.prev_log_id);
                 let (message, bytes) = links.encode(node, &append);
-                window.push(Unanswered { bytes, last });
+                let term = append.vote.leader_id.term;
+                window.push(Unanswered { bytes, last, term, confirmed: confirmed.at(term) });
                 Some((message, state))
             });
             let answers = links.peers.append(target, appends.boxed()).await.map_err(failed)?;
-            let results = answers.map(move |answer| links.appended(node, &window, answer));
+            let results =
+                answers.map(move |answer| links.appended(node, &window, &confirmed, answer));
             // The engine does not purge what a stream may send: only an error tells it that the stream has ended.
             let results = results.chain(stream::once(ended_by_purge).filter_map(async |ended| {
                 ended.ok().map(|()| Err(NetworkError::from_string(PURGED).into()))
@@ -230,6 +255,7 @@ struct Appends<S> {
     input: S,
     links: Links,
     window: Arc<Window>,
+    confirmed: Arc<Confirmed>,
     is_first: bool,
     /// Told if the stream ends because the next entry is being purged.
     purged: Option<oneshot::Sender<()>>,
@@ -343,7 +369,8 @@ mod tests {
         let group = GroupId { cluster: 1, shard: 0 };
         let retention = Arc::new(Retention::new(0));
         let route = Route { group, here: 1 };
-        let mut links = Links { route, peers: Arc::new(NoPeers), retention };
+        let confirmed = ConfirmedBy::default();
+        let mut links = Links { route, peers: Arc::new(NoPeers), retention, confirmed };
         let mut link = links.new_client(2, &node).await;
         let request = VoteRequest::new(openraft::Vote::new(1, 1), None);
         let refused = link.vote(request, RPCOption::new(Duration::from_secs(1))).await.unwrap_err();

@@ -21,6 +21,7 @@ pub(crate) struct Retention {
     purging: AtomicU64,
     snapshots: Mutex<VecDeque<Point>>,
     catching_up: Mutex<BTreeMap<u64, CatchUp>>,
+    lost: Mutex<BTreeSet<u64>>,
 }
 
 /// How far a member is that is sent a snapshot.
@@ -46,6 +47,7 @@ impl Retention {
             purging: AtomicU64::new(0),
             snapshots: Mutex::default(),
             catching_up: Mutex::default(),
+            lost: Mutex::default(),
         }
     }
 
@@ -120,6 +122,15 @@ impl Retention {
         if self.catching_up.lock().remove(&node).is_some() {
             tracing::info!(node, "a member has the snapshot that it was sent");
         }
+    }
+
+    /// The member lacks entries that it acknowledged to this leader.
+    pub(crate) fn found_lost(&self, node: u64) {
+        self.lost.lock().insert(node);
+    }
+
+    pub(crate) fn take_lost(&self) -> Vec<u64> {
+        std::mem::take(&mut *self.lost.lock()).into_iter().collect()
     }
 
     /// This node does not lead: others know.

@@ -29,6 +29,16 @@ impl From<EntryId> for LogEnd {
 }
 
 impl Consensus {
+    /// Latest term that this member voted in.
+    pub fn voted_term(&self) -> u64 {
+        self.server.borrow_watched().vote.leader_id.term
+    }
+
+    /// Members that lost entries which they had acknowledged to this leader, as found since the last call.
+    pub fn take_lost_members(&self) -> Vec<u64> {
+        self.retention.take_lost()
+    }
+
     /// Where this member's log ends, with what is not durable yet.
     pub fn log_end(&self) -> LogEnd {
         let data = self.raft.data_metrics();

@@ -19,6 +19,10 @@ pub(crate) struct Unanswered {
     pub(crate) bytes: usize,
     /// Of its entries, or that before them.
     pub(crate) last: Option<LogId>,
+    /// Term of the leader that sent it.
+    pub(crate) term: u64,
+    /// Index acknowledged in the same term before it was sent.
+    pub(crate) confirmed: Option<u64>,
 }
 
 impl Window {
@@ -60,14 +64,19 @@ mod tests {
     #[test]
     fn so_many_and_so_many_bytes_are_under_way_and_one_always_may_be() {
         let window = Window::default();
-        let large = Unanswered { bytes: 2 * APPEND_BYTES_IN_FLIGHT_MAX, last: None };
+        let large = Unanswered {
+            bytes: 2 * APPEND_BYTES_IN_FLIGHT_MAX,
+            last: None,
+            term: 1,
+            confirmed: None,
+        };
         assert!(window.room().now_or_never().is_some());
         window.push(large);
         assert!(window.room().now_or_never().is_none());
         assert_eq!(window.pop().map(|it| it.bytes), Some(large.bytes));
         for _ in 0..APPENDS_IN_FLIGHT_MAX {
             assert!(window.room().now_or_never().is_some());
-            window.push(Unanswered { bytes: 0, last: None });
+            window.push(Unanswered { bytes: 0, last: None, term: 1, confirmed: None });
         }
         assert!(window.room().now_or_never().is_none());
         window.pop();

@@ -189,6 +189,7 @@ impl Writer {
             shared.index.full(segment, last_index, file_bytes);
         }
         self.position = header.end();
+        shared.durable_end.set(header.segment, header.end());
         self.previous = header.checksum();
         if let Some(last) = self.batch.last() {
             self.last_index = last.entry.id.index;
@@ -322,6 +323,7 @@ impl Writer {
         let end =
             LogPosition { segment: self.segment.header.id, position, previous: self.previous };
         self.shared.log.write().set_end(end);
+        self.shared.durable_end.set(end.segment, position.into());
         // Whoever asked for it may have gone.
         let _ = done.send(());
     }

@@ -1,7 +1,8 @@
 //! Looking through what is stored, a little at a time: what has changed at rest is found before it is asked for.
 //!
 //! All of a file is looked at, past the page cache: what a disk holds is not what a cache remembers of it, and
-//! what consumers have in the cache stays there. A sealed segment is looked through frame by frame, or block by
+//! what consumers have in the cache stays there. Segments of the log are read up to the last durable
+//! frame. A sealed segment is looked through frame by frame, or block by
 //! block once it was rewritten; nothing but the checksums there counts, so that what no reader would notice is
 //! found too. What is damaged is noted as by a reader that came across it.
 
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::ahead::Ahead;
-use crate::damage::is_loss;
+use crate::damage::{Damage, is_loss};
 use crate::frame_reader::{FrameAt, FrameReader};
 use crate::index::{FileKind, LoadError, check_block};
 use crate::journal::Journal;
@@ -19,6 +20,7 @@ use crate::read_only::ReadOnly;
 use crate::segment::{FIRST_FRAME, SegmentHeader};
 use crate::shared::Shared;
 use crate::snapshot::{self, OpenSnapshot};
+use crate::stats::SegmentInfo;
 
 /// A step ends once it has looked at as much.
 const STEP_BYTES: u64 = 256 << 10;
@@ -36,8 +38,19 @@ pub struct Scrub {
 
 #[derive(Clone, Copy, Debug)]
 enum Piece {
-    Snapshot { index: u64 },
-    Segment { segment: u32, generation: u32, bytes: u64 },
+    Snapshot {
+        index: u64,
+    },
+    Segment {
+        segment: u32,
+        generation: u32,
+        bytes: u64,
+    },
+    /// The segment that is written to, up to its last durable frame.
+    Active {
+        segment: u32,
+        end: u64,
+    },
 }
 
 /// The segment that is being looked through.
@@ -48,6 +61,8 @@ struct Looking {
     bytes: u64,
     file: ReadOnly<Ahead>,
     position: u64,
+    /// End of the last durable frame, where the segment was written to when the pass began.
+    durable_end: Option<u64>,
 }
 
 /// What came of a step.
@@ -67,10 +82,17 @@ impl Journal {
             of_bytes += self.snapshot_bytes();
             left.push_back(Piece::Snapshot { index });
         }
-        for info in self.segments().into_iter().filter(|it| it.sealed && it.live_bytes > 0) {
+        let (active, end) = shared.durable_end.get();
+        // Frames that are not durable yet may be torn; they are behind the durable end.
+        let is_read = |it: &SegmentInfo| it.id < active && (it.live_bytes > 0 || !it.sealed);
+        for info in self.segments().into_iter().filter(is_read) {
             let (segment, generation, bytes) = (info.id, info.generation, info.file_bytes);
             of_bytes += bytes;
             left.push_back(Piece::Segment { segment, generation, bytes });
+        }
+        if end > FIRST_FRAME {
+            of_bytes += end;
+            left.push_back(Piece::Active { segment: active, end });
         }
         Ok(Scrub { shared, left, current: None, bytes: 0, of_bytes, bad_snapshots: 0 })
     }
@@ -100,6 +122,7 @@ impl Scrub {
                     Some(Piece::Segment { segment, generation, bytes }) => {
                         self.begin(segment, generation, bytes)
                     }
+                    Some(Piece::Active { segment, end }) => self.begin_active(segment, end),
                 },
             };
             bytes += read;
@@ -144,17 +167,54 @@ impl Scrub {
         if !index.is_current(segment, generation) {
             return bytes;
         }
-        let read = index.look_at_sidecar(segment, generation);
+        let is_sealed = index.table().read().segment(segment).is_some_and(|it| it.sealed());
+        // A segment whose entries are not all decided has no sidecar yet.
+        let read = if is_sealed { index.look_at_sidecar(segment, generation) } else { 0 };
         let path = index.files().path(FileKind::Segment, segment, generation);
         match self.shared.disk.open_uncached(&path) {
             Ok(file) => {
                 let position = if generation > 1 { 0 } else { FIRST_FRAME };
                 let file = Ahead::read(file);
-                self.current = Some(Looking { segment, generation, bytes, file, position });
+                let durable_end = None;
+                self.current =
+                    Some(Looking { segment, generation, bytes, file, position, durable_end });
             }
             Err(error) => drop(index.is_unreadable(segment, generation, 0, error)),
         }
         read
+    }
+
+    /// Opens the segment that is written to.
+    fn begin_active(&mut self, segment: u32, end: u64) -> u64 {
+        let path = self.shared.index.files().path(FileKind::Segment, segment, 1);
+        match self.shared.disk.open_uncached(&path) {
+            Ok(file) => {
+                let (file, position) = (Ahead::read(file), FIRST_FRAME);
+                let (generation, bytes, durable_end) = (1, end, Some(end));
+                self.current =
+                    Some(Looking { segment, generation, bytes, file, position, durable_end });
+                0
+            }
+            Err(error) => {
+                self.note_in_log(segment, 0, error);
+                end
+            }
+        }
+    }
+
+    /// Damage in the log, whether the index has batches of the segment or not.
+    fn note_in_log(&self, segment: u32, position: u64, error: io::Error) {
+        let index = &self.shared.index;
+        let is_replaced = || {
+            let table = index.table().read();
+            table.segment(segment).is_some_and(|found| found.generation > 1)
+        };
+        // The log may have left it meanwhile, and its file may be rewritten or gone.
+        if is_loss(&error) && segment >= index.claimed_from() && !is_replaced() {
+            let file = index.files().path(FileKind::Segment, segment, 1);
+            let what = error.to_string();
+            index.damaged().note(Damage { segment, generation: 1, file, position, what });
+        }
     }
 
     fn look(&mut self, mut looking: Looking) -> u64 {
@@ -171,6 +231,10 @@ impl Scrub {
                 next - position
             }
             Ok(None) => looking.bytes.saturating_sub(position),
+            Err(error) if looking.durable_end.is_some() => {
+                self.note_in_log(segment, position, error);
+                looking.bytes.saturating_sub(position)
+            }
             Err(error) => {
                 // Only what says so for certain; a segment that was deleted meanwhile is none.
                 if let LoadError::Read(error) =
@@ -185,17 +249,33 @@ impl Scrub {
 
     /// Where the frame ends that begins there; `None` at the end of the log's part of the segment.
     fn next_frame(&self, looking: &Looking) -> io::Result<Option<u64>> {
-        let Looking { segment, ref file, position, .. } = *looking;
+        let Looking { segment, ref file, position, durable_end, .. } = *looking;
+        if durable_end.is_some_and(|end| position >= end) {
+            return Ok(None);
+        }
         let damaged = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidData, what.to_owned()));
         let Some(header) = SegmentHeader::read(file)? else {
             return damaged("its header is damaged");
         };
         let mut frames = FrameReader::new(file, segment, Some(header.salt))?;
-        if let FrameAt::Complete(header) = frames.at(position)? {
+        let found = frames.at(position)?;
+        if let FrameAt::Complete(header) = found {
             return Ok(Some(header.end()));
+        }
+        if let Some(end) = durable_end {
+            return damaged(&format!("no frame of the log before {end} begins here"));
         }
         if let Some(later) = frames.search(position)?.complete {
             return damaged(&format!("what comes before {later} is not a frame"));
+        }
+        let is_sealed =
+            self.shared.index.table().read().segment(segment).is_none_or(|it| it.sealed());
+        if !is_sealed {
+            // All frames of a segment that the log left are durable.
+            return match found {
+                FrameAt::Incomplete(_) => damaged("its last frame has changed"),
+                _ => Ok(None),
+            };
         }
         match self.shared.index.last_live_end(segment, 1) {
             Some(end) if end > position => damaged("the frames end before the last batch"),

@@ -34,6 +34,7 @@ pub(crate) struct Shared {
     pub(crate) spares: Spares,
     pub(crate) vote: Vote,
     pub(crate) counters: Counters,
+    pub(crate) durable_end: DurableEnd,
     pub(crate) hooks: Hooks,
     pub(crate) failed: OnceLock<JournalFailed>,
     /// Notified each time that queued bytes became durable.
@@ -59,6 +60,29 @@ pub(crate) struct Shared {
 pub(crate) struct Applying {
     pub(crate) index: Option<u64>,
     pub(crate) bodies: Vec<(u64, Address)>,
+}
+
+/// Segment and position behind the last frame that is durable. Readers of the disk stay in front of it.
+#[derive(Debug)]
+pub(crate) struct DurableEnd(AtomicU64);
+
+impl DurableEnd {
+    pub(crate) fn new(segment: u32, position: u64) -> Self {
+        let end = Self(AtomicU64::new(0));
+        end.set(segment, position);
+        end
+    }
+
+    /// Only the journal's thread sets it.
+    pub(crate) fn set(&self, segment: u32, position: u64) {
+        // Segments end below 4 GiB: a frame's header has its position in 32 bits.
+        self.0.store(u64::from(segment) << 32 | position & u64::from(u32::MAX), Ordering::Release);
+    }
+
+    pub(crate) fn get(&self) -> (u32, u64) {
+        let end = self.0.load(Ordering::Acquire);
+        ((end >> 32) as u32, end & u64::from(u32::MAX))
+    }
 }
 
 type FatalHook = Box<dyn Fn(&JournalFailed) + Send + Sync>;

@@ -4,14 +4,14 @@
 //! ```text
 //! Hello    magic "PRln"  versions min u16 max u16  identity  node that it wants u64  lane u8
 //!          of a node that joins: length of its address u16  address
-//!          levels min u16 max u16
+//!          levels min u16 max u16  epoch u64
 //! Welcome  magic "PRln"  version u16  identity
 //!          the number of a node that joins, to others 0, u64
-//!          levels min u16 max u16
+//!          levels min u16 max u16  epoch u64
 //! identity cluster 16 bytes  node u64  directory 16 bytes  boot u64  run 16 bytes
 //! ```
 //!
-//! What a later version adds stands behind this. Who says no levels is of a version that had none, and supports the first.
+//! What a later version adds stands behind this. A version before epochs sends none, and has epoch 0. Who says no levels is of a version that had none, and supports the first.
 //!
 //! A node of no cluster yet presents a provisional one, and looks for no node by number. Who accepts it says who
 //! it is and closes the connection: so the newcomer learns which cluster it will be part of, and, if it joins one that
@@ -293,6 +293,7 @@ impl Hello {
             out.put_slice(address.as_bytes());
         }
         put_levels(&mut out, self.peer.levels);
+        out.put_u64_le(self.peer.at.epoch);
         out.freeze()
     }
 
@@ -306,6 +307,7 @@ impl Hello {
         let joins = peer.at.cluster == JOINING;
         let joins_at = if joins { Some(address(&mut bytes)?) } else { None };
         peer.levels = levels(&mut bytes);
+        peer.at.epoch = epoch(&mut bytes);
         Some(Self { versions, peer, wanted, lane, joins_at })
     }
 }
@@ -332,6 +334,10 @@ fn levels(bytes: &mut Bytes) -> Levels {
     }
 }
 
+fn epoch(bytes: &mut Bytes) -> u64 {
+    bytes.try_get_u64_le().unwrap_or(0)
+}
+
 impl Welcome {
     fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(128);
@@ -340,6 +346,7 @@ impl Welcome {
         put_identity(&mut out, &self.peer);
         out.put_u64_le(self.joined_as.map_or(0, |node| node.0));
         put_levels(&mut out, self.peer.levels);
+        out.put_u64_le(self.peer.at.epoch);
         out.freeze()
     }
 
@@ -350,6 +357,7 @@ impl Welcome {
         let (version, mut peer) = (bytes.get_u16_le(), identity(&mut bytes));
         let joined_as = bytes.try_get_u64_le().ok().filter(|node| *node != 0).map(NodeId);
         peer.levels = levels(&mut bytes);
+        peer.at.epoch = epoch(&mut bytes);
         Some(Self { version, peer, joined_as })
     }
 }
@@ -370,7 +378,7 @@ fn identity(bytes: &mut Bytes) -> Identity {
     let node = NodeId(bytes.get_u64_le());
     let directory = uuid(bytes);
     let boot = bytes.get_u64_le();
-    let (at, run) = (DirectoryIdentity { cluster, node, directory, boot }, uuid(bytes));
+    let (at, run) = (DirectoryIdentity { cluster, node, directory, boot, epoch: 0 }, uuid(bytes));
     Identity { at, run, levels: Levels::UNTOLD }
 }
 
@@ -397,6 +405,7 @@ mod tests {
             node: NodeId(2),
             directory: Uuid::from_u128(3),
             boot: 4,
+            epoch: 6,
         };
         let levels = Levels { min: Level(2), max: Level(300) };
         Identity { at, run: Uuid::from_u128(5), levels }
@@ -418,10 +427,14 @@ mod tests {
 
     #[test]
     fn who_says_no_levels_can_the_first() {
-        let untold = Identity { levels: Levels::UNTOLD, ..a_node() };
+        let earlier = DirectoryIdentity { epoch: 0, ..a_node().at };
+        let untold = Identity { levels: Levels::UNTOLD, at: earlier, ..a_node() };
         let hello = Hello::of(&a_node(), NodeId(9), Lane::Bulk);
         let bytes = hello.encode();
-        let earlier = bytes.slice(..bytes.len() - 4);
+        let without_epoch = Identity { at: earlier, ..a_node() };
+        let shorter = bytes.slice(..bytes.len() - 8);
+        assert_eq!(Hello::decode(shorter), Some(Hello { peer: without_epoch, ..hello.clone() }));
+        let earlier = bytes.slice(..bytes.len() - 12);
         assert_eq!(Hello::decode(earlier), Some(Hello { peer: untold, ..hello }));
         let welcome = Welcome { version: 1, peer: a_node(), joined_as: None };
         let earlier = welcome.encode().slice(..4 + 2 + IDENTITY_BYTES);
@@ -443,10 +456,10 @@ mod tests {
         let whole = hello.encode();
         let without = Hello { joins_at: None, ..hello.clone() };
         let without = without.encode();
-        let untold = without.slice(..without.len() - 4);
+        let untold = without.slice(..without.len() - 12);
         assert_eq!(Hello::decode(untold), None, "it must say where it is");
         // The levels are behind the address.
-        assert_eq!(Hello::decode(whole.slice(..whole.len() - 5)), None);
+        assert_eq!(Hello::decode(whole.slice(..whole.len() - 13)), None);
         let long = Hello { joins_at: Some("a".repeat(5_000)), ..hello };
         let read = Hello::decode(long.encode()).expect("it is cut").joins_at;
         assert_eq!(read.map(|address| address.len()), Some(ADDRESS_BYTES_MAX));

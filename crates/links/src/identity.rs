@@ -28,6 +28,9 @@ pub struct DirectoryIdentity {
     /// How often a node was started on this directory: a disk that was set back has one that was seen
     /// before.
     pub boot: u64,
+    /// Epoch of the directory when this run began: it rises while a node runs and with each start. 0: the cluster's
+    /// level has none.
+    pub epoch: u64,
 }
 
 /// One run of a node's process.
@@ -48,6 +51,9 @@ pub trait Admission: Send + Sync + 'static {
     /// ([`Refusal::OldBoot`]), or whose binary cannot the cluster's level ([`Refusal::LevelMissing`]). Is asked at each handshake, by the side that connects and by the one that
     /// accepts, and must not wait.
     fn admit(&self, peer: &Identity) -> Result<(), Refusal>;
+
+    /// Records that a peer passed all checks of a handshake. Must not wait.
+    fn admitted(&self, _: &Identity) {}
 
     /// What this node's binary can replay and write: it is told at each handshake.
     fn levels(&self) -> Levels {

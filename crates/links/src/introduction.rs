@@ -44,7 +44,7 @@ pub async fn join(
     within: Duration,
 ) -> Result<(Identity, NodeId), ConnectError> {
     let Joining { directory, boot, levels, .. } = *joining;
-    let at = DirectoryIdentity { cluster: JOINING, node: NodeId(0), directory, boot };
+    let at = DirectoryIdentity { cluster: JOINING, node: NodeId(0), directory, boot, epoch: 0 };
     let identity = Identity { at, run, levels };
     let asking = async {
         let stream = dial(world.net, address).await?;

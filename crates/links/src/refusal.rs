@@ -88,12 +88,26 @@ pub enum Refusal {
          that supports level {level}, as the other nodes run"
     )]
     LevelMissing { node: NodeId, level: Level, can: Levels },
+    /// An image of the node's disk was restored: entries that it acknowledged may be missing.
+    #[error(
+        "the data directory of {node} was set back: it presents epoch {presented}, and epoch {seen} was seen; records that it \
+         acknowledged may be missing there, so it must not vote: start a node with an empty data directory and `--join`, then \
+         `postroad node replace {} --with NEW`", node.0
+    )]
+    SetBack { node: NodeId, seen: u64, presented: u64 },
+    /// The leader of a shard found entries missing that the node had acknowledged in the same term.
+    #[error(
+        "{node} lacks entries that it acknowledged: its data directory was set back or lost writes, so it must not vote: \
+         start a node with an empty data directory and `--join`, then `postroad node replace {} --with NEW`", node.0
+    )]
+    LogLost { node: NodeId },
 }
 
 base::levels!(Refusal {
     Level::FIRST => AnotherCluster | UnknownNode | AnotherDirectory | OldBoot | NoCommonVersion
         | AnotherNode | UnknownLane | Other | SeedsDiffer | Founded | JoinPending | NotJoined | Removed
         | LevelMissing;
+    Level::EPOCHS => SetBack | LogLost;
 });
 
 /// The longest text that is taken from a peer.

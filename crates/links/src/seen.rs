@@ -40,6 +40,7 @@ impl Seen {
             return Err(Refusal::OldBoot { node: at.node, seen: last.boot, presented: at.boot });
         }
         *last = Run { boot: at.boot, run };
+        admission.admitted(peer);
         Ok(())
     }
 

@@ -111,7 +111,7 @@ mod tests {
 
     fn run(boot: u64) -> Identity {
         let (cluster, directory) = (Uuid::from_u128(1), Uuid::from_u128(2));
-        let at = DirectoryIdentity { cluster, node: NodeId(1), directory, boot };
+        let at = DirectoryIdentity { cluster, node: NodeId(1), directory, boot, epoch: 0 };
         Identity { at, run: Uuid::from_u128(boot.into()), levels: base::Levels::OURS }
     }
 

@@ -133,7 +133,7 @@ fn use_small_pages() {
 }
 
 async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
-    let world = World::real();
+    let world = world::injected::machine().map_err(ServeError::Injection)?;
     starting::check(&settings.data)?;
     // The ports first: a second instance should fail on them, not on the data directory's lock.
     let mut listeners = Listeners::bind(world.net, &settings).await?;

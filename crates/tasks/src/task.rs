@@ -88,6 +88,7 @@ table! {
     Succession: "peer-succession", Process;
     Founding: "peer-founding", Process;
     NodeDirectory: "peer-directory", Process;
+    Epochs: "peer-epochs", Process;
     PeerSession: "peer-session", Session;
     PeerRequest: "peer-request", Session;
     RemoteRequest: "peer-proxy-request", Session;

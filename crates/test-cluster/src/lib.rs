@@ -70,6 +70,11 @@ impl Place {
         Self { disk: Arc::new(self.disk.power_loss(seed)), ..self.clone() }
     }
 
+    /// The same place with another disk, as one that was restored.
+    pub fn with_disk(&self, disk: SimulatedDisk) -> Self {
+        Self { disk: Arc::new(disk), ..self.clone() }
+    }
+
     /// The same address and a new disk, of a node that is to join the cluster of one of these.
     pub fn wiped(&self, members: &[&TestNode]) -> Self {
         Self { address: self.address.clone(), ..Self::joining(members) }

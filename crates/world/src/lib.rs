@@ -6,6 +6,7 @@
 //! * [`clock`]: the wall clock and the monotonic one
 //! * [`Instant`]: how long something took, or may take; a simulation's runtime owns it
 //! * [`entropy`]: random bytes
+//! * [`injected`]: faults of disk and clock on purpose, for tests on the real binary
 //! * [`Workers`]: blocking work, on threads or as tasks
 //!
 //! `crates/clippy.toml` refuses the clocks of the standard library and tokio's sockets in other crates, and
@@ -14,6 +15,7 @@
 pub mod clock;
 pub mod disk;
 pub mod entropy;
+pub mod injected;
 pub mod net;
 
 use std::sync::Arc;

@@ -4,6 +4,7 @@
 
 mod abuse;
 mod failover;
+mod faults;
 mod leases;
 mod ledger;
 mod load;
@@ -34,6 +35,8 @@ pub(crate) enum Soak {
     Elections(leases::elections::ElectionsOptions),
     /// Three nodes under load, whose leaders go in a loop: nothing lost, and writes soon go on
     Failover(failover::FailoverOptions),
+    /// Three nodes with faults of all kinds, under workloads whose histories are checked
+    Faults(faults::FaultsOptions),
     /// kill -9 under load, in a loop: no acknowledged record lost, offsets dense, order kept
     Kill(KillOptions),
     /// kill -9 with consumers at work, in a loop: nothing lost, nothing settled delivered again
@@ -49,6 +52,7 @@ pub(crate) fn run(soak: &Soak) -> Outcome {
         Soak::Abuse(options) => abuse::run(options),
         Soak::Elections(options) => leases::elections::run(options),
         Soak::Failover(options) => failover::run(options),
+        Soak::Faults(options) => faults::run(options),
         Soak::Kill(options) => kill(options),
         Soak::Leases(options) => leases::run(options),
         Soak::Planted(options) => planted::run(options),

@@ -161,7 +161,7 @@ fn write_now(world: &World, dir: &Path, content: &Content) -> Result<(), Directo
     replaced.map_err(failed("writing", &dir.join(FILE)))
 }
 
-async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     world: &World,
     work: impl FnOnce() -> Result<T, DirectoryError> + Send + 'static,
 ) -> Result<T, DirectoryError> {

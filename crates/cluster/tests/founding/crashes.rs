@@ -59,7 +59,8 @@ impl Told {
         let listen = address.parse().expect("an address");
         let options = Options { listen, security: OPEN, connections: Connections::default() };
         let directory = Uuid::from_u128(1);
-        let at = DirectoryIdentity { cluster: CLUSTER, node: NodeId(1), directory, boot: 1 };
+        let at =
+            DirectoryIdentity { cluster: CLUSTER, node: NodeId(1), directory, boot: 1, epoch: 0 };
         let (admission, service) = (Arc::new(self.clone()), Arc::new(self.clone()));
         let failure = Failure::new();
         let links = Links::start(World::real(), at, options, admission, service, &failure).await;

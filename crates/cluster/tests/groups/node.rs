@@ -90,7 +90,7 @@ pub(crate) struct Nodes {
 
 fn directory(node: u64, boot: u64) -> DirectoryIdentity {
     let directory = Uuid::from_u128(u128::from(100 + node));
-    DirectoryIdentity { cluster: CLUSTER, node: NodeId(node), directory, boot }
+    DirectoryIdentity { cluster: CLUSTER, node: NodeId(node), directory, boot, epoch: 0 }
 }
 
 fn admit(peer: &Identity) -> Result<(), Refusal> {

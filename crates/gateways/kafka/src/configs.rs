@@ -23,8 +23,8 @@ use kafka_protocol::messages::{
 use crate::authorization::Asker;
 use crate::errors::{Fault, code_of};
 use crate::gateway::Gateway;
-use crate::kafka_settings::is_of_kafka;
 use crate::groups::tenants;
+use crate::kafka_settings::is_of_kafka;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::share::lease_groups;

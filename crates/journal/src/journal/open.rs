@@ -21,7 +21,7 @@ use crate::prepare::{Found, Signals, Spares};
 use crate::queue::Queue;
 use crate::read::Reader;
 use crate::recover::{Full, Recovered, Sizes, recover};
-use crate::shared::{Counters, Hooks, Shared};
+use crate::shared::{Counters, DurableEnd, Hooks, Shared};
 use crate::snapshot::SnapshotFile;
 use crate::stats::SegmentInfo;
 use crate::transfer::ImportState;
@@ -125,6 +125,7 @@ impl Journal {
             spares,
             vote,
             counters: Counters::new(),
+            durable_end: DurableEnd::new(end.segment.header.id, end.position),
             hooks: Hooks::default(),
             failed: OnceLock::new(),
             drained: Notify::new(),

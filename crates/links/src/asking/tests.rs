@@ -24,7 +24,7 @@ use crate::lane::Lane;
 
 fn session(lane: Lane) -> Arc<Session> {
     let (cluster, directory) = (Uuid::from_u128(1), Uuid::from_u128(2));
-    let at = DirectoryIdentity { cluster, node: NodeId(2), directory, boot: 1 };
+    let at = DirectoryIdentity { cluster, node: NodeId(2), directory, boot: 1, epoch: 0 };
     Arc::new(Session::new(
         Identity { at, run: Uuid::from_u128(3), levels: base::Levels::OURS },
         lane,

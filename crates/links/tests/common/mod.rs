@@ -33,6 +33,7 @@ pub(crate) fn directory(node: u64) -> DirectoryIdentity {
         node: NodeId(node),
         directory: Uuid::from_u128(100 + u128::from(node)),
         boot: 1,
+        epoch: 0,
     }
 }
 

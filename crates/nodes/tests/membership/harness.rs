@@ -153,6 +153,25 @@ impl Cluster {
         self.join_from(place).await.expect("it starts again")
     }
 
+    /// Starts nodes at a time, as after a power loss of all: none may be ready without the others.
+    pub(crate) async fn start_all_again(&mut self, places: Vec<Place>) {
+        let starting = places.into_iter().map(|place| async move {
+            loop {
+                match Box::pin(try_start(place.clone())).await {
+                    // Tasks of the former node end a moment after it.
+                    Err(NodeStartError::Directory(DirectoryError::InUse { .. })) => {
+                        sleep(Duration::from_millis(20)).await;
+                    }
+                    started => return started.expect("it starts again"),
+                }
+            }
+        });
+        for node in timeout(SOON, join_all(starting)).await.expect("they start") {
+            let number = u64::from(node.broker.node());
+            self.members.insert(number, follow(node, self.racks.get(&number).cloned()));
+        }
+    }
+
     pub(crate) fn administration(&self, node: u64) -> Administration {
         let member = &self.members[&node];
         member.nodes.administration(&member.node.broker)

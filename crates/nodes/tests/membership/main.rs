@@ -3,6 +3,7 @@
 mod backup;
 mod damage;
 mod harness;
+mod images;
 mod moves;
 mod recovery;
 mod spread;

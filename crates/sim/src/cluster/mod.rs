@@ -33,8 +33,8 @@ mod place;
 mod producers;
 mod queues;
 mod readers;
-mod resender;
 mod registers;
+mod resender;
 mod upgrade;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,0 +1,14 @@
+//! The reason why a node does not serve yet, as its log and its probes report it.
+
+use crate::node::Node;
+
+impl Node {
+    /// What this node waits for, for probes.
+    pub fn note_waiting(&self, words: Option<String>) {
+        *self.waiting.lock() = words;
+    }
+
+    pub fn waits_for(&self) -> Option<String> {
+        self.waiting.lock().clone()
+    }
+}

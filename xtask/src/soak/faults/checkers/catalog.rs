@@ -1,0 +1,116 @@
+//! Queues and topics that one client declares and deletes, at a different node each time: every answer is as if there was
+//! one node.
+
+use super::described;
+
+/// In the order in which one client made them, each after the answer to the one before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) enum Op {
+    /// The queue or topic was declared, with a confirmed answer.
+    Declared {
+        node: usize,
+    },
+    /// A change of which the answer is not known.
+    Unknown,
+    Deleted {
+        node: usize,
+    },
+    /// A mandatory message was confirmed and not returned.
+    Published {
+        node: usize,
+        at: u64,
+        body: u64,
+    },
+    /// All that the queue had; `None`: it was said not to exist.
+    Read {
+        node: usize,
+        bodies: Option<Vec<u64>>,
+    },
+    /// A request about it was refused since it does not exist.
+    SaidMissing {
+        node: usize,
+        what: &'static str,
+    },
+}
+
+pub(in super::super) fn check(name: &str, history: &[Op]) -> Vec<String> {
+    // `None`: not known.
+    let mut exists = Some(false);
+    let mut due: Vec<(u64, usize, u64)> = Vec::new();
+    let (mut lost, mut missing) = (Vec::new(), Vec::new());
+    for op in history {
+        match op {
+            Op::Declared { .. } => exists = Some(true),
+            Op::Unknown => {
+                // A deletion may take what was published before.
+                exists = None;
+                due.clear();
+            }
+            Op::Deleted { .. } => {
+                exists = Some(false);
+                due.clear();
+            }
+            Op::Published { node, at, body } => due.push((*body, *node, *at)),
+            Op::Read { node, bodies } => {
+                let found = bodies.as_deref().unwrap_or_default();
+                for (body, published, at) in due.drain(..) {
+                    if !found.contains(&body) {
+                        let how = if bodies.is_none() {
+                            "the queue does not exist"
+                        } else {
+                            "it is not there"
+                        };
+                        lost.push(format!(
+                            "message {body} of {name}, confirmed by node {} at {at} ms: {how} at node {}",
+                            published + 1,
+                            node + 1
+                        ));
+                    }
+                }
+            }
+            Op::SaidMissing { node, what } if exists == Some(true) => {
+                missing
+                    .push(format!("node {} said to {what} that {name} does not exist", node + 1));
+            }
+            Op::SaidMissing { .. } => {}
+        }
+    }
+    let mut all = described("catalog, confirmed message lost", lost);
+    all.extend(described("catalog, existing object denied", missing));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_that_was_confirmed_to_a_stale_queue_is_found() {
+        let published = Op::Published { node: 0, at: 5, body: 7 };
+        let stale = [
+            Op::Declared { node: 1 },
+            Op::Deleted { node: 1 },
+            Op::Declared { node: 0 },
+            published.clone(),
+            Op::Read { node: 2, bodies: None },
+        ];
+        let found = check("q", &stale);
+        assert!(found[0].contains("message 7 of q, confirmed by node 1 at 5 ms"), "{found:?}");
+        let mut sound = stale.to_vec();
+        sound[4] = Op::Read { node: 2, bodies: Some(vec![7]) };
+        assert!(check("q", &sound).is_empty());
+        sound.insert(4, Op::Unknown);
+        sound[5] = Op::Read { node: 2, bodies: None };
+        assert!(check("q", &sound).is_empty(), "it may have been deleted");
+    }
+
+    #[test]
+    fn denial_of_an_existing_topic_is_found() {
+        let denied = Op::SaidMissing { node: 1, what: "AlterConfigs" };
+        let history = [Op::Declared { node: 0 }, denied.clone()];
+        assert!(check("t", &history)[0].contains("node 2 said to AlterConfigs"));
+        assert!(
+            check("t", &[Op::Declared { node: 0 }, Op::Deleted { node: 0 }, denied]).is_empty()
+        );
+    }
+}

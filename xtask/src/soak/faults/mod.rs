@@ -1,0 +1,252 @@
+//! `cargo xtask soak faults`: three nodes with faults, under workloads of all protocols, whose histories are checked.
+//!
+//! * [`site`]: processes, directories and disks; [`proxy`]: the network between the nodes
+//! * [`nemesis`]: kinds of faults
+//! * [`workloads`]: clients; [`checkers`]: rules that their histories must keep
+//! * [`report`]: verdicts, and how long writes stalled
+
+mod checkers;
+mod nemesis;
+mod proxy;
+mod report;
+mod site;
+mod target;
+mod workloads;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use self::nemesis::Nemesis;
+use self::report::{Row, Run};
+use self::site::Site;
+use self::target::Target;
+use self::workloads::{Progress, Running, Workload};
+use crate::failure::{Context, Failure, Outcome};
+use crate::figures::Output;
+use crate::random::Random;
+use crate::{paths, server};
+
+const WHOLE_WITHIN: Duration = Duration::from_secs(60);
+/// Clients have answers that were in flight within this.
+const SETTLED_AFTER: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FaultsOptions {
+    /// Kinds of faults, separated by commas: `all`, or `list` to print them [default: all]
+    #[arg(long, value_delimiter = ',', default_value = "all")]
+    nemesis: Vec<String>,
+    /// Workloads, separated by commas [default: all]
+    #[arg(long, value_delimiter = ',', value_enum)]
+    workload: Vec<Workload>,
+    /// Repeats the choices of an earlier run (its moments still depend on the machine)
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Length of each run, in seconds
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// Runs of each nemesis
+    #[arg(long, default_value_t = 1)]
+    runs: u64,
+    /// Fails also if writes stall longer than the nemesis allows
+    #[arg(long)]
+    judge_stalls: bool,
+    /// What to print
+    #[arg(long, value_enum, default_value = "table")]
+    output: Output,
+    /// The server's binary [default: a release build of this checkout]
+    #[arg(long)]
+    bin: Option<PathBuf>,
+    /// First of 25 ports that follow each other [default: any that are free]
+    #[arg(long)]
+    first_port: Option<u16>,
+    /// Folder for data and logs [default: below target]
+    #[arg(long)]
+    folder: Option<PathBuf>,
+    /// Further arguments of `postroad serve`, after `--`
+    #[arg(last = true, default_values = ["--segment-bytes", "4MiB", "--shards", "3"])]
+    serve: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    seed: u64,
+    nemeses: Vec<Row>,
+    runs: Vec<Run>,
+}
+
+/// The nemeses of the option; `None`: they are to be listed.
+fn chosen(names: &[String]) -> Outcome<Option<Vec<Nemesis>>> {
+    let mut chosen = Vec::new();
+    for name in names {
+        match name.as_str() {
+            "list" => return Ok(None),
+            "all" => chosen.extend_from_slice(Nemesis::value_variants()),
+            name => chosen.push(Nemesis::from_str(name, false).map_err(|_| {
+                Failure::new(format!("no nemesis is called {name}"))
+                    .remedy("cargo xtask soak faults --nemesis list prints them")
+            })?),
+        }
+    }
+    Ok(Some(chosen))
+}
+
+pub(super) fn run(options: &FaultsOptions) -> Outcome {
+    let Some(nemeses) = chosen(&options.nemesis)? else {
+        for nemesis in Nemesis::value_variants() {
+            let value = nemesis.to_possible_value();
+            let help = value.as_ref().and_then(|value| value.get_help());
+            println!("{:<18} {}", report::name(*nemesis), help.cloned().unwrap_or_default());
+        }
+        return Ok(());
+    };
+    let first = options.seed.unwrap_or_else(Random::any_seed);
+    let binary = server::binary(options.bin.as_deref())?;
+    let folder = match &options.folder {
+        Some(folder) => folder.clone(),
+        None => paths::fresh("soak-faults")?,
+    };
+    let mut runs = Vec::new();
+    for turn in 0..options.runs {
+        for nemesis in &nemeses {
+            let seed = first.wrapping_add(turn);
+            let at = folder.join(format!("{}-{seed}", report::name(*nemesis)));
+            let run = one(options, *nemesis, seed, &binary, &at);
+            eprintln!("{}", in_words(&run));
+            if run.failure.is_none() && run.violations.is_empty() {
+                // Data of a run without findings is of no use.
+                let _ = std::fs::remove_dir_all(&at);
+            }
+            runs.push(run);
+        }
+    }
+    publish(options, first, runs)
+}
+
+fn in_words(run: &Run) -> String {
+    let verdict = match (&run.failure, run.violations.len()) {
+        (Some(failure), _) => format!("FAILED: {failure}"),
+        (None, 0) => "no violation".to_owned(),
+        (None, count) => format!("{count} VIOLATIONS"),
+    };
+    let longest = run.stalls.iter().max().copied().unwrap_or_default();
+    let mut words = format!(
+        "soak faults: {} seed {}: {verdict}, longest stall {longest:.1?}",
+        run.nemesis, run.seed
+    );
+    for violation in &run.violations {
+        words.push_str(&format!("\n    {violation}"));
+    }
+    words
+}
+
+fn publish(options: &FaultsOptions, seed: u64, runs: Vec<Run>) -> Outcome {
+    let report = Report { seed, nemeses: report::rows(&runs), runs };
+    match options.output {
+        Output::Table => print!("{}", report::table(&report.nemeses)),
+        Output::Json => {
+            let json = serde_json::to_string_pretty(&report).context(|| "cannot write JSON")?;
+            println!("{json}");
+        }
+    }
+    let bad = report.runs.iter().find(|run| run.failure.is_some() || !run.violations.is_empty());
+    if let Some(run) = bad {
+        let (nemesis, seed) = (&run.nemesis, run.seed);
+        return Err(Failure::new(format!("{nemesis}, seed {seed}: {}", in_words(run))).remedy(
+            format!("its data and logs are kept; again: cargo xtask soak faults --nemesis {nemesis} --seed {seed}"),
+        ));
+    }
+    let stalled = report.nemeses.iter().find(|row| {
+        options.judge_stalls && row.stall_ms_p99_max.is_some_and(|max| row.stall_ms_p99 > max)
+    });
+    match stalled {
+        Some(row) => Err(Failure::new(format!("{}: writes stalled too long", row.nemesis))),
+        None => Ok(()),
+    }
+}
+
+/// One run on a cluster of its own. A failure is part of the verdict.
+fn one(options: &FaultsOptions, nemesis: Nemesis, seed: u64, binary: &Path, folder: &Path) -> Run {
+    let mut run = Run {
+        nemesis: report::name(nemesis),
+        seed,
+        faults: 0,
+        violations: Vec::new(),
+        failure: None,
+        counts: Default::default(),
+        stalls: Vec::new(),
+    };
+    if let Err(failure) = attempt(options, nemesis, seed, binary, folder, &mut run) {
+        run.failure = Some(failure.to_string());
+    }
+    run
+}
+
+fn attempt(
+    options: &FaultsOptions,
+    nemesis: Nemesis,
+    seed: u64,
+    binary: &Path,
+    folder: &Path,
+    run: &mut Run,
+) -> Outcome {
+    let _ = std::fs::remove_dir_all(folder);
+    std::fs::create_dir_all(folder).context(|| format!("cannot create {}", folder.display()))?;
+    eprintln!("soak faults: {} seed {seed}, data in {}", report::name(nemesis), folder.display());
+    let mut site = Site::found(binary, folder, options.first_port, &options.serve)?;
+    let done = under_load(options, nemesis, seed, &mut site, run);
+    site.kill_all();
+    done
+}
+
+fn under_load(
+    options: &FaultsOptions,
+    nemesis: Nemesis,
+    seed: u64,
+    site: &mut Site,
+    run: &mut Run,
+) -> Outcome {
+    site.is_whole(WHOLE_WITHIN)?;
+    let workloads: Vec<Workload> = match options.workload.is_empty() {
+        true => Workload::ALL.to_vec(),
+        false => options.workload.clone(),
+    };
+    let target = Target::new(site.addresses.clone());
+    workloads::prepare(&target, &workloads)?;
+    let progress = Arc::<Progress>::default();
+    let start = |workload: &Workload| {
+        workloads::start(*workload, &target, &progress, seed, nemesis.isolates())
+    };
+    let running: Vec<Running> = workloads.iter().map(start).collect();
+
+    let deadline = Instant::now() + Duration::from_secs(options.seconds);
+    let faults = nemesis::run(nemesis, site, &target, &mut Random::new(seed), deadline);
+    // Clients end in any case, and the histories are checked beside a fault that went wrong.
+    let healed = site.heal().and_then(|()| site.start_all(&[0, 1, 2]));
+    let whole = healed.and_then(|()| site.is_whole(WHOLE_WITHIN));
+    std::thread::sleep(SETTLED_AFTER);
+    target.stop();
+    let ended = target.now();
+    let faults = faults.unwrap_or_else(|failure| {
+        run.failure = Some(failure.to_string());
+        Vec::new()
+    });
+    whole?;
+    let mut writers = Vec::new();
+    for workload in running {
+        match workload.check(&target) {
+            Ok(found) => {
+                run.violations.extend(found.violations);
+                run.counts.extend(found.counts);
+                writers.extend(found.writes);
+            }
+            Err(failure) => run.failure = Some(failure.to_string()),
+        }
+    }
+    run.faults = faults.len();
+    run.stalls = report::stalls(&writers, &faults, ended);
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! Workloads: clients that use the cluster while faults happen, and keep what they were answered.
+//!
+//! Each runs until the target stops, and checks its history once the cluster is whole again.
+
+mod append;
+mod catalog;
+mod conditional;
+mod offsets;
+mod queue;
+mod share;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::target::Target;
+use crate::failure::{Failure, Outcome};
+
+pub(super) use append::Progress;
+
+/// What a workload found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) violations: Vec<String>,
+    /// Counts for the report.
+    pub(super) counts: BTreeMap<&'static str, u64>,
+    /// Moments of acknowledged writes, a list for each writer, in milliseconds since the run began.
+    pub(super) writes: Vec<Vec<u64>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Workload {
+    /// Idempotent producers; every acknowledged record is read at its offset, in order, once
+    Append,
+    /// Committed offsets and ends of partitions, which only rise, read at all nodes
+    Offsets,
+    /// AMQP queues: confirms, acknowledgements, rejects and dead letters
+    Queue,
+    /// A share group that accepts records one by one
+    Share,
+    /// Queues and topics that are declared and deleted at all nodes
+    Catalog,
+    /// Conditional changes of a topic over HTTP
+    Conditional,
+}
+
+impl Workload {
+    pub(super) const ALL: [Workload; 6] =
+        [Self::Append, Self::Offsets, Self::Queue, Self::Share, Self::Catalog, Self::Conditional];
+}
+
+/// Declares what the workloads use.
+pub(super) fn prepare(target: &Target, workloads: &[Workload]) -> Outcome {
+    for workload in workloads {
+        match workload {
+            // The offsets are of the topic that is appended to.
+            Workload::Append | Workload::Offsets => append::prepare(target)?,
+            Workload::Queue => queue::prepare(target)?,
+            Workload::Share => share::prepare(target)?,
+            Workload::Catalog => catalog::prepare(target)?,
+            Workload::Conditional => conditional::prepare(target)?,
+        }
+    }
+    Ok(())
+}
+
+/// A workload at work. Checking waits for its clients, and then reads what is there.
+pub(super) struct Running(Box<dyn FnOnce(&Target) -> Outcome<Found> + Send>);
+
+impl Running {
+    pub(super) fn check(self, target: &Target) -> Outcome<Found> {
+        (self.0)(target)
+    }
+}
+
+/// `isolates`: nodes are stopped or cut off from the others, while clients reach them.
+pub(super) fn start(
+    workload: Workload,
+    target: &Target,
+    progress: &Arc<Progress>,
+    seed: u64,
+    isolates: bool,
+) -> Running {
+    Running(match workload {
+        Workload::Append => append::start(target, progress, seed),
+        Workload::Offsets => offsets::start(target, progress, seed),
+        Workload::Queue => queue::start(target, seed, isolates),
+        Workload::Share => share::start(target, seed),
+        Workload::Catalog => catalog::start(target, seed),
+        Workload::Conditional => conditional::start(target, seed),
+    })
+}
+
+type Check = Box<dyn FnOnce(&Target) -> Outcome<Found> + Send>;
+
+fn joined<T>(thread: std::thread::JoinHandle<T>) -> Outcome<T> {
+    thread.join().map_err(|_| Failure::new("a client of the fault test panicked"))
+}
