@@ -146,16 +146,6 @@ impl<T: Transport> Channel<T> {
             .ok_or_else(|| AmqpError::malformed("queue.declare-ok is cut short"))
     }
 
-    /// Deletes a queue with its messages. A queue that does not exist is deleted already.
-    pub async fn delete(&mut self, queue: &str) -> Result<(), AmqpError> {
-        self.method(CHANNEL, QUEUE_DELETE, |arguments| {
-            arguments.extend_from_slice(&[0, 0]);
-            short_string(arguments, queue);
-            arguments.push(0);
-        });
-        self.expect(QUEUE_DELETE_OK).await.map(drop)
-    }
-
     /// Declares a durable fanout exchange and binds these queues to it.
     pub async fn fan_out(&mut self, exchange: &str, queues: &[String]) -> Result<(), AmqpError> {
         self.method(CHANNEL, EXCHANGE_DECLARE, |arguments| {

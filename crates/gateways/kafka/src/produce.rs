@@ -96,7 +96,8 @@ pub(crate) async fn start(
     let due = Instant::now() + timeout;
     let mut topics = resolve(gateway, &asker, &produce.topics);
     if topics.iter().any(|(_, topic)| topic.is_err()) {
-        know(gateway, produce.topics.iter().map(|topic| topic.topic.named())).await;
+        // On the heap: it is rare, and every idle session would hold room for it.
+        Box::pin(know(gateway, produce.topics.iter().map(|topic| topic.topic.named()))).await;
         topics = resolve(gateway, &asker, &produce.topics);
     }
     let configs = topics.iter().filter_map(|(_, topic)| Some(&*topic.as_ref().ok()?.config));

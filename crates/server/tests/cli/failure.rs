@@ -230,6 +230,7 @@ const TESTED_BELOW: &[Task] = &[
     Task::TraceAuthorities,
     Task::AmqpDiskAlarm,
     Task::KafkaSession,
+    Task::KafkaLateProduce,
     Task::Unpacking,
     Task::AmqpSession,
     Task::AmqpStreamReader,

@@ -73,7 +73,7 @@ async fn a_group_is_shown_with_its_members_and_what_each_has() {
     let seek = json!({"to": "latest", "topics": ["t"]});
     let refused = post(&server, "/v1/groups/modern/seek?dry_run=true", &seek).await;
     let problem = refused.is_problem(422, "invalid");
-    assert!(problem["detail"].as_str().expect("text").contains("1 members"), "{problem}");
+    assert!(problem["detail"].as_str().expect("text").contains("has 1 member:"), "{problem}");
     delete(&server, "/v1/groups/classic").await.is_problem(422, "invalid");
     modern.leave().await.expect("leaves");
     classic.leave().await.expect("leaves");
