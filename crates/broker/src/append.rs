@@ -219,9 +219,9 @@ impl AppendReply {
                     };
                     known.insert(shard, answers.map(Vec::into_iter));
                 }
-                let row = |shard: &usize| match known.get_mut(shard)? {
-                    Some(answers) => Some(answers.next().unwrap_or_else(stopping)),
-                    None => None,
+                let row = |shard: &usize| {
+                    let answers = known.get_mut(shard)?.as_mut()?;
+                    Some(answers.next().unwrap_or_else(stopping))
                 };
                 places.iter().map(row).collect()
             }

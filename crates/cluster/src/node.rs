@@ -117,15 +117,13 @@ pub struct Node {
     completion: Mutex<Option<JoinHandle<()>>>,
     /// What this node waits for while nobody leads the catalog.
     pub(crate) waiting: Mutex<Option<String>>,
-    epochs: JoinHandle<()>,
+    epochs: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if let Some(completion) = self.completion.get_mut() {
-            completion.abort();
-        }
-        self.epochs.abort();
+        let tasks = [self.completion.get_mut(), self.epochs.get_mut()];
+        tasks.into_iter().flatten().for_each(|task| task.abort());
     }
 }
 
@@ -245,7 +243,7 @@ impl Node {
             lines: AtomicU64::new(0),
             completion,
             waiting: Mutex::default(),
-            epochs,
+            epochs: Mutex::new(Some(epochs)),
         })
     }
 
@@ -483,12 +481,11 @@ impl Node {
     /// Tells all peers that this node closes its links, and waits until that is said and nothing is being written:
     /// see [`Links::close`]. Its directory is free for another process once the node is dropped.
     pub async fn close(&self) {
-        let completion = self.completion.lock().take();
-        if let Some(completion) = completion {
-            completion.abort();
-            let _ = completion.await;
+        let tasks = [self.completion.lock().take(), self.epochs.lock().take()];
+        for task in tasks.into_iter().flatten() {
+            task.abort();
+            let _ = task.await;
         }
-        self.epochs.abort();
         self.links.close().await;
         self.directory.settled().await;
     }

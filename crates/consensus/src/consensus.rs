@@ -197,7 +197,7 @@ impl Consensus {
             failure: OnceLock::new(),
             tasks: OnceLock::new(),
         });
-        let server = raft.server_metrics();
+        let server = retention.watch_members(raft.server_metrics());
         let watching = watch_end(raft.clone(), Arc::clone(&state), options.node.clone());
         tasks::spawn(Task::ConsensusEnd, watching);
         let (workers, group) = (world.workers.clone(), options.group.as_ref());

@@ -122,7 +122,9 @@ impl Links {
                 Ok(Ok(last))
             }
             // The engine would search below what it takes for replicated, without end and without a word.
-            Reply::Append(Appended::Conflict(at)) if sent.confirmed >= Some(at.index) => {
+            Reply::Append(Appended::Conflict(at))
+                if sent.confirmed >= Some(at.index) && self.retention.is_voter(node) =>
+            {
                 self.retention.found_lost(node);
                 Err(lost(node, at.index))
             }

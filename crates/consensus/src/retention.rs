@@ -6,13 +6,19 @@
 //! go of regardless, or one member that is down would fill the disks of the others.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use openraft::async_runtime::WatchReceiver;
+use openraft::type_config::alias::WatchReceiverOf;
 use parking_lot::Mutex;
 
-use crate::types::LogId;
+use crate::consensus::ServerMetrics;
+use crate::types::{LogId, TypeConfig};
 
-#[derive(Debug)]
+type Server = WatchReceiverOf<TypeConfig, ServerMetrics>;
+
 pub(crate) struct Retention {
     kept_bytes_max: u64,
     /// One more than the last entry that all members have; 0: none, or not known.
@@ -22,6 +28,14 @@ pub(crate) struct Retention {
     snapshots: Mutex<VecDeque<Point>>,
     catching_up: Mutex<BTreeMap<u64, CatchUp>>,
     lost: Mutex<BTreeSet<u64>>,
+    /// Has the members, from the start of the engine on.
+    server: OnceLock<Server>,
+}
+
+impl fmt::Debug for Retention {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Retention").field("with_all", &self.with_all()).finish_non_exhaustive()
+    }
 }
 
 /// How far a member is that is sent a snapshot.
@@ -48,6 +62,7 @@ impl Retention {
             snapshots: Mutex::default(),
             catching_up: Mutex::default(),
             lost: Mutex::default(),
+            server: OnceLock::new(),
         }
     }
 
@@ -122,6 +137,19 @@ impl Retention {
         if self.catching_up.lock().remove(&node).is_some() {
             tracing::info!(node, "a member has the snapshot that it was sent");
         }
+    }
+
+    pub(crate) fn watch_members(&self, server: Server) -> Server {
+        let _ = self.server.set(server.clone());
+        server
+    }
+
+    /// Whether the node votes in the group. A learner may give its log up: a replica that was removed is deleted at the next
+    /// start of its node, also if the node was added again meanwhile.
+    pub(crate) fn is_voter(&self, node: u64) -> bool {
+        let Some(server) = self.server.get() else { return false };
+        let members = Arc::clone(&server.borrow_watched().membership_config);
+        members.membership().voter_ids().any(|id| id == node)
     }
 
     /// The member lacks entries that it acknowledged to this leader.

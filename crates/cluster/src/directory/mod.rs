@@ -149,6 +149,12 @@ impl Directory {
         .await
     }
 
+    /// Keeps the directory locked until the answer is dropped; [`Directory::settled`] waits for that.
+    pub(crate) async fn hold(&self) -> impl Send + Sync + use<> {
+        let content = Arc::clone(&self.content).lock_owned().await;
+        (content, Arc::clone(&self.lock))
+    }
+
     /// Waits until nothing is being written.
     pub(crate) async fn settled(&self) {
         drop(self.content.lock().await);

@@ -87,12 +87,15 @@ impl EpochKeeper {
             return Ok(true);
         }
         let own = self.own + u64::from(moved || self.own == 0);
-        let Some(directory) = self.directory.upgrade() else { return Ok(false) };
+        let held = match self.directory.upgrade() {
+            Some(directory) => directory.hold().await,
+            None => return Ok(false),
+        };
         let (file, content) =
             (Arc::clone(&self.file), Content { own, peers: peers.clone(), ..Content::default() });
         let write = move || {
             let done = file.write(&content);
-            drop(directory);
+            drop(held);
             done
         };
         self.world.workers.blocking(Task::NodeDirectory, write).await??;

@@ -1,6 +1,8 @@
 //! Memory and time that documents cost: bytes in against bytes held, and probes that are answered meanwhile. It is a
 //! process of its own, whose memory is measured.
 
+#![expect(clippy::disallowed_types, reason = "clients of a node in the kernel's network")]
+
 #[allow(dead_code, reason = "it is for the other tests, too")]
 #[path = "../protocol/harness.rs"]
 mod harness;
@@ -15,6 +17,9 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::harness::{ask, connect, get, open_node, request};
+
+/// A name, the path, a header, the body and the expected status.
+type Case = (&'static str, &'static str, (&'static str, &'static str), String, u16);
 
 /// What one document may cost beside the bytes of its body.
 const HELD_BYTES_MAX: usize = 256 << 20;
@@ -42,7 +47,7 @@ async fn large_documents_cost_little_memory_and_delay_no_probe() {
     assert_eq!(ask(&mut connect(server.address).await, topic).await.status, 201);
     let (records, json) = ("/v1/topics/t/records", ("content-type", "application/json"));
     let lines = ("content-type", "application/x-ndjson");
-    let cases: Vec<(&str, &str, (&str, &str), String, u16)> = vec![
+    let cases: Vec<Case> = vec![
         ("records", records, json, format!("{{\"records\":[{}]}}", list("{}", 13_000_000)), 400),
         ("lines", records, lines, "{}\n".repeat(13_000_000), 400),
         (

@@ -33,8 +33,13 @@ async fn is_copy(broker: &Broker, partition: PartitionId, id: &str) -> bool {
     copy.expect("it is answered")
 }
 
-async fn delete_all(broker: &Broker, partition: PartitionId, end: u64) {
-    let deleted = async || broker.shards().advance_starts(vec![(partition, end)]).await.is_ok();
+/// Deletes the records before `end` at the leader of their shard.
+async fn delete_all(cluster: &Cluster, partition: PartitionId, end: u64) {
+    let shard = cluster.broker(cluster.any()).shard_with(partition);
+    let deleted = async || {
+        let leader = cluster.broker(cluster.leader(shard).await);
+        leader.shards().advance_starts(vec![(partition, end)]).await.is_ok()
+    };
     wait_for(deleted, || "deletion of the records".to_owned()).await;
 }
 
@@ -62,7 +67,7 @@ async fn deleted_job_sent_again_is_recognised_by_next_leaders_and_in_a_restored_
         let id = format!("job {round}");
         assert!(!is_copy(cluster.broker(asked), partition, &id).await);
         jobs.push(id);
-        delete_all(cluster.broker(asked), partition, jobs.len() as u64).await;
+        delete_all(&cluster, partition, jobs.len() as u64).await;
         let leader = cluster.leader(shard).await;
         let place = cluster.end(leader).await;
         let other = cluster.any();

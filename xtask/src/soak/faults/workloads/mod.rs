@@ -64,7 +64,10 @@ pub(super) fn prepare(target: &Target, workloads: &[Workload]) -> Outcome {
 }
 
 /// A workload at work. Checking waits for its clients, and then reads what is there.
-pub(super) struct Running(Box<dyn FnOnce(&Target) -> Outcome<Found> + Send>);
+pub(super) struct Running(Finish);
+
+/// Waits for the end of a workload, and returns what its checkers found.
+type Finish = Box<dyn FnOnce(&Target) -> Outcome<Found> + Send>;
 
 impl Running {
     pub(super) fn check(self, target: &Target) -> Outcome<Found> {
