@@ -152,7 +152,7 @@ impl Broker {
         let catalog = LocalShard::start(&common, Role::Catalog, None).await?;
         let mut shards = vec![Arc::new(catalog)];
         if let Some(node) = &options.cluster {
-            let reporting = majority::report(Arc::clone(node), Arc::downgrade(&shards[0]));
+            let reporting = majority::report(Arc::downgrade(node), Arc::downgrade(&shards[0]));
             tasks::spawn(Task::Leading, reporting);
         }
         let shard_count = match founding::shards(&shards[0], &options).await {

@@ -1,7 +1,7 @@
 //! Whether this node is connected to a majority of a shard's voters. Without one no leader can be elected on this side of
 //! a cut, so that requests are refused early and clients look for the leader elsewhere.
 
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
 use cluster::Node;
@@ -53,10 +53,11 @@ fn waits_for(node: &Node, members: &Members) -> String {
 
 /// Reports what this node waits for while the catalog has no leader: in the log, and to probes. Ends when the shard is
 /// gone.
-pub(crate) async fn report(node: Arc<Node>, catalog: Weak<LocalShard>) {
+pub(crate) async fn report(node: Weak<Node>, catalog: Weak<LocalShard>) {
     let mut leaderless_since: Option<Instant> = None;
     let mut reported: Option<Instant> = None;
-    while let Some(shard) = catalog.upgrade() {
+    // Neither is kept from ending: the data directory is free once the node is dropped.
+    while let (Some(shard), Some(node)) = (catalog.upgrade(), node.upgrade()) {
         let (leader, members) = (shard.leader(), shard.consensus.members());
         drop(shard);
         // A follower whose leader is gone keeps it as its leader for as long as it cannot be elected itself.
@@ -78,6 +79,7 @@ pub(crate) async fn report(node: Arc<Node>, catalog: Weak<LocalShard>) {
                 node.note_waiting(Some(words));
             }
         }
+        drop(node);
         sleep(REPORT_LOOK_EVERY).await;
     }
 }

@@ -19,7 +19,7 @@ use crate::timeline::Timeline;
 
 use super::dead_letter::Routers;
 use super::divided_credit::{Change, CreditKind};
-use super::error::{ConsumeError, RemoveError, SettleError, TakeError, TransferError};
+use super::error::{ConsumeError, RemoveError, TakeError, TransferError};
 use super::event::{Delivery, EventSender};
 use super::history::ring::Ring;
 use super::history::{HistoryFeed, Look, Standing};
@@ -28,6 +28,7 @@ use super::lent::Loan;
 use super::options::{ConsumeOptions, Credit, Settle, TakeOptions};
 use super::rates::{Published, Totals};
 use super::settle_reply::SettleSender;
+pub(crate) use super::settle_reply::Settled;
 use super::standings::Standings;
 use super::traced::TraceFeed;
 use super::unread::{NodeUnread, Unread};
@@ -211,8 +212,6 @@ pub(crate) struct Joining {
     pub(crate) divided: Vec<CreditKind>,
 }
 
-/// The results of a settle's items, in their order.
-pub(crate) type Settled = Vec<Result<(), SettleError>>;
 /// Where the batches of a transfer are, or on their way to.
 pub(crate) type Moved = Entered<Option<Appended>>;
 pub(crate) type Transferred = Result<Moved, TransferError>;

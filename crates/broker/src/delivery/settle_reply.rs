@@ -9,7 +9,9 @@ use tokio::sync::oneshot;
 use crate::error::Unavailable;
 
 use super::error::SettleError;
-use super::handle::Settled;
+
+/// The results of a settle's items, in their order.
+pub(crate) type Settled = Vec<Result<(), SettleError>>;
 
 /// Sends the results of a settle to its caller. A settle that is repeated names each lease by its token, so one item of the
 /// caller may have become several or none: the results are folded back into the caller's items.

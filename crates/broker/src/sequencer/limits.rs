@@ -5,11 +5,14 @@
 //! shards each of them has a part of the limit ([`limit_here`]).
 
 use base::PartitionId;
+use base::limits::DEDUP_IDS_PER_BATCH_MAX;
+use journal::Room;
 use machine::{LeaseGroup, Partition, Topic};
 
 use crate::delivery::policy::{limit_here, refuses};
 use crate::delivery::view::depth;
 use crate::error::AppendError;
+use crate::record_ids::RecordIds;
 use crate::shard::{Shard, View};
 
 /// Why a batch with so many records and bytes does not fit; `None` when it does. `ahead` tells the
@@ -90,4 +93,19 @@ pub(super) fn note_waived(
     let end = |(id, row): (PartitionId, &Partition)| ahead(id).unwrap_or(row.next_offset());
     let ends: u64 = rows.partitions().map(end).sum();
     delivery.standings.note_sequenced(topic.id, ends + records, record::value_bytes(batch));
+}
+
+/// An entry has room for so many ids.
+pub(super) fn refused_for_ids(ids: Option<&RecordIds>) -> Option<AppendError> {
+    let (ids, at_most) = (ids.map_or(0, RecordIds::len), DEDUP_IDS_PER_BATCH_MAX);
+    (ids > at_most).then_some(AppendError::TooManyIds { ids, at_most })
+}
+
+pub(super) fn refused_for_space(room: &Room) -> Option<AppendError> {
+    match *room {
+        Room::Ok => None,
+        Room::Full { free_bytes, reserve_bytes } => {
+            Some(AppendError::StorageFull { free_bytes, reserve_bytes })
+        }
+    }
 }

@@ -5,7 +5,8 @@ use base::PartitionId;
 use journal::Body;
 use machine::{Command, MoveStep, Refusal, Unit};
 
-use super::proposal::{Context, Proposal, refused_for_space, span};
+use super::limits::refused_for_space;
+use super::proposal::{Context, Proposal, span};
 use crate::append::AppendBatch;
 use crate::dedup::Going;
 use crate::error::{ExecuteError, Unavailable};

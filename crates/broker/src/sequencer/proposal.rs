@@ -2,7 +2,6 @@
 
 use std::mem;
 
-use base::limits::DEDUP_IDS_PER_BATCH_MAX;
 use base::{HashMap, Offset, PartitionId, TopicId};
 use bytes::{Bytes, BytesMut};
 use journal::{Body, Room};
@@ -324,9 +323,9 @@ impl Proposal {
         }
         let end_of = |partition| ahead.end(partition);
         let bytes = batch.bytes.bytes();
-        let refused = refused_for_space(&terms.room)
+        let refused = limits::refused_for_space(&terms.room)
             .or_else(|| refused_for_limits(partition, header, bytes, end_of, state, terms))
-            .or_else(|| refused_for_ids(batch.ids.as_ref()));
+            .or_else(|| limits::refused_for_ids(batch.ids.as_ref()));
         if let Some(refused) = refused {
             return Slot::Refused(refused);
         }
@@ -456,7 +455,7 @@ pub(super) fn refused(batches: &[AppendBatch], context: &Context<'_>) -> Option<
             if expect.is_some_and(|expected| expected != end) {
                 return Some(AppendError::NotAtExpected { end });
             }
-            let refused = refused_for_space(&terms.room)
+            let refused = limits::refused_for_space(&terms.room)
                 .or_else(|| refused_for_limits(partition, header, bytes, end_of, state, terms));
             if refused.is_some() {
                 return refused;
@@ -484,21 +483,6 @@ fn refused_for_limits(
     let topic = state.catalog.topic(partition.topic)?;
     let records = u64::from(span(header));
     limits::refused(state, topic, terms.shard, ahead, records, batch)
-}
-
-/// An entry has room for so many ids.
-fn refused_for_ids(ids: Option<&RecordIds>) -> Option<AppendError> {
-    let (ids, at_most) = (ids.map_or(0, RecordIds::len), DEDUP_IDS_PER_BATCH_MAX);
-    (ids > at_most).then_some(AppendError::TooManyIds { ids, at_most })
-}
-
-pub(super) fn refused_for_space(room: &Room) -> Option<AppendError> {
-    match *room {
-        Room::Ok => None,
-        Room::Full { free_bytes, reserve_bytes } => {
-            Some(AppendError::StorageFull { free_bytes, reserve_bytes })
-        }
-    }
 }
 
 /// Whether what a topic refuses for want of room becomes dead letters.

@@ -15,7 +15,8 @@ use machine::{Command, SentBatch, Unit};
 use tokio::sync::oneshot;
 
 use super::limits;
-use super::proposal::{Context, Proposal, Written, refused, refused_for_space, span};
+use super::limits::refused_for_space;
+use super::proposal::{Context, Proposal, Written, refused, span};
 use crate::append::AppendBatch;
 use crate::error::{AppendError, Unavailable};
 use crate::outgoing::Receipt;

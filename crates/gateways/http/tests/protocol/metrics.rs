@@ -104,7 +104,7 @@ async fn scrape_is_prometheus_text_unless_open_metrics_is_asked_for() {
                 let is_of = |suffix: &&str| {
                     name.strip_suffix(*suffix).is_some_and(|name| families.contains(name))
                 };
-                assert!(suffixes.iter().any(|suffix| is_of(suffix)), "{series}");
+                assert!(suffixes.iter().any(is_of), "{series}");
             }
         }
     }
