@@ -35,8 +35,8 @@ use crate::timeline::Timeline;
 use crate::turns::Turns;
 use crate::watch::{Watch, Watchers};
 use crate::{
-    adoption, cluster_id, founding, hearing, housekeeping, layout, leading, level, majority, moves,
-    scrub, watch_elsewhere, watchdog,
+    adoption, cluster_id, founding, hearing, housekeeping, layout, leading, level, majority_report,
+    moves, scrub, watch_elsewhere, watchdog,
 };
 
 pub use crate::options::BrokerOptions;
@@ -152,7 +152,8 @@ impl Broker {
         let catalog = LocalShard::start(&common, Role::Catalog, None).await?;
         let mut shards = vec![Arc::new(catalog)];
         if let Some(node) = &options.cluster {
-            let reporting = majority::report(Arc::downgrade(node), Arc::downgrade(&shards[0]));
+            let reporting =
+                majority_report::report(Arc::downgrade(node), Arc::downgrade(&shards[0]));
             tasks::spawn(Task::Leading, reporting);
         }
         let shard_count = match founding::shards(&shards[0], &options).await {

@@ -23,7 +23,8 @@
 //! * [`cpu`]: work on records that takes long, away from the threads of sockets
 //! * [`turns`]: how long work shares these threads
 //! * [`delivery`]: leasing records one by one, and settling each
-//! * `dedup`: finds copies of records that were appended before; `record_ids`: the hashes that it compares
+//! * `dedup`: finds copies of records that were appended before; `record_ids`: the hashes that it compares;
+//!   `record_id_memory`: their memory in a node
 //! * [`operations`]: what operators ask of one gateway and another carries out
 //! * `barrier`: that a copy of the catalog is the newest; `document_watch`: which documents changed
 //! * `changes`: what applied entries changed; `housekeeping`: retention, compaction, expiry, and space
@@ -73,6 +74,7 @@ pub mod level;
 mod local_shard;
 mod made;
 mod majority;
+mod majority_report;
 mod moves;
 pub mod moving;
 pub mod operations;
@@ -85,6 +87,7 @@ mod proxy;
 mod pusher;
 mod question;
 mod reading;
+mod record_id_memory;
 mod record_ids;
 pub mod recovery;
 mod remote;

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use base::{HashMap, Offset, PartitionId, TopicId};
+use journal::Body;
 use machine::Command;
 
 use super::Seen;
-use crate::sequencer::Sequenced;
 
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
@@ -47,8 +47,8 @@ impl InFlight {
     }
 
     /// See [`super::Dedup::place_again`].
-    pub(super) fn place_again(&mut self, ticket: u64, sequenced: &Sequenced) {
-        for (id, partition, offset, _) in ids_of(sequenced) {
+    pub(super) fn place_again(&mut self, ticket: u64, commands: &[Command], bodies: &[Body]) {
+        for (id, partition, offset, _) in ids_of(commands, bodies) {
             // The time of the new entry is not known yet, and is within any window.
             self.add(id, Seen { at_ms: i64::MAX, partition, offset, ticket });
         }
@@ -56,10 +56,11 @@ impl InFlight {
 }
 
 /// Ids of a proposal with their records, and the start of the window.
-pub(super) fn ids_of(
-    sequenced: &Sequenced,
-) -> impl Iterator<Item = (u128, PartitionId, Offset, i64)> + '_ {
-    let changes = sequenced.commands.iter().filter_map(|command| match command {
+pub(super) fn ids_of<'a>(
+    commands: &'a [Command],
+    bodies: &'a [Body],
+) -> impl Iterator<Item = (u128, PartitionId, Offset, i64)> + 'a {
+    let changes = commands.iter().filter_map(|command| match command {
         Command::RecordIds(change) => Some(&change.topics),
         _ => None,
     });
@@ -67,7 +68,7 @@ pub(super) fn ids_of(
         change.appended.iter().map(move |appended| (appended, change.expire_before_ms))
     });
     appended.flat_map(|(appended, from_ms)| {
-        let body = sequenced.bodies.get(appended.append as usize);
+        let body = bodies.get(appended.append as usize);
         body.into_iter().flat_map(move |body| {
             let partition = PartitionId::from_stream(body.stream);
             let placed =

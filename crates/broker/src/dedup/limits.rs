@@ -6,30 +6,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use base::TopicId;
-use base::limits::{DEDUP_BYTES_PER_ID, DEDUP_IDS_FORGOTTEN_PER_CHANGE};
+use base::limits::DEDUP_IDS_FORGOTTEN_PER_CHANGE;
 use machine::ids::AppendedIds;
 use machine::{RecordIdsChange, TopicIdsChange};
 use tokio::time::Instant;
 
 use super::Dedup;
+use crate::record_id_memory::Memory;
 use crate::shard::View;
-
-/// Ids in the shards of a node.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Memory {
-    pub(crate) ids: u64,
-    /// Shards with rows that the node has.
-    pub(crate) shards: u64,
-}
-
-impl Memory {
-    /// How many ids a shard with so many has to forget.
-    pub(crate) fn surplus(self, of_shard: u64, budget_bytes: u64) -> u64 {
-        let budget = budget_bytes / DEDUP_BYTES_PER_ID;
-        let share = budget / self.shards.max(1);
-        self.ids.saturating_sub(budget).min(of_shard.saturating_sub(share))
-    }
-}
 
 /// When the log last said that ids are forgotten early.
 #[derive(Debug, Default)]
@@ -155,6 +139,8 @@ impl Dedup {
 
 #[cfg(test)]
 mod tests {
+    use base::limits::DEDUP_BYTES_PER_ID;
+
     use super::*;
 
     #[test]

@@ -16,20 +16,19 @@ mod seeding;
 
 use base::{HashSet, Offset, PartitionId, TopicId};
 use bytes::Bytes;
-use machine::RecordIds as StoredIds;
+use journal::Body;
 use machine::ids::IdsOfBatch;
+use machine::{Command, RecordIds as StoredIds};
 use record::{BatchHeader, Retained, retain_or_empty};
 
 use crate::append::AppendBatch;
 use crate::cpu::is_quick;
 use crate::record_ids::RecordIds;
 use crate::request::Request;
-use crate::sequencer::Sequenced;
 use crate::shard::{Shard, View};
 use in_flight::InFlight;
 use learned::Learned;
 use limits::EarlyNotice;
-pub(crate) use limits::Memory;
 use seeding::Seeding;
 
 #[derive(Debug, Default)]
@@ -221,15 +220,15 @@ impl Dedup {
     }
 
     /// Whether a proposal of a former term may be placed: no other leader has taken one of its ids meanwhile.
-    pub(crate) fn may_place_again(sequenced: &Sequenced, view: &View<'_>) -> bool {
+    pub(crate) fn may_place_again(commands: &[Command], bodies: &[Body], view: &View<'_>) -> bool {
         let stored = view.rows.record_ids();
-        in_flight::ids_of(sequenced)
+        in_flight::ids_of(commands, bodies)
             .all(|(id, partition, _, from_ms)| stored.find(partition.topic, id, from_ms).is_none())
     }
 
     /// Notes again the ids of a proposal that is placed in another term.
-    pub(crate) fn place_again(&mut self, ticket: u64, sequenced: &Sequenced) {
-        self.in_flight.place_again(ticket, sequenced);
+    pub(crate) fn place_again(&mut self, ticket: u64, commands: &[Command], bodies: &[Body]) {
+        self.in_flight.place_again(ticket, commands, bodies);
     }
 }
 

@@ -7,8 +7,8 @@ use base::{ShardId, TopicId};
 use machine::{Command, RecordIdsChange, TopicIdsChange};
 use tokio::time::Instant;
 
-use crate::dedup::Memory;
 use crate::local_shard::LocalShard;
+use crate::record_id_memory::Memory;
 use crate::shard::View;
 
 /// Between two looks at a shard.

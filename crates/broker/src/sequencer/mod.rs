@@ -49,7 +49,6 @@ use crate::request::Request;
 use crate::shard::Shard;
 use held::Held;
 use refused::Refused;
-pub(crate) use refused::Sequenced;
 
 /// Owns the queue of requests. What it decides is decided for a term ([`term`]); between two of them
 /// requests wait.

@@ -12,10 +12,10 @@ use super::proposal::sequence_of;
 use crate::shard::View;
 
 /// The content of a proposal, in which every batch has its offset.
-pub(crate) struct Sequenced {
-    pub(crate) bodies: Vec<Body>,
-    pub(crate) units: Vec<Unit>,
-    pub(crate) commands: Vec<Command>,
+pub(super) struct Sequenced {
+    pub(super) bodies: Vec<Body>,
+    pub(super) units: Vec<Unit>,
+    pub(super) commands: Vec<Command>,
 }
 
 /// A proposal that is not in the log. Those who wait for it are registered with the shard still.

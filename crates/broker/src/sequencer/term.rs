@@ -234,11 +234,11 @@ impl Sequencer {
             }
             let (epoch, ahead) = (term.leadership.term() as i32, &mut term.ahead);
             let placed = self.shard.read(|state| {
-                let may = Dedup::may_place_again(&sequenced, state);
+                let may = Dedup::may_place_again(&sequenced.commands, &sequenced.bodies, state);
                 may.then(|| sequenced.place_again(ticket, epoch, ahead, state)).flatten()
             });
             if placed.is_some() {
-                self.dedup.place_again(ticket, &sequenced);
+                self.dedup.place_again(ticket, &sequenced.commands, &sequenced.bodies);
             }
             match placed {
                 Some(touched) => term.propose(self.now_ms, ticket, sequenced, touched).await,

@@ -1,0 +1,20 @@
+//! Memory of the ids of records, over all shards of a node.
+
+use base::limits::DEDUP_BYTES_PER_ID;
+
+/// Ids in the shards of a node.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Memory {
+    pub(crate) ids: u64,
+    /// Shards with rows that the node has.
+    pub(crate) shards: u64,
+}
+
+impl Memory {
+    /// How many ids a shard with so many has to forget.
+    pub(crate) fn surplus(self, of_shard: u64, budget_bytes: u64) -> u64 {
+        let budget = budget_bytes / DEDUP_BYTES_PER_ID;
+        let share = budget / self.shards.max(1);
+        self.ids.saturating_sub(budget).min(of_shard.saturating_sub(share))
+    }
+}
