@@ -22,6 +22,7 @@ use crate::budget::{Budget, Permit};
 use crate::cpu::CpuPool;
 use crate::delivery::drivers::Drivers;
 use crate::delivery::traced::TraceFeed;
+use crate::disk_health::DiskHealth;
 use crate::error::{OpenError, Unavailable};
 use crate::forwarding::Line;
 use crate::hearsay::Hearsay;
@@ -30,13 +31,12 @@ use crate::peers::Peers;
 use crate::proxy::LedHere;
 use crate::remote::Remote;
 use crate::scrub::Scrubbing;
-use crate::slow_disk::{self, DiskHealth};
 use crate::timeline::Timeline;
 use crate::turns::Turns;
 use crate::watch::{Watch, Watchers};
 use crate::{
     adoption, cluster_id, founding, hearing, housekeeping, layout, leading, level, majority_report,
-    moves, scrub, watch_elsewhere, watchdog,
+    moves, scrub, slow_disk, watch_elsewhere, watchdog,
 };
 
 pub use crate::options::BrokerOptions;

@@ -14,9 +14,9 @@ use futures_util::future::join_all;
 use links::NodeId;
 use tokio::time::{Instant, MissedTickBehavior};
 
+use crate::disk_health::DiskHealth;
 use crate::local_shard::LocalShard;
 use crate::remote::Remote;
-use crate::slow_disk::DiskHealth;
 
 /// A node that stops goes on serving for so long at most, while other members catch up.
 const KEPT_UP_WITHIN: Duration = Duration::from_secs(5);

@@ -55,6 +55,7 @@ pub mod cpu;
 mod dedup;
 pub mod delivery;
 mod directories;
+mod disk_health;
 mod document_watch;
 mod electing;
 pub mod error;

@@ -13,13 +13,13 @@ use links::{Declined, Message, NodeId, Received};
 use tokio::time::{Instant, timeout};
 
 use crate::backup_parts::SendsBackups;
+use crate::disk_health::DiskHealth;
 use crate::error::Unavailable;
 use crate::group_status::GroupStatus;
 use crate::local_shard::LocalShard;
 use crate::peers::Peers;
 use crate::remote::wire::{self, Decoded};
 use crate::scrub::Scrubbing;
-use crate::slow_disk::DiskHealth;
 use crate::stored_status::StoredStatus;
 
 /// Answers other nodes for as long as the broker is open.

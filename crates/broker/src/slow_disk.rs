@@ -4,7 +4,7 @@
 //! A disk that was stuck or full is *unwell* until it has been well for a while. Its node is handed no shard then, and
 //! stands for election after the others.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use base::limits::{
 use cluster::Node;
 use consensus::{Progress, Role};
 use futures_util::future::join_all;
-use parking_lot::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 
+use crate::disk_health::DiskHealth;
 use crate::leading::{connected_for, hand_over};
 use crate::local_shard::LocalShard;
 use crate::remote::Remote;
@@ -34,46 +34,6 @@ const REFUSED_AGAIN_AFTER: Duration = Duration::from_millis(500);
 const SILENT_AFTER: Duration = Duration::from_secs(1);
 /// A disk that hangs may hold the engine up, too.
 const HANDED_OVER_WITHIN: Duration = Duration::from_secs(2);
-
-/// Whether this node's disk is one to lead on.
-#[derive(Debug, Default)]
-pub(crate) struct DiskHealth {
-    /// Until then, unless it is slow again.
-    unwell_until: Mutex<Option<Instant>>,
-    /// Other nodes that report a full disk.
-    full_elsewhere: Mutex<BTreeSet<u64>>,
-}
-
-impl DiskHealth {
-    pub(crate) fn is_well(&self, now: Instant) -> bool {
-        self.unwell_until.lock().is_none_or(|until| until <= now)
-    }
-
-    /// Another node reports whether its disk is full.
-    pub(crate) fn hear(&self, node: u64, is_full: bool) {
-        let mut full = self.full_elsewhere.lock();
-        match is_full {
-            true => full.insert(node),
-            false => full.remove(&node),
-        };
-    }
-
-    pub(crate) fn is_full_elsewhere(&self, node: u64) -> bool {
-        self.full_elsewhere.lock().contains(&node)
-    }
-
-    /// It hangs, or is full.
-    fn note_stuck(&self, now: Instant) {
-        *self.unwell_until.lock() = Some(now + DISK_WELL_AFTER);
-    }
-
-    /// It is not well yet.
-    fn note_slow(&self, now: Instant) {
-        if let Some(until) = self.unwell_until.lock().as_mut().filter(|until| **until > now) {
-            *until = now + DISK_WELL_AFTER;
-        }
-    }
-}
 
 /// Since when this node's processes have run without a pause: while they stood still (SIGSTOP, a paused virtual machine)
 /// nobody can tell what the disk did.
