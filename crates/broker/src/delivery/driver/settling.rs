@@ -16,7 +16,7 @@ use super::super::repeat::Repeat;
 use super::super::settle_reply::SettleSender;
 use super::super::waiter::{Reject, Reply, Waiter, note_reject};
 use super::{Driver, Purpose};
-use crate::error::Unavailable;
+use crate::error::{AppendError, Unavailable};
 use crate::outgoing::Entered;
 
 impl Driver {
@@ -174,8 +174,13 @@ impl Driver {
             Ok(CommittedAs::Entered(entered)) => Ok(entered),
             Err(why) => Err(why),
         };
-        // What it did not do is repeated in the next one. Until then no record of the groups is delivered.
-        let is_over = result.is_err() && self.is_term_over();
+        // The next term repeats a request that the end of this one refused, as a whole or batch by batch. Until then no
+        // record of the groups is delivered.
+        let is_refused = match &result {
+            Ok(entered) => entered.rows.iter().any(is_unavailable),
+            Err(_) => true,
+        };
+        let is_over = is_refused && self.is_term_over();
         match purpose {
             Purpose::Settles(waiters) => {
                 self.commits.on_settled();
@@ -274,6 +279,10 @@ impl Driver {
         }
         waiter.answer();
     }
+}
+
+fn is_unavailable<T>(row: &Result<T, AppendError>) -> bool {
+    matches!(row, Err(AppendError::Unavailable(_)))
 }
 
 fn not_leased(refused: SettleRefused) -> SettleError {
