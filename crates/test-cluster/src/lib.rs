@@ -1,7 +1,10 @@
 //! Brokers of one cluster in one process, on disks in memory and over real sockets of this machine: for tests
 //! of what is built on them.
 
+mod gate;
+
 use std::io::IoSlice;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,6 +15,7 @@ use broker::{Broker, BrokerOptions, OpenError, WeakBroker};
 use cluster::{MEMBER_FILE, Node as Member, NodeOptions, NodeStartError};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
+pub use gate::Gate;
 use gateway::Connections;
 pub use journal::Options as JournalOptions;
 use links::Security;
@@ -37,7 +41,10 @@ pub struct TestNode {
 #[derive(Clone, Debug)]
 pub struct Place {
     disk: Arc<SimulatedDisk>,
+    /// The address of the peers' port, or of the gate in front of it.
     address: String,
+    /// The gate, and the address at which the node itself listens.
+    gate: Option<(Arc<Gate>, SocketAddr)>,
     seeds: Vec<String>,
     join: Vec<String>,
     journal: JournalOptions,
@@ -50,7 +57,7 @@ impl Place {
         let join = members.iter().map(|node| node.place.address.clone()).collect();
         let (disk, address) = (Arc::new(SimulatedDisk::new()), peer_address());
         let journal = members.first().map_or_else(options, |node| node.place.journal.clone());
-        Self { disk, address, seeds: Vec::new(), join, journal, levels: Levels::OURS }
+        Self { join, journal, ..Self::at(disk, address) }
     }
 
     /// A new disk at a new address, for a node of another cluster.
@@ -60,9 +67,12 @@ impl Place {
 
     /// The same with a disk that has something.
     pub fn of_disk(disk: SimulatedDisk) -> Self {
-        let (disk, address) = (Arc::new(disk), peer_address());
+        Self::at(Arc::new(disk), peer_address())
+    }
+
+    fn at(disk: Arc<SimulatedDisk>, address: String) -> Self {
         let (seeds, join, journal) = (Vec::new(), Vec::new(), options());
-        Self { disk, address, seeds, join, journal, levels: Levels::OURS }
+        Self { disk, address, gate: None, seeds, join, journal, levels: Levels::OURS }
     }
 
     /// The same place with the disk as it is found after this one has lost its power.
@@ -77,7 +87,8 @@ impl Place {
 
     /// The same address and a new disk, of a node that is to join the cluster of one of these.
     pub fn wiped(&self, members: &[&TestNode]) -> Self {
-        Self { address: self.address.clone(), ..Self::joining(members) }
+        let (address, gate) = (self.address.clone(), self.gate.clone());
+        Self { address, gate, ..Self::joining(members) }
     }
 
     /// Another address, with a copy of what says which node the directory is of.
@@ -90,7 +101,7 @@ impl Place {
         let bytes = read_whole(&*self.disk, &dir.join(MEMBER_FILE)).expect("it is there");
         disk.create_dir(dir).expect("made");
         replace(&*disk, dir, MEMBER_FILE, &mut [IoSlice::new(&bytes)]).expect("written");
-        Self { disk, address: peer_address(), ..self.clone() }
+        Self { disk, address: peer_address(), gate: None, ..self.clone() }
     }
 
     /// The same place, of a program that supports the feature levels up to this one.
@@ -154,7 +165,16 @@ fn options() -> JournalOptions {
 ///
 /// When one of them does not start.
 pub async fn start_three_with(journal: JournalOptions) -> Vec<TestNode> {
-    start_of(journal, &[1; 3]).await
+    start_of(journal, &[1; 3], false).await
+}
+
+/// The same, where a [`Gate`] is in front of each node.
+///
+/// # Panics
+///
+/// When one of them does not start.
+pub async fn start_three_behind_gates() -> Vec<TestNode> {
+    start_of(options(), &[1; 3], true).await
 }
 
 /// The same, where each node's program supports the feature levels up to one of these.
@@ -163,7 +183,7 @@ pub async fn start_three_with(journal: JournalOptions) -> Vec<TestNode> {
 ///
 /// When one of them does not start.
 pub async fn start_three_that_can(levels: [u16; 3]) -> Vec<TestNode> {
-    start_of(options(), &levels).await
+    start_of(options(), &levels, false).await
 }
 
 /// The same with as many nodes as there are levels.
@@ -172,7 +192,7 @@ pub async fn start_three_that_can(levels: [u16; 3]) -> Vec<TestNode> {
 ///
 /// When one of them does not start.
 pub async fn start_all_that_can(levels: &[u16]) -> Vec<TestNode> {
-    start_of(options(), levels).await
+    start_of(options(), levels, false).await
 }
 
 /// The same with four nodes, of which each shard has three. They tell each other who leads, as the crate `nodes` does
@@ -209,16 +229,25 @@ fn up_to(max: u16) -> Levels {
     Levels { min: Level::FIRST, max: Level(max) }
 }
 
-async fn start_of(journal: JournalOptions, levels: &[u16]) -> Vec<TestNode> {
+async fn start_of(journal: JournalOptions, levels: &[u16], has_gates: bool) -> Vec<TestNode> {
     let seeds: Vec<String> = levels.iter().map(|_| peer_address()).collect();
     let starting = seeds.iter().zip(levels).map(|(address, &max)| {
-        let (disk, address) = (Arc::new(SimulatedDisk::new()), address.clone());
-        let (journal, levels) = (journal.clone(), up_to(max));
-        start(Place { disk, address, seeds: seeds.clone(), join: Vec::new(), journal, levels })
+        let (seeds, journal, levels) = (seeds.clone(), journal.clone(), up_to(max));
+        let place = Place::at(Arc::new(SimulatedDisk::new()), address.clone());
+        start_at(Place { seeds, journal, levels, ..place }, has_gates)
     });
     let mut nodes = join_all(starting).await;
     nodes.sort_by_key(|node| node.broker.node());
     nodes
+}
+
+async fn start_at(place: Place, has_gate: bool) -> TestNode {
+    if !has_gate {
+        return start(place).await;
+    }
+    let node: SocketAddr = peer_address().parse().expect("an address");
+    let gate = Gate::start(place.address.parse().expect("an address"), node).await;
+    start(Place { gate: Some((Arc::new(gate.expect("its address is free")), node)), ..place }).await
 }
 
 /// Starts a node, or starts it again. One that joins is open once it has the catalog.
@@ -262,8 +291,12 @@ pub async fn begin(
 ) -> Result<(Arc<Member>, BoxFuture<'static, Result<Broker, OpenError>>), NodeStartError> {
     let (world, dir) = (World::on(Arc::clone(&place.disk) as _), Path::new(DIR));
     let (connections, failure) = (Connections::default(), Failure::new());
+    let listen = match place.gate {
+        Some((_, listen)) => listen,
+        None => place.address.parse().expect("an address"),
+    };
     let options = NodeOptions {
-        listen: place.address.parse().expect("an address"),
+        listen,
         address: place.address.clone(),
         seeds: place.seeds.clone(),
         join: place.join.clone(),
@@ -292,6 +325,15 @@ impl TestNode {
     /// Where it runs, and what it was started from.
     pub fn place(&self) -> &Place {
         &self.place
+    }
+
+    /// The gate in front of it.
+    ///
+    /// # Panics
+    ///
+    /// When it was started without one.
+    pub fn gate(&self) -> Arc<Gate> {
+        Arc::clone(&self.place.gate.as_ref().expect("it has a gate").0)
     }
 
     /// Ends the node, handing nothing over; [`start`] starts it again from what this answers. Nobody else may hold

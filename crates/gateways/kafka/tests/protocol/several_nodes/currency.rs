@@ -30,6 +30,7 @@ use kafka_protocol::messages::offset_for_leader_epoch_request::{
 };
 use kafka_protocol::messages::*;
 use kafka_protocol::protocol::Request;
+use test_cluster::TestNode;
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -170,14 +171,15 @@ async fn no_request_is_told_that_something_is_unknown_before_the_catalogs_barrie
 
 #[tokio::test]
 async fn a_topic_that_another_node_has_just_created_is_altered_at_a_node_with_an_old_copy() {
-    let started = timeout(SOON, test_cluster::start_three()).await.expect("they start");
-    let places: Vec<_> = started.iter().map(|node| node.place().clone()).collect();
+    let started = test_cluster::start_three_behind_gates();
+    let started = timeout(SOON, started).await.expect("they start");
+    let gates: Vec<_> = started.iter().map(TestNode::gate).collect();
     let cluster = Cluster::of(started).await;
     let follows = |id: &i32| !cluster.node(*id).broker.leads_catalog();
     let node = (1..=3).find(follows).expect("one leads");
     let (mut here, mut there) = (cluster.client(node).await, cluster.client(node % 3 + 1).await);
-    let disk = places[node as usize - 1].disk();
-    disk.hang_syncs(true);
+    let gate = &gates[node as usize - 1];
+    gate.close();
     there.create(NOWHERE, 1, &[]).await;
     let broker = &cluster.node(node).broker;
     assert!(broker.catalog().topic_named(NOWHERE).is_none(), "its copy is old");
@@ -186,7 +188,7 @@ async fn a_topic_that_another_node_has_just_created_is_altered_at_a_node_with_an
     let mut answer = std::pin::pin!(here.receive(sent));
     let early = timeout(Duration::from_millis(200), answer.as_mut()).await;
     assert!(early.is_err(), "{early:?}");
-    disk.hang_syncs(false);
+    gate.open();
     let answer = timeout(SOON, answer).await.expect("soon");
     assert_ne!(answer.responses[0].error_code, UnknownTopicOrPartition.code());
     assert_eq!(answer.responses[0].error_code, 0, "{answer:?}");
