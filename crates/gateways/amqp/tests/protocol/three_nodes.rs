@@ -1,24 +1,34 @@
 //! Three nodes: what a channel sees of its own work, whichever node leads.
 
 use gateway_amqp::codec::methods::*;
+use gateway_amqp::codec::properties::Properties;
 use test_cluster::TestNode;
 
-use crate::harness::Node;
+use crate::harness::{Client, Node};
 
 struct Cluster {
     nodes: Vec<Node>,
-    _members: Vec<TestNode>,
+    members: Vec<TestNode>,
 }
 
 impl Cluster {
     async fn start() -> Self {
-        let members = test_cluster::start_three().await;
+        Self::of(test_cluster::start_three().await).await
+    }
+
+    async fn of(members: Vec<TestNode>) -> Self {
         let mut nodes = Vec::new();
         for member in &members {
             member.broker.ready().await.expect("each shard has a leader");
             nodes.push(Node::serve(member.broker.clone(), Vec::new(), |_| {}).await);
         }
-        Self { nodes, _members: members }
+        Self { nodes, members }
+    }
+
+    /// The place of a node that does not lead the catalog.
+    fn follower_of_the_catalog(&self) -> usize {
+        let leads = |member: &TestNode| member.broker.leads_catalog();
+        self.members.iter().position(|member| !leads(member)).expect("one leads")
     }
 }
 
@@ -69,4 +79,51 @@ async fn a_channel_finds_what_it_published_at_a_node_that_does_not_lead() {
         client.close().await;
         observer.close().await;
     }
+}
+
+/// A message for a queue of that name, to be returned where there is none.
+async fn publish_mandatory(client: &mut Client, queue: &str) {
+    let publish = BasicPublish { routing_key: queue, mandatory: true, ..BasicPublish::default() };
+    client.publish_with(1, publish, &Properties::default(), b"a").await;
+}
+
+#[tokio::test]
+async fn a_queue_that_another_node_deleted_is_declared_again_and_its_message_is_kept() {
+    let cluster = Cluster::of(test_cluster::start_three_behind_gates().await).await;
+    let here = cluster.follower_of_the_catalog();
+    let mut client = cluster.nodes[here].client().await;
+    let mut other = cluster.nodes[(here + 1) % 3].client().await;
+    client.declare("q").await;
+    client.select_confirms(1).await;
+    let gate = cluster.members[here].gate();
+    gate.close();
+    other.ask(1, QueueDelete { queue: "q", ..QueueDelete::default() }).await;
+    client.send(1, QueueDeclare { queue: "q", durable: true, ..QueueDeclare::default() }).await;
+    publish_mandatory(&mut client, "q").await;
+    client.is_silent().await;
+    gate.open();
+    let came = client.method(1).await;
+    assert!(matches!(came.method(), Method::QueueDeclareOk(_)), "{:?}", came.method());
+    client.confirmed_up_to(1, 1).await;
+    assert_eq!(other.look_at("q").await.messages, 1);
+}
+
+#[tokio::test]
+async fn a_message_to_a_queue_that_another_node_deleted_is_returned() {
+    let cluster = Cluster::of(test_cluster::start_three_behind_gates().await).await;
+    let here = cluster.follower_of_the_catalog();
+    let mut client = cluster.nodes[here].client().await;
+    let mut other = cluster.nodes[(here + 1) % 3].client().await;
+    client.declare("q").await;
+    client.select_confirms(1).await;
+    let gate = cluster.members[here].gate();
+    gate.close();
+    other.ask(1, QueueDelete { queue: "q", ..QueueDelete::default() }).await;
+    publish_mandatory(&mut client, "q").await;
+    client.is_silent().await;
+    gate.open();
+    let came = client.method(1).await;
+    assert!(matches!(came.method(), Method::BasicReturn(_)), "{:?}", came.method());
+    client.message(came).await;
+    client.confirmed_up_to(1, 1).await;
 }

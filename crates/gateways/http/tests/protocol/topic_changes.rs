@@ -1,9 +1,15 @@
 //! `/v1`: a topic that is changed by two at a time, tried, grown, and deleted.
 
-use axum::http::Method;
-use serde_json::{Value, json};
+use std::pin::pin;
+use std::time::Duration;
 
-use crate::harness::{Answer, Server, ask, connect, open_node, request};
+use axum::http::Method;
+use gateway_http::LoginOptions;
+use serde_json::{Value, json};
+use test_cluster::TestNode;
+use tokio::time::timeout;
+
+use crate::harness::{Answer, SOON, Server, ask, connect, open_node, request};
 use crate::records::{make, post, produce};
 
 async fn patch(server: &Server, path: &str, headers: &[(&str, &str)], body: Value) -> Answer {
@@ -114,4 +120,30 @@ async fn a_trial_changes_and_deletes_nothing_and_says_what_would_be() {
         let tried = post(&server, &path, &dead).await.json();
         assert_eq!(tried["records"], 0, "{tried}");
     }
+}
+
+#[tokio::test]
+async fn records_for_a_topic_that_another_node_has_just_created_are_kept() {
+    let nodes = test_cluster::start_three_behind_gates().await;
+    let mut servers = Vec::new();
+    for node in &nodes {
+        node.broker.ready().await.expect("ready");
+        let server = Server::start(|_| {}).await;
+        server.open_with(node.broker.clone(), LoginOptions::default()).await;
+        servers.push(server);
+    }
+    let follows = |node: &TestNode| !node.broker.leads_catalog();
+    let here = nodes.iter().position(follows).expect("one leads");
+    let (server, other) = (&servers[here], &servers[(here + 1) % 3]);
+    let gate = nodes[here].gate();
+    gate.close();
+    make(other, "t", 1, json!({})).await;
+    assert!(nodes[here].broker.catalog().topic_named("t").is_none(), "its copy is old");
+    let mut produced = pin!(produce(server, "t", &["a"]));
+    let early = timeout(Duration::from_millis(200), produced.as_mut()).await;
+    assert!(early.is_err(), "{early:?}");
+    gate.open();
+    timeout(SOON, produced).await.expect("soon");
+    let read = other.get("/v1/topics/t/partitions/0/records").await.json();
+    assert_eq!(read["records"][0]["value"], "a", "{read}");
 }
