@@ -151,7 +151,6 @@ impl Handover {
                 self.presented.extend(claims);
                 self.messages.push_back(message);
             }
-            // Of two leases of a record the live one stands behind the one that ended before it.
             self.presented.extend(std::mem::take(claims).into_iter().map(|claim| (*group, claim)));
         }
     }

@@ -44,8 +44,13 @@ struct Lease {
 }
 
 impl OfSession {
+    /// Of two leases of a record the newer one counts. The older one has ended, and nothing is left of it to present.
     fn insert(&mut self, group: LeaseGroupId, claim: Claim, now_ms: i64) {
         let (partition, offset) = claim.place();
+        let known = self.by_place.get(&(group, partition, offset));
+        if known.is_some_and(|known| known.claim.token() > claim.token()) {
+            return;
+        }
         let lasts_ms = match claim.deadline_ms() {
             i64::MAX => i64::MAX,
             deadline_ms => deadline_ms.saturating_sub(now_ms),

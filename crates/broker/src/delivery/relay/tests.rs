@@ -6,7 +6,7 @@ use std::time::Duration;
 use base::LeaseGroupId;
 use base::limits::{RELAY_BATCH_ITEMS_MAX, RELAY_HEAD_BYTES_MAX};
 use bytes::Bytes;
-use dispatch::{Selection, Settlement};
+use dispatch::{Claim, Selection, SessionId, Settlement};
 use links::{Message, Received};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -22,9 +22,11 @@ use super::super::lent::Lent;
 use super::super::options::{ConsumeOptions, Credit, Settle, TakeOptions};
 use super::frame::{self, Begin, Malformed, RelayId, Reply, Request};
 use super::handed::Handed;
+use super::held::Held;
 use super::items::{Answer, Asked, Heard, Refused, Said, take_options};
 
 const GROUP: LeaseGroupId = LeaseGroupId(7);
+const SESSION: SessionId = 3;
 const RELAY: RelayId = RelayId { boot: 3, number: 9 };
 
 fn received(message: Message) -> Received {
@@ -194,6 +196,34 @@ fn what_no_session_of_this_node_could_say_is_refused() {
         Said::Ask { id: 1, question: Asked::Leases { group, after: None, leases_max: u32::MAX } },
     ] {
         assert!(!said.is_sane(), "{said:?}");
+    }
+}
+
+/// A claim on record 50, by the lease of this token.
+fn claim(token: u64) -> Claim {
+    let zeros = postcard::from_bytes(&[0; 10]).expect("terms");
+    let mut delivery = deliveries(&[(shared(1, Compression::None), vec![0])]).remove(0);
+    (delivery.token, delivery.terms) = (token, Some(zeros));
+    delivery.claim(SESSION).expect("it is leased")
+}
+
+#[test]
+fn the_newest_lease_of_a_record_is_presented_in_whichever_order_they_are_left() {
+    for tokens in [[1, 2], [2, 1]] {
+        let mut held = Held::default();
+        tokens.into_iter().for_each(|token| held.insert(GROUP, claim(token), 0));
+        let presented: Vec<_> = held.of_session(SESSION).map(|(_, claim)| claim.token()).collect();
+        assert_eq!(presented, [2], "{tokens:?}");
+        // The answer to the settle of the older lease forgets nothing of the newer one.
+        let settle = |token| Settle {
+            group: GROUP,
+            what: Selection::Lease { partition: 2, token },
+            settlement: Settlement::Accept,
+        };
+        held.ended(SESSION, &[settle(1)]);
+        assert_eq!(held.of_session(SESSION).count(), 1);
+        held.ended(SESSION, &[settle(2)]);
+        assert_eq!(held.of_session(SESSION).count(), 0);
     }
 }
 
