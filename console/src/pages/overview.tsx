@@ -82,7 +82,7 @@ export function Overview() {
               <Fact label="Connections" value={<a href={to("sessions")}>{count(sum(doc, (it) => it.connections))}</a>} note={doc.protocols.filter((it) => it.connections).map((it) => `${it.protocol} ${it.connections}`).join(" · ") || "none"} />
             </dl>
           </section>
-          {doc.open_to_everybody && <p class="banner"><Tag tone="warn">No log-in</Tag> Whoever reaches this port may do everything. That is meant for this machine alone; <code>postroad user add</code> and <code>postroad serve --auth on</code> change it.</p>}
+          {doc.open_to_everybody && <p class="banner"><Tag tone="warn">No log-in</Tag> Every client that reaches this port may do everything. That is meant for this machine alone; <code>postroad user add</code> and <code>postroad serve --auth on</code> change it.</p>}
           {doc.certificate_ends_ms !== null && doc.certificate_ends_ms - Date.now() < 14 * 86_400_000 && <p class="banner"><Tag tone="warn">Certificate</Tag> It ends at {time(doc.certificate_ends_ms)}.</p>}
           <div class="grid four">
             <Flow label="Records in" values={rates((it) => it.received)} show={rate} note="appended, all protocols" />

@@ -58,7 +58,7 @@ impl Users {
         format!("log-in required: {}{open}", or_none(required))
     }
 
-    /// What it means for clients that there are users now: where they have to log in, and from when on. `None`: it
+    /// Effect of the first user on clients: the ports that require a log-in from now on, and since when. `None`: it
     /// changes nothing.
     pub fn login_notice(&self) -> Option<String> {
         let known = self.0.login_ports.get().filter(|known| known.by_users && self.has_any())?;

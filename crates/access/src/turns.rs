@@ -25,7 +25,7 @@ struct Shared<K> {
     total: usize,
     /// Turns at a time, of one key.
     each: usize,
-    /// Those of one key that may wait.
+    /// Limit of waiting requests of one key.
     waiting_max: usize,
     state: Mutex<State<K>>,
 }
@@ -34,7 +34,7 @@ struct Shared<K> {
 struct State<K> {
     taken: usize,
     keys: HashMap<K, Queue>,
-    /// Keys with somebody waiting and a turn left, in the order in which they are served.
+    /// Keys with waiting requests and a free turn, in the order in which they are served.
     ready: VecDeque<K>,
 }
 
@@ -81,7 +81,7 @@ impl<K: Eq + Hash + Clone> Turns<K> {
     }
 }
 
-/// Somebody who waits. Dropped while it waits, it leaves nothing behind.
+/// A waiting request. Dropping it removes it from the queue.
 struct Waiting<'t, K: Eq + Hash + Clone> {
     turns: &'t Turns<K>,
     key: K,

@@ -176,7 +176,7 @@ impl AppendReply {
     }
 }
 
-/// Answers that nobody waits for any more.
+/// Replies of appends whose client no longer waits.
 #[derive(Debug)]
 pub struct LateAnswers(Vec<oneshot::Receiver<Appends>>);
 

@@ -33,12 +33,12 @@ impl DiskHealth {
         self.full_elsewhere.lock().contains(&node)
     }
 
-    /// It hangs, or is full.
+    /// The disk hangs, or is full.
     pub(crate) fn note_stuck(&self, now: Instant) {
         *self.unwell_until.lock() = Some(now + DISK_WELL_AFTER);
     }
 
-    /// It is not well yet.
+    /// The disk is slow: an unwell disk stays unwell for longer.
     pub(crate) fn note_slow(&self, now: Instant) {
         if let Some(until) = self.unwell_until.lock().as_mut().filter(|until| **until > now) {
             *until = now + DISK_WELL_AFTER;

@@ -30,7 +30,7 @@ pub(crate) struct Peers {
     relays: Relays,
     /// Whose this node's lease sessions are.
     session_users: Arc<SessionUsers>,
-    /// What they have not looked at.
+    /// Unread bytes of those sessions.
     unread: Arc<NodeUnread>,
 }
 

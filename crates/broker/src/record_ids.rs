@@ -1,6 +1,6 @@
 //! The ids of a batch's records (`postroad.id`), as they are compared for `dedup.window.ms`.
 //!
-//! They are part of the replicated state, so every node hashes alike: the first 128 bits of SHA-256. A client cannot find
+//! Ids are part of the replicated state, so every node hashes alike: the first 128 bits of SHA-256. A client cannot find
 //! two ids with one hash.
 
 use aws_lc_rs::digest::{SHA256, digest};

@@ -1,5 +1,5 @@
-//! Leadership leaves a disk that is slow, hangs or is full, while other members of the shard go on. Followers with such a
-//! disk hurt nobody: a majority acknowledges without them. A leader's hurts all who wait for it.
+//! Leadership leaves a disk that is slow, hangs or is full, while other members of the shard go on. A follower with such
+//! a disk delays no client: a majority acknowledges without it. A leader with such a disk delays all its clients.
 //!
 //! A disk that was stuck or full is *unwell* until it has been well for a while. Its node is handed no shard then, and
 //! stands for election after the others.

@@ -58,7 +58,7 @@ pub(crate) async fn run(remote: Remote, shards: Vec<Weak<LocalShard>>, watchers:
         }
         let answer = tokio::select! {
             biased;
-            // Those that are waited for from now on are asked about, too.
+            // The next query covers watchers that were added meanwhile.
             () = watchers.added.notified() => None,
             answer = answers.next() => answer,
         };
@@ -78,8 +78,7 @@ pub(crate) async fn run(remote: Remote, shards: Vec<Weak<LocalShard>>, watchers:
     }
 }
 
-/// What a leader answered of each partition; nothing, where it could not be asked, or the question was
-/// dropped.
+/// The leader's reply for each partition. `None`: the leader was not reachable, or the query was dropped.
 type Changes = Option<Vec<(PartitionId, Option<Bounds>)>>;
 
 /// The questions that wait at leaders.
@@ -164,7 +163,7 @@ fn watched_elsewhere<'a>(
     asked.filter(|(_, ids)| !ids.is_empty()).collect()
 }
 
-/// What has changed of these partitions since their bounds were so, once anything has.
+/// Waits until the bounds of a partition differ from the given ones, and returns the changed partitions.
 async fn changed(
     remote: Remote,
     shard: Arc<LocalShard>,

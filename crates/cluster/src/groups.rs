@@ -45,7 +45,7 @@ impl fmt::Debug for State {
     }
 }
 
-/// What changes with each entry and each vote of a group.
+/// Position of a group that changes with each entry and each vote.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct GroupEnd {
     /// Latest term that this node voted in.

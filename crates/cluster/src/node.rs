@@ -115,7 +115,7 @@ pub struct Node {
     lines: AtomicU64,
     /// While the cluster is not founded.
     completion: Mutex<Option<JoinHandle<()>>>,
-    /// What this node waits for while nobody leads the catalog.
+    /// The reason why this node does not serve while the catalog has no leader.
     pub(crate) waiting: Mutex<Option<String>>,
     epochs: Mutex<Option<JoinHandle<()>>>,
 }

@@ -3,7 +3,7 @@
 use crate::node::Node;
 
 impl Node {
-    /// What this node waits for, for probes.
+    /// Sets the reason that probes report.
     pub fn note_waiting(&self, words: Option<String>) {
         *self.waiting.lock() = words;
     }

@@ -126,7 +126,7 @@ impl Dispatch {
         let is_full = self.attempts >= self.bounds.attempts;
         let has_room = |head: &Head| {
             let found = &self.partitions[head.partition];
-            // What came back goes on; one that stands behind a new record goes on after that.
+            // A record that was delivered before is delivered. One behind a new record waits for that.
             let may_go =
                 !is_full || self.leases.len() == 0 || found.attempts(found.head_offset) > 0;
             may_go && leased_max.is_none_or(|max| found.leased < max)

@@ -22,7 +22,7 @@ pub(crate) struct ClosedLines(Mutex<Lines>);
 struct Lines {
     of: BTreeMap<(IpAddr, &'static str), Row>,
     all: Option<Row>,
-    /// Those that were not written since the last that was.
+    /// Lines suppressed since the last one that was written.
     suppressed: u64,
 }
 

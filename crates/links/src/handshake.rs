@@ -11,7 +11,8 @@
 //! identity cluster 16 bytes  node u64  directory 16 bytes  boot u64  run 16 bytes
 //! ```
 //!
-//! What a later version adds stands behind this. A version before epochs sends none, and has epoch 0. Who says no levels is of a version that had none, and supports the first.
+//! Fields of later versions follow. A version before epochs sends none, and has epoch 0. A peer that sends no levels
+//! supports the first one.
 //!
 //! A node of no cluster yet presents a provisional one, and looks for no node by number. Who accepts it says who
 //! it is and closes the connection: so the newcomer learns which cluster it will be part of, and, if it joins one that

@@ -265,7 +265,7 @@ impl State {
                 Ok(Outcome::Done)
             }
             Command::Move(step) => self.rows.move_step(step, applied),
-            // It needs the appends of its entry, and is carried out there.
+            // Needs the appends of its entry, and is applied with them.
             Command::RecordIds(_) => Err(Refusal::NotInUnit),
         }
     }

@@ -59,7 +59,7 @@ pub(crate) struct Told {
     /// Its disk was given up a moment ago: nobody is to be sent there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_unwell: bool,
-    /// It refuses records until its disk has room.
+    /// The node rejects records until its disk has room.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_full: bool,
     /// Of shards that it leads.

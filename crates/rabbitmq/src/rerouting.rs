@@ -51,7 +51,7 @@ pub struct Lost<M> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
     Taken,
-    /// It leads to no queue.
+    /// The message is routed to no queue.
     Unroutable,
     /// A queue refused it, or its way could not be found out in time.
     Refused,

@@ -75,7 +75,7 @@ fn flag_of<'a>(command: &'a Command, name: &str) -> Option<&'a Arg> {
     command.get_arguments().find(is_it)
 }
 
-/// What is wrong with a value, if the flag has a list of them.
+/// Returns the error of a value that is not in the flag's list.
 fn wrong_value(arg: &Arg, value: Option<&str>) -> Option<String> {
     let known = arg.get_possible_values();
     let value = value.filter(|value| is_word(value))?;
@@ -84,7 +84,7 @@ fn wrong_value(arg: &Arg, value: Option<&str>) -> Option<String> {
     (takes_one && !is_known).then(|| format!("{value} is no value of it"))
 }
 
-/// What is wrong with a command, if anything.
+/// Returns the first error of a command.
 fn wrong(root: &Command, text: &str) -> Option<String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let (mut command, mut path) = (root, Vec::new());

@@ -1,4 +1,4 @@
-//! What can keep a node from its start, with the thing to do about it.
+//! Errors that prevent the start of a node, with their remedies.
 
 use std::io::ErrorKind;
 use std::path::Path;

@@ -101,7 +101,7 @@ impl Faults {
         }
     }
 
-    /// What a write or sync goes through before it is made.
+    /// Applies the injected fault before a write or sync.
     fn delay(&self) {
         self.look();
         while self.hangs.load(Ordering::Relaxed) {

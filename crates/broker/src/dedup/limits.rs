@@ -1,4 +1,4 @@
-//! What the ids of a shard may take: `dedup.ids.max` of a topic, and `dedup.memory.max.bytes` of a node, of which each
+//! Limits of a shard's record ids: `dedup.ids.max` of a topic, and `dedup.memory.max.bytes` of a node, of which each
 //! shard has its share. Beyond either the oldest arrivals are forgotten first. The leader decides, and the entry
 //! says it, so that replicas agree.
 
@@ -33,7 +33,7 @@ impl EarlyNotice {
 }
 
 /// The change of a topic without any ids; `None` where the topic has no window.
-fn of_topic(topic: TopicId, view: &View<'_>, now_ms: i64) -> Option<TopicIdsChange> {
+fn topic_change(topic: TopicId, view: &View<'_>, now_ms: i64) -> Option<TopicIdsChange> {
     let config = &view.catalog.topic(topic)?.config;
     let before_ms = now_ms.saturating_sub(config.dedup_window_ms);
     let has_window = config.dedup_window_ms > 0;
@@ -70,14 +70,14 @@ impl Dedup {
         for (topic, ids) in appended {
             if let Some(change) = changes.get_mut(&topic) {
                 change.appended.push(ids);
-            } else if let Some(mut change) = of_topic(topic, view, now_ms) {
+            } else if let Some(mut change) = topic_change(topic, view, now_ms) {
                 change.appended.push(ids);
                 changes.insert(topic, change);
             }
         }
         let mut complete = false;
         if self.replicates && !stored.is_complete() && (has_window || self.seeds()) {
-            let new = |topic| of_topic(topic, view, now_ms);
+            let new = |topic| topic_change(topic, view, now_ms);
             complete = match &self.learned {
                 Some(learned) => self.seeding.next(learned, &mut changes, new),
                 None => true,
@@ -107,7 +107,7 @@ impl Dedup {
             && let Some((topic, of_oldest)) = stored.oldest()
         {
             // A topic without a window needs none of its ids.
-            let change = of_topic(topic, view, now_ms)
+            let change = topic_change(topic, view, now_ms)
                 .unwrap_or_else(|| TopicIdsChange::new(topic, i64::MAX, 0));
             let change = changes.entry(topic).or_insert(change);
             let kept = (of_oldest.len() + change.len() as u64).saturating_sub(surplus);

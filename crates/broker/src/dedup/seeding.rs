@@ -12,7 +12,7 @@ use super::learned::Learned;
 #[derive(Debug, Default)]
 pub(super) struct Seeding(Option<Rest>);
 
-/// What is not proposed yet.
+/// Ids that are not proposed yet.
 #[derive(Debug)]
 struct Rest {
     /// How many ids each has, as of the beginning.

@@ -45,7 +45,7 @@ fn id_is_taken_once_within_the_window() {
 }
 
 #[test]
-fn of_a_batch_that_is_new_in_part_the_new_part_is_taken_at_its_own_offsets() {
+fn new_records_of_a_batch_with_copies_keep_their_offsets() {
     let mut dedup = dedup();
     check(&mut dedup, &batch(&[Some("a")], -1), 0, 0);
     // The same id twice in one batch is one too many as well.

@@ -64,7 +64,7 @@ impl Travelling {
         }
     }
 
-    /// What a reject of by now has to wait for; nothing where the other shard has not answered for long.
+    /// Arrivals that a reject waits for now. Empty once the other shard has not replied for too long.
     pub(super) fn awaited(&mut self) -> Vec<Arrival> {
         self.0.retain(|arrival| !arrival.has_come());
         match self.0.front() {
@@ -109,7 +109,7 @@ mod tests {
         let mut travelling = Travelling::default();
         let (_kept, never) = sent();
         travelling.add(never);
-        // It ends though nothing comes.
+        // The wait ends without an arrival.
         Arrival::all(travelling.awaited()).await;
         advance(Duration::from_millis(1)).await;
         let (_kept, next) = sent();

@@ -41,7 +41,7 @@ pub(super) struct DeadLetters {
     appended: u64,
     /// Rejects whose dead letters are not appended yet, with `added` as it was then.
     waiters: VecDeque<(u64, Waiter)>,
-    /// Those that were appended for other shards, and are not there yet.
+    /// Dead letters in flight to other shards.
     travelling: Travelling,
     /// Records that were rejected because there were too many.
     overflowed: HashSet<(u32, Offset)>,

@@ -35,7 +35,7 @@ pub(super) struct Groups {
     next_engine: u64,
     /// Where the tokens of this term begin.
     first_token: Token,
-    /// What may have been delivered though no attempt is counted.
+    /// Records that may have been delivered without a counted attempt.
     seen: Option<SeenBefore>,
     /// Groups to serve, each once.
     queue: VecDeque<LeaseGroupId>,

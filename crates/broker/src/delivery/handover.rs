@@ -36,14 +36,14 @@ use super::view::SeenBefore;
 pub(super) struct Handover {
     /// In which it was made; 0: there was no driver yet.
     pub(super) term: u64,
-    /// What may have been delivered before though no attempt is counted, unless another node led since.
+    /// Records that may have been delivered without a counted attempt. `None` if another node led since.
     pub(super) seen: Option<SeenBefore>,
     pub(super) sessions: HashMap<SessionId, Session>,
     pub(super) groups: Vec<Users>,
     pub(super) transfers: Vec<LeftTransfer>,
     pub(super) counts: HashMap<LeaseGroupId, Counts>,
-    /// What sessions of this node have leased of another one that led meanwhile, and the leases whose end was not durable
-    /// when the term ended: it is repeated by one of the messages.
+    /// Leases of this node's sessions that another leader granted, and leases whose settle was not durable when the term
+    /// ended. One of the messages repeats that settle.
     pub(super) presented: Vec<(LeaseGroupId, Claim)>,
     /// What other nodes say of their sessions before they say anything else.
     pub(super) introduced: Vec<Message>,

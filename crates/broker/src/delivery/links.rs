@@ -47,7 +47,7 @@ impl Links {
         user: SessionUser,
     ) -> (Arc<Self>, mpsc::UnboundedReceiver<Sent>, Arc<Unread>) {
         let session = drivers.next_session();
-        let unread = drivers.unread().of_session(user.connection);
+        let unread = drivers.unread().unread_of(user.connection);
         drivers.users().begin(session, user);
         let (events, receiver) = mpsc::unbounded_channel();
         let several = match drivers.only() {

@@ -361,7 +361,7 @@ impl Sessions {
             }
         }
         unread.hold_back();
-        // It may have been read just now, and then no reader would report it.
+        // A read between the two steps would be reported by no reader.
         match unread.has_room() {
             true => self.on_room(id, unread.connection()),
             false => Vec::new(),
@@ -380,8 +380,8 @@ impl Sessions {
         ids
     }
 
-    /// Those that are held back though there is room: another session of their connection has ended unread, or the node
-    /// has less unread.
+    /// Sessions that are held back although there is room: another session of their connection ended unread, or the
+    /// node's unread bytes decreased.
     pub(super) fn with_room(&self) -> Vec<(SessionId, u64)> {
         let held_back = self.held_back.iter().filter_map(|id| Some((*id, self.by_id.get(id)?)));
         let with_room = held_back.filter(|(_, session)| session.unread.has_room());
@@ -421,7 +421,7 @@ mod tests {
     fn with_session() -> (Sessions, mpsc::UnboundedReceiver<Sent>, Arc<Unread>) {
         let mut sessions = Sessions::resume(HashMap::default(), ShardId::FIRST);
         let (events, received) = mpsc::unbounded_channel();
-        let unread = Arc::<NodeUnread>::default().of_session(7);
+        let unread = Arc::<NodeUnread>::default().unread_of(7);
         sessions.open(1, EventSender::Here(events), Arc::clone(&unread));
         sessions.on_joined(1, 1, GROUP);
         (sessions, received, unread)
@@ -453,14 +453,14 @@ mod tests {
         let (mut sessions, _events, unread) = with_session();
         let (events, _others) = mpsc::unbounded_channel();
         let node = NodeUnread::of(&unread);
-        sessions.open(2, EventSender::Here(events.clone()), node.of_session(7));
-        sessions.open(3, EventSender::Here(events.clone()), node.of_session(8));
+        sessions.open(2, EventSender::Here(events.clone()), node.unread_of(7));
+        sessions.open(3, EventSender::Here(events.clone()), node.unread_of(8));
         sessions.limit(1, Some(5));
         unread.add(LEASE_CONNECTION_UNREAD_BYTES_MAX);
         sessions.queue_delivery(1, delivery(10));
         sessions.send(|_, _| panic!("it has read nothing"));
         // One that opens now gets nothing either.
-        sessions.open(4, EventSender::Here(events), node.of_session(7));
+        sessions.open(4, EventSender::Here(events), node.unread_of(7));
         let pool = |sessions: &Sessions, id| sessions.by_id[&id].pool();
         assert_eq!([1, 2, 3, 4].map(|id| pool(&sessions, id)), [Some(0), Some(0), None, Some(0)]);
         sessions.limit(1, Some(7));

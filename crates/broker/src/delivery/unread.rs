@@ -50,7 +50,7 @@ impl NodeUnread {
     }
 
     /// Of a new session. `connection`: a number of the node's; 0: none.
-    pub(super) fn of_session(self: &Arc<Self>, connection: u64) -> Arc<Unread> {
+    pub(super) fn unread_of(self: &Arc<Self>, connection: u64) -> Arc<Unread> {
         let new = || {
             let (bytes, held_back) = (AtomicUsize::new(0), AtomicBool::new(false));
             Arc::new(ConnectionUnread {
@@ -140,7 +140,7 @@ impl Unread {
 }
 
 impl Drop for Unread {
-    /// What is unread is dropped with its session.
+    /// Drops the unread bytes of a session that ends.
     fn drop(&mut self) {
         self.subtract(self.bytes.load(Ordering::Acquire));
     }
@@ -153,8 +153,8 @@ mod tests {
     #[test]
     fn sessions_of_a_connection_share_one_bound_and_others_are_delivered_to() {
         let node = Arc::<NodeUnread>::default();
-        let (one, two) = (node.of_session(7), node.of_session(7));
-        let (other, alone) = (node.of_session(8), node.of_session(0));
+        let (one, two) = (node.unread_of(7), node.unread_of(7));
+        let (other, alone) = (node.unread_of(8), node.unread_of(0));
         one.add(LEASE_CONNECTION_UNREAD_BYTES_MAX);
         assert!(!two.is_too_much());
         two.add(1);
@@ -173,10 +173,10 @@ mod tests {
     #[test]
     fn full_node_holds_back_connections_with_much_unread_and_not_those_that_read() {
         let node = Arc::<NodeUnread>::default();
-        let unread: Vec<_> = (1..=33).map(|number| node.of_session(number)).collect();
+        let unread: Vec<_> = (1..=33).map(|number| node.unread_of(number)).collect();
         unread.iter().for_each(|it| it.add(LEASE_CONNECTION_UNREAD_BYTES_MAX));
         assert!(unread.iter().all(|it| it.is_too_much()));
-        let reads = node.of_session(99);
+        let reads = node.unread_of(99);
         reads.add(LEASE_CONNECTION_UNREAD_BYTES_ALWAYS);
         assert!(!reads.is_too_much());
         reads.add(1);

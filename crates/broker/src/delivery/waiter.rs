@@ -19,7 +19,7 @@ pub(super) struct Waiter {
     /// Whose records were settled.
     pub(super) groups: Vec<LeaseGroupId>,
     pub(super) rejects: Vec<Reject>,
-    /// What repeats the settle in the next term. `None`: the node of its session repeats it, or it has nothing to repeat.
+    /// Repeats the settle in the next term. `None`: the node of its session repeats it, or there is nothing to repeat.
     pub(super) repeat: Option<Repeat>,
     /// Of dead letters that are in the log, and on their way to other shards.
     pub(super) arrivals: Vec<Arrival>,
@@ -56,7 +56,7 @@ impl Waiter {
         caller_is_there || !self.rejects.is_empty()
     }
 
-    /// It is durable. It is answered once its dead letters are where they belong.
+    /// The settle is durable. Replies once its dead letters have arrived.
     pub(super) fn answer(mut self) {
         self.arrivals.retain(|arrival| !arrival.has_come());
         if self.arrivals.is_empty() {

@@ -183,7 +183,7 @@ fn ids_of(view: &View<'_>, partition: PartitionId, from: u64, now_ms: i64) -> Id
     if !stored.is_complete() {
         return Ids::Incomplete;
     }
-    let (known, next) = ids.of_partition(partition, from, DEDUP_IDS_PER_ENTRY);
+    let (known, next) = ids.partition_ids(partition, from, DEDUP_IDS_PER_ENTRY);
     change.inherited = known;
     change.inherited.retain(|known| known.at_ms >= expire_before_ms);
     Ids::Part { change, next, end: ids.end() }

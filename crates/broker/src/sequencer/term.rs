@@ -281,7 +281,7 @@ impl Sequencer {
             };
             match settled {
                 Some(Ok(())) => self.dedup.applied(ticket),
-                // It is in no log, whatever became of those before it.
+                // The entry is in no log, even if earlier ones are.
                 Some(Err(ProposeError::NotLeader { .. })) => {
                     let term = term.leadership.term();
                     refused.push(Refused { ticket, term, sequenced });

@@ -114,7 +114,7 @@ async fn transfer_that_names_a_record_twice_is_refused_and_ends_none_of_its_leas
     }
     assert_eq!((node.depth(*group).await, node.depth(*of_dead).await), (3, 0));
     assert_eq!(stage.stored(*small), 0);
-    // What a range up to an offset selects is what no settle before it named.
+    // A range up to an offset selects the leases that no earlier settle named.
     let up_to = |last| {
         let what = SettleWhat::UpTo { partition: 0, last };
         Settle { group: *group, what, settlement: Settlement::Accept }

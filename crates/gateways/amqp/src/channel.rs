@@ -203,7 +203,7 @@ impl Channel {
         {
             let settles = std::mem::take(&mut self.settles);
             let rejects = settles.iter().any(|it| it.settlement == Settlement::Reject);
-            // No client is told when a settle is durable. A reject is waited for before messages are looked at.
+            // AMQP confirms no settle. Reads of messages wait for rejects before them.
             let reply = leases.settle(settles);
             if rejects {
                 self.rejects.add(reply);

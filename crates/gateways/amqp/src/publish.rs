@@ -275,7 +275,7 @@ impl Session {
                 continue;
             }
             let Some(mode) = &mut channel.confirms else { continue };
-            let nacked = of_channel(confirmed.channel, &refused_parts);
+            let nacked = channel_parts(confirmed.channel, &refused_parts);
             answer(confirmed.channel, mode, confirmed.last, nacked, &mut self.output);
         }
     }
@@ -338,7 +338,7 @@ fn last_taken(last: u64, nacked: &[(u16, u64)]) -> u64 {
 }
 
 /// The parts of a channel among all, which are in ascending order.
-fn of_channel(channel: u16, parts: &[(u16, u64)]) -> &[(u16, u64)] {
+fn channel_parts(channel: u16, parts: &[(u16, u64)]) -> &[(u16, u64)] {
     let from = parts.partition_point(|(of, _)| *of < channel);
     let count = parts[from..].partition_point(|(of, _)| *of == channel);
     &parts[from..from + count]
@@ -376,7 +376,7 @@ mod tests {
             for channel in 0..4 {
                 let refused = |tag: u64| numbers.contains(&(channel, tag));
                 let expected = (1..=last).rev().find(|tag| !refused(*tag)).unwrap_or(0);
-                prop_assert_eq!(last_taken(last, of_channel(channel, &parts)), expected);
+                prop_assert_eq!(last_taken(last, channel_parts(channel, &parts)), expected);
             }
         }
     }
@@ -385,7 +385,7 @@ mod tests {
     #[test]
     fn refusal_of_a_million_messages_is_answered_in_linear_time() {
         let parts: Vec<(u16, u64)> = (1..=1_000_000).map(|number| (1, number)).collect();
-        assert_eq!(last_taken(1_000_000, of_channel(1, &parts)), 0);
-        assert_eq!(last_taken(1_000_001, of_channel(1, &parts)), 1_000_001);
+        assert_eq!(last_taken(1_000_000, channel_parts(1, &parts)), 0);
+        assert_eq!(last_taken(1_000_001, channel_parts(1, &parts)), 1_000_001);
     }
 }

@@ -35,7 +35,7 @@ impl Rejects {
         self.replies.push_back(reply);
     }
 
-    /// Those that are on their way, to be waited for.
+    /// Waits for the rejects in flight.
     pub(crate) fn take(&mut self) -> Self {
         std::mem::take(self)
     }

@@ -26,7 +26,7 @@ use crate::options::{GatewayOptions, LoginOptions};
 use crate::problem::Problem;
 use crate::sessions::Sessions;
 
-/// What a node waits for before it is ready, if that is known.
+/// Returns the reason why a node is not ready, if it is known.
 type WaitsFor = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// Clones are the same.

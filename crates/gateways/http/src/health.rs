@@ -19,7 +19,7 @@ struct Health {
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
-    /// What an operator has to look at, though clients may come.
+    /// Conditions that need an operator while clients are served.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     alarms: Vec<&'static str>,
 }

@@ -61,9 +61,9 @@ impl Owner {
     }
 }
 
-/// What a topic takes of an answer, without synonyms and documentation; a little more than was measured.
+/// Bytes of a topic in a response, without synonyms and documentation; a little more than was measured.
 const RESOURCE_BYTES: usize = 1_600;
-/// What a broker takes, in such parts.
+/// Size of a broker in a response, in units of [`RESOURCE_BYTES`].
 const BROKER_PARTS: usize = 12;
 
 pub(crate) async fn describe(
@@ -152,7 +152,7 @@ fn describe_resource(
             fixed.shown(detail)
         }));
         let of_kafka = KAFKA_SETTINGS.iter().filter(|setting| is_wanted(setting.name));
-        configs.extend(of_kafka.map(|setting| of_kafka_shown(setting, detail)));
+        configs.extend(of_kafka.map(|setting| kafka_setting_result(setting, detail)));
     }
     if resource == Resource::Logger && is_wanted(ROOT_LOGGER) {
         configs.push(root_logger().shown(detail));
@@ -189,7 +189,7 @@ impl Fixed {
     }
 }
 
-fn of_kafka_shown(setting: &KafkaSetting, detail: Detail) -> DescribeConfigsResourceResult {
+fn kafka_setting_result(setting: &KafkaSetting, detail: Detail) -> DescribeConfigsResourceResult {
     let value = setting.default.map(StrBytes::from_static_str);
     let synonym = DescribeConfigsSynonym::default()
         .with_name(StrBytes::from_static_str(setting.name))

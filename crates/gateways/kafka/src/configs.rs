@@ -102,7 +102,7 @@ impl Resource {
         }
     }
 
-    /// What a group is set to reaches the queues that it consumes.
+    /// Checks that the caller may reach the queues that the group consumes: its configuration applies to them.
     fn check_tenants(&self, gateway: &Gateway, asker: &Asker) -> Result<(), Fault> {
         match self {
             Self::Group(group)

@@ -1,9 +1,9 @@
 //! How new the node's copy of the catalog must be before a request is answered from it.
 //!
 //! Another node may have created, changed or deleted something a moment ago, or while this node was cut off. So no
-//! request is told that something is there, or that it is not, by a copy that lacks what another node has answered.
+//! response states that something exists, or that it does not, from a copy older than another node's response.
 //! Requests of operators pass the catalog's barrier before they are handled. Requests about records are frequent: they
-//! pass it only before they are told that a topic is unknown. The leader of its shard refuses what is gone.
+//! pass it only before the response is that a topic is unknown. The shard's leader rejects requests for deleted topics.
 //!
 //! Where the catalog has no leader for [`BARRIER_WITHIN`](base::limits::BARRIER_WITHIN), the request is answered by what
 //! this node knows: its change is refused by the catalog, and an unknown topic is an error that clients retry.
@@ -95,7 +95,7 @@ const NEEDS: &[(ApiKey, Need)] = &[
 ];
 
 impl Need {
-    /// A request that is not in the table is told nothing by an old copy.
+    /// A request that is not in the table passes the barrier.
     pub(crate) fn of(api: ApiKey) -> Self {
         NEEDS.iter().find(|(known, _)| *known == api).map_or(Self::All, |(_, need)| *need)
     }

@@ -257,7 +257,7 @@ impl<'a> Writer<'a> {
                 if Instant::now() >= due {
                     return Poll::Ready(started.time_out());
                 }
-                // It was set for an earlier request.
+                // The timer was set for an earlier request.
                 timer.as_mut().reset(due);
             }
             Poll::Pending

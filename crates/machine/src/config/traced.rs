@@ -35,7 +35,7 @@ pub(super) fn per_million(text: &str) -> Option<u32> {
 const SINCE_RECORD_IDS: [&str; 3] =
     ["dedup.ids.max", "log.dedup.ids.max", "dedup.memory.max.bytes"];
 
-/// What a program has to be able to for these values of a topic or a node.
+/// The feature level that these values of a topic or a node require.
 pub fn level_of(config: &Overrides) -> Level {
     let has = |name: &str| config.contains_key(name);
     if SINCE_RECORD_IDS.iter().any(|name| has(name)) {

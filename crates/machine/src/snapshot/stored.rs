@@ -310,7 +310,7 @@ pub(super) struct PartsV8 {
     pub(super) nodes: u64,
 }
 
-/// What version 9 has in its place.
+/// The parts of version 9.
 #[derive(Serialize, Deserialize)]
 pub(super) struct PartsV9 {
     pub(super) members: bool,

@@ -140,7 +140,7 @@ struct Shown {
     host: String,
 }
 
-/// The name of what a rule is about, which only the cluster has without being told.
+/// The resource name of a rule. Only the cluster resource has a name by default.
 fn named(resource: Resource, name: Option<String>) -> Result<String, CommandError> {
     match (resource, name) {
         (_, Some(name)) => Ok(name),

@@ -79,7 +79,7 @@ impl CommandError {
         CommandError::Server(error.into())
     }
 
-    /// What went wrong, for people.
+    /// The error message, for people.
     pub(crate) fn text(&self) -> String {
         match self {
             CommandError::User(error) | CommandError::Server(error) => error.to_string(),

@@ -55,7 +55,7 @@ fn variable_of(setting: &str) -> String {
     format!("{PREFIX}{}", setting.replace('-', "_").to_ascii_uppercase())
 }
 
-/// What clap says of a flag whose value is wrong, with the variable that it comes from.
+/// Clap's error of an invalid value, with the variable that it comes from.
 pub(crate) fn variable_of_wrong_flag(argument: &str) -> Option<String> {
     let setting = argument.strip_prefix("--")?.split([' ', '=']).next()?;
     let variable = variable_of(setting);

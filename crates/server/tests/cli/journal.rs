@@ -31,7 +31,7 @@ fn journal() -> (tempfile::TempDir, PathBuf) {
     (folder, data)
 }
 
-/// What a group commit writes while the journal is read is no damage.
+/// A group commit while the journal is read looks like no damage.
 #[test]
 fn journal_of_a_running_broker_is_not_damaged() {
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -54,7 +54,7 @@ pub(crate) struct FaultsOptions {
     /// Fails also if writes stall longer than the nemesis allows
     #[arg(long)]
     judge_stalls: bool,
-    /// What to print
+    /// Output format
     #[arg(long, value_enum, default_value = "table")]
     output: Output,
     /// The server's binary [default: a release build of this checkout]

@@ -103,7 +103,7 @@ impl State {
     }
 
     /// The node whose process has a connection from this port to that one.
-    fn who_has(&self, from: u16, to: u16) -> Option<usize> {
+    fn owner(&self, from: u16, to: u16) -> Option<usize> {
         let table = fs::read_to_string("/proc/net/tcp").ok()?;
         let inode = table.lines().find_map(|line| inode_of(line, from, to))?;
         let socket = format!("socket:[{inode}]");
@@ -138,7 +138,7 @@ fn accept(listener: &TcpListener, to: usize, node: u16, state: &Arc<State>) {
 
 fn connect(incoming: TcpStream, to: usize, node: u16, state: Arc<State>) -> std::io::Result<()> {
     let (theirs, ours) = (incoming.peer_addr()?.port(), incoming.local_addr()?.port());
-    let from = state.who_has(theirs, ours);
+    let from = state.owner(theirs, ours);
     state.hold(from, Some(to), &mut Random::new(u64::from(theirs)));
     let outgoing = TcpStream::connect(("127.0.0.1", node))?;
     incoming.set_nodelay(true)?;
@@ -165,7 +165,7 @@ fn pass(
             break;
         }
     }
-    // It may be closed already.
+    // The socket may be closed already.
     let _ = to.shutdown(Shutdown::Both);
     let _ = from.shutdown(Shutdown::Both);
 }

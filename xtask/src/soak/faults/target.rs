@@ -16,7 +16,7 @@ use crate::random::Random;
 /// A request that takes longer has failed.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What all workloads of a run share.
+/// State that all workloads of a run share.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) addresses: Addresses,

@@ -138,7 +138,7 @@ struct Driver {
     leadership: Arc<Leadership>,
     /// This node; `None` where it is alone.
     here: Option<u64>,
-    /// What may have been delivered before this term though no attempt is counted.
+    /// Records that earlier terms may have delivered without a counted attempt.
     seen: Option<SeenBefore>,
     /// The last settle of the log is the mark of a clean end.
     is_marked: bool,

@@ -214,7 +214,7 @@ impl Driver {
                 left += usize::from(is_left);
             }
             let is_held = match settle.what {
-                // It selects what is left.
+                // The selection covers the remaining leases.
                 Selection::UpTo { .. } => left > 0,
                 _ => left == in_all,
             };

@@ -93,7 +93,7 @@ impl Relay {
         let Some(waiting) = self.waiters.remove(id) else { return Ok(()) };
         let until = Instant::now() + REMOTE_ANSWERED_WITHIN;
         match (&waiting, &got) {
-            // It is repeated until it is known whether it was done.
+            // A settle is repeated until its outcome is known.
             (Waiting::Settle { .. }, Got::Plain(answer)) if answer.is_of_no_leader() => {
                 self.waiters.put_back(id, waiting.again(), until);
                 return Err(Over::Ended);

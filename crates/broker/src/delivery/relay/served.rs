@@ -194,7 +194,7 @@ impl Served {
                 if state.sessions.len() >= RELAY_SESSIONS_MAX {
                     return Err(Malformed::TooMuch);
                 }
-                let unread = self.handle.unread.of_session(0);
+                let unread = self.handle.unread.unread_of(0);
                 let opened = Session { unread: Arc::clone(&unread), bytes: 0 };
                 if state.sessions.insert(session, opened).is_some() {
                     return Err(Malformed::NotIts);

@@ -32,7 +32,7 @@ pub(super) enum Waiting {
     Settle {
         session: SessionId,
         settles: Vec<Settle>,
-        /// What is said in their place if it is repeated.
+        /// Settles that are sent in their place when the request is repeated.
         named: Option<Named>,
         /// An earlier leader may have done it.
         again: bool,
@@ -81,8 +81,8 @@ fn is_not_leader(why: &Unavailable) -> bool {
 }
 
 impl Waiting {
-    /// What is said for it. To be asked again after that only where [`Self::on_lost`] says so. `held`: what sessions here
-    /// have leased.
+    /// Returns the message that sends the request. It is sent again only where [`Self::on_lost`] permits it. `held`: leases
+    /// of this node's sessions.
     pub(super) fn say(
         &mut self,
         id: AskId,

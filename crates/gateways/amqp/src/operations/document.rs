@@ -73,7 +73,7 @@ pub struct Done {}
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct AddedUser {
-    /// What it means for clients that have not logged in so far. Older nodes say nothing.
+    /// Effect on clients that have not logged in so far. Older nodes leave it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_ins: Option<String>,
 }

@@ -274,7 +274,7 @@ async fn reader_of_a_topic_makes_no_queue_of_it() {
     app.refuses(1, BasicConsume { queue: "plain", ..BasicConsume::default() }, &text).await;
     app.refuses(1, QueuePurge { queue: "plain", ..QueuePurge::default() }, &text).await;
     assert!(!has_main(), "a reader makes no group");
-    // What is a queue needs no more than the right to read.
+    // A topic that is a queue already needs only the right to read.
     assert!(app.get(1, "q").await.is_some());
     allow(&node, "app", "/", ["^plain$", "", ".*"]).await;
     assert!(app.get(1, "plain").await.is_none());

@@ -59,7 +59,7 @@ pub(super) async fn overview(call: &Call) -> Outcome {
     let amqp = traffic.iter().find(|(protocol, _)| *protocol == "amqp").map(|(_, seen)| *seen);
     let mut amqp = amqp.unwrap_or_default();
     if !call.looks() {
-        // Those of others are counted for a user who may monitor.
+        // Only a user with the right to monitor sees the counts of other users.
         amqp.connections = connections::count(call);
         (amqp.connections_opened, amqp.connections_closed) = (0, 0);
     }

@@ -1,4 +1,4 @@
-//! What the node counts, in the two text formats of Prometheus ([`format`]).
+//! Metrics of the node, in the two text formats of Prometheus ([`format`]).
 //!
 //! The number of series does not depend on what is stored: labels are of what the node is made of (protocols, shards,
 //! routes), and never names of topics, groups, users or addresses. All counters are the node's own, from its start

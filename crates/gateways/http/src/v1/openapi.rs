@@ -37,7 +37,7 @@ pub(super) fn about() -> OpenApi {
 pub(crate) fn document() -> &'static Value {
     static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         let routes = super::documented().merge(super::documented_for_everybody()).into_openapi();
-        // It has strings for keys, and no other number than integers.
+        // Its keys are strings and its numbers integers, so that it can be encoded.
         let mut document = serde_json::to_value(routes).unwrap_or_default();
         complete(&mut document);
         document
@@ -57,7 +57,7 @@ fn complete(document: &mut Value) {
         "token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
         "session": {"type": "apiKey", "in": "cookie", "name": "postroad", "description": "of a browser"},
     });
-    // The last one: nobody has to log in where the node has no users.
+    // The last one: a node without users requires no log-in.
     document["security"] = json!([{"basic": []}, {"token": []}, {"session": []}, {}]);
     let responses = Kind::ALL.iter().map(|kind| (kind.status().as_u16().to_string(), *kind));
     let mut problems = Map::new();

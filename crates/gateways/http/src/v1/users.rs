@@ -104,7 +104,7 @@ pub(super) struct NewUser {
 #[derive(Serialize, ToSchema)]
 pub(super) struct AddedUser {
     name: String,
-    /// What it means for clients that have not logged in so far; null: nothing.
+    /// Effect on clients that have not logged in so far; null: none.
     log_ins: Option<String>,
 }
 

@@ -21,12 +21,12 @@ use crate::harness::{ask, connect, get, open_node, request};
 /// A name, the path, a header, the body and the expected status.
 type Case = (&'static str, &'static str, (&'static str, &'static str), String, u16);
 
-/// What one document may cost beside the bytes of its body.
+/// Memory limit of one document, without the bytes of its body.
 const HELD_BYTES_MAX: usize = 256 << 20;
 /// Without optimisation, and beside other tests. A release build takes 50 ms.
 const PROBE_MAX: Duration = Duration::from_secs(1);
 
-fn of_status(name: &str) -> Option<usize> {
+fn status_bytes(name: &str) -> Option<usize> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: usize = line.trim_start_matches(':').split_whitespace().next()?.parse().ok()?;
@@ -125,11 +125,11 @@ async fn large_documents_cost_little_memory_and_delay_no_probe() {
         let body = Bytes::from(body);
         // From here on the largest amount is counted anew.
         let counted = fs::write("/proc/self/clear_refs", "5").is_ok();
-        let before = of_status("VmRSS").unwrap_or(0);
+        let before = status_bytes("VmRSS").unwrap_or(0);
         let sent = request(Method::POST, path, &[content], body.clone());
         let answer = ask(&mut connect(server.address).await, sent).await;
         assert_eq!(answer.status, status, "{name}: {}", answer.text());
-        let held = of_status("VmHWM").unwrap_or(0).saturating_sub(before);
+        let held = status_bytes("VmHWM").unwrap_or(0).saturating_sub(before);
         println!("{name}: {} bytes in, {held} bytes held", body.len());
         assert!(!counted || held < HELD_BYTES_MAX, "{name}: {held} bytes are held");
     }

@@ -45,7 +45,7 @@ async fn with_queue() -> (Server, Users) {
     (server, users)
 }
 
-/// What the queue has, to be compared.
+/// State of the queue, to be compared.
 async fn state(server: &Server) -> String {
     let topic = as_root(server, Method::GET, &format!("/v1/topics/{FOREIGN}"), json!({})).await;
     let path = format!("/v1/topics/{FOREIGN}/groups");

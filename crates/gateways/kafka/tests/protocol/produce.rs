@@ -252,7 +252,7 @@ async fn produce_is_answered_at_its_timeout_and_a_retry_is_recognised() {
     is_refused(&only_partition(client.ask(9, &hasty).await), RequestTimedOut);
     let took = begun.elapsed();
     assert!(took >= Duration::from_millis(1_200) && took < Duration::from_secs(5), "{took:?}");
-    // What is not awaited holds the connection up no longer than that.
+    // A request that timed out does not delay the next one of its connection.
     client.tell(9, &produce("orders", 0, 0, batch(&["c"]).into()).with_timeout_ms(1_000)).await;
     let begun = Instant::now();
     client.ask(12, &MetadataRequest::default()).await;

@@ -368,7 +368,7 @@ async fn walk_operations(client: &mut Client) {
     assert!(client.code_of(&delete).await.is_some_and(|code| REFUSALS.contains(&code)));
 }
 
-/// What the queue has, to be compared: records, groups, positions and settings.
+/// State of the queue, to be compared: records, groups, positions and settings.
 async fn state(node: &Node, root: &mut Client) -> String {
     let records = root.get(FOREIGN, 0, 0).await;
     let fetched = offset_fetch_request::OffsetFetchRequestGroup::default()

@@ -50,7 +50,7 @@ impl PartialEq for TopicIds {
     }
 }
 
-/// What a snapshot stores of a topic's ids. Shares its memory with the state.
+/// A topic's ids as a snapshot stores them. Shares its memory with the state.
 #[derive(Clone, Debug)]
 pub(crate) struct TopicIdsImage {
     ring: Ring,
@@ -273,7 +273,7 @@ impl TopicIds {
 
     /// Ids of one partition from a place in the order of arrival on, out of at most `look_at` ids of the topic; and the place
     /// behind those. Places are of this replica, and hold until it is restarted.
-    pub fn of_partition(
+    pub fn partition_ids(
         &self,
         partition: PartitionId,
         from: u64,

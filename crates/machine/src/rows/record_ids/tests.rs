@@ -114,7 +114,7 @@ fn ids_of_one_partition_are_listed_in_steps() {
     let topic = ids.topic(TOPIC).expect("it has ids");
     let (mut at, mut found) = (0, Vec::new());
     while at < topic.end() {
-        let (some, next) = topic.of_partition(PartitionId::new(TOPIC, 1), at, 1_000);
+        let (some, next) = topic.partition_ids(PartitionId::new(TOPIC, 1), at, 1_000);
         found.extend(some);
         at = next;
     }
@@ -127,7 +127,7 @@ fn ids_of_one_partition_are_listed_in_steps() {
     );
 }
 
-/// What the ids of a topic are, as a list.
+/// The ids of a topic, as a list.
 #[derive(Default)]
 struct Model {
     kept: VecDeque<KnownId>,

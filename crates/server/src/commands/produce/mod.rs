@@ -30,7 +30,7 @@ use input::{InputError, input_bytes, read_blocks};
 
 const BLOCKS_QUEUED: usize = 8;
 const BATCHES_QUEUED: usize = 16;
-/// What is sent again for so long is worth a line, and another one after a while.
+/// Retries that last this long are reported, and again after a pause.
 const SAYS_WHY_AFTER: Duration = Duration::from_secs(1);
 const SAYS_WHY_EVERY: Duration = Duration::from_secs(10);
 

@@ -17,7 +17,7 @@ use crate::failure::{Failure, Outcome};
 
 pub(super) use append::Progress;
 
-/// What a workload found.
+/// Result of a workload.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) violations: Vec<String>,

@@ -94,7 +94,7 @@ fn publish(target: &Target, shared: &Shared, node: usize, seed: u64) -> Publishe
     let mut done = Published::default();
     let mut random = Random::new(seed ^ (node as u64 + 200));
     while !target.stops() {
-        // What fails is tried on a connection of its own: no message is sent twice.
+        // A failed publish is retried on a connection of its own, so that no message is sent twice.
         let _ = publish_on(target, shared, node, &mut random, &mut done);
         std::thread::sleep(Duration::from_millis(50));
     }

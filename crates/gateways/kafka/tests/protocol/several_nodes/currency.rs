@@ -76,7 +76,7 @@ fn resource() -> IncrementalResource {
 }
 
 #[tokio::test]
-async fn no_request_is_told_that_something_is_unknown_before_the_catalogs_barrier() {
+async fn unknown_topics_and_groups_are_answered_after_the_catalogs_barrier() {
     let cluster = Cluster::start().await;
     let follows = |id: &i32| !cluster.node(*id).broker.leads_catalog();
     let node = (1..=3).find(follows).expect("one leads");
