@@ -249,8 +249,11 @@ pub const SUBSCRIPTION_PATTERN_COMPILED_BYTES_MAX: usize = 1 << 20;
 pub const SUBSCRIPTION_PATTERN_BYTES_MAX: usize = 1024;
 /// How often expired offsets are looked for (Kafka's `offsets.retention.check.interval.ms`).
 pub const OFFSETS_RETENTION_CHECK_INTERVAL: Duration = Duration::from_secs(10 * 60);
-/// Metadata of a committed offset (Kafka's `offset.metadata.max.bytes`).
-pub const OFFSET_METADATA_BYTES_MAX: usize = 4096;
+/// Metadata of a committed offset in UTF-16 code units (Kafka's `offset.metadata.max.bytes`, which counts Java's
+/// characters). Below [`Level::METADATA_UNITS`](crate::Level::METADATA_UNITS) it is also the limit in bytes.
+pub const OFFSET_METADATA_UNITS_MAX: usize = 4096;
+/// The same in bytes of UTF-8: a code unit takes three at most.
+pub const OFFSET_METADATA_BYTES_MAX: usize = 3 * OFFSET_METADATA_UNITS_MAX;
 /// Tasks of one Streams group: its subtopologies times the partitions that each reads.
 pub const STREAMS_TASKS_MAX: u64 = 20_000;
 /// A record is not deleted by time before it has been stored for so long (Kafka's

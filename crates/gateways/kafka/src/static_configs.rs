@@ -116,8 +116,8 @@ pub(crate) static STATIC_CONFIGS: [StaticConfig; 23] = [
     entry(
         "offset.metadata.max.bytes",
         ConfigKind::Int,
-        |_| base::limits::OFFSET_METADATA_BYTES_MAX.to_string(),
-        "The longest text that may go with a committed offset.",
+        |_| base::limits::OFFSET_METADATA_UNITS_MAX.to_string(),
+        "The longest metadata of a committed offset, in UTF-16 code units.",
     ),
     entry(
         "group.coordinator.rebalance.protocols",

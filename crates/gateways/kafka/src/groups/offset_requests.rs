@@ -4,7 +4,8 @@
 //! first; a group whose members are not known here is one without members, whatever it was before
 //! the node started.
 
-use base::limits::OFFSET_METADATA_BYTES_MAX;
+use base::Level;
+use base::limits::OFFSET_METADATA_UNITS_MAX;
 use base::{HashMap, PartitionId, TopicId};
 use broker::{CommitOffset, CommittedOffset, ExecuteError, Pace, Refusal, Unavailable};
 use coordinator::Group;
@@ -89,6 +90,7 @@ fn plan_commit(
     expire_ms: Option<i64>,
 ) -> Vec<CommitPlan> {
     let catalog = gateway.broker.catalog();
+    let level = gateway.broker.level().now();
     let mut plans = Vec::new();
     if let Err(error) = asker.group(&message.group_id) {
         let named = message.topics.iter().flat_map(|topic| &topic.partitions);
@@ -103,7 +105,7 @@ fn plan_commit(
         plans.extend(topic.partitions.iter().map(|partition| {
             let id = known.and_then(|known| known.partition(partition.partition_index));
             let id = id.ok_or(ResponseError::UnknownTopicOrPartition)?;
-            commit_offset(id, partition, expire_ms)
+            commit_offset(id, partition, expire_ms, level)
         }));
     }
     plans
@@ -113,9 +115,10 @@ fn commit_offset(
     partition: PartitionId,
     commit: &OffsetCommitRequestPartition,
     expire_ms: Option<i64>,
+    level: Level,
 ) -> CommitPlan {
     let metadata = commit.committed_metadata.as_deref().unwrap_or_default();
-    if metadata.len() > OFFSET_METADATA_BYTES_MAX {
+    if !metadata_fits(metadata, level) {
         return Err(ResponseError::OffsetMetadataTooLarge);
     }
     let Ok(offset) = u64::try_from(commit.committed_offset) else {
@@ -124,6 +127,13 @@ fn commit_offset(
     let leader_epoch = commit.committed_leader_epoch;
     let metadata = metadata.to_owned();
     Ok(Planned::Commit(CommitOffset { partition, offset, leader_epoch, metadata, expire_ms }))
+}
+
+/// Kafka counts UTF-16 code units. Programs below the level refuse metadata by its bytes when they apply the commit.
+fn metadata_fits(metadata: &str, level: Level) -> bool {
+    metadata.len() <= OFFSET_METADATA_UNITS_MAX
+        || (level >= Level::METADATA_UNITS
+            && metadata.encode_utf16().count() <= OFFSET_METADATA_UNITS_MAX)
 }
 
 /// Asks the group whether this member may commit in its generation.

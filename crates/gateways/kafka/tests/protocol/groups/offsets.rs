@@ -118,6 +118,24 @@ async fn offsets_are_taken_from_members_of_the_generation_and_from_nobody_else()
     assert_eq!(fetch_one(&mut client, "t", 0).await, 5);
 }
 
+/// Kafka counts Java's characters: `offset.metadata.max.bytes` is a limit of UTF-16 code units.
+#[tokio::test]
+async fn offset_metadata_is_limited_in_utf16_code_units() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.create("t", 1, &[]).await;
+    // Three bytes and one code unit, and four bytes and two.
+    for (character, max) in [("\u{20ac}", 4096), ("\u{1f600}", 2048)] {
+        for (count, error) in [(max, 0), (max + 1, OffsetMetadataTooLarge.code())] {
+            let mut wordy = commit("", -1, &[("t", 0, 5)]);
+            let metadata = text(&character.repeat(count));
+            wordy.topics[0].partitions[0].committed_metadata = Some(metadata);
+            let response = client.ask(9, &wordy).await;
+            assert_eq!(commit_codes(&response)[0], error, "{count} of {character}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_negative_offset_is_none() {
     let node = Node::start().await;
