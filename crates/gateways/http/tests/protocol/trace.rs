@@ -1,9 +1,11 @@
 //! Records found by what they say of themselves.
 
 use axum::http::Method;
+use client_amqp::{Channel, Mode};
 use serde_json::{Value, json};
+use tokio::net::TcpStream;
 
-use crate::harness::{Answer, Server, ask, basic, connect, open_node, request, safe_node};
+use crate::harness::{Answer, SOON, Server, ask, basic, connect, open_node, request, safe_node};
 use crate::history::{group, settle, take};
 use crate::records::{make, post};
 
@@ -99,18 +101,40 @@ async fn only_what_somebody_may_read_is_looked_through() {
         assert_eq!(send(Method::POST, &path, records).await.status, 200);
     }
     users.add("ada", access::hash_password("secret").expect("a hash")).await.expect("is made");
-    let rule = json!({
-        "resource": "topic", "pattern": "literal", "name": "t", "principal": "User:ada", "host": "*",
-        "action": "read", "verdict": "allow",
-    });
-    let made = send(Method::POST, "/v1/acls", rule).await;
-    assert!(made.status.is_success(), "{made:?}");
+    for (resource, name, action) in [("topic", "t", "read"), ("group", "main", "describe")] {
+        let rule = json!({
+            "resource": resource, "pattern": "literal", "name": name, "principal": "User:ada", "host": "*",
+            "action": action, "verdict": "allow",
+        });
+        let made = send(Method::POST, "/v1/acls", rule).await;
+        assert!(made.status.is_success(), "{made:?}");
+    }
     let found = server.get_as("/v1/trace?key=k", "ada", "secret").await.json();
     assert_eq!(places(&found), [("t", 0)]);
     let refused = server.get_as("/v1/trace?key=k&topic=a", "ada", "secret").await;
     refused.is_problem(403, "not-allowed");
     let path = "/v1/topics/a/partitions/0/records/0/history";
     server.get_as(path, "ada", "secret").await.is_problem(403, "not-allowed");
+
+    // Another user's session has a number and a protocol for a user who may not describe the cluster.
+    let made = send(Method::PUT, "/v1/topics/t/groups/main", json!({"config": {}})).await;
+    assert_eq!(made.status, 201, "{made:?}");
+    let (address, _serving) = server.serve_amqp().await;
+    let stream = TcpStream::connect(address).await.expect("connects");
+    let consumer = Channel::over(stream, SOON, Mode::Confirms, ["root", "toor"]);
+    let mut consumer = consumer.await.expect("opens");
+    consumer.consume("t", 10).await.expect("consumes");
+    consumer.delivery(SOON).await.expect("a delivery").expect("in time");
+    let path = "/v1/topics/t/partitions/0/records/0/history";
+    let by_root = server.get_as(path, "root", "toor").await.json();
+    let by_ada = server.get_as(path, "ada", "secret").await.json();
+    let sessions = [by_root, by_ada].map(|it| it["groups"][0]["session"].clone());
+    let [of_root, of_ada] = &sessions;
+    assert_eq!((&of_root["user"], of_root["peer"].is_string()), (&json!("root"), true));
+    assert_eq!((&of_ada["session"], &of_ada["protocol"]), (&of_root["session"], &json!("amqp")));
+    for hidden in ["user", "client", "peer", "connection"] {
+        assert_eq!(of_ada[hidden], Value::Null, "{hidden}");
+    }
 }
 
 /// The record, its dead letter, and what was made of that when it was sent back.

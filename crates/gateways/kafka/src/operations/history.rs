@@ -92,6 +92,10 @@ pub(super) async fn of(
                 Some(TracedSeen { cut_short: true })
             }
         };
+        // As in the list of connections.
+        if !asker.would(Operation::Look, Target::Cluster) {
+            known.users.values_mut().for_each(keep_protocol);
+        }
         history.groups = in_groups(groups, &known, presence);
         history.remembered_since_ms = known.since_ms;
         history.silent_nodes = known.silent;
@@ -99,6 +103,12 @@ pub(super) async fn of(
     let (offset_groups, more) = in_offset_groups(gateway, asker, partition, offset).await?;
     truncated |= more;
     Ok(RecordHistory { offset_groups, truncated, ..history })
+}
+
+/// Removes the user, the client's name and its address: only a user who may describe the cluster sees those of others.
+fn keep_protocol(user: &mut SessionUser) {
+    let protocol = std::mem::take(&mut user.protocol);
+    *user = SessionUser { protocol, ..SessionUser::default() };
 }
 
 /// Those of the topic that may be seen; whether there are more.
