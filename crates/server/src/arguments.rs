@@ -5,7 +5,7 @@ use clap_complete::Shell;
 
 use crate::commands::acl::{AccessArguments, AclArguments};
 use crate::commands::backup::BackupArguments;
-use crate::commands::cluster::ClusterArguments;
+use crate::commands::cluster::{ClusterArguments, StatusArguments};
 use crate::commands::connection::ConnectionArguments;
 use crate::commands::consume::ConsumeArguments;
 use crate::commands::dead_letter::DeadLetterArguments;
@@ -64,6 +64,8 @@ pub(crate) enum Command {
     Connection(ConnectionArguments),
     /// Elect a leader anew
     Shard(ShardArguments),
+    /// State of the nodes and shards: short for 'cluster status'
+    Status(StatusArguments),
     /// How a cluster stands: its nodes and shards, and what is at risk
     Cluster(ClusterArguments),
     /// Nodes of a cluster: drain, resume, remove and replace them
@@ -90,6 +92,8 @@ pub(crate) enum Command {
     Recover(RecoverArguments),
     /// Look into a journal on disk, without a broker
     Journal(JournalArguments),
+    /// Print the version of this program
+    Version,
     /// Print a completion script for a shell
     Completion(Completion),
 }

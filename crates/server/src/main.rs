@@ -44,7 +44,7 @@ mod tls_settings;
 mod token_settings;
 mod trace_settings;
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue};
@@ -80,6 +80,7 @@ fn main() -> ExitCode {
         Command::Connection(arguments) => commands::run(connection::run(arguments)),
         Command::Shard(arguments) => commands::run(shard::run(arguments)),
         Command::Cluster(arguments) => commands::run(cluster::run(arguments)),
+        Command::Status(arguments) => commands::run(cluster::run_status(arguments)),
         Command::Node(arguments) => commands::run(node::run(arguments)),
         Command::Vhost(arguments) => commands::run(vhost::run(arguments)),
         Command::Policy(arguments) => commands::run(policy::run(arguments)),
@@ -94,6 +95,7 @@ fn main() -> ExitCode {
         Command::Restore(arguments) => commands::run(restore::run(arguments)),
         Command::Recover(arguments) => commands::run(recover::run(arguments)),
         Command::Journal(arguments) => journal::run(&arguments),
+        Command::Version => version(),
         Command::Completion(completion) => complete(&completion),
     };
     match outcome {
@@ -110,8 +112,11 @@ fn parse() -> Result<Command, ExitCode> {
         None => Ok(serve()?.command.expect("it was just named")),
     });
     parsed.map_err(|error| {
-        // Help and version go to standard output, and whoever asked for them may have gone.
-        let _ = error.print();
+        match error.use_stderr() {
+            true => eprint!("{}", in_our_form(&error)),
+            // Help goes to standard output, which may be closed.
+            false => drop(error.print()),
+        }
         if let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg)
             && let Some(variable) = source::variable_of_wrong_flag(argument)
         {
@@ -121,10 +126,23 @@ fn parse() -> Result<Command, ExitCode> {
     })
 }
 
+/// Clap's message with the beginning that all errors of the program have.
+fn in_our_form(error: &clap::Error) -> String {
+    let rendered = error.render();
+    let is_coloured = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let text = if is_coloured { rendered.ansi().to_string() } else { rendered.to_string() };
+    text.replacen("error:", "postroad:", 1)
+}
+
 fn complete(completion: &Completion) -> Result<(), CommandError> {
     let mut script = Vec::new();
     let mut command = Arguments::command();
     clap_complete::generate(completion.shell, &mut command, "postroad", &mut script);
     std::io::stdout().write_all(&script)?;
+    Ok(())
+}
+
+fn version() -> Result<(), CommandError> {
+    std::io::stdout().write_all(Arguments::command().render_version().as_bytes())?;
     Ok(())
 }

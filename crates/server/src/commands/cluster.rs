@@ -25,11 +25,7 @@ enum ClusterCommand {
     /// Say of each node and shard how it stands, what is under way and what is at risk
     ///
     /// The last line says whether the cluster could lose one more node.
-    Status {
-        /// Say it again every two seconds, until interrupted
-        #[arg(long)]
-        watch: bool,
-    },
+    Status(StatusOptions),
     /// Say at which feature level the cluster is, and which ones its nodes support
     ///
     /// Nodes of two versions write what the older one can read, until the level is raised.
@@ -40,27 +36,58 @@ enum ClusterCommand {
     },
 }
 
-/// Between two times that it is said.
+#[derive(Args, Debug)]
+struct StatusOptions {
+    /// Print it again every two seconds, until interrupted
+    #[arg(long)]
+    watch: bool,
+}
+
+/// `postroad status`.
+#[derive(Args, Debug)]
+pub(crate) struct StatusArguments {
+    #[command(flatten)]
+    client: ClientOptions,
+    #[command(flatten)]
+    options: StatusOptions,
+}
+
+/// Pause between two outputs of `--watch`.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(arguments: ClusterArguments) -> Result<(), CommandError> {
     let client = arguments.client.connect().await?;
     let output = arguments.client.output();
     match arguments.command {
-        ClusterCommand::Status { watch: false } => status(&client, output).await,
-        ClusterCommand::Status { watch: true } => loop {
-            if output == OutputFormat::Table && io::stdout().is_terminal() {
-                // The screen is cleared, and the next text begins at its top.
-                io::stdout().write_all(b"\x1b[2J\x1b[H")?;
-            }
-            status(&client, output).await?;
-            tokio::time::sleep(AGAIN_AFTER).await;
-        },
+        ClusterCommand::Status(options) => print_status(&client, output, &options).await,
         ClusterCommand::Upgrade { finalize } => {
             let upgrade: Upgrade = operate(&client, &Operation::Upgrade { finalize }).await?;
             output.show(&upgrade, upgrade_in_words)?;
             Ok(())
         }
+    }
+}
+
+pub(crate) async fn run_status(arguments: StatusArguments) -> Result<(), CommandError> {
+    let client = arguments.client.connect().await?;
+    print_status(&client, arguments.client.output(), &arguments.options).await
+}
+
+async fn print_status(
+    client: &Client,
+    output: OutputFormat,
+    options: &StatusOptions,
+) -> Result<(), CommandError> {
+    if !options.watch {
+        return status(client, output).await;
+    }
+    loop {
+        if output == OutputFormat::Table && io::stdout().is_terminal() {
+            // The screen is cleared, and the next text begins at its top.
+            io::stdout().write_all(b"\x1b[2J\x1b[H")?;
+        }
+        status(client, output).await?;
+        tokio::time::sleep(AGAIN_AFTER).await;
     }
 }
 

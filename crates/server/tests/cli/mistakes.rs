@@ -126,12 +126,15 @@ fn bad_flags_are_the_users() {
     ] {
         say(arguments).fails(1, &[words]);
     }
+    say(&["topic", "list", "--nonsense"]).fails(1, &["postroad: unexpected argument '--nonsense'"]);
 }
 
 #[test]
 fn help_version_and_completion_go_to_standard_output() {
     assert!(say(&["--help"]).ok().contains("Usage: postroad"));
-    assert!(say(&["--version"]).ok().starts_with("postroad "));
+    let version = say(&["--version"]).ok();
+    assert!(version.starts_with("postroad "));
+    assert_eq!(say(&["version"]).ok(), version);
     for shell in ["bash", "zsh", "fish"] {
         assert!(say(&["completion", shell]).ok().contains("postroad"));
     }

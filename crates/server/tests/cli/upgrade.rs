@@ -174,7 +174,7 @@ fn three_nodes_are_upgraded_one_by_one_under_load_and_none_goes_back_once_that_i
     for node in [3, 1, 2] {
         cluster.restart(node, NEXT);
     }
-    let status = cluster.run(1, &["cluster", "status"]).ok();
+    let status = cluster.run(1, &["status"]).ok();
     assert!(
         status.contains("every node supports level 2: type `postroad cluster upgrade --finalize`"),
         "{status}"
