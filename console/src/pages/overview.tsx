@@ -64,7 +64,9 @@ export function Overview() {
   return (
     <>
       <Header title="Overview" sub={doc && `Node ${doc.node} · version ${doc.version} · cluster ${doc.cluster}`} />
-      <Failure problem={overview.error} />
+      {overview.error?.document.status === 403
+        ? <Empty title="The cluster is not shown to this user">Your <a href={to("topics")}>topics</a> and <a href={to("groups")}>groups</a> are. An administrator grants the right to see nodes, shards and disks with <code>postroad acl add USER describe cluster</code>.</Empty>
+        : <Failure problem={overview.error} />}
       {!doc && !overview.error && <Loading what="the node" />}
       {doc && (
         <>
