@@ -41,12 +41,15 @@ pub enum Profile {
     Queues,
     /// As [`Self::Cluster`], with clients that commit offsets, and read them and the ends of partitions at any node.
     Registers,
+    /// As [`Self::Members`], with each shard on three nodes of many, and disks that are set back to an image of the running
+    /// node.
+    Images,
     /// As [`Self::Relays`] and [`Self::Members`], with so many nodes that each shard is on three of them only.
     Spread,
 }
 
 impl Profile {
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Power,
         Self::Kill,
         Self::Disk,
@@ -62,6 +65,7 @@ impl Profile {
         Self::Moves,
         Self::Queues,
         Self::Registers,
+        Self::Images,
         Self::Spread,
     ];
 
@@ -82,6 +86,7 @@ impl Profile {
             Self::Moves => "moves",
             Self::Queues => "queues",
             Self::Registers => "registers",
+            Self::Images => "images",
             Self::Spread => "spread",
         }
     }
@@ -93,10 +98,11 @@ impl Profile {
     /// Whether it is about the nodes of a cluster.
     pub(crate) fn has_nodes(self) -> bool {
         use Profile::{
-            Cluster, Damage, Five, Members, Moves, Queues, Registers, Relays, Spread, Upgrade,
+            Cluster, Damage, Five, Images, Members, Moves, Queues, Registers, Relays, Spread,
+            Upgrade,
         };
         let with_clients = matches!(self, Cluster | Relays | Queues | Registers | Upgrade | Moves);
-        with_clients || matches!(self, Five | Members | Damage | Spread)
+        with_clients || matches!(self, Five | Members | Damage | Images | Spread)
     }
 
     fn has(self, other: Self) -> bool {

@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 
 use sim::profile::Profile;
 
-/// Of each profile. `sim search` runs thousands, also of the one that is not here since it takes longest, `spread`.
+/// Of each profile. `sim search` runs thousands, also of those that take longest, which are not here: `spread` and `images`.
 const SEED: u64 = 1;
 
 fn run(seed: u64, profile: Profile) -> Output {
@@ -64,6 +64,16 @@ fn a_seed_is_the_same_run_twice_in_a_cluster() {
 #[test]
 fn a_seed_is_the_same_run_twice_in_a_cluster_with_leases() {
     repeats(Profile::Relays);
+}
+
+#[test]
+fn a_seed_is_the_same_run_twice_in_a_cluster_with_queues() {
+    repeats(Profile::Queues);
+}
+
+#[test]
+fn a_seed_is_the_same_run_twice_in_a_cluster_with_committed_offsets() {
+    repeats(Profile::Registers);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::paths;
 
 const PATCHES: &str = "crates/sim/planted";
 /// The folders of patches: each with the profile that is to find them, and within how many seeds.
-const FOLDERS: [(&str, &str, u64); 7] = [
+const FOLDERS: [(&str, &str, u64); 8] = [
     ("", "all", 200),
     ("cluster", "cluster", 500),
     ("relays", "relays", 500),
@@ -24,6 +24,7 @@ const FOLDERS: [(&str, &str, u64); 7] = [
     ("damage", "damage", 500),
     ("registers", "registers", 200),
     ("queues", "queues", 200),
+    ("images", "images", 200),
 ];
 /// So much of what a seed found is shown.
 const FOUND_CHARS_MAX: usize = 160;

@@ -15,6 +15,7 @@ use crate::random::Random;
 #[derive(Debug)]
 pub(super) struct Chaos {
     random: Random,
+    pace: Pace,
     next: Duration,
     /// Nodes that are down, and until when.
     down: Vec<Option<Duration>>,
@@ -22,6 +23,16 @@ pub(super) struct Chaos {
     cut: Option<(Cut, Duration)>,
     /// What is to happen at once, and when.
     strand: Option<(Strand, Duration)>,
+}
+
+/// The longest pause between two faults.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace(u64);
+
+impl Pace {
+    pub(super) const USUAL: Self = Self(4_000);
+    /// With pauses in which all nodes hear each other's epochs.
+    pub(super) const CALM: Self = Self(15_000);
 }
 
 /// Two faults in the same moment, shortly after a first cut: so one node is left with what the others lack.
@@ -58,9 +69,9 @@ enum Cut {
 }
 
 impl Chaos {
-    pub(super) fn new(places: usize, mut random: Random) -> Self {
+    pub(super) fn new(places: usize, pace: Pace, mut random: Random) -> Self {
         let next = Duration::from_millis(random.between(500, 3_000));
-        Self { random, next, down: vec![None; places], cut: None, strand: None }
+        Self { random, pace, next, down: vec![None; places], cut: None, strand: None }
     }
 
     pub(super) fn step(&mut self, sim: &mut Sim<'_>, shared: &Shared) {
@@ -84,10 +95,13 @@ impl Chaos {
         {
             self.strand(strand, sim, shared, now);
         }
+        if self.cut.is_some() || self.down.iter().any(Option::is_some) {
+            shared.lock().image.disturbed(now);
+        }
         if healed || now < self.next || self.strand.is_some() {
             return;
         }
-        self.next = now + Duration::from_millis(self.random.between(50, 4_000));
+        self.next = now + Duration::from_millis(self.random.between(50, self.pace.0));
         match self.random.below(7) {
             0..=2 => self.crash(sim, shared, now),
             3 | 4 => self.cut(sim, shared, now),
@@ -99,11 +113,18 @@ impl Chaos {
     fn do_as_asked(&mut self, place: usize, sim: &mut Sim<'_>, shared: &Shared) {
         let mut state = shared.lock();
         let Some(asked) = state.nodes[place].asked.take() else { return };
-        let here = &mut state.nodes[place];
-        here.emptied();
         self.down[place] = None;
         match asked {
+            Asked::SetBack => {
+                state.set_back(place);
+                drop(state);
+                sim.crash(name(place));
+                let pause = Duration::from_millis(self.random.between(20, 2_000));
+                self.down[place] = Some(sim.elapsed() + pause);
+            }
             Asked::Start => {
+                let here = &mut state.nodes[place];
+                here.emptied();
                 here.standing = Standing::Member;
                 here.joins = true;
                 state.trace.note(format_args!("{} is started with an empty disk", name(place)));
@@ -111,6 +132,8 @@ impl Chaos {
                 sim.bounce(name(place));
             }
             Asked::Lose => {
+                let here = &mut state.nodes[place];
+                here.emptied();
                 here.standing = Standing::Lost;
                 state.trace.note(format_args!("{} is lost with its disk", name(place)));
                 drop(state);

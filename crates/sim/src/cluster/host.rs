@@ -94,7 +94,11 @@ pub(super) async fn run(place: usize, seeds: usize, shared: Shared) -> turmoil::
 }
 
 /// Whether its disk is why a node does not start.
-fn may_refuse(Place { trouble, disk, .. }: &mut Place, why: &str) -> bool {
+fn may_refuse(Place { trouble, disk, is_set_back, .. }: &mut Place, why: &str) -> bool {
+    if *is_set_back && why.contains("set back") {
+        trouble.is_refused = true;
+        return true;
+    }
     if trouble.fails || trouble.was_full {
         trouble.has_ended = true;
         return true;
@@ -178,7 +182,11 @@ async fn live(
         Err(error) => return End::Refused(error.to_string()),
     };
     let number = node.identity().at.node.0 as u32;
-    shared.lock().nodes[place].number = Some(number);
+    let is_set_back = {
+        let mut state = shared.lock();
+        state.nodes[place].number = Some(number);
+        state.nodes[place].is_set_back
+    };
     let options = BrokerOptions {
         node: number,
         shards: Some(shards),
@@ -194,6 +202,7 @@ async fn live(
         biased;
         opened = Broker::open(world, Path::new(DIR), options) => opened,
         () = node.removed() => return End::Removed,
+        why = node.outdated(), if is_set_back => return End::Refused(why),
     };
     let broker = match opened {
         Ok(broker) => broker,
@@ -220,5 +229,6 @@ async fn live(
         biased;
         why = broker.failed() => End::Failed(why),
         () = node.removed() => End::Removed,
+        why = node.outdated(), if is_set_back => End::Refused(why),
     }
 }

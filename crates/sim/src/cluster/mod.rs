@@ -8,6 +8,7 @@
 //! * `chaos`: what happens to nodes and links
 //! * `clocks`, `disks`: wall clocks that are set, disks that fail or are full
 //! * `damage`: bits that flip at rest, in profile `damage`
+//! * `images`: the operator's image of a disk, in profile `images`
 //! * `moves`: has partitions move from shard to shard
 //! * `operator`: has nodes join, drained, removed and replaced
 //! * `upgrade`: programs of two versions, in profile `upgrade`
@@ -25,6 +26,7 @@ mod consumers;
 mod damage;
 mod disks;
 mod host;
+mod images;
 mod judge;
 mod leased;
 mod moves;
@@ -52,7 +54,7 @@ use crate::report::Report;
 use crate::trace::Trace;
 use crate::verdict::{Invariant, Verdict, Violation};
 
-use chaos::Chaos;
+use chaos::{Chaos, Pace};
 use consumers::Consumer;
 use operator::Operator;
 use place::Place;
@@ -94,6 +96,8 @@ pub(crate) struct State {
     pub(crate) spreads: bool,
     /// Whether each node serves AMQP.
     pub(crate) serves_amqp: bool,
+    /// Image of a member's disk, in profile `images`.
+    pub(crate) image: images::Images,
     pub(crate) history: History,
     pub(crate) leased: leased::Leased,
     pub(crate) registers: registers::Registers,
@@ -128,6 +132,8 @@ struct Shape {
     registers: bool,
     /// With AMQP's gateway at each node, and queues that come and go.
     queues: bool,
+    /// With disks that are set back.
+    images: bool,
     scrub_interval: Option<Duration>,
 }
 
@@ -136,11 +142,12 @@ impl Shape {
         let (seeds, spares) = match profile {
             Profile::Five => (5, 0),
             Profile::Members | Profile::Damage => (3, 3),
-            Profile::Spread => (5, 2),
+            Profile::Images | Profile::Spread => (5, 2),
             _ => (3, 0),
         };
-        let spreads = profile == Profile::Spread;
-        let (leases, damage) = (profile == Profile::Relays || spreads, profile == Profile::Damage);
+        let spreads = matches!(profile, Profile::Images | Profile::Spread);
+        let leases = matches!(profile, Profile::Relays | Profile::Spread);
+        let damage = profile == Profile::Damage;
         let scrub_interval = if damage { SCRUB_INTERVAL } else { None };
         Self {
             seeds,
@@ -152,6 +159,7 @@ impl Shape {
             spreads,
             registers: profile == Profile::Registers,
             queues: profile == Profile::Queues,
+            images: profile == Profile::Images,
             scrub_interval,
         }
     }
@@ -215,7 +223,8 @@ pub(crate) fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, 
         .min_message_latency(Duration::from_micros(100))
         .max_message_latency(Duration::from_millis(random.of(&[1, 2, 10])))
         .build();
-    let mut chaos = Chaos::new(places, random.fork());
+    let pace = if shape.images { Pace::CALM } else { Pace::USUAL };
+    let mut chaos = Chaos::new(places, pace, random.fork());
     let longer = if shape.spares > 0 { 3 } else { 1 };
     let works_for = Duration::from_millis(longer * random.between(3_000, 15_000));
     let client = random.fork();
@@ -231,6 +240,7 @@ pub(crate) fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, 
         shards,
         spreads: shape.spreads,
         serves_amqp: shape.queues,
+        image: images::Images::of(shape.images),
         history: History::default(),
         leased,
         registers: registers::Registers::default(),

@@ -101,6 +101,10 @@ impl Operator {
         let any = self.random.below(nodes.len() as u64) as usize;
         let Node { node, standing, .. } = nodes[any];
         let is_calm = !nodes.iter().any(|node| node.standing == Wanted::Leaving);
+        if self.shared.lock().image.are_taken && self.random.once_in(2) {
+            let may_lose = is_calm && status.verdict.can_lose_a_node;
+            return self.use_images(status, may_lose);
+        }
         match (self.random.below(4), standing) {
             (0, Wanted::Active) => self.start_one(),
             (1, Wanted::Active) => drop(self.ask(Operation::DrainNode { node }).await),
@@ -162,6 +166,33 @@ impl Operator {
         }
     }
 
+    /// Takes an image of a disk, or starts a node from the one that was taken.
+    fn use_images(&mut self, status: &Status, may_lose: bool) {
+        let mut state = self.shared.lock();
+        let now = Duration::from_millis(state.trace.now_ms());
+        let of_image = state.image_node(now);
+        let is_sound = |it: &Place| it.broker.is_some() && !it.is_damaged();
+        let all_are_sound = state.nodes.iter().all(|it| !it.may_run() || is_sound(it));
+        let active = |node: u64| {
+            let found = status.nodes.iter().find(|it| it.node == node);
+            found.is_some_and(|it| it.standing == Wanted::Active)
+        };
+        match of_image {
+            Some((place, node)) if state.nodes[place].is_node(node) => {
+                if may_lose && all_are_sound && state.lost.is_none() && active(node) {
+                    state.nodes[place].asked = Some(Asked::SetBack);
+                }
+            }
+            // Another node is there by now, or there is none.
+            _ => {
+                let place = self.random.below(state.nodes.len() as u64) as usize;
+                if of_image.is_some() || !state.image.is_taken() {
+                    state.take_image(place, now);
+                }
+            }
+        }
+    }
+
     /// The newest node takes the place of the lost one, once there are enough of them.
     async fn replace(&mut self, lost: u64, status: &Status) {
         let stay = || status.nodes.iter().filter(|node| node.standing != Wanted::Leaving);
@@ -204,7 +235,9 @@ impl Operator {
         };
         let members: Vec<u64> = {
             let state = self.shared.lock();
-            if state.nodes.iter().any(|place| place.may_run() && place.broker.is_none()) {
+            // The others have to refuse a node that was set back.
+            let is_open = |place: &Place| place.broker.is_some() && !place.is_set_back;
+            if state.nodes.iter().any(|place| place.may_run() && !is_open(place)) {
                 return false;
             }
             let mut members: Vec<u64> = (state.nodes.iter())

@@ -47,6 +47,8 @@ pub(crate) struct Place {
     pub(crate) number: Option<u32>,
     pub(crate) disk: SimulatedDisk,
     pub(crate) trouble: Trouble,
+    /// The disk is an image of an earlier time, and no node may start from it.
+    pub(crate) is_set_back: bool,
     /// Of its process.
     pub(crate) clock: Option<Arc<RuntimeClock>>,
     /// By how much the machine's wall clock was set, all in all.
@@ -90,6 +92,8 @@ pub(crate) enum Asked {
     Start,
     /// The node here is to end, and its disk is lost.
     Lose,
+    /// The node here is to end, and starts from the operator's image of its disk.
+    SetBack,
 }
 
 impl Place {
@@ -101,6 +105,7 @@ impl Place {
             number: None,
             disk: SimulatedDisk::new(),
             trouble: Trouble::default(),
+            is_set_back: false,
             clock: None,
             levels: Levels::OURS,
             clock_set_ms: 0,
@@ -139,11 +144,12 @@ impl Place {
         self.number = None;
         self.disk = SimulatedDisk::new();
         self.trouble = Trouble::default();
+        self.is_set_back = false;
     }
 
     /// Something on its disk is not as it was written.
     pub(crate) fn is_damaged(&self) -> bool {
-        self.trouble.is_refused || !self.disk.corrupted_files().is_empty()
+        self.trouble.is_refused || self.is_set_back || !self.disk.corrupted_files().is_empty()
     }
 
     pub(crate) fn set_clock(&mut self, by_ms: i64) {
