@@ -3,6 +3,7 @@
 //! `leases` does is told in its own file.
 
 mod abuse;
+mod dedup;
 mod failover;
 mod faults;
 mod leases;
@@ -31,6 +32,8 @@ use load::{Producer, Target};
 pub(crate) enum Soak {
     /// Abuse beside a well-behaved producer and consumer: their latency and the server's memory
     Abuse(abuse::AbuseOptions),
+    /// Records with ids sent again after kills, restarts and moves: each is stored and delivered once
+    Dedup(dedup::DedupOptions),
     /// The leader is elected anew under load, in a loop: no error, nothing lost, short pauses
     Elections(leases::elections::ElectionsOptions),
     /// Three nodes under load, whose leaders go in a loop: nothing lost, and writes soon go on
@@ -50,6 +53,7 @@ pub(crate) enum Soak {
 pub(crate) fn run(soak: &Soak) -> Outcome {
     match soak {
         Soak::Abuse(options) => abuse::run(options),
+        Soak::Dedup(options) => dedup::run(options),
         Soak::Elections(options) => leases::elections::run(options),
         Soak::Failover(options) => failover::run(options),
         Soak::Faults(options) => faults::run(options),
