@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{PartitionId, headers};
+use base::{LeaseGroupId, PartitionId, TopicId, headers};
 use broker::delivery::{DeadLetterRouter, DeadRecord};
 use broker::{ConsumeOptions, Credit, Delivery, LeaseProgress, Settle, Settlement};
 use bytes::Bytes;
@@ -260,15 +260,23 @@ fn attempts(deliveries: &[Delivery]) -> Vec<(String, u16)> {
     deliveries.iter().map(|delivery| (text(delivery), delivery.attempt)).collect()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn records_that_may_have_been_delivered_before_a_crash_count_as_delivered_once() {
-    let disk = SimulatedDisk::new();
-    let node = open(&disk).await;
+/// A node with three records, and a consumer of two.
+async fn node_with_consumer_of_two(
+    disk: &SimulatedDisk,
+) -> (Node, TopicId, LeaseGroupId, Consumer) {
+    let node = open(disk).await;
     let topic = node.topic("jobs", 1, &[]).await;
     let group = node.group(topic, &[]).await;
     node.append(topic, &values(3)).await;
     let options = ConsumeOptions { credit: Credit::records(2), ..ConsumeOptions::default() };
-    let mut consumer = consume(&node, group, options).await;
+    let consumer = consume(&node, group, options).await;
+    (node, topic, group, consumer)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_that_may_have_been_delivered_before_a_crash_count_as_delivered_once() {
+    let disk = SimulatedDisk::new();
+    let (_node, topic, group, mut consumer) = node_with_consumer_of_two(&disk).await;
     let held = consumer.next(2).await;
     assert_eq!(attempts(&held), [("v0".into(), 1), ("v1".into(), 1)]);
     let mut disk = disk.power_loss(1);
@@ -294,12 +302,7 @@ async fn records_that_may_have_been_delivered_before_a_crash_count_as_delivered_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn records_that_were_not_delivered_before_a_clean_end_do_not_count_as_delivered() {
     let disk = SimulatedDisk::new();
-    let node = open(&disk).await;
-    let topic = node.topic("jobs", 1, &[]).await;
-    let group = node.group(topic, &[]).await;
-    node.append(topic, &values(3)).await;
-    let options = ConsumeOptions { credit: Credit::records(2), ..ConsumeOptions::default() };
-    let mut consumer = consume(&node, group, options).await;
+    let (node, _, group, mut consumer) = node_with_consumer_of_two(&disk).await;
     consumer.next(2).await;
     drop(consumer);
     node.broker.shutdown().await;

@@ -219,10 +219,10 @@ pub(super) fn headers<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<NewHeade
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+    pub(in crate::v1) fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
         let pair = |(name, value): &(&'static str, &str)| {
             (axum::http::HeaderName::from_static(name), value.parse().expect("a value"))
         };

@@ -370,14 +370,8 @@ fn unanswered() -> Problem {
 
 #[cfg(test)]
 mod tests {
+    use super::super::new_records::tests::headers;
     use super::*;
-
-    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
-        let pair = |(name, value): &(&'static str, &str)| {
-            (axum::http::HeaderName::from_static(name), value.parse().expect("a value"))
-        };
-        pairs.iter().map(pair).collect()
-    }
 
     #[test]
     fn a_key_of_a_request_becomes_ids_of_its_records() {
