@@ -126,7 +126,7 @@ def dead_letter_routing_key(session):
     message = get(channel, graves)
     expect((message.text, message.method.routing_key), ("x", "grave"), "message")
     expect(death(message)["routing-keys"], [queue, "c"], "routing keys before")
-    expect(message.headers["CC"], ["c"], "CC")
+    expect("CC" in message.headers, False, "CC of a dead letter with a new key")
     expect_empty(channel, own)
     expect_empty(channel, copy)
 
