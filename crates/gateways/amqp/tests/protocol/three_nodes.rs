@@ -1,8 +1,10 @@
 //! Three nodes: what a channel sees of its own work, whichever node leads.
 
+use std::sync::Arc;
+
 use gateway_amqp::codec::methods::*;
 use gateway_amqp::codec::properties::Properties;
-use test_cluster::TestNode;
+use test_cluster::{Gate, TestNode};
 
 use crate::harness::{Client, Node};
 
@@ -81,14 +83,9 @@ async fn a_channel_finds_what_it_published_at_a_node_that_does_not_lead() {
     }
 }
 
-/// A message for a queue of that name, to be returned where there is none.
-async fn publish_mandatory(client: &mut Client, queue: &str) {
-    let publish = BasicPublish { routing_key: queue, mandatory: true, ..BasicPublish::default() };
-    client.publish_with(1, publish, &Properties::default(), b"a").await;
-}
-
-#[tokio::test]
-async fn a_queue_that_another_node_deleted_is_declared_again_and_its_message_is_kept() {
+/// The queue `q` was deleted at another node. The gate keeps the deletion from the node of the first client, whose channel
+/// has confirms.
+async fn queue_deleted_elsewhere() -> (Cluster, Arc<Gate>, Client, Client) {
     let cluster = Cluster::of(test_cluster::start_three_behind_gates().await).await;
     let here = cluster.follower_of_the_catalog();
     let mut client = cluster.nodes[here].client().await;
@@ -98,6 +95,18 @@ async fn a_queue_that_another_node_deleted_is_declared_again_and_its_message_is_
     let gate = cluster.members[here].gate();
     gate.close();
     other.ask(1, QueueDelete { queue: "q", ..QueueDelete::default() }).await;
+    (cluster, gate, client, other)
+}
+
+/// A message for a queue of that name, to be returned where there is none.
+async fn publish_mandatory(client: &mut Client, queue: &str) {
+    let publish = BasicPublish { routing_key: queue, mandatory: true, ..BasicPublish::default() };
+    client.publish_with(1, publish, &Properties::default(), b"a").await;
+}
+
+#[tokio::test]
+async fn a_queue_that_another_node_deleted_is_declared_again_and_its_message_is_kept() {
+    let (_cluster, gate, mut client, mut other) = queue_deleted_elsewhere().await;
     client.send(1, QueueDeclare { queue: "q", durable: true, ..QueueDeclare::default() }).await;
     publish_mandatory(&mut client, "q").await;
     client.is_silent().await;
@@ -110,15 +119,7 @@ async fn a_queue_that_another_node_deleted_is_declared_again_and_its_message_is_
 
 #[tokio::test]
 async fn a_message_to_a_queue_that_another_node_deleted_is_returned() {
-    let cluster = Cluster::of(test_cluster::start_three_behind_gates().await).await;
-    let here = cluster.follower_of_the_catalog();
-    let mut client = cluster.nodes[here].client().await;
-    let mut other = cluster.nodes[(here + 1) % 3].client().await;
-    client.declare("q").await;
-    client.select_confirms(1).await;
-    let gate = cluster.members[here].gate();
-    gate.close();
-    other.ask(1, QueueDelete { queue: "q", ..QueueDelete::default() }).await;
+    let (_cluster, gate, mut client, _other) = queue_deleted_elsewhere().await;
     publish_mandatory(&mut client, "q").await;
     client.is_silent().await;
     gate.open();
