@@ -1,4 +1,4 @@
-//! Tells damaged frames from frames that are being written.
+//! Distinguishes damaged frames from frames that are being written.
 //!
 //! A running broker appends to the segment that is read. The reader may meet a place before its frame is written and the
 //! frames behind it after, which looks like damage. In a directory that a broker uses, a place counts as damaged only if it
