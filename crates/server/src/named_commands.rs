@@ -187,7 +187,7 @@ fn wrong_commands_flags_and_values_are_found() {
         assert_eq!(wrong(&command, right), None, "{right}");
     }
     for mistaken in
-        ["serve --auth required", "user create NAME", "topic list --all-of-it", "status"]
+        ["serve --auth required", "user create NAME", "topic list --all-of-it", "health"]
     {
         assert!(wrong(&command, mistaken).is_some(), "{mistaken}");
     }
