@@ -252,6 +252,19 @@ impl Shard {
         }
     }
 
+    /// Waits until this node's copy of the catalog has what the rows follow. A new leader may have the rows of topics and
+    /// lease groups that its copy does not have yet.
+    pub(crate) async fn catalog_has_rows(&self) {
+        let Some(catalog) = &self.catalog else { return };
+        let adopted = self.state.read().rows.adopted();
+        let mut versions = catalog.versions.subscribe();
+        while catalog.state.read().catalog.version() < adopted {
+            if versions.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
     /// Waits until the log is applied up to this index, which is committed.
     pub(crate) async fn applied_to(&self, index: u64) {
         self.applied_awaited.fetch_add(1, Ordering::SeqCst);

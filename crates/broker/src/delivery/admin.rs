@@ -30,7 +30,7 @@ impl Broker {
 
     /// The same, and whose it is, for who looks for a record.
     pub fn lease_session_of(&self, user: SessionUser) -> LeaseSession {
-        LeaseSession::open(Arc::clone(self.drivers()), user)
+        LeaseSession::open(self.clone(), user)
     }
 
     /// Who finds the place of dead letters for groups whose `dead.letter.route` begins with this
@@ -59,6 +59,20 @@ impl Broker {
         &self,
         group: LeaseGroupId,
         options: PeekOptions,
+    ) -> Result<Vec<Peeked>, BrowseError> {
+        let attempts = self.attempts_at(group);
+        loop {
+            match self.try_to_peek(group, &options).await {
+                Err(BrowseError::UnknownGroup(_)) if attempts.is_group_there().await? => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn try_to_peek(
+        &self,
+        group: LeaseGroupId,
+        options: &PeekOptions,
     ) -> Result<Vec<Peeked>, BrowseError> {
         let (topic, count) = self.partitions_of(group)?;
         let mut peeked = Vec::new();
@@ -118,6 +132,16 @@ impl Broker {
 
     /// Settles all that is not leased; how many records. Durable when it returns.
     pub async fn purge(&self, group: LeaseGroupId) -> Result<u64, RemoveError> {
+        let attempts = self.attempts_at(group);
+        loop {
+            match self.try_to_purge(group).await {
+                Err(RemoveError::UnknownGroup(_)) if attempts.is_group_there().await? => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn try_to_purge(&self, group: LeaseGroupId) -> Result<u64, RemoveError> {
         let drivers = self.drivers_of(group).ok_or(RemoveError::UnknownGroup(group))?;
         let mut purged = 0;
         for driver in drivers {
@@ -131,6 +155,21 @@ impl Broker {
 
     /// Settles one record that is not leased. Durable when it returns.
     pub async fn delete_record(
+        &self,
+        group: LeaseGroupId,
+        partition: u32,
+        offset: Offset,
+    ) -> Result<(), RemoveError> {
+        let attempts = self.attempts_at(group);
+        loop {
+            match self.try_to_delete_record(group, partition, offset).await {
+                Err(RemoveError::UnknownGroup(_)) if attempts.is_group_there().await? => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn try_to_delete_record(
         &self,
         group: LeaseGroupId,
         partition: u32,

@@ -32,6 +32,7 @@ pub(crate) mod handle;
 mod handover;
 pub mod history;
 mod inspect;
+mod known_group;
 mod lent;
 mod links;
 mod looking;

@@ -33,7 +33,7 @@ pub enum CreditReturns {
     OnGrant,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ConsumeOptions {
     pub credit: Credit,
     pub credit_returns: CreditReturns,

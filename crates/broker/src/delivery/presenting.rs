@@ -1,5 +1,6 @@
-//! Between an election and the first turn of its driver: sessions of all nodes come with what they have leased of
-//! earlier leaders, so that nothing is handed out that a consumer has already.
+//! Between an election and the first turn of its driver: this node's copy of the catalog gets the groups that the shard
+//! has rows of, and sessions of all nodes come with what they have leased of earlier leaders, so that nothing is handed
+//! out that a consumer has already.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -13,13 +14,15 @@ use super::drivers::node_of;
 use super::handle::{Inbox, Message};
 use super::handover::Handover;
 use super::relay::Ground;
+use crate::shard::Shard;
 
 impl Handover {
-    /// Waits until each node that is there has said which sessions it has and what they have leased, or has had the
-    /// time for it. False: there is to be no driver.
+    /// Waits until this node knows the groups that have rows, and each connected node has said which sessions it has and
+    /// what they have leased, or has had the time for it. False: there is to be no driver.
     pub(super) async fn hear_presented(
         &mut self,
         ground: &Ground,
+        shard: &Shard,
         leadership: &Leadership,
         inbox: &mut Inbox,
     ) -> bool {
@@ -35,18 +38,21 @@ impl Handover {
         }
         let mut lost = pin!(leadership.lost());
         let mut late = pin!(sleep_until(begun + LEASES_PRESENTED_WITHIN));
-        while !presenting.awaited.is_empty() {
+        let mut known = pin!(shard.catalog_has_rows());
+        let mut is_known = false;
+        // A driver would count a group that it does not know as deleted, and cancel its consumers.
+        while !is_known || !presenting.awaited.is_empty() {
             tokio::select! {
                 biased;
                 () = &mut lost => break,
+                () = &mut known, if !is_known => is_known = true,
                 message = inbox.recv() => match message {
                     None | Some(Message::Stop) => return false,
                     Some(message) => presenting.hear(self, message),
                 },
-                () = &mut late => {
-                    let nodes = &presenting.awaited;
+                () = &mut late, if !presenting.awaited.is_empty() => {
+                    let nodes = std::mem::take(&mut presenting.awaited);
                     tracing::info!(?nodes, "what sessions of nodes have leased is not known in time");
-                    break;
                 }
             }
         }

@@ -12,10 +12,11 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::append::{AppendBatch, Appended};
+use crate::broker::Broker;
 use crate::error::Unavailable;
 
 use super::divided::{Divided, Told};
-use super::drivers::{Drivers, Route};
+use super::drivers::Route;
 use super::error::{ConsumeError, TakeError, TransferError};
 use super::event::Delivery;
 use super::events::Events;
@@ -32,15 +33,16 @@ pub use super::settle_reply::SettleReply;
 /// Who leases. Dropped or closed, its consumers leave and its leases come back at once.
 #[derive(Debug)]
 pub struct LeaseSession {
+    broker: Broker,
     links: Arc<Links>,
     events: Mutex<Option<Events>>,
 }
 
 impl LeaseSession {
-    pub(super) fn open(drivers: Arc<Drivers>, user: SessionUser) -> Self {
-        let (links, receiver, unread) = Links::open(drivers, user);
+    pub(super) fn open(broker: Broker, user: SessionUser) -> Self {
+        let (links, receiver, unread) = Links::open(Arc::clone(broker.drivers()), user);
         let events = Events::new(receiver, unread, Arc::clone(&links));
-        Self { links, events: Mutex::new(Some(events)) }
+        Self { broker, links, events: Mutex::new(Some(events)) }
     }
 
     pub fn id(&self) -> SessionId {
@@ -56,6 +58,20 @@ impl LeaseSession {
 
     /// Records of the group come to this session from now on.
     pub async fn consume(
+        &self,
+        group: LeaseGroupId,
+        options: ConsumeOptions,
+    ) -> Result<ConsumerId, ConsumeError> {
+        let attempts = self.broker.attempts_at(group);
+        loop {
+            match self.try_to_consume(group, options).await {
+                Err(ConsumeError::UnknownGroup(_)) if attempts.is_group_there().await? => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn try_to_consume(
         &self,
         group: LeaseGroupId,
         options: ConsumeOptions,
@@ -213,7 +229,13 @@ impl LeaseSession {
         group: LeaseGroupId,
         options: TakeOptions,
     ) -> Result<Vec<Delivery>, TakeError> {
-        take(&self.links, group, options).await
+        let attempts = self.broker.attempts_at(group);
+        loop {
+            match take(&self.links, group, options.clone()).await {
+                Err(TakeError::UnknownGroup(_)) if attempts.is_group_there().await? => {}
+                outcome => return outcome,
+            }
+        }
     }
 
     /// Takes its place among the settles when this is called, not when it is awaited.
