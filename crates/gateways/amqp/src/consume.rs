@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use access::Operation;
 use base::limits::AMQP_UNSETTLED_PER_CONSUMER_MAX;
-use broker::delivery::{ConsumeError, ConsumeOptions, Credit, CreditReturns};
-use topology::{Queue, QueueKind};
+use broker::delivery::{ConsumeError, ConsumeOptions, Credit, CreditReturns, LeaseSession};
+use topology::{Queue, QueueKind, VirtualHost};
 
 use crate::channel::{Consumer, Source, Wanted};
 use crate::codec::methods::{BasicCancel, BasicConsume, BasicConsumeOk};
 use crate::codec::table::{FieldValue, kind_name};
-use crate::declarations::queues;
+use crate::declarations::queues::{self, AtQueue};
 use crate::declare::table;
 use crate::errors::{Exception, Named, ReplyCode};
 use crate::operation::{Done, Feed};
@@ -58,36 +58,21 @@ impl Session {
             filter: stream::Filter::of(&arguments),
         };
         let future = async move {
-            // Reading by offset takes no lease group.
-            let queue = match offset {
-                Some(_) => queues::find(&vhost, id, &name).await?,
-                None => queues::ready(&vhost, id, &name, &rights).await?,
+            let attach = Attach { leases, reader, offset, priority, prefetch, no_ack, exclusive };
+            let mut attempts = AtQueue::default();
+            let (queue, from) = loop {
+                let queue = match &attach.offset {
+                    // Reading by offset takes no lease group.
+                    Some(_) => queues::find(&vhost, id, &name).await?,
+                    None => queues::ready(&vhost, id, &name, &rights).await?,
+                };
+                check_prefetch(&queue, prefetch, limited_together, no_ack)?;
+                match attach.to(&vhost, &queue).await {
+                    Ok(from) => break (queue, from),
+                    Err(refused) if attempts.is_outdated(&vhost, &queue, &refused).await? => {}
+                    Err(refused) => return Err(refused),
+                }
             };
-            check_prefetch(&queue, prefetch, limited_together, no_ack)?;
-            let by_offset = queue.is_stream() || offset.is_some();
-            // It must not go by itself meanwhile.
-            vhost.begin_use(&queue).await?;
-            let from = async {
-                Ok(match queue.group().filter(|_| !by_offset) {
-                    Some(_) if exclusive && queue.settings().single_active_consumer => {
-                        return Err(in_exclusive_use(&queue));
-                    }
-                    Some(group) => {
-                        let priority = consumer_priority(priority.as_ref(), &queue)?;
-                        let options = options(prefetch, no_ack, exclusive, priority);
-                        let consumed = leases.consume(group, options).await;
-                        Feed::Leases(consumed.map_err(|error| cannot_consume(&error, &queue))?)
-                    }
-                    None => Feed::Stream(
-                        by_offset_from(reader, &queue, offset.as_ref(), prefetch).await?,
-                    ),
-                })
-            };
-            let from: Result<Feed, Exception> = from.await;
-            if from.is_err() {
-                vhost.use_failed(&queue).await;
-            }
-            let from = from?;
             let wanted = Wanted { exclusive, prefetch, arguments };
             Ok(Done::Consuming { tag, queue, no_ack, from, wanted, no_wait })
         };
@@ -149,6 +134,45 @@ impl Session {
             Ok(Done::Cancelled { tag, no_wait })
         };
         self.begin(number, BasicCancel::ID, future);
+    }
+}
+
+/// A consumer that is to be.
+struct Attach {
+    leases: Arc<LeaseSession>,
+    reader: stream::Reader,
+    offset: Option<FieldValue>,
+    priority: Option<FieldValue>,
+    prefetch: u16,
+    no_ack: bool,
+    exclusive: bool,
+}
+
+impl Attach {
+    async fn to(&self, vhost: &VirtualHost, queue: &Arc<Queue>) -> Result<Feed, Exception> {
+        // It must not go by itself meanwhile.
+        vhost.begin_use(queue).await?;
+        let feed = self.feed(queue).await;
+        if feed.is_err() {
+            vhost.use_failed(queue).await;
+        }
+        feed
+    }
+
+    async fn feed(&self, queue: &Queue) -> Result<Feed, Exception> {
+        let by_offset = queue.is_stream() || self.offset.is_some();
+        let Some(group) = queue.group().filter(|_| !by_offset) else {
+            let (reader, offset) = (self.reader.clone(), self.offset.as_ref());
+            let stream = by_offset_from(reader, queue, offset, self.prefetch);
+            return Ok(Feed::Stream(stream.await?));
+        };
+        if self.exclusive && queue.settings().single_active_consumer {
+            return Err(in_exclusive_use(queue));
+        }
+        let priority = consumer_priority(self.priority.as_ref(), queue)?;
+        let options = options(self.prefetch, self.no_ack, self.exclusive, priority);
+        let consumed = self.leases.consume(group, options).await;
+        Ok(Feed::Leases(consumed.map_err(|error| cannot_consume(&error, queue))?))
     }
 }
 

@@ -1,13 +1,18 @@
 //! `basic.get`: one message off a queue, or the answer that there is none.
 
+use std::sync::Arc;
+
 use access::Operation;
-use broker::delivery::{Delivery, Settle, Settlement, TakeError, TakeOptions};
-use topology::Queue;
+use broker::Broker;
+use broker::delivery::{
+    Delivery, LeaseSession, Settle, Settlement, TakeError, TakeOptions,
+};
+use topology::{Queue, VirtualHost};
 
 use crate::answer_timeout::{answer_within, due};
 use crate::channel::Held;
 use crate::codec::methods::BasicGet;
-use crate::declarations::queues;
+use crate::declarations::queues::{self, AtQueue};
 use crate::errors::{Exception, Named, ReplyCode};
 use crate::operation::Done;
 use crate::outgoing::{Announced, Outgoing, Writer};
@@ -21,17 +26,18 @@ impl Session {
         let (no_ack, rights) = (get.no_ack, self.rights()?);
         let Some(leases) = self.leases(number) else { return Ok(()) };
         let future = async move {
-            let (queue, group) = queues::gettable(&vhost, id, &name, &rights).await?;
-            vhost.use_queue(&queue).await?;
-            // What its publisher has a confirm for must be found.
-            gateway.broker.acknowledged_is_readable(queue.topic).await;
-            let options = TakeOptions { records_max: 1, ..TakeOptions::default() };
-            let taken = leases.take(group, options).await;
-            let mut taken = taken.map_err(|error| cannot_take(&error, &queue))?;
-            let delivery = taken.pop().map(Box::new);
+            let mut attempts = AtQueue::default();
+            let (queue, delivery) = loop {
+                let queue = queues::gettable(&vhost, id, &name, &rights).await?;
+                match take_one(&gateway.broker, &leases, &vhost, &queue).await {
+                    Ok(taken) => break (queue, taken.map(Box::new)),
+                    Err(refused) if attempts.is_outdated(&vhost, &queue, &refused).await? => {}
+                    Err(refused) => return Err(refused),
+                }
+            };
             if let Some(delivery) = delivery.as_ref().filter(|_| no_ack) {
                 // Before the answer: whoever has it finds its place in the queue free.
-                let what = delivery.lease();
+                let (group, what) = (delivery.group, delivery.lease());
                 let settle = Settle { group, what, settlement: Settlement::Accept };
                 leases.settle(vec![settle]).await;
             }
@@ -76,6 +82,21 @@ impl Session {
         self.connection.traffic().delivered(delivery.record.encoded_len() as u64);
         self.charge_got(self.output.bytes().saturating_sub(before));
     }
+}
+
+async fn take_one(
+    broker: &Broker,
+    leases: &LeaseSession,
+    vhost: &VirtualHost,
+    queue: &Arc<Queue>,
+) -> Result<Option<Delivery>, Exception> {
+    let group = queue.group().ok_or_else(|| Exception::not_found(queue.resource()))?;
+    vhost.use_queue(queue).await?;
+    // What its publisher has a confirm for must be found.
+    broker.acknowledged_is_readable(queue.topic).await;
+    let options = TakeOptions { records_max: 1, ..TakeOptions::default() };
+    let taken = leases.take(group, options).await;
+    Ok(taken.map_err(|error| cannot_take(&error, queue))?.pop())
 }
 
 fn cannot_take(error: &TakeError, queue: &Queue) -> Exception {

@@ -17,7 +17,7 @@ use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
 use crate::codec::table::{FieldTable, FieldValue, kind_name};
-use crate::errors::Exception;
+use crate::errors::{Exception, ReplyCode};
 use crate::replies::Posted;
 
 /// While nobody leads what is read.
@@ -68,6 +68,7 @@ impl Drop for StreamConsumer {
 }
 
 /// What a consumer reads, and how it reaches its channel.
+#[derive(Clone)]
 pub(crate) struct Reader {
     pub(crate) broker: Broker,
     pub(crate) channel: u16,
@@ -163,7 +164,7 @@ impl Reader {
     }
 
     async fn begin(&self, partition: PartitionId, from: StartAt) -> Result<Offset, Exception> {
-        let gone = || Exception::precondition_failed("the stream was deleted");
+        let gone = || Exception::new(ReplyCode::NotFound, "the stream was deleted");
         let failed = |error: FetchError| Exception::precondition_failed(error.to_string());
         let bounds = self.broker.bounds_of(partition).await;
         let bounds = bounds.map_err(|why| failed(why.into()))?.ok_or_else(gone)?;

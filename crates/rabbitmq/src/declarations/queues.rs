@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use access::Operation;
 use base::LeaseGroupId;
 use broker::Broker;
+use broker::delivery::RemoveError;
 use topology::arguments::{DEAD_LETTER_EXCHANGE, QUEUE_TYPE, sorted};
 use topology::{ChangeError, Entity, NewQueue, Owner, OwnerId, Queue, QueueKind, VirtualHost};
 
@@ -125,9 +126,9 @@ pub async fn gettable(
     connection: OwnerId,
     name: &str,
     rights: &Rights,
-) -> Result<(Arc<Queue>, LeaseGroupId), Exception> {
+) -> Result<Arc<Queue>, Exception> {
     let queue = ready(vhost, connection, name, rights).await?;
-    let Some(group) = queue.group() else {
+    if queue.group().is_none() {
         let text = format!("basic.get not supported by stream queues {}", queue.resource());
         return Err(Exception::new(ReplyCode::NotImplemented, text));
     };
@@ -139,7 +140,40 @@ pub async fn gettable(
         );
         return Err(Exception::new(ReplyCode::ResourceLocked, text));
     }
-    Ok((queue, group))
+    Ok(queue)
+}
+
+/// Repeats a request whose queue turned out to be deleted: this node may have known one that was deleted and declared
+/// again elsewhere.
+#[derive(Debug, Default)]
+pub struct AtQueue {
+    /// The queue of the last attempt, and its lease group.
+    last: Option<(Arc<Queue>, Option<LeaseGroupId>)>,
+}
+
+impl AtQueue {
+    /// Whether the queue is to be looked up again. Call it with the error of an attempt at `queue`. False where the
+    /// lookup found the same queue as before.
+    pub async fn is_outdated(
+        &mut self,
+        vhost: &VirtualHost,
+        queue: &Arc<Queue>,
+        refused: &Exception,
+    ) -> Result<bool, Exception> {
+        if refused.code != ReplyCode::NotFound {
+            return Ok(false);
+        }
+        let group = queue.group();
+        if let Some((last, last_group)) = &self.last
+            && Arc::ptr_eq(last, queue)
+            && *last_group == group
+        {
+            return Ok(false);
+        }
+        self.last = Some((Arc::clone(queue), group));
+        vhost.refresh().await.map_err(ChangeError::from)?;
+        Ok(true)
+    }
 }
 
 /// `queue.purge`: how many messages that were.
@@ -150,14 +184,26 @@ pub async fn purge(
     name: &str,
     rights: &Rights,
 ) -> Result<u64, Exception> {
-    let queue = ready(vhost, connection, name, rights).await?;
+    let mut attempts = AtQueue::default();
+    loop {
+        let queue = ready(vhost, connection, name, rights).await?;
+        match purge_queue(broker, &queue).await {
+            Err(refused) if attempts.is_outdated(vhost, &queue, &refused).await? => {}
+            purged => return purged,
+        }
+    }
+}
+
+async fn purge_queue(broker: &Broker, queue: &Queue) -> Result<u64, Exception> {
     let Some(group) = queue.group() else {
         let text = format!("queue.purge not supported by stream queues {}", queue.resource());
         return Err(Exception::new(ReplyCode::NotImplemented, text));
     };
     broker.acknowledged_is_readable(queue.topic).await;
-    let purged = broker.purge(group).await;
-    purged.map_err(|error| Exception::new(ReplyCode::InternalError, error.to_string()))
+    broker.purge(group).await.map_err(|error| match error {
+        RemoveError::UnknownGroup(_) => Exception::not_found(queue.resource()),
+        error => Exception::new(ReplyCode::InternalError, error.to_string()),
+    })
 }
 
 /// `queue.delete`: how many messages were ready. One that is not there is deleted already.

@@ -32,6 +32,13 @@ impl Cluster {
         let leads = |member: &TestNode| member.broker.leads_catalog();
         self.members.iter().position(|member| !leads(member)).expect("one leads")
     }
+
+    /// Whether the node of this place leads the queue.
+    fn leads(&self, place: usize, queue: &str) -> bool {
+        let broker = &self.members[place].broker;
+        let topic = broker.catalog().topic_id(queue).expect("it is declared");
+        broker.leaders(topic).of(0).node == Some(place as u32 + 1)
+    }
 }
 
 #[tokio::test]
@@ -83,19 +90,38 @@ async fn a_channel_finds_what_it_published_at_a_node_that_does_not_lead() {
     }
 }
 
-/// The queue `q` was deleted at another node. The gate keeps the deletion from the node of the first client, whose channel
-/// has confirms.
-async fn queue_deleted_elsewhere() -> (Cluster, Arc<Gate>, Client, Client) {
+/// A queue that changed at another node, behind the back of the node of `client`.
+struct ChangedElsewhere {
+    _cluster: Cluster,
+    /// Keeps the change from the node of `client`.
+    gate: Arc<Gate>,
+    /// Its channel has confirms.
+    client: Client,
+    other: Client,
+    queue: String,
+}
+
+async fn queue_deleted_elsewhere() -> ChangedElsewhere {
     let cluster = Cluster::of(test_cluster::start_three_behind_gates().await).await;
     let here = cluster.follower_of_the_catalog();
     let mut client = cluster.nodes[here].client().await;
     let mut other = cluster.nodes[(here + 1) % 3].client().await;
-    client.declare("q").await;
+    let mut number = 0;
+    let queue = loop {
+        let queue = format!("queue.{number}");
+        client.declare(&queue).await;
+        let is_led_here = cluster.leads(here, &queue);
+        // A node that leads the queue itself lets a consumer in, and cancels it afterwards.
+        if !is_led_here {
+            break queue;
+        }
+        number += 1;
+    };
     client.select_confirms(1).await;
     let gate = cluster.members[here].gate();
     gate.close();
-    other.ask(1, QueueDelete { queue: "q", ..QueueDelete::default() }).await;
-    (cluster, gate, client, other)
+    other.ask(1, QueueDelete { queue: &queue, ..QueueDelete::default() }).await;
+    ChangedElsewhere { _cluster: cluster, gate, client, other, queue }
 }
 
 /// A message for a queue of that name, to be returned where there is none.
@@ -106,25 +132,76 @@ async fn publish_mandatory(client: &mut Client, queue: &str) {
 
 #[tokio::test]
 async fn a_queue_that_another_node_deleted_is_declared_again_and_its_message_is_kept() {
-    let (_cluster, gate, mut client, mut other) = queue_deleted_elsewhere().await;
-    client.send(1, QueueDeclare { queue: "q", durable: true, ..QueueDeclare::default() }).await;
-    publish_mandatory(&mut client, "q").await;
+    let mut changed = queue_deleted_elsewhere().await;
+    let ChangedElsewhere { gate, client, other, queue, .. } = &mut changed;
+    client.send(1, QueueDeclare { queue, durable: true, ..QueueDeclare::default() }).await;
+    publish_mandatory(client, queue).await;
     client.is_silent().await;
     gate.open();
     let came = client.method(1).await;
     assert!(matches!(came.method(), Method::QueueDeclareOk(_)), "{:?}", came.method());
     client.confirmed_up_to(1, 1).await;
-    assert_eq!(other.look_at("q").await.messages, 1);
+    assert_eq!(other.look_at(queue).await.messages, 1);
 }
 
 #[tokio::test]
 async fn a_message_to_a_queue_that_another_node_deleted_is_returned() {
-    let (_cluster, gate, mut client, _other) = queue_deleted_elsewhere().await;
-    publish_mandatory(&mut client, "q").await;
+    let mut changed = queue_deleted_elsewhere().await;
+    let ChangedElsewhere { gate, client, queue, .. } = &mut changed;
+    publish_mandatory(client, queue).await;
     client.is_silent().await;
     gate.open();
     let came = client.method(1).await;
     assert!(matches!(came.method(), Method::BasicReturn(_)), "{:?}", came.method());
     client.message(came).await;
     client.confirmed_up_to(1, 1).await;
+}
+
+/// It was deleted and declared again, with one message in it.
+async fn queue_declared_again_elsewhere() -> ChangedElsewhere {
+    let mut changed = queue_deleted_elsewhere().await;
+    let ChangedElsewhere { other, queue, .. } = &mut changed;
+    other.declare(queue).await;
+    other.select_confirms(1).await;
+    other.publish(1, "", queue, b"new").await;
+    other.confirmed_up_to(1, 1).await;
+    changed
+}
+
+#[tokio::test]
+async fn a_queue_that_another_node_declared_again_is_consumed() {
+    let mut changed = queue_declared_again_elsewhere().await;
+    let ChangedElsewhere { gate, client, queue, .. } = &mut changed;
+    client.send(1, BasicConsume { queue, ..BasicConsume::default() }).await;
+    client.is_silent().await;
+    gate.open();
+    let came = client.method(1).await;
+    assert!(matches!(came.method(), Method::BasicConsumeOk(_)), "{:?}", came.method());
+    let came = client.method(1).await;
+    assert_eq!(client.message(came).await.text(), "new");
+}
+
+#[tokio::test]
+async fn a_message_is_got_from_a_queue_that_another_node_declared_again() {
+    let mut changed = queue_declared_again_elsewhere().await;
+    let ChangedElsewhere { gate, client, queue, .. } = &mut changed;
+    client.send(1, BasicGet { queue, ..BasicGet::default() }).await;
+    client.is_silent().await;
+    gate.open();
+    let came = client.method(1).await;
+    assert!(matches!(came.method(), Method::BasicGetOk(_)), "{:?}", came.method());
+    assert_eq!(client.message(came).await.text(), "new");
+}
+
+#[tokio::test]
+async fn a_queue_that_another_node_declared_again_is_purged() {
+    let mut changed = queue_declared_again_elsewhere().await;
+    let ChangedElsewhere { gate, client, other, queue, .. } = &mut changed;
+    client.send(1, QueuePurge { queue, ..QueuePurge::default() }).await;
+    client.is_silent().await;
+    gate.open();
+    let came = client.method(1).await;
+    let Method::QueuePurgeOk(purged) = came.method() else { panic!("{:?}", came.method()) };
+    assert_eq!(purged.message_count, 1);
+    assert_eq!(other.look_at(queue).await.messages, 0);
 }

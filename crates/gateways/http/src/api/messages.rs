@@ -16,6 +16,7 @@ use bytes::{Bytes, BytesMut};
 use message::{Properties, read_record};
 use rabbitmq::Body;
 use rabbitmq::declarations::{MessageHeaders, queues};
+use rabbitmq::errors::{Exception, Named};
 use rabbitmq::publisher::{Parcel, Publisher};
 use rabbitmq::publishing::{copies, delay, expiration};
 use rabbitmq::rerouting::{self, Fate, View};
@@ -298,7 +299,8 @@ pub(super) async fn get(call: &Call) -> Outcome {
     let (vhost, name) = (call.vhost().await?, call.arg("name"));
     let rights = call.rights();
     rights.check_queue(Operation::Consume, name, vhost.name())?;
-    let (queue, group) = queues::gettable(&vhost, call.owner(), name, &rights).await?;
+    let queue = queues::gettable(&vhost, call.owner(), name, &rights).await?;
+    let group = queue.group().ok_or_else(|| Exception::not_found(queue.resource()))?;
     vhost.use_queue(&queue).await?;
     call.broker().acknowledged_is_readable(queue.topic).await;
     let spending = call.spends(Quota::ConsumerByteRate)?;

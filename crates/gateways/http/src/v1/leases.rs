@@ -133,10 +133,9 @@ pub(super) async fn take(
     within("max_bytes", max_bytes, HTTP_READ_BYTES_MAX)?;
     let (wait, lease_ms) = (waiting(wait_ms)?, lasting(lease_ms)?);
     let node = front.opened()?;
-    let group = group(&node.broker, &asker, Operation::Consume, &topic, &name)?;
+    let find = || group(&node.broker, &asker, Operation::Consume, &topic, &name);
+    let mut group = find()?;
     let spending = Spending::begin(node, &asker, Quota::ConsumerByteRate)?;
-    // What somebody has the answer for must be found.
-    node.broker.acknowledged_is_readable(group.topic).await;
     let options = TakeOptions {
         records_max: max_records as u32,
         bytes_max: max_bytes as u64,
@@ -145,13 +144,25 @@ pub(super) async fn take(
         ..TakeOptions::default()
     };
     let session = front.leases(&node.broker);
-    let taken = tokio::select! {
-        biased;
-        () = front.draining() => Vec::new(),
-        taken = session.take(group.id, options) => taken.map_err(|error| match error {
-            TakeError::UnknownGroup(_) => Problem::new(Kind::NoSuchGroup, "the group was deleted"),
-            TakeError::Unavailable(why) => unavailable(&why),
-        })?,
+    let taken = loop {
+        // What somebody has the answer for must be found.
+        node.broker.acknowledged_is_readable(group.topic).await;
+        let taken = tokio::select! {
+            biased;
+            () = front.draining() => Ok(Vec::new()),
+            taken = session.take(group.id, options.clone()) => taken,
+        };
+        match taken {
+            Ok(taken) => break taken,
+            // Another node may have deleted the topic or the group and created it again.
+            Err(TakeError::UnknownGroup(former)) => {
+                group = find()?;
+                if group.id == former {
+                    return Err(Problem::new(Kind::NoSuchGroup, "the group was deleted"));
+                }
+            }
+            Err(TakeError::Unavailable(why)) => return Err(unavailable(&why)),
+        }
     };
     let expires_ms = node.broker.clock().now_ms() + lease_ms;
     let bytes: usize = taken.iter().map(|delivery| delivery.record.encoded_len()).sum();
