@@ -211,9 +211,26 @@ pub(crate) struct Asker {
     needs: Needs,
     /// As it is written in the audit.
     request: &'static str,
+    /// The catalog's barrier did not pass: see [`crate::currency`].
+    copy_may_be_old: bool,
 }
 
 impl Asker {
+    pub(crate) fn note_old_copy(&mut self) {
+        self.copy_may_be_old = true;
+    }
+
+    /// The error for an object that this node does not know: `unknown`, where its copy of the catalog is current.
+    pub(crate) fn missing(&self, unknown: Fault) -> Fault {
+        match self.copy_may_be_old {
+            true => Fault::new(
+                ResponseError::RequestTimedOut,
+                "the catalog's leader did not answer: it is not known whether the object exists",
+            ),
+            false => unknown,
+        }
+    }
+
     /// A request that is not in the table is one that nobody may make.
     pub(crate) fn of(gateway: &Gateway, session: &Session, api: ApiKey) -> Option<Self> {
         let (needs, request) = needs(api)?;
@@ -226,14 +243,16 @@ impl Asker {
         needs: Needs,
         request: &'static str,
     ) -> Self {
-        Self { rights: session.rights.get(gateway, session), needs, request }
+        let rights = session.rights.get(gateway, session);
+        Self { rights, needs, request, copy_may_be_old: false }
     }
 
     /// One who may do everything.
     #[cfg(test)]
     pub(crate) fn anybody(api: ApiKey) -> Self {
         let (needs, request) = needs(api).expect("it is in the table");
-        Self { rights: Arc::new(Rights::everything()), needs, request }
+        let rights = Arc::new(Rights::everything());
+        Self { rights, needs, request, copy_may_be_old: false }
     }
 
     /// Whether nothing needs to be looked at.

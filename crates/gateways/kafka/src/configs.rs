@@ -79,7 +79,7 @@ impl Resource {
                     Fault::new(ResponseError::InvalidTopicException, error.to_string())
                 })?;
                 let topic = gateway.broker.catalog().topic_id(name);
-                topic.map(Self::Topic).ok_or_else(Fault::unknown_partition)
+                topic.map(Self::Topic).ok_or_else(|| asker.missing(Fault::unknown_partition()))
             }
             // The empty name stands for all brokers. What is set for one is set for all, so it is the same.
             resource_types::BROKER if name.is_empty() => Ok(Self::Node),

@@ -6,7 +6,8 @@
 //! pass it only before the response is that a topic is unknown. The shard's leader rejects requests for deleted topics.
 //!
 //! Where the catalog has no leader for [`BARRIER_WITHIN`](base::limits::BARRIER_WITHIN), the request is answered by what
-//! this node knows: its change is refused by the catalog, and an unknown topic is an error that clients retry.
+//! this node knows. Its change is refused by the catalog. A topic that this node does not know is `REQUEST_TIMED_OUT` in
+//! responses to operators, and the error that clients retry in responses about records.
 
 use kafka_protocol::messages::ApiKey;
 use uuid::Uuid;
@@ -101,11 +102,11 @@ impl Need {
     }
 }
 
-/// Passes the catalog's barrier, for requests that need it.
-pub(crate) async fn pass(gateway: &Gateway, api: ApiKey) {
+/// Passes the catalog's barrier, for requests that need it. False where the catalog's leader did not answer.
+pub(crate) async fn pass(gateway: &Gateway, api: ApiKey) -> bool {
     let users = gateway.options.users.as_ref();
     let current = match (Need::of(api), users) {
-        (Need::Nothing | Need::Topics, _) => return,
+        (Need::Nothing | Need::Topics, _) => return true,
         (Need::Users, Some(users)) => users.catch_up().await.map_err(|error| error.to_string()),
         (Need::Quotas, _) => {
             gateway.options.quotas.catch_up().await.map_err(|error| error.to_string())
@@ -114,9 +115,10 @@ pub(crate) async fn pass(gateway: &Gateway, api: ApiKey) {
             gateway.broker.catalog_is_current().await.map_err(|error| error.to_string())
         }
     };
-    if let Err(error) = current {
+    if let Err(error) = &current {
         tracing::debug!(?api, error, "a request is answered by what this node knows");
     }
+    current.is_ok()
 }
 
 /// A topic as a request names it.

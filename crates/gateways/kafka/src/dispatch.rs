@@ -126,9 +126,11 @@ pub(crate) async fn start(
 async fn handle(
     gateway: Arc<Gateway>,
     session: Arc<Session>,
-    request: Request,
+    mut request: Request,
 ) -> Result<Response, RequestError> {
-    currency::pass(&gateway, request.head.api).await;
+    if !currency::pass(&gateway, request.head.api).await {
+        request.asker.note_old_copy();
+    }
     match request.head.api {
         ApiKey::Fetch => fetch::handle(&gateway, &session, request).await,
         ApiKey::ShareFetch => share::fetch(&gateway, &session, request).await,

@@ -38,7 +38,8 @@ pub(crate) async fn elect_leaders(
             elect(gateway, is_unclean, each(named.unwrap_or_default(), find)).await
         }
         (None, Some(named)) => {
-            let find = |topic: &TopicName, index| find_partition(gateway, topic, index);
+            let asker = &request.asker;
+            let find = |topic: &TopicName, index| find_partition(gateway, asker, topic, index);
             elect(gateway, is_unclean, each(named, find)).await
         }
         (None, None) => {

@@ -303,7 +303,7 @@ fn deletable(
             return Err(fault.clone());
         }
         let found = topic.and_then(|topic| Some((topic, topic.partition(wanted.partition_index)?)));
-        let (topic, id) = found.ok_or_else(Fault::unknown_partition)?;
+        let (topic, id) = found.ok_or_else(|| asker.missing(Fault::unknown_partition()))?;
         if !topic.config().cleanup_policy.delete {
             // Of a key's last value nobody may be deprived.
             return Err(Fault::plain(ResponseError::PolicyViolation));

@@ -14,12 +14,13 @@ pub(crate) const PARTITIONS_AT_ONCE: usize = 512;
 /// The partition of this name and number, for somebody who may do to the whole cluster what it asks for.
 pub(crate) fn find_partition(
     gateway: &Gateway,
+    asker: &Asker,
     topic: &str,
     index: i32,
 ) -> Result<PartitionId, Fault> {
     let catalog = gateway.broker.catalog();
     let found = catalog.topic_named(topic).and_then(|topic| topic.partition(index));
-    found.ok_or_else(Fault::unknown_partition)
+    found.ok_or_else(|| asker.missing(Fault::unknown_partition()))
 }
 
 /// The partitions of a topic that have these numbers, each in its place; all are refused to somebody who may not do
@@ -36,7 +37,8 @@ pub(crate) fn find_partitions(
     let catalog = gateway.broker.catalog();
     let topic = catalog.topic_named(topic);
     let find = |index| topic.and_then(|topic| topic.partition(index));
-    indexes.map(|index| find(index).ok_or_else(Fault::unknown_partition)).collect()
+    let missing = || asker.missing(Fault::unknown_partition());
+    indexes.map(|index| find(index).ok_or_else(missing)).collect()
 }
 
 /// As [`find_partitions`]; those that another node leads are refused.

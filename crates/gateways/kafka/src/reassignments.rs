@@ -9,6 +9,7 @@ use kafka_protocol::messages::{
     ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse,
 };
 
+use crate::authorization::Asker;
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::leaders::names_all;
@@ -28,7 +29,7 @@ pub(crate) fn alter(gateway: &Gateway, mut request: Request) -> Result<Response,
     let topics = message.topics.into_iter().map(|topic| {
         let partitions = topic.partitions.into_iter().map(|partition| {
             let index = partition.partition_index;
-            let altered = alter_one(gateway, &topic.name, index, partition.replicas.as_deref());
+            let altered = alter_one(gateway, &request.asker, &topic.name, index, partition.replicas.as_deref());
             let response = ReassignablePartitionResponse::default().with_partition_index(index);
             match altered {
                 Ok(()) => response,
@@ -51,11 +52,12 @@ pub(crate) fn alter(gateway: &Gateway, mut request: Request) -> Result<Response,
 /// `None` for the target: what is under way is to be given up.
 fn alter_one(
     gateway: &Gateway,
+    asker: &Asker,
     topic: &str,
     index: i32,
     target: Option<&[BrokerId]>,
 ) -> Result<(), Fault> {
-    let partition = find_partition(gateway, topic, index)?;
+    let partition = find_partition(gateway, asker, topic, index)?;
     let target = target.ok_or_else(|| Fault::plain(ResponseError::NoReassignmentInProgress))?;
     let leaders = gateway.broker.leaders(partition.topic);
     let replicas = leaders.replicas(partition.index);

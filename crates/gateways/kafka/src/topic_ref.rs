@@ -34,7 +34,7 @@ impl TopicRef {
         if let Self::Name(name) = self {
             asker.topic(name)?;
         }
-        let found = self.find(catalog).ok_or_else(|| self.unknown())?;
+        let found = self.find(catalog).ok_or_else(|| asker.missing(self.unknown()))?;
         asker.topic(found.name())?;
         Ok(found)
     }

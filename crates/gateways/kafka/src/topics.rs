@@ -275,7 +275,7 @@ fn find_deleted(
     let found = match &topic.name {
         Some(name) if topic.topic_id.is_nil() => {
             asker.topic(name)?;
-            catalog.topic_named(name).ok_or_else(Fault::unknown_partition)?
+            catalog.topic_named(name).ok_or_else(|| asker.missing(Fault::unknown_partition()))?
         }
         Some(_) => {
             return Err(Fault::new(
@@ -283,7 +283,10 @@ fn find_deleted(
                 "a topic must be named by its name or by its id, not by both",
             ));
         }
-        None => catalog.topic_with_uuid(&topic.topic_id).ok_or_else(Fault::unknown_topic_id)?,
+        None => {
+            let found = catalog.topic_with_uuid(&topic.topic_id);
+            found.ok_or_else(|| asker.missing(Fault::unknown_topic_id()))?
+        }
     };
     asker.topic(found.name())?;
     mutations.take(found.partition_count())?;
@@ -326,7 +329,8 @@ async fn grow(
     asker.topic(&wanted.name)?;
     let (topic, present) = {
         let catalog = gateway.broker.catalog();
-        let found = catalog.topic_named(&wanted.name).ok_or_else(Fault::unknown_partition)?;
+        let found = catalog.topic_named(&wanted.name);
+        let found = found.ok_or_else(|| asker.missing(Fault::unknown_partition()))?;
         (found.id(), found.partition_count())
     };
     let total = u32::try_from(wanted.count).ok().filter(|total| *total > present);

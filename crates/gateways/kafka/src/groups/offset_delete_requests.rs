@@ -9,6 +9,7 @@ use kafka_protocol::messages::offset_delete_response::{
 use kafka_protocol::messages::{OffsetDeleteRequest, OffsetDeleteResponse, TopicName};
 
 use crate::authorization::Asker;
+use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::groups::committed::has_offsets;
 use crate::groups::offset_requests::forget_offsets;
@@ -48,7 +49,7 @@ async fn delete_offsets(
                 let found = known.and_then(|it| it.partition(partition.partition_index));
                 let code = match found {
                     _ if refused.is_some() => ResponseError::TopicAuthorizationFailed.code(),
-                    None => ResponseError::UnknownTopicOrPartition.code(),
+                    None => asker.missing(Fault::unknown_partition()).code(),
                     Some(_) if is_subscribed => ResponseError::GroupSubscribedToTopic.code(),
                     Some(id) => {
                         partitions.push(id);

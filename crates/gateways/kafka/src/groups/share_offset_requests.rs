@@ -466,7 +466,7 @@ async fn delete_topic(
         (Some(part), _) => delete_part(gateway, part).await,
         // The group has not read it: there is nothing to delete.
         (None, Some(_)) => Ok(()),
-        (None, None) => Err(Fault::unknown_partition()),
+        (None, None) => Err(asker.missing(Fault::unknown_partition())),
     };
     let fault = result.err();
     DeleteShareGroupOffsetsResponseTopic::default()

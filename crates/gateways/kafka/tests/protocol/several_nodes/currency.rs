@@ -1,8 +1,10 @@
 //! Answers about topics and groups at a node whose copy of the catalog may be old.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
+use base::limits::BARRIER_WITHIN;
 use kafka_protocol::error::ResponseError::*;
 use kafka_protocol::messages::alter_configs_request::{AlterConfigsResource, AlterableConfig};
 use kafka_protocol::messages::alter_share_group_offsets_request::*;
@@ -30,7 +32,7 @@ use kafka_protocol::messages::offset_for_leader_epoch_request::{
 };
 use kafka_protocol::messages::*;
 use kafka_protocol::protocol::Request;
-use test_cluster::TestNode;
+use test_cluster::{Gate, TestNode};
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -169,27 +171,53 @@ async fn unknown_topics_and_groups_are_answered_after_the_catalogs_barrier() {
     .await;
 }
 
-#[tokio::test]
-async fn a_topic_that_another_node_has_just_created_is_altered_at_a_node_with_an_old_copy() {
+/// A topic that was created at another node than that of `client`.
+struct CreatedElsewhere {
+    _cluster: Cluster,
+    /// Those of all nodes: without its gate a node is cut off.
+    gates: Vec<Arc<Gate>>,
+    /// The place of the gate that keeps the topic from the node of `client`.
+    closed: usize,
+    client: Client,
+}
+
+async fn created_elsewhere() -> CreatedElsewhere {
     let started = test_cluster::start_three_behind_gates();
     let started = timeout(SOON, started).await.expect("they start");
     let gates: Vec<_> = started.iter().map(TestNode::gate).collect();
     let cluster = Cluster::of(started).await;
     let follows = |id: &i32| !cluster.node(*id).broker.leads_catalog();
     let node = (1..=3).find(follows).expect("one leads");
-    let (mut here, mut there) = (cluster.client(node).await, cluster.client(node % 3 + 1).await);
-    let gate = &gates[node as usize - 1];
-    gate.close();
+    let (client, mut there) = (cluster.client(node).await, cluster.client(node % 3 + 1).await);
+    let closed = node as usize - 1;
+    gates[closed].close();
     there.create(NOWHERE, 1, &[]).await;
     let broker = &cluster.node(node).broker;
     assert!(broker.catalog().topic_named(NOWHERE).is_none(), "its copy is old");
+    CreatedElsewhere { _cluster: cluster, gates, closed, client }
+}
+
+#[tokio::test]
+async fn a_topic_that_another_node_has_just_created_is_altered_at_a_node_with_an_old_copy() {
+    let mut created = created_elsewhere().await;
+    let here = &mut created.client;
     let altered = IncrementalAlterConfigsRequest::default().with_resources(vec![resource()]);
     let sent = here.send(1, &altered).await;
     let mut answer = std::pin::pin!(here.receive(sent));
     let early = timeout(Duration::from_millis(200), answer.as_mut()).await;
     assert!(early.is_err(), "{early:?}");
-    gate.open();
+    created.gates[created.closed].open();
     let answer = timeout(SOON, answer).await.expect("soon");
     assert_ne!(answer.responses[0].error_code, UnknownTopicOrPartition.code());
     assert_eq!(answer.responses[0].error_code, 0, "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_node_that_may_have_an_old_copy_does_not_say_that_a_topic_is_unknown() {
+    let mut created = created_elsewhere().await;
+    let here = &mut created.client;
+    let altered = IncrementalAlterConfigsRequest::default().with_resources(vec![resource()]);
+    // The catalog's barrier does not pass: its answer is held back.
+    let answer = timeout(BARRIER_WITHIN + SOON, here.ask(1, &altered)).await.expect("in time");
+    assert_eq!(answer.responses[0].error_code, RequestTimedOut.code(), "{answer:?}");
 }
