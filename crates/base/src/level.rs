@@ -44,6 +44,8 @@ impl Level {
     pub const EPOCHS: Self = Self(7);
     /// Metadata of a committed offset is limited in UTF-16 code units, no longer in bytes.
     pub const METADATA_UNITS: Self = Self(7);
+    /// Exchanges may be of the type `x-federation-upstream`.
+    pub const FEDERATION: Self = Self(7);
 
     /// What a cluster gains by being raised to this level, in words. `None`: this binary does not know it.
     pub const fn brings(self) -> Option<&'static str> {

@@ -22,9 +22,11 @@ pub mod network;
 pub mod random;
 pub mod targets;
 pub mod topic;
+pub mod upstream;
 
 pub use consistent::HashOn;
 pub use headers::{HeaderMatch, HeaderPattern};
 pub use matcher::{Arguments, Kind, Matcher};
 pub use message::{Headers, Message, NoHeaders, Property, Value};
 pub use network::{Network, NodeId, NodeOptions, Route, SinkId, Target};
+pub use upstream::{Downstream, Hop};

@@ -9,6 +9,7 @@ use crate::network::Target;
 use crate::random::RandomMatcher;
 use crate::targets::Targets;
 use crate::topic::{Front, TopicMatcher};
+use crate::upstream::Downstream;
 
 /// How a node matches.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,6 +26,8 @@ pub enum Kind {
     /// Every message goes to one binding, whatever its key: each in turn, in an order that cannot be
     /// predicted.
     Random,
+    /// Every binding, for messages that may go to this broker.
+    Upstream(Downstream),
     /// The sink that is named as the key is. Has no bindings.
     Names,
 }
@@ -45,6 +48,7 @@ pub enum Matcher {
     Headers(Box<HeadersMatcher>),
     Consistent(ConsistentMatcher),
     Random(RandomMatcher),
+    Upstream(Downstream, Targets),
     Names,
 }
 
@@ -57,6 +61,7 @@ impl Matcher {
             Kind::Headers => Self::Headers(Box::default()),
             Kind::Consistent(on) => Self::Consistent(ConsistentMatcher::new(on.clone())),
             Kind::Random => Self::Random(RandomMatcher::default()),
+            Kind::Upstream(downstream) => Self::Upstream(downstream.clone(), Targets::default()),
             Kind::Names => Self::Names,
         }
     }
@@ -67,7 +72,7 @@ impl Matcher {
             (Self::Direct(keys), Arguments::Key(key)) => {
                 keys.entry_ref(key).or_default().add(target);
             }
-            (Self::Fanout(targets), _) => targets.add(target),
+            (Self::Fanout(targets) | Self::Upstream(_, targets), _) => targets.add(target),
             (Self::Topic(topic), Arguments::Key(key)) => topic.add(key, target),
             (Self::Headers(headers), Arguments::Headers(pattern)) => {
                 headers.add(pattern.clone(), target);
@@ -89,7 +94,7 @@ impl Matcher {
                 }
                 removed
             }
-            (Self::Fanout(targets), _) => targets.remove(target),
+            (Self::Fanout(targets) | Self::Upstream(_, targets), _) => targets.remove(target),
             (Self::Topic(topic), Arguments::Key(key)) => topic.remove(key, target),
             (Self::Headers(headers), Arguments::Headers(pattern)) => {
                 headers.remove(pattern, target)
@@ -136,6 +141,12 @@ impl Matcher {
             }
             Self::Random(random) => {
                 found.extend(random.choose());
+                false
+            }
+            Self::Upstream(downstream, targets) => {
+                if downstream.takes(message.headers) {
+                    found.extend(targets.iter());
+                }
                 false
             }
             // The network knows the names.

@@ -1,5 +1,7 @@
 //! What is asked of a message, and the values that headers have.
 
+use crate::upstream::Hop;
+
 /// A message on its way.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a, H: ?Sized> {
@@ -17,6 +19,10 @@ pub trait Headers {
     /// Every header. A name that occurs twice may come twice; [`Headers::get`] says which counts.
     fn each(&self, see: &mut dyn FnMut(&str, Value<'_>));
     fn property(&self, property: Property) -> Option<Value<'_>>;
+    /// Brokers that forwarded the message, in any order.
+    fn hops(&self) -> Vec<Hop> {
+        Vec::new()
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

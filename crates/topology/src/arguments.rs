@@ -6,6 +6,11 @@ use values::Table;
 pub const ALTERNATE_EXCHANGE: &str = "alternate-exchange";
 /// How the exchange within a delaying one matches.
 pub const DELAYED_TYPE: &str = "x-delayed-type";
+/// How many brokers a message may have come by that goes to the downstream of a federation.
+pub const MAX_HOPS: &str = "x-max-hops";
+/// The cluster and the vhost of that downstream.
+pub const DOWNSTREAM_NAME: &str = "x-downstream-name";
+pub const DOWNSTREAM_VHOST: &str = "x-downstream-vhost";
 pub const QUEUE_TYPE: &str = "x-queue-type";
 pub const DEAD_LETTER_EXCHANGE: &str = "x-dead-letter-exchange";
 /// What of a queue may be with consumers at a time: anything, one message of each key, or one.

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use routing::{HashOn, Kind, NodeId, Property};
+use routing::{Downstream, HashOn, Hop, Kind, NodeId, Property};
 use values::{Table, Value};
 
-use crate::arguments::{ALTERNATE_EXCHANGE, DELAYED_TYPE};
+use crate::arguments::{
+    ALTERNATE_EXCHANGE, DELAYED_TYPE, DOWNSTREAM_NAME, DOWNSTREAM_VHOST, MAX_HOPS,
+};
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ExchangeKind {
@@ -18,10 +20,12 @@ pub enum ExchangeKind {
     LocalRandom,
     /// Holds back a message that has `x-delay`, and matches as `x-delayed-type` says.
     Delayed,
+    /// A federation link declared it: it passes on all messages that may go to the link's downstream.
+    FederationUpstream,
 }
 
 impl ExchangeKind {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Direct,
         Self::Fanout,
         Self::Topic,
@@ -29,6 +33,7 @@ impl ExchangeKind {
         Self::ConsistentHash,
         Self::LocalRandom,
         Self::Delayed,
+        Self::FederationUpstream,
     ];
 
     pub const fn name(self) -> &'static str {
@@ -40,6 +45,7 @@ impl ExchangeKind {
             Self::ConsistentHash => "x-consistent-hash",
             Self::LocalRandom => "x-local-random",
             Self::Delayed => "x-delayed-message",
+            Self::FederationUpstream => "x-federation-upstream",
         }
     }
 
@@ -131,6 +137,7 @@ pub(crate) fn matching(kind: ExchangeKind, arguments: &Table) -> Kind {
         ExchangeKind::Headers => Kind::Headers,
         ExchangeKind::ConsistentHash => Kind::Consistent(hash_on(arguments)),
         ExchangeKind::LocalRandom => Kind::Random,
+        ExchangeKind::FederationUpstream => Kind::Upstream(downstream(arguments)),
         ExchangeKind::Delayed => {
             let inner = arguments.get(DELAYED_TYPE).and_then(Value::as_str);
             // Checked when it was declared.
@@ -139,6 +146,16 @@ pub(crate) fn matching(kind: ExchangeKind, arguments: &Table) -> Kind {
                 Some(inner) => matching(inner, arguments),
             }
         }
+    }
+}
+
+fn downstream(arguments: &Table) -> Downstream {
+    let text = |name| arguments.get(name).and_then(Value::as_str).map(str::to_owned);
+    let hop = |(cluster, vhost)| Hop { cluster, vhost };
+    Downstream {
+        // Checked when it was declared.
+        hops_max: arguments.get(MAX_HOPS).and_then(Value::as_integer).unwrap_or(1),
+        itself: text(DOWNSTREAM_NAME).zip(text(DOWNSTREAM_VHOST)).map(hop),
     }
 }
 

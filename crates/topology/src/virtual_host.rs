@@ -6,6 +6,7 @@ mod queues;
 
 use std::sync::{Arc, Weak};
 
+use base::Level;
 use broker::{Broker, ExecuteError, Unavailable};
 use documents::{Change, Expect, StoreError, Stored};
 use parking_lot::RwLock;
@@ -124,6 +125,11 @@ impl VirtualHost {
     pub(crate) fn stored(&self) -> Stored {
         let name = documents::join(&[&self.0.name]);
         Stored { space: VHOSTS, name, version: self.0.version }
+    }
+
+    /// The feature level of the cluster.
+    pub fn level(&self) -> Level {
+        self.broker().level().now()
     }
 
     pub(crate) fn broker(&self) -> &Broker {

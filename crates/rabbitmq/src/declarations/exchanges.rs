@@ -1,7 +1,10 @@
 //! Exchanges as `exchange.declare` and `exchange.delete` have them: checked in RabbitMQ's order and
 //! refused in its words (`rabbit_exchange`).
 
-use topology::arguments::{ALTERNATE_EXCHANGE, DELAYED_TYPE};
+use base::Level;
+use topology::arguments::{
+    ALTERNATE_EXCHANGE, DELAYED_TYPE, DOWNSTREAM_NAME, DOWNSTREAM_VHOST, MAX_HOPS,
+};
 use topology::{Exchange, ExchangeKind, NewExchange, VirtualHost};
 
 use super::values::{assert_equivalent, assert_same};
@@ -25,13 +28,14 @@ pub async fn declare(
     vhost: &VirtualHost,
     declaration: ExchangeDeclaration<'_>,
 ) -> Result<(), Exception> {
-    let kind = kind_named(declaration.kind)?;
+    let level = vhost.level();
+    let kind = kind_named(declaration.kind, level)?;
     let name = without_line_ends(declaration.name);
     let ExchangeDeclaration { durable, auto_delete, internal, arguments, .. } = declaration;
     let new = NewExchange { name: &name, kind, durable, auto_delete, internal, arguments };
     let judge = |present: Option<&Exchange>| match present {
         Some(present) => check_equivalent(present, &new),
-        None => check_arguments(Resource::exchange(&name, vhost.name()), kind, arguments),
+        None => check_arguments(Resource::exchange(&name, vhost.name()), kind, arguments, level),
     };
     vhost.declare_exchange(new, judge).await
 }
@@ -52,9 +56,13 @@ pub async fn delete(vhost: &VirtualHost, name: &str, if_unused: bool) -> Result<
     Ok(vhost.delete_exchange(&without_line_ends(name), if_unused).await?)
 }
 
-fn kind_named(name: &str) -> Result<ExchangeKind, Exception> {
+/// `level`: that of the cluster, whose nodes may not all know the type.
+fn kind_named(name: &str, level: Level) -> Result<ExchangeKind, Exception> {
     let unknown = || Exception::precondition_failed(format!("unknown exchange type '{name}'"));
-    ExchangeKind::named(name).ok_or_else(unknown)
+    let is_known = |kind: &ExchangeKind| {
+        *kind != ExchangeKind::FederationUpstream || level >= Level::FEDERATION
+    };
+    ExchangeKind::named(name).filter(is_known).ok_or_else(unknown)
 }
 
 /// As RabbitMQ's texts have it: an Erlang atom, in quotes if it is more than a word.
@@ -70,9 +78,14 @@ fn check_equivalent(present: &Exchange, new: &NewExchange<'_>) -> Result<(), Exc
     assert_same(exchange, "durable", present.durable, new.durable)?;
     assert_same(exchange, "auto_delete", present.auto_delete, new.auto_delete)?;
     assert_same(exchange, "internal", present.internal, new.internal)?;
-    let current = present.arguments.get(ALTERNATE_EXCHANGE);
-    let received = new.arguments.get(ALTERNATE_EXCHANGE);
-    assert_equivalent(exchange, ALTERNATE_EXCHANGE, current, received)
+    let same = |name| {
+        let (current, received) = (present.arguments.get(name), new.arguments.get(name));
+        assert_equivalent(exchange, name, current, received)
+    };
+    if new.kind == ExchangeKind::FederationUpstream {
+        [MAX_HOPS, DOWNSTREAM_NAME, DOWNSTREAM_VHOST].into_iter().try_for_each(same)?;
+    }
+    same(ALTERNATE_EXCHANGE)
 }
 
 /// Whether an exchange of this type may have these arguments.
@@ -80,6 +93,7 @@ fn check_arguments(
     exchange: Resource<'_>,
     kind: ExchangeKind,
     arguments: &FieldTable,
+    level: Level,
 ) -> Result<(), Exception> {
     check_text(exchange, ALTERNATE_EXCHANGE, arguments)?;
     match kind {
@@ -93,13 +107,26 @@ fn check_arguments(
                 Some("x-delayed-message") => Err(Exception::precondition_failed(
                     "Invalid argument, 'x-delayed-message' can't be used for 'x-delayed-type'",
                 )),
-                Some(inner) => match kind_named(inner)? {
+                Some(inner) => match kind_named(inner, level)? {
                     ExchangeKind::ConsistentHash => check_hash(exchange, arguments),
+                    ExchangeKind::FederationUpstream => check_hops(arguments),
                     _ => Ok(()),
                 },
             }
         }
+        ExchangeKind::FederationUpstream => check_hops(arguments),
         _ => Ok(()),
+    }
+}
+
+/// In the words of RabbitMQ's federation.
+fn check_hops(arguments: &FieldTable) -> Result<(), Exception> {
+    match arguments.get(MAX_HOPS) {
+        Some(FieldValue::I64(_)) => Ok(()),
+        None => Err(Exception::precondition_failed(format!("Argument \"{MAX_HOPS}\" missing"))),
+        Some(_) => Err(Exception::precondition_failed(format!(
+            "Argument \"{MAX_HOPS}\" must be of type long"
+        ))),
     }
 }
 

@@ -1,6 +1,6 @@
 //! A message as routing looks at it: the table of its headers as it came, not decoded.
 
-use routing::{Headers, Property, Value};
+use routing::{Headers, Hop, Property, Value};
 use topology::matched::header_value;
 
 use crate::table::{FieldValue, RawFields};
@@ -8,6 +8,8 @@ use message::Properties;
 
 /// The delayed-message exchange's longest: what an Erlang timer can wait.
 const DELAY_MS_MAX: i64 = 4_294_967_295;
+/// A federation link writes into it where it has a message from: an array of tables.
+const RECEIVED_FROM: &[u8] = b"x-received-from";
 
 /// The headers of a message that is being published.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +48,21 @@ impl Headers for MessageHeaders<'_> {
                 see(name, value);
             }
         }
+    }
+
+    fn hops(&self) -> Vec<Hop> {
+        let field = self.fields().find(|field| field.name == RECEIVED_FROM);
+        let Some(Ok(FieldValue::Array(hops))) = field.map(|field| field.decode()) else {
+            return Vec::new();
+        };
+        let hop = |hop: &FieldValue| {
+            let FieldValue::Table(hop) = hop else { return None };
+            let text = |name| hop.get(name).and_then(FieldValue::as_str).map(str::to_owned);
+            Some(Hop { cluster: text("cluster-name")?, vhost: text("vhost")? })
+        };
+        // One that cannot be read is a hop as well.
+        let unknown = || Hop { cluster: String::new(), vhost: String::new() };
+        hops.iter().map(|it| hop(it).unwrap_or_else(unknown)).collect()
     }
 
     fn property(&self, property: Property) -> Option<Value<'_>> {

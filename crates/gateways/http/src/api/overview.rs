@@ -15,13 +15,14 @@ use super::refused::Refused;
 
 /// What this behaves like.
 pub(super) const RABBITMQ_VERSION: &str = "4.2.0";
-const EXCHANGE_TYPES: [&str; 7] = [
+const EXCHANGE_TYPES: [&str; 8] = [
     "direct",
     "fanout",
     "headers",
     "topic",
     "x-consistent-hash",
     "x-delayed-message",
+    "x-federation-upstream",
     "x-local-random",
 ];
 /// Those of RabbitMQ whose features are here, and how settled they are there. Its `khepri_db` says that a majority of nodes

@@ -142,3 +142,35 @@ async fn a_locked_queue_is_bound_by_its_owner_only() {
             .starts_with("RESOURCE_LOCKED - ")
     );
 }
+
+#[tokio::test]
+async fn a_federation_link_gets_what_did_not_come_from_its_own_broker() {
+    let node = open().await;
+    node.queue("q").await;
+    let arguments: [(&str, FieldValue); 3] = [
+        ("x-max-hops", FieldValue::I64(2)),
+        ("x-downstream-name", "down".into()),
+        ("x-downstream-vhost", "/".into()),
+    ];
+    node.exchange_with("up", "x-federation-upstream", &arguments).await.expect("declared");
+    node.bind("up", &queue_named("q"), "").await;
+    let hop = |cluster: &str| {
+        FieldValue::Table(table(&[("cluster-name", cluster.into()), ("vhost", "/".into())]))
+    };
+    for (hops, expected) in [
+        (None, true),
+        (Some(vec![hop("other")]), true),
+        (Some(vec![hop("down")]), false),
+        (Some(vec![hop("other"), hop("third")]), false),
+        // It cannot be read, and is a hop.
+        (Some(vec![hop("other"), FieldValue::Void]), false),
+    ] {
+        let text = format!("{hops:?}");
+        let headers = hops.map(|hops| table(&[("x-received-from", FieldValue::Array(hops))]));
+        let encoded = headers.map(|headers| headers.to_bytes());
+        let headers = encoded.as_ref().map(|encoded| EncodedTable(encoded));
+        let properties = Properties { headers, ..Properties::default() };
+        let found = node.reached_with("up", "k", &MessageHeaders(&properties)).expect("a route");
+        assert_eq!(found == ["q"], expected, "{text}");
+    }
+}

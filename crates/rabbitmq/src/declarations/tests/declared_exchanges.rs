@@ -82,6 +82,14 @@ async fn what_is_refused_is_refused_with_the_words_of_rabbitmq() {
                 .await,
             "PRECONDITION_FAILED - Unsupported property: app_id",
         ),
+        (
+            node.exchange_with("x", "x-federation-upstream", &[]).await,
+            "PRECONDITION_FAILED - Argument \"x-max-hops\" missing",
+        ),
+        (
+            node.exchange_with("x", "x-federation-upstream", &[("x-max-hops", 1.into())]).await,
+            "PRECONDITION_FAILED - Argument \"x-max-hops\" must be of type long",
+        ),
         (exchanges::check(vhost, "x").await, "NOT_FOUND - no exchange 'x' in vhost '/'"),
         (
             exchanges::delete(vhost, "amq.topic", false).await,

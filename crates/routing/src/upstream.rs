@@ -1,0 +1,72 @@
+//! Exchanges that a federation link declares at its upstream: they pass on everything that may go to the downstream
+//! (RabbitMQ's `x-federation-upstream`).
+
+use crate::message::Headers;
+
+/// A broker that forwarded a message, by RabbitMQ's header `x-received-from`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hop {
+    pub cluster: String,
+    pub vhost: String,
+}
+
+/// The broker that a link forwards messages to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Downstream {
+    /// Hops that a message may have had, at most.
+    pub hops_max: i64,
+    /// Itself as a hop. `None`: the link does not say it.
+    pub itself: Option<Hop>,
+}
+
+impl Downstream {
+    /// Whether a message goes there: it came by few hops, and none of them is the downstream.
+    pub(crate) fn takes<H: Headers + ?Sized>(&self, headers: &H) -> bool {
+        let hops = headers.hops();
+        hops.is_empty()
+            || (i64::try_from(hops.len()).is_ok_and(|count| count < self.hops_max)
+                && self.itself.as_ref().is_none_or(|itself| !hops.contains(itself)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Property, Value};
+
+    struct Came(Vec<Hop>);
+
+    impl Headers for Came {
+        fn get(&self, _name: &str) -> Option<Value<'_>> {
+            None
+        }
+
+        fn each(&self, _see: &mut dyn FnMut(&str, Value<'_>)) {}
+
+        fn property(&self, _property: Property) -> Option<Value<'_>> {
+            None
+        }
+
+        fn hops(&self) -> Vec<Hop> {
+            self.0.clone()
+        }
+    }
+
+    fn hop(cluster: &str) -> Hop {
+        Hop { cluster: cluster.to_owned(), vhost: "/".to_owned() }
+    }
+
+    #[test]
+    fn a_message_goes_to_no_broker_that_it_came_by_and_by_few_hops_only() {
+        let downstream = Downstream { hops_max: 2, itself: Some(hop("down")) };
+        assert!(downstream.takes(&Came(Vec::new())));
+        assert!(downstream.takes(&Came(vec![hop("other")])));
+        assert!(!downstream.takes(&Came(vec![hop("other"), hop("third")])));
+        assert!(!downstream.takes(&Came(vec![hop("down")])));
+        let elsewhere = Hop { vhost: "shop".to_owned(), ..hop("down") };
+        assert!(downstream.takes(&Came(vec![elsewhere])));
+        let unnamed = Downstream { hops_max: 2, itself: None };
+        assert!(unnamed.takes(&Came(vec![hop("down")])));
+        assert!(!Downstream { hops_max: 1, ..downstream }.takes(&Came(vec![hop("other")])));
+    }
+}
