@@ -44,12 +44,14 @@ pub enum Profile {
     /// As [`Self::Members`], with each shard on three nodes of many, and disks that are set back to an image of the running
     /// node.
     Images,
+    /// Three nodes, of which one leader at a time is cut off or has a full disk: writes soon go on elsewhere.
+    Stalls,
     /// As [`Self::Relays`] and [`Self::Members`], with so many nodes that each shard is on three of them only.
     Spread,
 }
 
 impl Profile {
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Power,
         Self::Kill,
         Self::Disk,
@@ -66,6 +68,7 @@ impl Profile {
         Self::Queues,
         Self::Registers,
         Self::Images,
+        Self::Stalls,
         Self::Spread,
     ];
 
@@ -87,6 +90,7 @@ impl Profile {
             Self::Queues => "queues",
             Self::Registers => "registers",
             Self::Images => "images",
+            Self::Stalls => "stalls",
             Self::Spread => "spread",
         }
     }
@@ -99,10 +103,10 @@ impl Profile {
     pub(crate) fn has_nodes(self) -> bool {
         use Profile::{
             Cluster, Damage, Five, Images, Members, Moves, Queues, Registers, Relays, Spread,
-            Upgrade,
+            Stalls, Upgrade,
         };
         let with_clients = matches!(self, Cluster | Relays | Queues | Registers | Upgrade | Moves);
-        with_clients || matches!(self, Five | Members | Damage | Images | Spread)
+        with_clients || matches!(self, Five | Members | Damage | Images | Stalls | Spread)
     }
 
     fn has(self, other: Self) -> bool {

@@ -77,6 +77,11 @@ fn a_seed_is_the_same_run_twice_in_a_cluster_with_committed_offsets() {
 }
 
 #[test]
+fn a_seed_is_the_same_run_twice_in_a_cluster_whose_writes_stall() {
+    repeats(Profile::Stalls);
+}
+
+#[test]
 fn a_seed_is_the_same_run_twice_in_a_cluster_of_five() {
     repeats(Profile::Five);
 }

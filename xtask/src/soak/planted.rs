@@ -16,7 +16,7 @@ use crate::paths;
 
 const PATCHES: &str = "crates/sim/planted";
 /// The folders of patches: each with the profile that is to find them, and within how many seeds.
-const FOLDERS: [(&str, &str, u64); 8] = [
+const FOLDERS: [(&str, &str, u64); 9] = [
     ("", "all", 200),
     ("cluster", "cluster", 500),
     ("relays", "relays", 500),
@@ -25,6 +25,7 @@ const FOLDERS: [(&str, &str, u64); 8] = [
     ("registers", "registers", 200),
     ("queues", "queues", 200),
     ("images", "images", 200),
+    ("stalls", "stalls", 200),
 ];
 /// So much of what a seed found is shown.
 const FOUND_CHARS_MAX: usize = 160;

@@ -26,13 +26,15 @@ pub(super) struct Chaos {
 }
 
 /// The longest pause between two faults.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Pace(u64);
 
 impl Pace {
     pub(super) const USUAL: Self = Self(4_000);
     /// With pauses in which all nodes hear each other's epochs.
     pub(super) const CALM: Self = Self(15_000);
+    /// Nothing happens but what is asked for.
+    pub(super) const NEVER: Self = Self(u64::MAX);
 }
 
 /// Two faults in the same moment, shortly after a first cut: so one node is left with what the others lack.
@@ -70,7 +72,10 @@ enum Cut {
 
 impl Chaos {
     pub(super) fn new(places: usize, pace: Pace, mut random: Random) -> Self {
-        let next = Duration::from_millis(random.between(500, 3_000));
+        let next = match pace {
+            Pace::NEVER => Duration::MAX,
+            _ => Duration::from_millis(random.between(500, 3_000)),
+        };
         Self { random, pace, next, down: vec![None; places], cut: None, strand: None }
     }
 
@@ -113,8 +118,14 @@ impl Chaos {
     fn do_as_asked(&mut self, place: usize, sim: &mut Sim<'_>, shared: &Shared) {
         let mut state = shared.lock();
         let Some(asked) = state.nodes[place].asked.take() else { return };
+        if let Asked::CutOff(lasts) = asked {
+            drop(state);
+            let until = sim.elapsed() + lasts;
+            return self.begin_cut(Cut::Off(place), until, sim, shared);
+        }
         self.down[place] = None;
         match asked {
+            Asked::CutOff(_) => {}
             Asked::SetBack => {
                 state.set_back(place);
                 drop(state);
@@ -313,7 +324,7 @@ impl Chaos {
 }
 
 /// Where some shard is led, as far as a node knows.
-fn leading(shared: &Shared, random: &mut Random) -> Option<usize> {
+pub(super) fn leading(shared: &Shared, random: &mut Random) -> Option<usize> {
     let topic = shared.any_broker(random)?.catalog().topic_id(TOPIC)?;
     let partition = PartitionId::new(topic, random.below(PARTITIONS.into()) as u32);
     let node = leader(shared, random, partition)?.node();

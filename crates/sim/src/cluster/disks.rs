@@ -24,7 +24,12 @@ pub(super) async fn break_disks(shared: Shared, mut random: Random) {
         let place = random.of(&members);
         match random.below(6) {
             0 | 1 => fail(&shared, place, &mut random),
-            2 | 3 => fill(&shared, place, &mut random).await,
+            2 | 3 => {
+                // As full as it is, or nearly.
+                let free_bytes = random.of(&[0, 0, 4 << 10, 80 << 10]);
+                let lasts = Duration::from_millis(random.of(&[300, 1_500, 6_000]));
+                fill(&shared, place, free_bytes, lasts).await;
+            }
             _ => slow(&shared, &members, &mut random).await,
         }
     }
@@ -55,20 +60,18 @@ fn fail(shared: &Shared, place: usize, random: &mut Random) {
     state.trace.note(format_args!("{name}: after {before} more a {what} of {of} fails"));
 }
 
-async fn fill(shared: &Shared, place: usize, random: &mut Random) {
+/// Leaves this room on a node's disk, and takes the limit away again.
+pub(super) async fn fill(shared: &Shared, place: usize, free_bytes: u64, lasts: Duration) {
     {
         let mut state = shared.lock();
         let here = &mut state.nodes[place];
         let Ok(space) = here.disk.space(Path::new("/")) else { return };
-        // As full as it is, or nearly.
         let used_bytes = space.total_bytes - space.free_bytes;
-        let capacity_bytes = used_bytes + random.of(&[0, 0, 4 << 10, 80 << 10]);
-        here.disk.set_capacity(Some(capacity_bytes));
+        here.disk.set_capacity(Some(used_bytes + free_bytes));
         (here.trouble.is_full, here.trouble.was_full) = (true, true);
         state.trace.note(format_args!("{}: the disk is full", name(place)));
     }
-    let for_ms = random.of(&[300, 1_500, 6_000]);
-    sleep(Duration::from_millis(for_ms)).await;
+    sleep(lasts).await;
     let mut state = shared.lock();
     let here = &mut state.nodes[place];
     here.disk.set_capacity(None);

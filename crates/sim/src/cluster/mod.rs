@@ -17,6 +17,7 @@
 //! * `queues`: queues that are declared, filled and deleted by AMQP at any node, in profile `queues`
 //! * `registers`: offsets that are committed and read at any node, in profile `registers`
 //! * `readers`: those that read, in profile `damage`
+//! * `stalls`: writes while one leader is cut off or its disk is full, in profile `stalls`
 //! * `resender`: one that sends jobs with ids again
 //! * `judge`: what must hold once nothing fails any more
 
@@ -37,6 +38,7 @@ mod queues;
 mod readers;
 mod registers;
 mod resender;
+mod stalls;
 mod upgrade;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -134,6 +136,8 @@ struct Shape {
     queues: bool,
     /// With disks that are set back.
     images: bool,
+    /// With one leader at a time that is cut off or has a full disk, and no other fault.
+    stalls: bool,
     scrub_interval: Option<Duration>,
 }
 
@@ -160,6 +164,7 @@ impl Shape {
             registers: profile == Profile::Registers,
             queues: profile == Profile::Queues,
             images: profile == Profile::Images,
+            stalls: profile == Profile::Stalls,
             scrub_interval,
         }
     }
@@ -223,9 +228,13 @@ pub(crate) fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, 
         .min_message_latency(Duration::from_micros(100))
         .max_message_latency(Duration::from_millis(random.of(&[1, 2, 10])))
         .build();
-    let pace = if shape.images { Pace::CALM } else { Pace::USUAL };
+    let pace = match () {
+        () if shape.stalls => Pace::NEVER,
+        () if shape.images => Pace::CALM,
+        () => Pace::USUAL,
+    };
     let mut chaos = Chaos::new(places, pace, random.fork());
-    let longer = if shape.spares > 0 { 3 } else { 1 };
+    let longer = if shape.spares > 0 || shape.stalls { 3 } else { 1 };
     let works_for = Duration::from_millis(longer * random.between(3_000, 15_000));
     let client = random.fork();
     let leased = leased::Leased::of(random.of(&[3_000, 30_000]));
@@ -326,12 +335,19 @@ async fn work(shared: Shared, mut random: Random, for_time: Duration, shape: Sha
     for queue in (0..queues::QUEUES).filter(|_| shape.queues) {
         clients.spawn(queues::Client::new(queue, shared.clone(), random.fork()).run());
     }
-    clients.spawn(chaos::hand_over(shared.clone(), random.fork()));
-    if random.once_in(2) {
-        clients.spawn(clocks::set_clocks(shared.clone(), random.fork()));
-    }
-    if random.once_in(2) {
-        clients.spawn(disks::break_disks(shared.clone(), random.fork()));
+    if shape.stalls {
+        clients.spawn(stalls::disturb(shared.clone(), random.fork()));
+        for partition in 0..stalls::PARTITIONS {
+            clients.spawn(stalls::write(partition, shared.clone(), random.fork()));
+        }
+    } else {
+        clients.spawn(chaos::hand_over(shared.clone(), random.fork()));
+        if random.once_in(2) {
+            clients.spawn(clocks::set_clocks(shared.clone(), random.fork()));
+        }
+        if random.once_in(2) {
+            clients.spawn(disks::break_disks(shared.clone(), random.fork()));
+        }
     }
     if shape.damage {
         clients.spawn(damage::flip_bits(shared.clone(), random.fork()));

@@ -1,6 +1,7 @@
 //! Where a node is, or may come to be.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::Levels;
 use broker::Broker;
@@ -94,6 +95,8 @@ pub(crate) enum Asked {
     Lose,
     /// The node here is to end, and starts from the operator's image of its disk.
     SetBack,
+    /// The links of the node here are cut for so long.
+    CutOff(Duration),
 }
 
 impl Place {
