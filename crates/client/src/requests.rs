@@ -71,6 +71,8 @@ pub fn finalized_level(answer: &ApiVersionsResponse, feature: &str) -> Option<i1
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConfigResource {
     Topic = 2,
+    /// The empty name stands for all nodes.
+    Broker = 4,
     /// KIP-848.
     Group = 32,
 }

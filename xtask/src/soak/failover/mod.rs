@@ -2,6 +2,7 @@
 //! Nothing that was acknowledged may be lost, and writes must soon go on.
 
 mod idle;
+mod ids;
 mod jobs;
 mod load;
 
@@ -13,6 +14,7 @@ use clap::Args;
 use client::blocking::Connection;
 
 use self::idle::Idle;
+use self::ids::Ids;
 use self::jobs::Jobs;
 use self::load::{Producer, Target, verify};
 use super::ledger::{Ledger, Reader};
@@ -47,6 +49,9 @@ pub(crate) struct FailoverOptions {
     /// Queues of AMQP that nobody uses; needs at least one that is used
     #[arg(long, default_value_t = 0)]
     idle_queues: usize,
+    /// Ids of records in the window (`dedup.window.ms`) of a topic that nobody uses
+    #[arg(long, default_value_t = 0)]
+    idle_ids: u64,
     /// After so many rounds the queues are consumed to their end
     #[arg(long, default_value_t = 10)]
     empty_every: u32,
@@ -126,6 +131,7 @@ struct Run<'a> {
     readers: Vec<Reader>,
     jobs: Option<Jobs>,
     idle: Option<Idle>,
+    ids: Option<Ids>,
     dead_letters: usize,
     /// Until a write was acknowledged again: of partitions whose leader went, and of the others.
     pauses: Vec<Duration>,
@@ -167,6 +173,7 @@ impl Run<'_> {
             readers: (0..options.partitions).map(|partition| Reader::new(partition, 1)).collect(),
             jobs,
             idle: None,
+            ids: None,
             dead_letters: 0,
             target,
             pauses: Vec::new(),
@@ -194,6 +201,9 @@ impl Run<'_> {
             self.idle = Some(Idle::make(&self.cluster, idle.0, idle.1)?);
         }
         self.whole()?;
+        if self.options.idle_ids > 0 {
+            self.ids = Some(Ids::store(&self.cluster, self.options.idle_ids)?);
+        }
         let mut told = Instant::now();
         for cycle in 1..=self.options.times {
             self.cycle().map_err(|failure| {
@@ -342,6 +352,7 @@ impl Run<'_> {
     fn report(&mut self) -> Figures {
         let mut figures = Figures::new("soak failover");
         self.idle.iter().for_each(|idle| idle.report(&mut figures));
+        self.ids.iter().for_each(|ids| ids.report(&mut figures));
         figures.add("leaders that went", f64::from(self.options.times), "");
         figures.add("records acknowledged", self.ledger.records_acknowledged() as f64, "");
         figures.add("records in the log, all read at the end", self.read as f64, "");
