@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use access::Operation;
 use broker::Broker;
-use broker::delivery::{
-    Delivery, LeaseSession, Settle, Settlement, TakeError, TakeOptions,
-};
+use broker::delivery::{Delivery, LeaseSession, Settle, Settlement, TakeError, TakeOptions};
 use topology::{Queue, VirtualHost};
 
 use crate::answer_timeout::{answer_within, due};

@@ -29,7 +29,13 @@ pub(crate) fn alter(gateway: &Gateway, mut request: Request) -> Result<Response,
     let topics = message.topics.into_iter().map(|topic| {
         let partitions = topic.partitions.into_iter().map(|partition| {
             let index = partition.partition_index;
-            let altered = alter_one(gateway, &request.asker, &topic.name, index, partition.replicas.as_deref());
+            let altered = alter_one(
+                gateway,
+                &request.asker,
+                &topic.name,
+                index,
+                partition.replicas.as_deref(),
+            );
             let response = ReassignablePartitionResponse::default().with_partition_index(index);
             match altered {
                 Ok(()) => response,
