@@ -45,7 +45,7 @@ enum Chore {
     Compat(compat::Options),
     /// The console in a real browser, against the real binary (console/)
     Console(console::Options),
-    /// Types the commands of the cluster's guide as they are printed (docs/user/cluster.md)
+    /// Types the commands of README.md and docs/user as they are printed, and compares what they print
     Guide(guide::Options),
     /// The HTTP API, tried with what its own description permits (schemathesis)
     Api(api::Options),

@@ -1,183 +1,157 @@
-//! `cargo xtask guide`: types the commands of docs/user/cluster.md as they are printed there, and does between them what the
-//! text says has happened (a node dies, its disk is lost). A command that fails, or a section that is not known, fails it.
+//! `cargo xtask guide`: types the commands of README.md and of the pages of docs/user as they are printed there.
+//!
+//! * A command has to succeed. One for which the page shows an error (a first line with `postroad: `) has to fail with
+//!   that error.
+//! * Where a page shows output, the command has to print the same: [`compare`] has the rule.
+//! * A line of a block in `sh` is a command ([`cluster`]). In a block in `console` a line that begins with `$ ` is one,
+//!   and the other lines are its output ([`console`]).
+//! * [`plans`] has the preparation of each page: its nodes, files and records. A page with commands and without a plan
+//!   fails, so that a new page is not forgotten.
+//! * Paths of an installed node are in a folder of the guide, and other hosts are this machine ([`places`]). Commands
+//!   that need more than that are skipped with a reason ([`skips`]).
+//!
+//! Nodes have the ports of the pages, which are the default ports: one guide at a time runs on a machine, and no other
+//! node beside it.
 
+mod cluster;
+mod compare;
+mod console;
 mod page;
+mod places;
+mod plans;
 mod shell;
+mod skips;
+mod typist;
 
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde_json::Value;
 
 use self::page::{Section, sections};
-use self::shell::Shell;
 use crate::failure::{Context, Failure, Outcome};
 use crate::{paths, server};
 
-const PAGE: &str = "docs/user/cluster.md";
-const SETTLES_WITHIN: Duration = Duration::from_secs(120);
-/// The demonstration says this before the commands that it wants to be typed.
-const DEMO_SAYS: &str = "In another terminal:";
+const README: &str = "README";
+const CLUSTER: &str = "cluster";
+const PAGES: &str = "docs/user";
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
     /// The server's binary [default: a release build of this checkout]
     #[arg(long)]
     bin: Option<PathBuf>,
+    /// Only this page, such as `cluster` or `README` [default: all of them]
+    #[arg(long)]
+    page: Option<String>,
 }
 
+/// The number of commands that were typed and of those that were skipped, and the outputs that differed.
+#[derive(Default)]
+struct Tally {
+    typed: usize,
+    skipped: usize,
+    differences: Vec<String>,
+}
+
+/// Types all pages, also after one has failed, and fails with the failures of all.
 pub(crate) fn run(options: &Options) -> Outcome {
+    let mut names = names()?;
+    if let Some(page) = &options.page {
+        names.retain(|name| name == page);
+        if names.is_empty() {
+            return Err(Failure::new(format!("there is no page '{page}' in {PAGES}")));
+        }
+    }
     let binary = server::binary(options.bin.as_deref())?;
     let folder = paths::fresh("guide")?;
-    let page = paths::root().join(PAGE);
-    let text = std::fs::read_to_string(&page).context(|| format!("cannot read {PAGE}"))?;
-    let sections = sections(&text);
-    let by_hand = sections
-        .iter()
-        .find(|section| section.title == "Three nodes by hand")
-        .ok_or_else(|| Failure::new(format!("{PAGE} does not say how to start three nodes")))?;
-    let mut commands = 0;
-    for section in sections.iter().filter(|section| !section.commands.is_empty()) {
-        println!("\n## {}", section.title);
-        let mut shell = Shell::new(&binary, &folder.join(section.folder()))?;
-        typed(section, by_hand, &mut shell).and_then(|()| shell.all_ready()).map_err(
-            |failure| {
-                Failure::new(format!("{PAGE}, '{}': {failure}", section.title))
-                    .remedy(format!("logs of nodes are in {}", shell.folder().display()))
-            },
-        )?;
-        commands += section.commands.len();
+    let mut tally = Tally::default();
+    let mut failures = Vec::new();
+    for name in &names {
+        if let Err(failure) = types(name, &binary, &folder.join(name), &mut tally) {
+            println!("# FAILED: {failure}");
+            failures.push(format!("{name}, {failure}"));
+        }
     }
-    println!("\n{commands} commands of {PAGE} were typed as printed");
+    failures.extend(std::mem::take(&mut tally.differences));
+    println!("\n{} commands were typed as printed, {} skipped", tally.typed, tally.skipped);
+    if !failures.is_empty() {
+        return Err(Failure::new(failures.join("\n"))
+            .remedy("correct the page, or its plan in xtask/src/guide/plans.rs"));
+    }
     paths::fresh("guide").map(drop)
 }
 
-/// Each section begins with a cluster of its own, so that none depends on what an earlier one left.
-fn typed(section: &Section, by_hand: &Section, shell: &mut Shell) -> Outcome {
-    match section.title.as_str() {
-        "Try it" => demonstration(section, shell),
-        "Three nodes by hand" => {
-            section.commands.iter().try_for_each(|command| shell.types(command))?;
-            // "Start the first node again with its line from above".
-            shell.types(&section.commands[0])?;
-            whole(shell)
+/// The names of all pages, without their extension.
+fn names() -> Outcome<Vec<String>> {
+    let folder = paths::root().join(PAGES);
+    let mut names = vec![README.to_owned()];
+    for entry in std::fs::read_dir(&folder).context(|| format!("cannot read {PAGES}"))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "md") {
+            names.extend(path.file_stem().map(|name| name.to_string_lossy().into_owned()));
         }
-        "On machines of their own" => {
-            section.commands.iter().try_for_each(|command| shell.types(command))
-        }
-        "Nodes that come and go" => {
-            three_nodes(by_hand, shell)?;
-            shell.loses("n3")?;
-            for command in &section.commands {
-                if command.contains(" node drain ") {
-                    whole(shell)?;
-                }
-                shell.types(command)?;
-                if command.contains(" node replace ") {
-                    whole(shell)?;
-                }
-                if command.contains(" node drain ") {
-                    shell.wait("the node leads nothing", SETTLES_WITHIN, |status| {
-                        status["nodes"][0]["leads"] == 0
-                    })?;
-                }
-            }
-            shell.ends("n1", SETTLES_WITHIN)
-        }
-        "The majority is lost" => {
-            three_nodes(by_hand, shell)?;
-            shell.loses("n2")?;
-            shell.loses("n3")?;
-            shell.stops("n1")?;
-            for command in &section.commands {
-                if command.starts_with("postroad serve") {
-                    // "and start the node as before".
-                    shell.types(&by_hand.commands[0])?;
-                }
-                shell.types(command)?;
-            }
-            Ok(())
-        }
-        "Racks" => {
-            // "Each node is told where it is": the others by the same line with names and ports of their own.
-            let line = &section.commands[0];
-            shell.types(line)?;
-            for (place, rack) in [(2, "zone-b"), (3, "zone-c")] {
-                let line = line
-                    .replace("--data n1", &format!("--data n{place}"))
-                    .replace("zone-a", rack)
-                    .replace(":9092", &format!(":{}", 9091 + place))
-                    .replace(
-                        "--peer 127.0.0.1:7701",
-                        &format!("--peer 127.0.0.1:{}", 7700 + place),
-                    );
-                shell.types(&format!("{line} --amqp off --http off"))?;
-            }
-            whole(shell)
-        }
-        "More than three nodes" => {
-            three_nodes_with(by_hand, " --shards 6", shell)?;
-            for place in [4, 5] {
-                let [kafka, amqp, http, peer] = [9091, 5671, 15_671, 7700].map(|port| port + place);
-                shell.types(&format!(
-                    "postroad serve --data n{place} --kafka 127.0.0.1:{kafka} --amqp 127.0.0.1:{amqp} \
-                     --http 127.0.0.1:{http} --peer 127.0.0.1:{peer} --join 127.0.0.1:7701"
-                ))?;
-            }
-            shell.wait("five nodes have the shards", SETTLES_WITHIN, |status| {
-                let nodes = status["nodes"].as_array().map_or(0, Vec::len);
-                // Files of what was given up stay until the next start.
-                let is_left =
-                    |it: &Value| it.as_str().is_some_and(|it| it.contains(" given shard"));
-                let under_way = status["under_way"].as_array();
-                let is_done = under_way.is_some_and(|all| all.iter().all(is_left));
-                nodes == 5 && is_done && status["verdict"]["can_lose_a_node"] == true
-            })?;
-            section.commands.iter().try_for_each(|command| shell.types(command))
-        }
-        "Moving partitions" => {
-            three_nodes_with(by_hand, " --shards 3", shell)?;
-            shell.types("postroad topic create orders --partitions 6")?;
-            section.commands.iter().try_for_each(|command| shell.types(command))
-        }
-        "Upgrade" | "How it stands" | "What is stored is looked through" | "Backup and restore" => {
-            three_nodes(by_hand, shell)?;
-            section.commands.iter().try_for_each(|command| shell.types(command))
-        }
-        _ => Err(Failure::new("nobody has said here what goes before its commands")
-            .remedy("add the section to xtask/src/guide")),
     }
+    names[1..].sort_unstable();
+    Ok(names)
 }
 
-fn three_nodes(by_hand: &Section, shell: &mut Shell) -> Outcome {
-    three_nodes_with(by_hand, "", shell)
+/// Where a page is, from the root of the repository.
+fn path_of(name: &str) -> String {
+    if name == README { "README.md".to_owned() } else { format!("{PAGES}/{name}.md") }
 }
 
-/// The same with further arguments for each node.
-fn three_nodes_with(by_hand: &Section, more: &str, shell: &mut Shell) -> Outcome {
-    let lines = by_hand.commands.iter().filter(|command| command.starts_with("postroad serve"));
-    lines.into_iter().try_for_each(|line| shell.types(&format!("{line}{more}")))?;
-    whole(shell)
+fn read(name: &str) -> Outcome<Vec<Section>> {
+    let path = path_of(name);
+    let text = std::fs::read_to_string(paths::root().join(&path));
+    Ok(sections(&text.context(|| format!("cannot read {path}"))?))
 }
 
-fn whole(shell: &mut Shell) -> Outcome {
-    shell.wait("the cluster can lose a node", SETTLES_WITHIN, |status| {
-        status["verdict"]["can_lose_a_node"] == true
-    })
-}
-
-/// Starts the demonstration, and types what it says.
-fn demonstration(section: &Section, shell: &mut Shell) -> Outcome {
-    let [command] = &section.commands[..] else {
-        return Err(Failure::new("it has one command, which says the others"));
-    };
-    let said = shell.starts(command, "Ctrl-C stops", SETTLES_WITHIN)?;
-    let after = said.split_once(DEMO_SAYS).map(|(_, after)| after);
-    let after = after.ok_or_else(|| Failure::new(format!("it does not say '{DEMO_SAYS}'")))?;
-    let lines = after.lines().skip(1).map_while(|line| line.strip_prefix("  "));
-    for line in lines {
-        shell.types(line)?;
+fn types(name: &str, binary: &Path, folder: &Path, tally: &mut Tally) -> Outcome {
+    let sections = read(name)?;
+    if !sections.iter().any(Section::has_commands) {
+        return Ok(());
     }
-    shell.interrupts(command, SETTLES_WITHIN)
+    let language = if name == CLUSTER { "sh" } else { "console" };
+    if let Some(other) = sections.iter().find_map(|section| section.other_shell(language)) {
+        return Err(Failure::new(format!("commands stand in a block in '{other}'"))
+            .remedy(format!("commands of this page are in blocks in `{language}`")));
+    }
+    println!("\n# {}", path_of(name));
+    if name == CLUSTER {
+        return cluster::types(&sections, binary, folder, tally);
+    }
+    typist::types(name, &sections, plans::of(name)?, binary, folder, tally)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::console::steps;
+    use super::*;
+
+    /// The commands of a page with the titles of their sections.
+    fn commands(sections: &[Section]) -> Vec<String> {
+        let blocks = sections.iter().flat_map(|section| section.blocks_in("console"));
+        let steps = blocks.flat_map(|block| steps(&block.lines).expect("the block is well formed"));
+        steps.map(|step| step.command).collect()
+    }
+
+    #[test]
+    fn each_page_with_commands_has_a_plan_for_all_of_its_sections() {
+        for name in names().expect("there are pages").iter().filter(|name| *name != CLUSTER) {
+            let sections = read(name).expect("the page can be read");
+            for section in sections.iter().filter(|section| section.has_commands()) {
+                let plan = plans::of(name).expect("the page has a plan");
+                assert!(plan.iter().any(|part| part.covers(section)), "{name}: {}", section.title);
+                assert_eq!(section.other_shell("console"), None, "{name}: {}", section.title);
+            }
+        }
+    }
+
+    #[test]
+    fn each_entry_of_the_tables_fits_a_command_of_its_page() {
+        for (page, command) in skips::all().chain(plans::all_commands()) {
+            let commands = commands(&read(page).expect("the page can be read"));
+            assert!(commands.iter().any(|it| it.contains(command)), "{page}: {command}");
+        }
+    }
 }

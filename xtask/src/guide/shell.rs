@@ -1,11 +1,12 @@
 //! A terminal of which each command is shown with what it says. Servers go on in the background.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,7 +16,30 @@ use crate::failure::{Context, Failure, Outcome};
 
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const STOPS_WITHIN: Duration = Duration::from_secs(60);
+/// A command that takes longer is ended, and fails.
+const ENDS_WITHIN: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+const SHOWN_LINES: usize = 60;
+const SCRIPT: &str = ".typed.sh";
+pub(super) const SERVE: &str = "postroad serve";
+/// The data directory of a server whose command names none.
+pub(super) const DEFAULT_DATA: &str = "postroad-data";
+
+/// A command that was typed: its standard output and standard error, and its end.
+pub(super) struct Entered {
+    pub(super) printed: String,
+    pub(super) status: ExitStatus,
+}
+
+impl Entered {
+    pub(super) fn succeeded(&self, command: &str) -> Outcome {
+        if self.status.success() {
+            return Ok(());
+        }
+        let printed = self.printed.trim();
+        Err(Failure::new(format!("`{command}` ended with {}: {printed}", self.status)))
+    }
+}
 
 struct Started {
     child: Child,
@@ -40,6 +64,7 @@ impl Shell {
         let binary = fs::canonicalize(binary).context(|| format!("no {}", binary.display()))?;
         std::os::unix::fs::symlink(binary, bin.join("postroad"))
             .context(|| "cannot link the binary".to_owned())?;
+        only_own_processes(&bin)?;
         let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
         let (folder, exported) = (folder.to_owned(), Vec::new());
         let (running, starting) = (BTreeMap::new(), Vec::new());
@@ -50,27 +75,59 @@ impl Shell {
         &self.folder
     }
 
-    /// Types a command. Servers are left running, and are ready before the next command that is none.
+    /// Stops all servers and removes the folder. The journals of one cluster take some GiB.
+    pub(super) fn clears(self) -> Outcome {
+        let folder = self.folder.clone();
+        drop(self);
+        fs::remove_dir_all(&folder).context(|| format!("cannot remove {}", folder.display()))
+    }
+
+    /// Types a command, which has to succeed. Servers are left running, and are ready before the next command that is none.
     pub(super) fn types(&mut self, command: &str) -> Outcome {
         if command.starts_with("export ") {
             println!("$ {command}");
             self.exported.push(command.to_owned());
             return Ok(());
         }
-        if command.starts_with("postroad serve") {
-            let name = data_of(command).ok_or_else(|| Failure::new("serve without --data"))?;
-            let log = self.begins(command, &name)?;
-            self.starting.push(log);
-            return Ok(());
+        if command.starts_with(SERVE) {
+            return self.serves(command).map(drop);
         }
+        self.enters(command, "")?.succeeded(command)
+    }
+
+    /// Starts a server and does not wait for it; the name that it has here.
+    pub(super) fn serves(&mut self, command: &str) -> Outcome<String> {
+        let name = data_of(command).unwrap_or_else(|| DEFAULT_DATA.to_owned());
+        let log = self.begins(command, &name)?;
+        self.starting.push(log);
+        Ok(name)
+    }
+
+    /// All that a server has printed.
+    pub(super) fn printed_by(&self, name: &str) -> Outcome<String> {
+        let started = self.running.get(name).ok_or_else(|| not_started(name))?;
+        fs::read_to_string(&started.log)
+            .context(|| format!("cannot read {}", started.log.display()))
+    }
+
+    /// Stops all servers, of which each has to end with code 0.
+    pub(super) fn stops_all(&mut self) -> Outcome {
+        let names: Vec<_> = self.running.keys().cloned().collect();
+        names.iter().try_for_each(|name| self.stops(name))
+    }
+
+    /// Types a command with this standard input, and returns how it went.
+    pub(super) fn enters(&mut self, command: &str, input: &str) -> Outcome<Entered> {
         self.all_ready()?;
         println!("$ {command}");
-        let (said, failed) = self.runs(command)?;
-        print!("{said}");
-        match failed {
-            None => Ok(()),
-            Some(how) => Err(Failure::new(format!("`{command}` {how}"))),
-        }
+        let entered = self.runs(command, input, true)?;
+        shows(&entered.printed);
+        Ok(entered)
+    }
+
+    /// Whether a command succeeds; nothing is shown of it.
+    pub(super) fn succeeds(&self, command: &str) -> Outcome<bool> {
+        Ok(self.runs(command, "", true)?.status.success())
     }
 
     /// Waits until all servers are ready that were started.
@@ -98,14 +155,18 @@ impl Shell {
     pub(super) fn interrupts(&mut self, command: &str, within: Duration) -> Outcome {
         println!("^C");
         self.signals(command, Signal::INT)?;
-        self.ends(command, within)
+        self.ends(command, within).map(drop)
     }
 
     /// SIGTERM to a server, and its end.
     pub(super) fn stops(&mut self, name: &str) -> Outcome {
         println!("# the node in {name} is stopped");
         self.signals(name, Signal::TERM)?;
-        self.ends(name, STOPS_WITHIN)
+        let status = self.ends(name, STOPS_WITHIN)?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(Failure::new(format!("the node in {name} was stopped, and ended with {status}")))
     }
 
     /// A server dies, and its disk with it.
@@ -117,17 +178,19 @@ impl Shell {
     }
 
     /// Waits until a server has ended.
-    pub(super) fn ends(&mut self, name: &str, within: Duration) -> Outcome {
+    pub(super) fn ends(&mut self, name: &str, within: Duration) -> Outcome<ExitStatus> {
         let mut started = self.running.remove(name).ok_or_else(|| not_started(name))?;
         let begun = Instant::now();
-        while started.child.try_wait()?.is_none() {
+        loop {
+            if let Some(status) = started.child.try_wait()? {
+                return Ok(status);
+            }
             if begun.elapsed() > within {
                 self.running.insert(name.to_owned(), started);
                 return Err(Failure::new(format!("{name} does not end")));
             }
             std::thread::sleep(LOOK_EVERY);
         }
-        Ok(())
     }
 
     /// Waits until what the cluster says of itself is as wanted.
@@ -143,8 +206,8 @@ impl Shell {
         loop {
             let asked = "postroad cluster status --output json --bootstrap \
                          127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094";
-            let (said, failed) = self.runs(asked)?;
-            if failed.is_none() && serde_json::from_str(&said).is_ok_and(|status| wanted(&status)) {
+            let Entered { printed: said, status } = self.runs(asked, "", false)?;
+            if status.success() && serde_json::from_str(&said).is_ok_and(|status| wanted(&status)) {
                 return Ok(());
             }
             if begun.elapsed() > within {
@@ -163,30 +226,45 @@ impl Shell {
         if !before.is_empty() {
             fs::write(&log, "").context(|| format!("cannot empty {}", log.display()))?;
         }
-        let mut child = Command::new("bash");
-        child.args(["-c", &format!("exec {command}")]).current_dir(&self.folder);
-        child.env("PATH", &self.path).stdin(Stdio::null());
+        let mut child = self.command("bash");
+        child.args(["-c", &format!("exec {command}")]).stdin(Stdio::null());
         child.stdout(output.try_clone()?).stderr(output).process_group(0);
         let child = child.spawn().context(|| format!("cannot start {command}"))?;
         self.running.insert(name.to_owned(), Started { child, log: log.clone() });
         Ok(log)
     }
 
-    /// By the standard input of a shell, so that no process but those meant has the command in its arguments.
-    fn runs(&self, command: &str) -> Outcome<(String, Option<String>)> {
-        let mut shell = Command::new("bash");
-        shell.args(["-s"]).current_dir(&self.folder).env("PATH", &self.path);
+    /// By a script, so that no process but those meant has the command in its arguments. What `merged` has includes
+    /// standard error.
+    fn runs(&self, command: &str, input: &str, merged: bool) -> Outcome<Entered> {
+        let script = self.folder.join(SCRIPT);
+        let exported = self.exported.join("\n");
+        // A reader that has seen enough is no failure of the writer.
+        let pipes = if command.contains("| head") { "" } else { "set -o pipefail\n" };
+        let error = if merged { "exec 2>&1\n" } else { "" };
+        fs::write(&script, format!("set -e\n{pipes}{error}{exported}\n{command}\n"))
+            .context(|| format!("cannot write {}", script.display()))?;
+        let mut shell = self.command("timeout");
+        let seconds = ENDS_WITHIN.as_secs().to_string();
+        shell.args(["--kill-after=10", &seconds, "bash"]).arg(&script);
         shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = shell.spawn().context(|| "cannot run bash".to_owned())?;
-        let typed = format!("set -e -o pipefail\n{}\n{command}\n", self.exported.join("\n"));
-        child.stdin.take().expect("it is piped").write_all(typed.as_bytes())?;
+        let mut child = shell.spawn().context(|| "cannot run timeout and bash".to_owned())?;
+        // A command that reads nothing may have ended before.
+        let _ = child.stdin.take().expect("it is piped").write_all(input.as_bytes());
         let output = child.wait_with_output()?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let failed = (!output.status.success()).then(|| {
-            let complaint = String::from_utf8_lossy(&output.stderr);
-            format!("ended with {}: {}", output.status, complaint.trim())
-        });
-        Ok((said, failed))
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        Ok(Entered { printed, status: output.status })
+    }
+
+    /// A command in the folder, without the settings of the caller's environment.
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(&self.folder).env("PATH", &self.path);
+        let settings = std::env::vars_os().map(|(name, _)| name);
+        for name in settings.filter(|name| name.to_string_lossy().starts_with("POSTROAD_")) {
+            command.env_remove(name);
+        }
+        command
     }
 
     fn says(&mut self, log: &Path, what: &str, within: Duration) -> Outcome<String> {
@@ -230,6 +308,27 @@ impl Drop for Shell {
             let _ = started.child.wait();
         }
     }
+}
+
+/// Prints the first lines of an output.
+pub(super) fn shows(printed: &str) {
+    let mut lines = printed.lines();
+    for line in lines.by_ref().take(SHOWN_LINES) {
+        println!("{line}");
+    }
+    match lines.count() {
+        0 => {}
+        more => println!("# and {more} more lines"),
+    }
+}
+
+/// Has `pgrep` find the servers of this guide alone, since the pages kill what it finds.
+fn only_own_processes(bin: &Path) -> Outcome {
+    let pgrep = bin.join("pgrep");
+    let script = format!("#!/bin/sh\nexec /usr/bin/pgrep -P {} \"$@\"\n", std::process::id());
+    fs::write(&pgrep, script).context(|| format!("cannot write {}", pgrep.display()))?;
+    let executable = Permissions::from_mode(0o755);
+    fs::set_permissions(&pgrep, executable).context(|| format!("cannot change {}", pgrep.display()))
 }
 
 fn not_started(name: &str) -> Failure {
