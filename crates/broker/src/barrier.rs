@@ -3,7 +3,8 @@
 //! What is in the copy is there. What is not may be there all the same, since another node made it a moment ago:
 //! before a gateway says "no such" it asks for a barrier, and looks again. The catalog's leader makes sure that it
 //! still leads (ReadIndex) and says which version it has; this node waits until its copy has that. All who ask
-//! while one barrier is under way share the next one. A node that is alone asks nobody.
+//! while one barrier is under way share the next one. A node that is alone asks nobody. Readers of a shard with rows pass
+//! barriers of that shard.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +32,7 @@ impl CatalogVersions {
     }
 }
 
-/// Barriers of a node: one at a time.
+/// Barriers of one kind: one at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Barriers {
     begun: AtomicU64,

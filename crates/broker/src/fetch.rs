@@ -125,14 +125,19 @@ impl Broker {
     }
 
     async fn copy_is_current(&self, shard: &LocalShard) -> Result<(), Unavailable> {
+        if shard.is_alone() {
+            shard.shard.pending.apply_answered().await;
+            return Ok(());
+        }
+        shard.reads.pass(self.becomes_current(shard)).await
+    }
+
+    async fn becomes_current(&self, shard: &LocalShard) -> Result<(), Unavailable> {
         let begun = Instant::now();
         loop {
-            if shard.serves_in().is_some() {
-                shard.shard.pending.apply_answered().await;
-                return Ok(());
-            }
             let index = match shard.is_led_here() {
-                // A new leader has yet to apply what earlier leaders acknowledged.
+                // A new leader has yet to apply what earlier leaders acknowledged, and a leader that was slow may have
+                // been replaced without noticing.
                 true => shard.read_index().await,
                 false => self.peers().read_index(shard.leader(), shard.id()).await,
             };

@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use world::{Workers, World};
 
+use crate::barrier::Barriers;
 use crate::cpu::CpuPool;
 use crate::delivery::driver;
 use crate::delivery::handle::{Handle, Message};
@@ -71,6 +72,8 @@ pub(crate) struct LocalShard {
     node: u32,
     /// What this node is in the shard's group; `None` where it is alone.
     role: Option<watch::Receiver<consensus::Role>>,
+    /// Barriers before its copy is read.
+    pub(crate) reads: Barriers,
     /// What other nodes told of the shard's group.
     pub(crate) heard: watch::Sender<Option<Known>>,
     cluster: Option<Arc<cluster::Node>>,
@@ -202,6 +205,7 @@ impl LocalShard {
             cpu: common.cpu.clone(),
             watchers: Arc::clone(common.watchers),
             given_up: Mutex::new(given_up),
+            reads: Barriers::default(),
             #[cfg(test)]
             peers: Arc::clone(common.peers),
         })

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::PartitionId;
 use base::limits::BARRIER_WITHIN;
 use kafka_protocol::error::ResponseError::*;
 use kafka_protocol::messages::alter_configs_request::{AlterConfigsResource, AlterableConfig};
@@ -220,4 +221,25 @@ async fn a_node_that_may_have_an_old_copy_does_not_say_that_a_topic_is_unknown()
     // The catalog's barrier does not pass: its answer is held back.
     let answer = timeout(BARRIER_WITHIN + SOON, here.ask(1, &altered)).await.expect("in time");
     assert_eq!(answer.responses[0].error_code, RequestTimedOut.code(), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_leader_that_hears_no_majority_answers_no_reader() {
+    let started = test_cluster::start_three_behind_gates();
+    let started = timeout(SOON, started).await.expect("they start");
+    let gates: Vec<_> = started.iter().map(TestNode::gate).collect();
+    let cluster = Cluster::of(started).await;
+    cluster.client(1).await.create("log", 1, &[]).await;
+    let broker = |id: i32| &cluster.node(id).broker;
+    let topic = broker(1).catalog().topic_id("log").expect("it was created");
+    let partition = PartitionId::new(topic, 0);
+    let leader = (1..=3).find(|id| broker(*id).leads(partition)).expect("one leads");
+    broker(leader).copies_are_current(&[partition]).await.expect("a majority answers");
+    // The others may have elected another leader, which acknowledges what this one does not know.
+    let others = (1..=3).filter(|id| *id != leader).map(|id| &gates[id as usize - 1]);
+    others.clone().for_each(|gate| gate.close());
+    let read = timeout(Duration::from_millis(300), broker(leader).copies_are_current(&[partition]));
+    let read = read.await;
+    others.for_each(|gate| gate.open());
+    assert!(read.is_err(), "{read:?}");
 }
