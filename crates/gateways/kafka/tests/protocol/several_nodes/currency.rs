@@ -238,8 +238,9 @@ async fn a_leader_that_hears_no_majority_answers_no_reader() {
     // The others may have elected another leader, which acknowledges what this one does not know.
     let others = (1..=3).filter(|id| *id != leader).map(|id| &gates[id as usize - 1]);
     others.clone().for_each(|gate| gate.close());
-    let read = timeout(Duration::from_millis(300), broker(leader).copies_are_current(&[partition]));
-    let read = read.await;
+    let partitions = [partition];
+    let reading = broker(leader).copies_are_current(&partitions);
+    let read = timeout(Duration::from_millis(300), reading).await;
     others.for_each(|gate| gate.open());
     assert!(read.is_err(), "{read:?}");
 }
