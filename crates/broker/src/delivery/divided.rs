@@ -95,7 +95,7 @@ impl Consumer {
 
     /// What it has in a shard that it joins now.
     fn joining(&self, consumer: ConsumerId, shard: ShardId) -> Joining {
-        let mut options = self.options.clone();
+        let mut options = self.options;
         // The first shard judges who may consume.
         options.exclusive &= shard == self.first();
         let mut divided = Vec::new();

@@ -92,7 +92,7 @@ async fn several_consumers_of_a_group_share_its_records() {
     let options = ConsumeOptions { credit: Credit::records(5), ..ConsumeOptions::default() };
     let mut consumers = Vec::new();
     for _ in 0..3 {
-        consumers.push(consume(&node, group, options.clone()).await);
+        consumers.push(consume(&node, group, options).await);
     }
     for index in 0..3 {
         let batch = batch(PartitionId::new(topic, index), Compression::None, &values(50));
@@ -142,7 +142,7 @@ async fn an_exclusive_consumer_is_alone() {
     let topic = node.topic("mine", 1, &[]).await;
     let group = node.group(topic, &[]).await;
     let exclusive = ConsumeOptions { exclusive: true, ..ConsumeOptions::default() };
-    let first = consume(&node, group, exclusive.clone()).await;
+    let first = consume(&node, group, exclusive).await;
     let other = node.broker.lease_session();
     assert!(other.consume(group, ConsumeOptions::default()).await.is_err());
     first.session.cancel(first.id).await;

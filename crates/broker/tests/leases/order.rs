@@ -23,7 +23,7 @@ async fn a_poison_key_holds_up_nobody_but_itself() {
     let options = ConsumeOptions { credit: Credit::records(1), ..ConsumeOptions::default() };
     let mut consumers = Vec::new();
     for _ in 0..4 {
-        consumers.push(consume(&node, group, options.clone()).await);
+        consumers.push(consume(&node, group, options).await);
     }
     let mut seen: Vec<String> = Vec::new();
     let mut failures = 0;

@@ -246,8 +246,8 @@ async fn the_active_consumer_alone_is_served_and_the_next_one_when_it_leaves() {
     for credit in [window(4), ConsumeOptions::default()] {
         let topic = node.topic(&format!("alone-{}", credit.credit.records), SHARDS, &[]).await;
         let group = node.group(topic, &[("consumers", "single-active")]).await;
-        let mut first = consume(&node, group, credit.clone()).await;
-        let mut second = consume(&node, group, credit.clone()).await;
+        let mut first = consume(&node, group, credit).await;
+        let mut second = consume(&node, group, credit).await;
         for partition in 0..SHARDS {
             append_to(&node, topic, partition, 4).await;
         }
@@ -282,7 +282,7 @@ async fn an_exclusive_consumer_is_alone_in_all_shards() {
     let node = open(&SimulatedDisk::new()).await;
     let (_, group) = jobs(&node, &[], 1).await;
     let exclusive = ConsumeOptions { exclusive: true, ..ConsumeOptions::default() };
-    let mut first = consume(&node, group, exclusive.clone()).await;
+    let mut first = consume(&node, group, exclusive).await;
     first.next(SHARDS as usize).await;
     let other = node.broker.lease_session();
     assert!(other.consume(group, ConsumeOptions::default()).await.is_err());

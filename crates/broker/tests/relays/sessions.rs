@@ -116,7 +116,7 @@ async fn sessions_of_all_nodes_share_a_group_and_one_excludes_the_others() {
     let exclusive = ConsumeOptions { exclusive: true, ..window(1) };
     for node in 1..=3 {
         let session = cluster.broker(node).lease_session();
-        let refused = session.consume(cluster.group, exclusive.clone()).await;
+        let refused = session.consume(cluster.group, exclusive).await;
         assert_eq!(refused, Err(ConsumeError::Exclusive));
     }
 }

@@ -65,7 +65,7 @@ pub(super) async fn write(index: u32, shared: Shared, mut random: Random) {
 async fn append(topic: TopicId, index: u32, shared: &Shared, random: &mut Random) -> bool {
     let Some(broker) = shared.any_broker(random) else { return false };
     let partition = PartitionId::new(topic, index);
-    let values = [New { key: None, value: b"-".to_vec().into(), headers: Vec::new() }];
+    let values = [New { key: None, value: b"-".to_vec(), headers: Vec::new() }];
     let batch = batch(partition, BatchOptions::default(), broker.clock().now_ms(), &values);
     let (node, appended) = (broker.node(), broker.append_at_leaders(vec![batch]));
     drop(broker);
