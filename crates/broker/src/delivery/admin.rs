@@ -60,13 +60,8 @@ impl Broker {
         group: LeaseGroupId,
         options: PeekOptions,
     ) -> Result<Vec<Peeked>, BrowseError> {
-        let attempts = self.attempts_at(group);
-        loop {
-            match self.try_to_peek(group, &options).await {
-                Err(BrowseError::UnknownGroup(_)) if attempts.is_group_there().await? => {}
-                outcome => return outcome,
-            }
-        }
+        let is_unknown = |error: &BrowseError| matches!(error, BrowseError::UnknownGroup(_));
+        self.with_group(group, is_unknown, || self.try_to_peek(group, &options)).await
     }
 
     async fn try_to_peek(
@@ -132,13 +127,8 @@ impl Broker {
 
     /// Settles all that is not leased; how many records. Durable when it returns.
     pub async fn purge(&self, group: LeaseGroupId) -> Result<u64, RemoveError> {
-        let attempts = self.attempts_at(group);
-        loop {
-            match self.try_to_purge(group).await {
-                Err(RemoveError::UnknownGroup(_)) if attempts.is_group_there().await? => {}
-                outcome => return outcome,
-            }
-        }
+        let is_unknown = |error: &RemoveError| matches!(error, RemoveError::UnknownGroup(_));
+        self.with_group(group, is_unknown, || self.try_to_purge(group)).await
     }
 
     async fn try_to_purge(&self, group: LeaseGroupId) -> Result<u64, RemoveError> {
@@ -160,13 +150,9 @@ impl Broker {
         partition: u32,
         offset: Offset,
     ) -> Result<(), RemoveError> {
-        let attempts = self.attempts_at(group);
-        loop {
-            match self.try_to_delete_record(group, partition, offset).await {
-                Err(RemoveError::UnknownGroup(_)) if attempts.is_group_there().await? => {}
-                outcome => return outcome,
-            }
-        }
+        let is_unknown = |error: &RemoveError| matches!(error, RemoveError::UnknownGroup(_));
+        self.with_group(group, is_unknown, || self.try_to_delete_record(group, partition, offset))
+            .await
     }
 
     async fn try_to_delete_record(

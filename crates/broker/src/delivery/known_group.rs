@@ -3,6 +3,7 @@
 //! The leader of a shard knows groups by its own copy of the catalog, and the node that asks knows them by another
 //! copy. Either may be behind. So neither says alone that a group does not exist.
 
+use std::future::Future;
 use std::time::Duration;
 
 use base::LeaseGroupId;
@@ -12,34 +13,35 @@ use tokio::time::{Instant, sleep};
 use crate::broker::Broker;
 use crate::error::Unavailable;
 
-/// Before the next request to a leader that did not know the group.
+/// Pause before the next request to a leader that did not know the group.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-/// Attempts of one request about a group.
-pub(super) struct Attempts<'a> {
-    broker: &'a Broker,
-    group: LeaseGroupId,
-    deadline: Instant,
-}
-
 impl Broker {
-    pub(super) fn attempts_at(&self, group: LeaseGroupId) -> Attempts<'_> {
-        Attempts { broker: self, group, deadline: Instant::now() + ADOPTED_WITHIN }
-    }
-}
-
-impl Attempts<'_> {
-    /// Whether the request is to be repeated after the answer that there is no such group: the newest catalog has it, so
-    /// the leader is behind. False for a group that the newest catalog does not have.
-    pub(super) async fn is_group_there(&self) -> Result<bool, Unavailable> {
-        self.broker.catalog_is_current().await?;
-        if self.broker.drivers().route(self.group).is_none() {
-            return Ok(false);
+    /// Repeats a request while its answer is that the group is unknown and the newest catalog has the group: the leader is
+    /// behind. An unknown group in the outcome is one that the newest catalog does not have.
+    pub(super) async fn with_group<T, E: From<Unavailable>, Attempt>(
+        &self,
+        group: LeaseGroupId,
+        is_unknown: impl Fn(&E) -> bool,
+        mut request: impl FnMut() -> Attempt,
+    ) -> Result<T, E>
+    where
+        Attempt: Future<Output = Result<T, E>>,
+    {
+        let deadline = Instant::now() + ADOPTED_WITHIN;
+        loop {
+            let outcome = request().await;
+            if !outcome.as_ref().is_err_and(&is_unknown) {
+                return outcome;
+            }
+            self.catalog_is_current().await?;
+            if self.drivers().route(group).is_none() {
+                return outcome;
+            }
+            if Instant::now() >= deadline {
+                return Err(Unavailable::NotLeader.into());
+            }
+            sleep(AGAIN_AFTER).await;
         }
-        if Instant::now() >= self.deadline {
-            return Err(Unavailable::NotLeader);
-        }
-        sleep(AGAIN_AFTER).await;
-        Ok(true)
     }
 }

@@ -62,13 +62,8 @@ impl LeaseSession {
         group: LeaseGroupId,
         options: ConsumeOptions,
     ) -> Result<ConsumerId, ConsumeError> {
-        let attempts = self.broker.attempts_at(group);
-        loop {
-            match self.try_to_consume(group, options).await {
-                Err(ConsumeError::UnknownGroup(_)) if attempts.is_group_there().await? => {}
-                outcome => return outcome,
-            }
-        }
+        let is_unknown = |error: &ConsumeError| matches!(error, ConsumeError::UnknownGroup(_));
+        self.broker.with_group(group, is_unknown, || self.try_to_consume(group, options)).await
     }
 
     async fn try_to_consume(
@@ -229,13 +224,10 @@ impl LeaseSession {
         group: LeaseGroupId,
         options: TakeOptions,
     ) -> Result<Vec<Delivery>, TakeError> {
-        let attempts = self.broker.attempts_at(group);
-        loop {
-            match take(&self.links, group, options.clone()).await {
-                Err(TakeError::UnknownGroup(_)) if attempts.is_group_there().await? => {}
-                outcome => return outcome,
-            }
-        }
+        let is_unknown = |error: &TakeError| matches!(error, TakeError::UnknownGroup(_));
+        self.broker
+            .with_group(group, is_unknown, || take(&self.links, group, options.clone()))
+            .await
     }
 
     /// Takes its place among the settles when this is called, not when it is awaited.
