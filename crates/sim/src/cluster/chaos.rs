@@ -33,7 +33,7 @@ impl Pace {
     pub(super) const USUAL: Self = Self(4_000);
     /// With pauses in which all nodes hear each other's epochs.
     pub(super) const CALM: Self = Self(15_000);
-    /// Nothing happens but what is asked for.
+    /// No faults of its own.
     pub(super) const NEVER: Self = Self(u64::MAX);
 }
 
@@ -118,14 +118,13 @@ impl Chaos {
     fn do_as_asked(&mut self, place: usize, sim: &mut Sim<'_>, shared: &Shared) {
         let mut state = shared.lock();
         let Some(asked) = state.nodes[place].asked.take() else { return };
-        if let Asked::CutOff(lasts) = asked {
-            drop(state);
-            let until = sim.elapsed() + lasts;
-            return self.begin_cut(Cut::Off(place), until, sim, shared);
-        }
         self.down[place] = None;
         match asked {
-            Asked::CutOff(_) => {}
+            Asked::CutOff(lasts) => {
+                drop(state);
+                let until = sim.elapsed() + lasts;
+                self.begin_cut(Cut::Off(place), until, sim, shared);
+            }
             Asked::SetBack => {
                 state.set_back(place);
                 drop(state);

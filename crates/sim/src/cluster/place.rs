@@ -95,7 +95,7 @@ pub(crate) enum Asked {
     Lose,
     /// The node here is to end, and starts from the operator's image of its disk.
     SetBack,
-    /// The links of the node here are cut for so long.
+    /// The node is cut off from the others for this time.
     CutOff(Duration),
 }
 
