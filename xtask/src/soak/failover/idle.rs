@@ -20,7 +20,7 @@ const CONNECTIONS: usize = 64;
 /// All of one kind are to be made within this time.
 const MADE_WITHIN: Duration = Duration::from_secs(10);
 
-/// What it took to make them.
+/// Idle objects, with the time and the memory that they took.
 #[derive(Debug)]
 pub(super) struct Idle {
     partitions: Made,
@@ -28,11 +28,17 @@ pub(super) struct Idle {
 }
 
 #[derive(Debug)]
-struct Made {
-    count: usize,
-    within: Duration,
-    /// Resident memory that all nodes together have more than before.
+pub(super) struct Made {
+    pub(super) count: usize,
+    pub(super) within: Duration,
+    /// Growth of the resident memory of all nodes together.
     bytes: u64,
+}
+
+impl Made {
+    pub(super) fn bytes_each(&self) -> f64 {
+        self.bytes as f64 / self.count as f64
+    }
 }
 
 impl Idle {
@@ -66,13 +72,18 @@ impl Idle {
                 format!("at most {} s", MADE_WITHIN.as_secs()),
                 made.within <= MADE_WITHIN,
             );
-            let bytes = made.bytes as f64 / made.count as f64;
+            let bytes = made.bytes_each();
             figures.add(format!("memory for each of those {what}, all nodes"), bytes, "bytes");
         }
     }
 }
 
-fn measured(cluster: &Cluster, count: usize, make: impl FnOnce() -> Outcome) -> Outcome<Made> {
+/// Makes so many objects, and measures that.
+pub(super) fn measured(
+    cluster: &Cluster,
+    count: usize,
+    make: impl FnOnce() -> Outcome,
+) -> Outcome<Made> {
     let before = resident(cluster)?;
     let begun = Instant::now();
     make()?;

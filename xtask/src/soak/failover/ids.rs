@@ -1,14 +1,15 @@
-//! Ids of records in the window of a topic that nobody uses, beside the load: the next leader has them when it serves.
+//! Ids of records in the window of a topic without clients, under load: the next leader has them when it serves.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use client::blocking::Connection;
 use client::records::NewRecord;
 use client::requests::{self, ALTER_CONFIGS, Answer, ConfigChange, ConfigResource};
-use host::process::{self, Memory};
 
+use super::idle::{Made, measured};
 use crate::cluster::{Cluster, leaders_by_any};
 use crate::failure::{Context, Failure, Outcome};
 use crate::figures::Figures;
@@ -16,79 +17,75 @@ use crate::records::batch_of;
 
 const TOPIC: &str = "idle-ids";
 const PARTITIONS: usize = 6;
-const BATCH: u64 = 2_000;
+const BATCH: usize = 2_000;
+/// More than the 40 bytes that an id takes.
+const BYTES_EACH: usize = 100;
 /// Batches of a partition without an answer.
 const OPEN_MAX: usize = 8;
 const ANSWERED_WITHIN: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
-pub(super) struct Ids {
-    count: u64,
-    within: Duration,
-    /// Resident memory that all nodes together have more than before.
-    bytes: u64,
-}
+pub(super) struct Ids(Made);
 
 impl Ids {
     /// Lets nodes and shards remember this number of ids, and stores a record with each.
-    pub(super) fn store(cluster: &Cluster, count: u64) -> Outcome<Ids> {
-        let before = resident(cluster)?;
-        let begun = Instant::now();
-        let mut connection = open(cluster.address(0))?;
-        let change = ConfigChange::Set {
-            name: "dedup.memory.max.bytes".to_owned(),
-            value: (count * 100).to_string(),
-        };
-        let request = requests::alter_configs(ConfigResource::Broker, "", &[change]);
-        let answer =
-            connection.call(ALTER_CONFIGS, &request).context(|| "cannot set the memory")?;
-        if let Some(refused) = answer.responses.iter().find(|it| it.error_code != 0) {
-            return Err(Failure::new(format!("the memory of ids is not set: {refused:?}")));
-        }
-        let configs = [
-            ("dedup.window.ms", "86400000".to_owned()),
-            ("dedup.ids.max", count.max(1_000).to_string()),
-        ];
-        connection
-            .create_topic(TOPIC, PARTITIONS as i32, &configs)
-            .context(|| "cannot create the topic of ids")?;
-        let nodes = cluster.addresses();
-        let leaders = leaders_by_any(&nodes, TOPIC, PARTITIONS)?;
-        let each = count.div_ceil(PARTITIONS as u64);
-        std::thread::scope(|scope| {
-            let storing = leaders.iter().enumerate().map(|(partition, leader)| {
-                let node = leader.map(|place| nodes[place]);
-                scope.spawn(move || {
-                    let node = node.ok_or_else(|| Failure::new("a partition has no leader"))?;
-                    store_in(node, partition, each)
-                })
-            });
-            let storing: Vec<_> = storing.collect();
-            storing.into_iter().try_for_each(|thread| {
-                thread.join().unwrap_or_else(|_| Err(Failure::new("storing ids panicked")))
-            })
-        })?;
-        let bytes = resident(cluster)?.saturating_sub(before);
-        Ok(Ids { count, within: begun.elapsed(), bytes })
+    pub(super) fn store(cluster: &Cluster, count: usize) -> Outcome<Ids> {
+        measured(cluster, count, || store(cluster, count)).map(Ids)
     }
 
     pub(super) fn report(&self, figures: &mut Figures) {
-        figures.add("ids in a window beside the load", self.count as f64, "");
-        figures.add("stored in", self.within.as_secs_f64(), "s");
-        let each = self.bytes as f64 / self.count as f64;
-        figures.add("memory for each of them, all nodes", each, "bytes");
+        let Self(made) = self;
+        figures.add("ids in a window under load", made.count as f64, "");
+        figures.add("stored in", made.within.as_secs_f64(), "s");
+        figures.add("memory for each of them, all nodes", made.bytes_each(), "bytes");
     }
 }
 
-fn store_in(node: SocketAddr, partition: usize, count: u64) -> Outcome {
+fn store(cluster: &Cluster, count: usize) -> Outcome {
+    let mut connection = open(cluster.address(0))?;
+    let memory = ConfigChange::Set {
+        name: "dedup.memory.max.bytes".to_owned(),
+        value: (count * BYTES_EACH).to_string(),
+    };
+    let request = requests::alter_configs(ConfigResource::Broker, "", &[memory]);
+    let answer = connection.call(ALTER_CONFIGS, &request).context(|| "cannot set the memory")?;
+    if let Some(refused) = answer.responses.iter().find(|it| it.error_code != 0) {
+        return Err(Failure::new(format!("the memory of ids is not set: {refused:?}")));
+    }
+    let configs = [
+        ("dedup.window.ms", "86400000".to_owned()),
+        ("dedup.ids.max", count.to_string()),
+    ];
+    connection
+        .create_topic(TOPIC, PARTITIONS as i32, &configs)
+        .context(|| "cannot create the topic of ids")?;
+    let nodes = cluster.addresses();
+    let leaders = leaders_by_any(&nodes, TOPIC, PARTITIONS)?;
+    let each = count.div_ceil(PARTITIONS);
+    std::thread::scope(|scope| {
+        let storing = leaders.iter().enumerate().map(|(partition, leader)| {
+            let node = leader.map(|place| nodes[place]);
+            scope.spawn(move || {
+                let node = node.ok_or_else(|| Failure::new("a partition has no leader"))?;
+                store_in(node, partition, each)
+            })
+        });
+        let storing: Vec<_> = storing.collect();
+        storing.into_iter().try_for_each(|thread| {
+            thread.join().unwrap_or_else(|_| Err(Failure::new("storing ids panicked")))
+        })
+    })
+}
+
+fn store_in(node: SocketAddr, partition: usize, count: usize) -> Outcome {
     let mut connection = open(node)?;
-    let mut open = std::collections::VecDeque::new();
+    let mut open = VecDeque::new();
     let mut next = 0;
     while next < count || !open.is_empty() {
         if next < count && open.len() < OPEN_MAX {
             let some = next..(next + BATCH).min(count);
             next = some.end;
-            let record = |number: u64| NewRecord {
+            let record = |number: usize| NewRecord {
                 headers: vec![("postroad.id", format!("{partition}-{number}"))],
                 ..NewRecord::of(Bytes::from_static(b"-"))
             };
@@ -107,9 +104,4 @@ fn store_in(node: SocketAddr, partition: usize, count: u64) -> Outcome {
 
 fn open(node: SocketAddr) -> Outcome<Connection> {
     Connection::open(node, ANSWERED_WITHIN).context(|| "cannot connect")
-}
-
-fn resident(cluster: &Cluster) -> Outcome<u64> {
-    let of = |pid| process::memory_bytes(pid, Memory::Resident).context(|| "cannot read memory");
-    cluster.pids().map(of).sum()
 }

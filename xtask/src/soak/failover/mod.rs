@@ -49,9 +49,9 @@ pub(crate) struct FailoverOptions {
     /// Queues of AMQP that nobody uses; needs at least one that is used
     #[arg(long, default_value_t = 0)]
     idle_queues: usize,
-    /// Ids of records in the window (`dedup.window.ms`) of a topic that nobody uses
+    /// Ids of records in the window (`dedup.window.ms`) of a topic without clients
     #[arg(long, default_value_t = 0)]
-    idle_ids: u64,
+    idle_ids: usize,
     /// After so many rounds the queues are consumed to their end
     #[arg(long, default_value_t = 10)]
     empty_every: u32,
