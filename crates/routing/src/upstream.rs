@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_goes_to_no_broker_that_it_came_by_and_by_few_hops_only() {
+    fn message_is_forwarded_within_the_hop_limit_and_never_back() {
         let downstream = Downstream { hops_max: 2, itself: Some(hop("down")) };
         assert!(downstream.takes(&Came(Vec::new())));
         assert!(downstream.takes(&Came(vec![hop("other")])));

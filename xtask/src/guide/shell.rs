@@ -234,8 +234,8 @@ impl Shell {
         Ok(log)
     }
 
-    /// By a script, so that no process but those meant has the command in its arguments. What `merged` has includes
-    /// standard error.
+    /// Runs a command as a script, since `pgrep` would find a shell with the command in its arguments. `merged`: the output
+    /// includes standard error.
     fn runs(&self, command: &str, input: &str, merged: bool) -> Outcome<Entered> {
         let script = self.folder.join(SCRIPT);
         let exported = self.exported.join("\n");

@@ -137,7 +137,7 @@ impl Session {
     }
 }
 
-/// A consumer that is to be.
+/// Request for a consumer.
 struct Attach {
     leases: Arc<LeaseSession>,
     reader: stream::Reader,

@@ -90,7 +90,7 @@ async fn take_one(
 ) -> Result<Option<Delivery>, Exception> {
     let group = queue.group().ok_or_else(|| Exception::not_found(queue.resource()))?;
     vhost.use_queue(queue).await?;
-    // What its publisher has a confirm for must be found.
+    // A confirmed message must be found.
     broker.acknowledged_is_readable(queue.topic).await;
     let options = TakeOptions { records_max: 1, ..TakeOptions::default() };
     let taken = leases.take(group, options).await;

@@ -145,7 +145,7 @@ pub(super) async fn take(
     };
     let session = front.leases(&node.broker);
     let taken = loop {
-        // What somebody has the answer for must be found.
+        // An acknowledged record must be found.
         node.broker.acknowledged_is_readable(group.topic).await;
         let taken = tokio::select! {
             biased;

@@ -144,7 +144,7 @@ async fn a_locked_queue_is_bound_by_its_owner_only() {
 }
 
 #[tokio::test]
-async fn a_federation_link_gets_what_did_not_come_from_its_own_broker() {
+async fn upstream_exchange_drops_messages_that_came_from_its_downstream() {
     let node = open().await;
     node.queue("q").await;
     let arguments: [(&str, FieldValue); 3] = [

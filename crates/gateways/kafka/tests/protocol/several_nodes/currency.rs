@@ -214,7 +214,7 @@ async fn a_topic_that_another_node_has_just_created_is_altered_at_a_node_with_an
 }
 
 #[tokio::test]
-async fn a_node_that_may_have_an_old_copy_does_not_say_that_a_topic_is_unknown() {
+async fn unknown_topic_without_the_catalogs_barrier_is_a_timeout() {
     let mut created = created_elsewhere().await;
     let here = &mut created.client;
     let altered = IncrementalAlterConfigsRequest::default().with_resources(vec![resource()]);
@@ -224,7 +224,7 @@ async fn a_node_that_may_have_an_old_copy_does_not_say_that_a_topic_is_unknown()
 }
 
 #[tokio::test]
-async fn a_leader_that_hears_no_majority_answers_no_reader() {
+async fn leader_without_a_majority_answers_no_reader() {
     let started = test_cluster::start_three_behind_gates();
     let started = timeout(SOON, started).await.expect("they start");
     let gates: Vec<_> = started.iter().map(TestNode::gate).collect();
