@@ -52,10 +52,8 @@ fn store(cluster: &Cluster, count: usize) -> Outcome {
     if let Some(refused) = answer.responses.iter().find(|it| it.error_code != 0) {
         return Err(Failure::new(format!("the memory of ids is not set: {refused:?}")));
     }
-    let configs = [
-        ("dedup.window.ms", "86400000".to_owned()),
-        ("dedup.ids.max", count.to_string()),
-    ];
+    let configs =
+        [("dedup.window.ms", "86400000".to_owned()), ("dedup.ids.max", count.to_string())];
     connection
         .create_topic(TOPIC, PARTITIONS as i32, &configs)
         .context(|| "cannot create the topic of ids")?;
