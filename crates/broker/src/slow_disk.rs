@@ -26,10 +26,8 @@ const FULL_WORDS: &str = "the disk is full";
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Who looks so late did not run meanwhile.
 const PAUSED_AFTER: Duration = Duration::from_millis(250);
-/// Before a shard that was not taken over is offered again.
-const AGAIN_AFTER: Duration = Duration::from_secs(5);
-/// The same of a shard whose leader refuses records, and of one that no node was willing to take.
-const REFUSED_AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// Time from one attempt to hand a shard over to the next one. Writes of the shard fail or wait meanwhile.
+const RETRY_AFTER: Duration = Duration::from_millis(500);
 /// A leader says several times in this that it leads.
 const SILENT_AFTER: Duration = Duration::from_secs(1);
 /// A disk that hangs may hold the engine up, too.
@@ -94,10 +92,10 @@ impl Stall {
     }
 
     /// Whether a hand-over may be tried, and not so soon again.
-    fn may_try(&mut self, now: Instant, again_after: Duration) -> bool {
+    fn may_try(&mut self, now: Instant) -> bool {
         let may = self.not_before.is_none_or(|at| at <= now);
         if may {
-            self.not_before = Some(now + again_after);
+            self.not_before = Some(now + RETRY_AFTER);
         }
         may
     }
@@ -129,16 +127,27 @@ fn up_to_date(progress: &Progress) -> Vec<u64> {
     found.into_iter().map(|(_, node)| node).collect()
 }
 
-/// Hands a shard over to the first of these nodes that is willing. `why`: what is wrong with the disk here.
-async fn hand_on(remote: &Remote, shard: &LocalShard, to: Vec<u64>, why: &str) -> bool {
-    for to in to {
-        if connected_for(remote.node(), to).is_some() && remote.would_lead(to).await {
-            tracing::warn!(shard = %shard.id(), to, "{why}: the shard is handed over");
-            let _ = timeout(HANDED_OVER_WITHIN, hand_over(shard, to)).await;
-            return true;
-        }
+/// Hands a shard over to the first of these nodes with a well disk, otherwise to the first one with a disk that works: a
+/// disk that was unwell a minute ago is better than one that is stuck or full now. `why`: the state of this node's disk.
+async fn hand_on(
+    remote: &Remote,
+    health: &DiskHealth,
+    shard: &LocalShard,
+    candidates: Vec<u64>,
+    why: &str,
+) {
+    let connected = |node: &u64| connected_for(remote.node(), *node).is_some();
+    let queries = candidates.into_iter().filter(connected).map(async |node| {
+        let has_well_disk = remote.has_well_disk(node).await?;
+        (has_well_disk || !health.is_full_elsewhere(node)).then_some((node, has_well_disk))
+    });
+    let mut able: Vec<(u64, bool)> = join_all(queries).await.into_iter().flatten().collect();
+    // The sort is stable: the most complete members stay first.
+    able.sort_by_key(|(_, has_well_disk)| !has_well_disk);
+    if let Some((to, _)) = able.first().copied() {
+        tracing::warn!(shard = %shard.id(), to, "{why}: the shard is handed over");
+        let _ = timeout(HANDED_OVER_WITHIN, hand_over(shard, to)).await;
     }
-    false
 }
 
 /// Looks at the disk. Ends when the shards are gone.
@@ -195,15 +204,13 @@ pub(crate) async fn run(node: Arc<Node>, health: Arc<DiskHealth>, shards: Vec<We
                 (candidates, why) =
                     (progress.as_ref().map(up_to_date).unwrap_or_default(), FULL_WORDS);
             }
-            if !candidates.is_empty() && stall.may_try(now, REFUSED_AGAIN_AFTER) {
-                handing.push((stall, shard, candidates, why));
+            if !candidates.is_empty() && stall.may_try(now) {
+                handing.push((shard, candidates, why));
             }
         }
-        let remote = &remote;
-        let handing = handing.into_iter().map(|(stall, shard, candidates, why)| async move {
-            if hand_on(remote, &shard, candidates, why).await {
-                stall.not_before = Some(Instant::now() + AGAIN_AFTER);
-            }
+        let (remote, health) = (&remote, health.as_ref());
+        let handing = handing.into_iter().map(async |(shard, candidates, why)| {
+            hand_on(remote, health, &shard, candidates, why).await;
         });
         join_all(handing).await;
         awake.looked = Instant::now();

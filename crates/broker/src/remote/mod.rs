@@ -87,10 +87,14 @@ impl Remote {
 
     /// Whether a node would lead well: it answers at once, and its disk is well.
     pub(crate) async fn would_lead(&self, node: u64) -> bool {
+        self.has_well_disk(node).await == Some(true)
+    }
+
+    /// Whether the disk of a node is well; `None` where the node does not answer at once.
+    pub(crate) async fn has_well_disk(&self, node: u64) -> Option<bool> {
         let deadline = Instant::now() + WOULD_LEAD_WITHIN;
-        let asking =
-            self.node.ask(NodeId(node), ShardId::CATALOG, wire::ask_would_lead(), deadline);
-        asking.await.is_ok_and(|reply| wire::would_lead(&reply.head))
+        let reply = self.node.ask(NodeId(node), ShardId::CATALOG, wire::ask_would_lead(), deadline);
+        wire::would_lead(&reply.await.ok()?.head)
     }
 
     /// Asks a shard's leader to hand it over; or why it still leads, or may do so.

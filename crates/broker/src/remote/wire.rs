@@ -288,8 +288,11 @@ pub(crate) fn answer_would_lead(would: bool) -> Bytes {
     bytes_of(&Answer::WouldLead(would))
 }
 
-pub(crate) fn would_lead(answer: &[u8]) -> bool {
-    matches!(postcard::from_bytes(answer), Ok(Answer::WouldLead(true)))
+pub(crate) fn would_lead(answer: &[u8]) -> Option<bool> {
+    match postcard::from_bytes(answer) {
+        Ok(Answer::WouldLead(would)) => Some(would),
+        _ => None,
+    }
 }
 
 /// What the leader answered.

@@ -142,6 +142,23 @@ async fn leadership_leaves_a_node_whose_disk_is_full_and_no_shard_is_handed_to_i
     cluster.fill_disk(leader, false);
 }
 
+/// No disk is well after the second fault, since a disk counts as unwell for a minute after one.
+#[tokio::test]
+async fn leadership_leaves_a_full_disk_though_the_other_disks_were_full_a_moment_ago() {
+    let cluster = Cluster::start(1, &[]).await;
+    for _ in 0..6 {
+        let full = cluster.leader(0).await;
+        let begun = Instant::now();
+        cluster.fill_disk(full, true);
+        wait_for(async || cluster.leader(0).await != full, || "another node leads".into()).await;
+        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+        cluster.append(0, &values(0..1)).await;
+        cluster.fill_disk(full, false);
+        let has_room = async || !cluster.broker(full).disk_is_full();
+        wait_for(has_room, || "the node knows of the room".into()).await;
+    }
+}
+
 #[tokio::test]
 async fn election_of_all_shards_ends_under_load_and_leaves_leaders_balanced() {
     let cluster = Cluster::start(3, &[]).await;
