@@ -39,9 +39,9 @@ pub(crate) struct FaultsOptions {
     /// Kinds of faults, separated by commas: `all`, or `list` to print them [default: all]
     #[arg(long, value_delimiter = ',', default_value = "all")]
     nemesis: Vec<String>,
-    /// Workloads, separated by commas [default: all]
-    #[arg(long, value_delimiter = ',', value_enum)]
-    workload: Vec<Workload>,
+    /// Workloads, separated by commas: `all`, or `list` to print them [default: all]
+    #[arg(long, value_delimiter = ',', default_value = "all")]
+    workload: Vec<String>,
     /// Repeats the choices of an earlier run (its moments still depend on the machine)
     #[arg(long)]
     seed: Option<u64>,
@@ -78,30 +78,35 @@ struct Report {
     runs: Vec<Run>,
 }
 
-/// The nemeses of the option; `None`: they are to be listed.
-fn chosen(names: &[String]) -> Outcome<Option<Vec<Nemesis>>> {
+/// Values of an option that names some, or all of them. `None`: they are to be listed.
+fn chosen<V: ValueEnum>(names: &[String], kind: &str) -> Outcome<Option<Vec<V>>> {
     let mut chosen = Vec::new();
     for name in names {
         match name.as_str() {
             "list" => return Ok(None),
-            "all" => chosen.extend_from_slice(Nemesis::value_variants()),
-            name => chosen.push(Nemesis::from_str(name, false).map_err(|_| {
-                Failure::new(format!("no nemesis is called {name}"))
-                    .remedy("cargo xtask soak faults --nemesis list prints them")
+            "all" => chosen.extend_from_slice(V::value_variants()),
+            name => chosen.push(V::from_str(name, false).map_err(|_| {
+                Failure::new(format!("no {kind} is called {name}"))
+                    .remedy(format!("cargo xtask soak faults --{kind} list prints them"))
             })?),
         }
     }
     Ok(Some(chosen))
 }
 
+fn list<V: ValueEnum>() -> Outcome {
+    for value in V::value_variants().iter().filter_map(V::to_possible_value) {
+        println!("{:<18} {}", value.get_name(), value.get_help().cloned().unwrap_or_default());
+    }
+    Ok(())
+}
+
 pub(super) fn run(options: &FaultsOptions) -> Outcome {
-    let Some(nemeses) = chosen(&options.nemesis)? else {
-        for nemesis in Nemesis::value_variants() {
-            let value = nemesis.to_possible_value();
-            let help = value.as_ref().and_then(|value| value.get_help());
-            println!("{:<18} {}", report::name(*nemesis), help.cloned().unwrap_or_default());
-        }
-        return Ok(());
+    let Some(nemeses) = chosen::<Nemesis>(&options.nemesis, "nemesis")? else {
+        return list::<Nemesis>();
+    };
+    let Some(workloads) = chosen::<Workload>(&options.workload, "workload")? else {
+        return list::<Workload>();
     };
     let first = options.seed.unwrap_or_else(Random::any_seed);
     let binary = server::binary(options.bin.as_deref())?;
@@ -114,7 +119,7 @@ pub(super) fn run(options: &FaultsOptions) -> Outcome {
         for nemesis in &nemeses {
             let seed = first.wrapping_add(turn);
             let at = folder.join(format!("{}-{seed}", report::name(*nemesis)));
-            let run = one(options, *nemesis, seed, &binary, &at);
+            let run = one(options, &workloads, *nemesis, seed, &binary, &at);
             eprintln!("{}", in_words(&run));
             if run.failure.is_none() && run.violations.is_empty() {
                 // Data of a run without findings is of no use.
@@ -169,7 +174,14 @@ fn publish(options: &FaultsOptions, seed: u64, runs: Vec<Run>) -> Outcome {
 }
 
 /// One run on a cluster of its own. A failure is part of the verdict.
-fn one(options: &FaultsOptions, nemesis: Nemesis, seed: u64, binary: &Path, folder: &Path) -> Run {
+fn one(
+    options: &FaultsOptions,
+    workloads: &[Workload],
+    nemesis: Nemesis,
+    seed: u64,
+    binary: &Path,
+    folder: &Path,
+) -> Run {
     let mut run = Run {
         nemesis: report::name(nemesis),
         seed,
@@ -179,7 +191,7 @@ fn one(options: &FaultsOptions, nemesis: Nemesis, seed: u64, binary: &Path, fold
         counts: Default::default(),
         stalls: Vec::new(),
     };
-    if let Err(failure) = attempt(options, nemesis, seed, binary, folder, &mut run) {
+    if let Err(failure) = attempt(options, workloads, nemesis, seed, binary, folder, &mut run) {
         run.failure = Some(failure.to_string());
     }
     run
@@ -187,6 +199,7 @@ fn one(options: &FaultsOptions, nemesis: Nemesis, seed: u64, binary: &Path, fold
 
 fn attempt(
     options: &FaultsOptions,
+    workloads: &[Workload],
     nemesis: Nemesis,
     seed: u64,
     binary: &Path,
@@ -197,25 +210,22 @@ fn attempt(
     std::fs::create_dir_all(folder).context(|| format!("cannot create {}", folder.display()))?;
     eprintln!("soak faults: {} seed {seed}, data in {}", report::name(nemesis), folder.display());
     let mut site = Site::found(binary, folder, options.first_port, &options.serve)?;
-    let done = under_load(options, nemesis, seed, &mut site, run);
+    let done = under_load(options, workloads, nemesis, seed, &mut site, run);
     site.kill_all();
     done
 }
 
 fn under_load(
     options: &FaultsOptions,
+    workloads: &[Workload],
     nemesis: Nemesis,
     seed: u64,
     site: &mut Site,
     run: &mut Run,
 ) -> Outcome {
     site.is_whole(WHOLE_WITHIN)?;
-    let workloads: Vec<Workload> = match options.workload.is_empty() {
-        true => Workload::ALL.to_vec(),
-        false => options.workload.clone(),
-    };
     let target = Target::new(site.addresses.clone());
-    workloads::prepare(&target, &workloads)?;
+    workloads::prepare(&target, workloads)?;
     let progress = Arc::<Progress>::default();
     let start = |workload: &Workload| {
         workloads::start(*workload, &target, &progress, seed, nemesis.isolates())

@@ -43,11 +43,6 @@ pub(super) enum Workload {
     Conditional,
 }
 
-impl Workload {
-    pub(super) const ALL: [Workload; 6] =
-        [Self::Append, Self::Offsets, Self::Queue, Self::Share, Self::Catalog, Self::Conditional];
-}
-
 /// Declares what the workloads use.
 pub(super) fn prepare(target: &Target, workloads: &[Workload]) -> Outcome {
     for workload in workloads {
