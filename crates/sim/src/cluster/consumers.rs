@@ -33,13 +33,13 @@ pub(super) struct Consumer {
 }
 
 /// One consumer's session at a node.
-struct Consuming {
+pub(super) struct Consuming {
     shared: Shared,
     /// By its number: a handle would keep a node in memory that is killed meanwhile.
     node: u32,
     topic: TopicId,
     session: LeaseSession,
-    held: Vec<Delivery>,
+    pub(super) held: Vec<Delivery>,
     /// When it had last received all that there was, and what its node led then.
     received_ms: u64,
     led: Vec<Option<Led>>,
@@ -99,38 +99,62 @@ impl Consumer {
         group: LeaseGroupId,
         until: Instant,
     ) {
+        if let Some((mut at, mut events)) = self.join(broker, topic, group).await {
+            self.settle_until(&mut at, &mut events, until).await;
+            self.leave(&at);
+        }
+    }
+
+    /// Begins to consume at a node; `None` where the node does not answer.
+    pub(super) async fn join(
+        &mut self,
+        broker: Broker,
+        topic: TopicId,
+        group: LeaseGroupId,
+    ) -> Option<(Consuming, Events)> {
         let session = broker.lease_session();
         let node = broker.node();
         drop(broker);
-        let Some(mut events) = session.events() else { return };
+        let events = session.events()?;
         let credit = Credit::records(self.random.between(1, 12) as u32);
         let options = ConsumeOptions { credit, ..ConsumeOptions::default() };
         let received_ms = self.now_ms();
         let joined = timeout(ANSWERED_WITHIN, session.consume(group, options)).await;
         self.note(format_args!("consumes at node {node}: {joined:?}"));
         if !matches!(joined, Ok(Ok(_))) {
-            return sleep(Duration::from_millis(50)).await;
+            sleep(Duration::from_millis(50)).await;
+            return None;
         }
         let (shared, held, led) = (self.shared.clone(), Vec::new(), Vec::new());
-        let mut at = Consuming { shared, node, topic, session, held, received_ms, led };
+        Some((Consuming { shared, node, topic, session, held, received_ms, led }, events))
+    }
+
+    /// Settles most of what it receives, in any order, until then or until its node ends.
+    pub(super) async fn settle_until(
+        &mut self,
+        at: &mut Consuming,
+        events: &mut Events,
+        until: Instant,
+    ) {
         while Instant::now() < until {
             let patience = Duration::from_millis(self.random.between(1, 200));
-            if !self.receive(&mut events, &mut at, patience).await {
+            if !self.receive(events, at, patience).await {
                 // Its node has ended.
-                break;
+                return;
             }
-            let mut is_answered = true;
-            while is_answered && !at.held.is_empty() && !self.random.once_in(4) {
+            while !at.held.is_empty() && !self.random.once_in(4) {
                 let place = self.random.below(at.held.len() as u64) as usize;
                 let delivery = at.held.swap_remove(place);
-                is_answered = self.settle(&at, &delivery).await;
-            }
-            if !is_answered {
-                break;
+                if !self.settle(at, &delivery).await {
+                    return;
+                }
             }
         }
-        // It leaves with whatever it holds.
-        self.note(format_args!("leaves node {node} with {}", at.held.len()));
+    }
+
+    /// Leaves with whatever it holds.
+    pub(super) fn leave(&self, at: &Consuming) {
+        self.note(format_args!("leaves node {} with {}", at.node, at.held.len()));
         self.shared.lock().leased.leave(self.id);
     }
 
@@ -144,7 +168,12 @@ impl Consumer {
     }
 
     /// Whether more may come.
-    async fn receive(&self, events: &mut Events, at: &mut Consuming, patience: Duration) -> bool {
+    pub(super) async fn receive(
+        &self,
+        events: &mut Events,
+        at: &mut Consuming,
+        patience: Duration,
+    ) -> bool {
         let mut next = timeout(patience, events.recv()).await.ok();
         while let Some(event) = next {
             match event {
@@ -238,7 +267,7 @@ fn place(delivery: &Delivery) -> Place {
 }
 
 /// The group, made if it is not there.
-async fn group(broker: &Broker, topic: TopicId, lease_ms: u64) -> Option<LeaseGroupId> {
+pub(super) async fn group(broker: &Broker, topic: TopicId, lease_ms: u64) -> Option<LeaseGroupId> {
     let found = broker.catalog().lease_group_named(topic, GROUP).map(|group| group.id());
     if found.is_some() {
         return found;

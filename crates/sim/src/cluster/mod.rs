@@ -26,6 +26,7 @@ mod clocks;
 mod consumers;
 mod damage;
 mod disks;
+mod handovers;
 mod host;
 mod images;
 mod judge;
@@ -406,7 +407,8 @@ async fn work(shared: Shared, mut random: Random, for_time: Duration, shape: Sha
         return judge::violated(&shared, Invariant::Progress, why);
     }
     judge::judge(&shared, random).await;
-    if let Some(random) = for_consumers {
+    if let Some(mut random) = for_consumers {
+        handovers::judge(&shared, random.fork()).await;
         consumers::judge(&shared, random).await;
     }
 }
