@@ -10,11 +10,12 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::outgoing::Sent;
 
-/// For so long after a dead letter was sent its reject waits for its arrival. Later the other shard counts as one that
-/// cannot be reached: the letter is in the log, and arrives when it can.
+/// Time limit for a reject to wait until its dead letter has arrived. After it the other shard counts as
+/// unreachable: the letter is in the log, and arrives when it can.
 const ARRIVED_WITHIN: Duration = Duration::from_secs(2);
 
-/// Messages that one reject waits for: those of the last entries. A shard has what was sent before when it has these.
+/// Number of messages that one reject waits for: those of the last entries. A shard that has these has all
+/// earlier ones.
 const AWAITED_MAX: usize = 8;
 
 /// Dead letters of one log entry, on their way to other shards.
@@ -32,7 +33,7 @@ impl fmt::Debug for Arrival {
 
 impl Arrival {
     fn of(sent: Vec<Sent>) -> Self {
-        // A receipt that never comes belongs to a node that is about to end.
+        // A missing receipt belongs to a node that is stopping.
         let receipts = join_all(sent.into_iter().map(|sent| sent.receipt)).map(drop);
         Self { sent_at: Instant::now(), receipts: receipts.boxed().shared() }
     }
@@ -45,7 +46,7 @@ impl Arrival {
         self.sent_at + ARRIVED_WITHIN
     }
 
-    /// Waits until all of them have come, for [`ARRIVED_WITHIN`] at most.
+    /// Waits until all have arrived, for [`ARRIVED_WITHIN`] at most.
     pub(super) async fn all(arrivals: Vec<Self>) {
         let Some(until) = arrivals.iter().map(Self::until).max() else { return };
         let _ = timeout_at(until, join_all(arrivals.into_iter().map(|it| it.receipts))).await;
@@ -64,7 +65,7 @@ impl Travelling {
         }
     }
 
-    /// Arrivals that a reject waits for now. Empty once the other shard has not replied for too long.
+    /// Arrivals that a reject waits for now. Empty if the other shard has not replied for too long.
     pub(super) fn awaited(&mut self) -> Vec<Arrival> {
         self.0.retain(|arrival| !arrival.has_come());
         match self.0.front() {

@@ -122,7 +122,7 @@ impl Driver {
         };
         let told = self.sessions.lent(id, kind).and_then(|it| it.give_back(given, left, returns));
         if let Some(told) = told {
-            self.sessions.tell_given_back(id, kind, told);
+            self.sessions.send_given_back(id, kind, told);
         }
         self.sessions.note_debt(id, kind);
     }

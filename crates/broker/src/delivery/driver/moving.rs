@@ -54,7 +54,7 @@ impl Driver {
         group.dispatch.return_to(&mut self.sessions.pools);
         self.commits.forget_changes(id);
         for (consumer, joined) in group.consumers {
-            self.sessions.tell_gone(joined.session, consumer, GoneReason::Deleted);
+            self.sessions.send_gone(joined.session, consumer, GoneReason::Deleted);
         }
         for taker in group.takers {
             let _ = taker.reply.send(Err(TakeError::UnknownGroup(id)));

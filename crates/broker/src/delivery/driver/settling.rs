@@ -158,7 +158,7 @@ impl Driver {
         let dead = group.take_changes(&mut self.changes, settles);
         for (consumer, active) in self.changes.active.drain(..) {
             if let Some(joined) = group.consumers.get(&consumer) {
-                self.sessions.tell_active(joined.session, consumer, active);
+                self.sessions.send_active(joined.session, consumer, active);
             }
         }
         dead

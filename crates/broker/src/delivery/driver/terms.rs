@@ -42,7 +42,7 @@ impl Driver {
                 match known {
                     true => self.join_again(group, consumer, joined),
                     false => {
-                        self.sessions.tell_gone(joined.session, consumer, GoneReason::Deleted);
+                        self.sessions.send_gone(joined.session, consumer, GoneReason::Deleted);
                     }
                 }
             }

@@ -142,7 +142,7 @@ impl Roster {
                 GoneReason::LedElsewhere => ConsumeError::Exclusive,
             }));
         } else if let Some(session) = self.sessions.get_mut(&member.session) {
-            session.tell_gone(consumer, reason);
+            session.send_gone(consumer, reason);
         }
     }
 
