@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_reject_waits_for_a_shard_that_has_not_answered_for_long() {
+    async fn reject_does_not_wait_for_a_shard_that_has_not_replied_for_long() {
         let mut travelling = Travelling::default();
         let (_kept, never) = sent();
         travelling.add(never);

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_due_at_once_where_somebody_waits_for_it_or_something_was_rejected() {
+    fn command_is_due_at_once_for_a_waiting_caller_or_a_reject() {
         let (mut commits, _asked) = commits();
         assert!(!commits.is_due() && commits.take().is_none());
         let (waiting, answer) = waiter();
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn while_enough_are_under_way_the_next_command_waits_for_their_end() {
+    fn command_waits_while_the_limit_of_commands_is_in_flight() {
         let (mut commits, _asked) = commits();
         commits.wait(waiter().0);
         let (waiting, _answer) = waiter();
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn waiters_of_a_group_are_those_that_settled_its_records() {
+    fn waiters_of_a_group_are_found_by_the_groups_they_settled() {
         let (mut commits, _asked) = commits();
         let (waiting, _answer) = waiter();
         commits.wait(waiting);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_comes_back_with_its_purpose_and_its_result() {
+    async fn request_returns_its_purpose_and_its_result() {
         let (mut commits, mut asked) = commits();
         assert!(commits.done().await.is_none());
         commits.push(std::future::pending().boxed());

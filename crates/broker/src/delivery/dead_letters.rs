@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reject_is_answered_when_all_that_died_before_it_is_appended() {
+    fn reject_is_acknowledged_once_all_earlier_dead_letters_are_appended() {
         let mut dead = with(&[(0, 1), (0, 2), (0, 3)]);
         let (waiting, _answer) = waiter();
         assert!(dead.hold(2, waiting).is_none());
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_for_want_of_room_is_tried_again_and_its_rejects_wait() {
+    fn append_refused_for_lack_of_room_is_retried_while_rejects_wait() {
         let now = Instant::now();
         let mut dead = with(&[(0, 1)]);
         let (waiting, mut answer) = waiter();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_can_tell_rejects_are_answered_so_until_it_works_again() {
+    fn rejects_fail_after_an_append_of_unknown_outcome_until_one_succeeds() {
         let unavailable = || Unavailable::NotLeader;
         let mut dead = with(&[(0, 1)]);
         let (before, mut first) = waiter();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seek_takes_dead_letters_away_and_answers_their_rejects() {
+    fn seek_drops_dead_letters_and_acknowledges_their_rejects() {
         let mut dead = with(&[(0, 1), (1, 1)]);
         let (waiting, _answer) = waiter();
         assert!(dead.hold(2, waiting).is_none());
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overflow_is_told_from_a_reject_once() {
+    fn overflow_is_the_reason_of_death_once() {
         let mut dead = DeadLetters::default();
         dead.note_overflow(0, 1);
         assert_eq!(dead.letter_of(letter(0, 1)).reason, DeathReason::Overflow);

@@ -67,7 +67,7 @@ impl Events {
             }
         };
         if bytes > 0 && self.unread.read(bytes) {
-            self.links.tell_room(self.unread.connection());
+            self.links.report_room(self.unread.connection());
         }
         self.links.on_event(&event).then_some(event)
     }

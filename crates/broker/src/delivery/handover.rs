@@ -104,7 +104,7 @@ impl Handover {
             tokio::select! {
                 biased;
                 leadership = &mut leadership => {
-                    self.take_back(relay);
+                    self.resume_from_relay(relay);
                     match leadership {
                         Ok(leadership) => return Some(leadership),
                         Err(_) => return self.end(inbox).await,
@@ -157,7 +157,7 @@ impl Handover {
     }
 
     /// This node leads again.
-    fn take_back(&mut self, relay: Relay) {
+    fn resume_from_relay(&mut self, relay: Relay) {
         let handed = relay.hand_over();
         self.sessions = handed.sessions;
         self.groups = handed.groups.into_iter().map(|(id, all)| Users::anew(id, all)).collect();

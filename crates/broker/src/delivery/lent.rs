@@ -132,7 +132,7 @@ mod tests {
     const TWO: LeaseGroupId = LeaseGroupId(2);
 
     #[test]
-    fn who_is_starved_says_so_once_and_again_when_more_was_not_enough() {
+    fn starved_share_is_reported_once_and_again_after_an_insufficient_grant() {
         let mut lent = Lent::new(3, 0);
         assert_eq!(lent.on_served(ONE, false), None);
         assert_eq!((lent.on_served(ONE, true), lent.on_served(ONE, true)), (Some(true), None));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_owed_is_given_back_in_pieces_where_leases_give_it_back() {
+    fn debt_is_returned_in_parts_as_leases_end() {
         let mut lent = Lent::new(5, 0);
         lent.ask(3);
         assert_eq!(lent.give_back(0, 0, true), None);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_back_before_it_was_asked_for_again_is_not_owed_twice() {
+    fn credit_returned_before_a_repeated_request_is_not_owed_twice() {
         let mut lent = Lent::new(5, 0);
         lent.ask(2);
         lent.give_back(2, 0, true).expect("given back");

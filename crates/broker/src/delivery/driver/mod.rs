@@ -101,7 +101,7 @@ pub(crate) async fn run(parts: Parts, mut inbox: Inbox) {
     while let Some(leadership) = left.wait_for_leadership(consensus, &mut inbox, relaying).await {
         let begun = Instant::now();
         if let Some(ground) = relaying
-            && !left.hear_presented(ground, &parts.shard, &leadership, &mut inbox).await
+            && !left.receive_presented(ground, &parts.shard, &leadership, &mut inbox).await
         {
             return;
         }

@@ -197,7 +197,7 @@ impl Driver {
         taking.sort_unstable();
         for id in taking {
             let Some(group) = self.groups.get_mut(id) else { continue };
-            let ends = |taker: &Taker| taker.ends_with_the_term(now);
+            let ends = |taker: &Taker| taker.ends_with_term(now);
             let (over, open) = std::mem::take(&mut group.takers).into_iter().partition(ends);
             group.takers = open;
             let over: VecDeque<Taker> = over;
