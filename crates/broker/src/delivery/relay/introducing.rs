@@ -1,4 +1,4 @@
-//! What the leader is told first: who is here, what they have leased, and what is unanswered.
+//! The initial messages to a leader: sessions, consumers, leases, and pending requests.
 
 use base::limits::LEASES_PRESENTED_TOGETHER;
 use dispatch::{Claim, SessionId};
@@ -8,7 +8,7 @@ use super::items::{AskId, Said};
 use super::line::{Line, Out};
 
 impl Relay {
-    /// Says who is here, and asks what is unanswered.
+    /// Queues the sessions and consumers of this node, and its pending requests.
     pub(super) fn introduce(&mut self, line: &mut Line) {
         let mut ids: Vec<SessionId> = self.roster.sessions.keys().copied().collect();
         ids.sort_unstable();
@@ -33,7 +33,7 @@ impl Relay {
         line.queue.extend(unanswered.into_iter().map(Out::Ask));
     }
 
-    /// Says what sessions here have leased.
+    /// Queues the leases of sessions here.
     fn present(&self, line: &mut Line) {
         let now_ms = self.ground.timeline.now_ms();
         let mut ids: Vec<SessionId> = self.roster.sessions.keys().copied().collect();
