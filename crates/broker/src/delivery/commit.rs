@@ -68,7 +68,7 @@ pub(super) struct Unit {
 
 impl<P> Committed<P> {
     /// There was nothing to make durable.
-    pub(super) fn of_nothing(purpose: P) -> Self {
+    pub(super) fn without_request(purpose: P) -> Self {
         let result = Ok(CommittedAs::Entered(UnitReply::nothing()));
         Self { number: 0, groups: Vec::new(), purpose, result }
     }

@@ -110,7 +110,7 @@ impl Groups {
     }
 
     /// The group, if its engine is still this one.
-    pub(super) fn of_engine(&mut self, id: LeaseGroupId, engine: u64) -> Option<&mut Group> {
+    pub(super) fn with_engine(&mut self, id: LeaseGroupId, engine: u64) -> Option<&mut Group> {
         self.by_id.get_mut(&id).filter(|group| group.engine == engine)
     }
 

@@ -59,7 +59,7 @@ impl Lent {
     }
 
     /// See [`Self::note_given_back`].
-    pub(super) fn note_told_starved(&mut self, starved: bool) {
+    pub(super) fn note_starved_notice(&mut self, starved: bool) {
         self.told_starved = starved;
     }
 

@@ -103,12 +103,12 @@ impl Driver {
             NextOverflow::Append(batches, overflowed) => {
                 // No record is settled with them: each batch goes to the log of its own partition.
                 let appended = self.places.append(batches);
-                let go_on = |()| Committed::of_nothing(Purpose::Overflow(overflowed));
+                let go_on = |()| Committed::without_request(Purpose::Overflow(overflowed));
                 self.commits.push(appended.map(go_on).boxed());
             }
             NextOverflow::Unpack(partition, bytes, overflowed) => {
                 let unpacked = overflowed.unpack(partition, bytes, self.reader.cpu().clone());
-                let go_on = |overflowed| Committed::of_nothing(Purpose::Overflow(overflowed));
+                let go_on = |overflowed| Committed::without_request(Purpose::Overflow(overflowed));
                 self.commits.push(unpacked.map(go_on).boxed());
             }
         }

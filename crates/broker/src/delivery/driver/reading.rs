@@ -45,7 +45,7 @@ impl Driver {
             return self.resume_waiting();
         };
         let now_ms = self.timeline.now_ms();
-        let Some(group) = self.groups.of_engine(id, engine) else { return };
+        let Some(group) = self.groups.with_engine(id, engine) else { return };
         group.reads -= 1;
         let index = partition.index;
         match result {

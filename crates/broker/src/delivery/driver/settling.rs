@@ -196,7 +196,7 @@ impl Driver {
             }
             // Rejects keep waiting, for the next term.
             Purpose::DeadLettering(DeadLettering { group, engine, .. }) if is_over => {
-                if let Some(group) = self.groups.of_engine(group, engine) {
+                if let Some(group) = self.groups.with_engine(group, engine) {
                     group.dead.on_given_back(Instant::now());
                 }
                 self.on_ended(number, &groups, false);
@@ -235,7 +235,7 @@ impl Driver {
     fn on_given_back(&mut self, groups: Vec<LeaseGroupId>, unit: Unit, purpose: Purpose) {
         match purpose {
             Purpose::DeadLettering(DeadLettering { group, engine, .. }) => {
-                if let Some(group) = self.groups.of_engine(group, engine) {
+                if let Some(group) = self.groups.with_engine(group, engine) {
                     group.dead.on_given_back(Instant::now());
                 }
             }

@@ -122,20 +122,20 @@ impl Driver {
         let Transfer { own_rows, withheld, dead_lettered, to_dead_letter, reply, .. } = transfer;
         moved.rows.truncate(own_rows);
         for Withheld { group: id, engine, records } in withheld {
-            if let Some(group) = self.groups.of_engine(id, engine) {
+            if let Some(group) = self.groups.with_engine(id, engine) {
                 group.on_withheld_settled(&records);
                 self.groups.enqueue(id);
             }
         }
         for Letters { group: id, engine, pending } in dead_lettered {
-            if let Some(group) = self.groups.of_engine(id, engine) {
+            if let Some(group) = self.groups.with_engine(id, engine) {
                 group.on_letters_appended(&pending);
                 self.groups.enqueue(id);
             }
         }
         let (mut rejects, mut groups) = (Vec::new(), Vec::new());
         for Letters { group: id, engine, pending } in to_dead_letter {
-            if self.groups.of_engine(id, engine).is_some() {
+            if self.groups.with_engine(id, engine).is_some() {
                 self.add_dead(id, pending);
             }
             let Some(group) = self.groups.get(id) else { continue };
@@ -153,7 +153,7 @@ impl Driver {
         rows: Vec<Result<Option<Appended>, AppendError>>,
     ) {
         for Withheld { group: id, engine, records } in transfer.take_withheld() {
-            match self.groups.of_engine(id, engine) {
+            match self.groups.with_engine(id, engine) {
                 Some(_) => self.give_back(id, &records),
                 // The new engine counted them as settled, since their entry was in flight.
                 None => self.renew(id),

@@ -229,7 +229,7 @@ impl Held {
     }
 
     /// A session's leases, by group, partition and offset.
-    pub(super) fn of_session(
+    pub(super) fn claims_of(
         &self,
         session: SessionId,
     ) -> impl Iterator<Item = (LeaseGroupId, Claim)> + '_ {

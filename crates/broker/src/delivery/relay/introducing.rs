@@ -39,7 +39,7 @@ impl Relay {
         let mut ids: Vec<SessionId> = self.roster.sessions.keys().copied().collect();
         ids.sort_unstable();
         for session in ids {
-            let held = self.held.of_session(session);
+            let held = self.held.claims_of(session);
             let held: Vec<_> = held.filter(|(_, claim)| claim.deadline_ms() > now_ms).collect();
             for of_group in held.chunk_by(|(one, _), (next, _)| one == next) {
                 for some in of_group.chunks(LEASES_PRESENTED_TOGETHER) {

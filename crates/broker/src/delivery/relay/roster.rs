@@ -258,7 +258,7 @@ impl Roster {
         match notice {
             Notice::Starved { kind, starved, .. } => {
                 if let Some(lent) = session.lent.get_mut(kind) {
-                    lent.note_told_starved(*starved);
+                    lent.note_starved_notice(*starved);
                 }
             }
             Notice::GaveBack { kind, given, .. } => {

@@ -212,7 +212,7 @@ fn newest_lease_of_a_record_is_presented_whatever_the_order_of_insertion() {
     for tokens in [[1, 2], [2, 1]] {
         let mut held = Held::default();
         tokens.into_iter().for_each(|token| held.insert(GROUP, claim(token), 0));
-        let presented: Vec<_> = held.of_session(SESSION).map(|(_, claim)| claim.token()).collect();
+        let presented: Vec<_> = held.claims_of(SESSION).map(|(_, claim)| claim.token()).collect();
         assert_eq!(presented, [2], "{tokens:?}");
         // The reply to the settle of the older lease leaves the newer one.
         let settle = |token| Settle {
@@ -221,9 +221,9 @@ fn newest_lease_of_a_record_is_presented_whatever_the_order_of_insertion() {
             settlement: Settlement::Accept,
         };
         held.ended(SESSION, &[settle(1)]);
-        assert_eq!(held.of_session(SESSION).count(), 1);
+        assert_eq!(held.claims_of(SESSION).count(), 1);
         held.ended(SESSION, &[settle(2)]);
-        assert_eq!(held.of_session(SESSION).count(), 0);
+        assert_eq!(held.claims_of(SESSION).count(), 0);
     }
 }
 
