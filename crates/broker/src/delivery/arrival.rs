@@ -27,7 +27,7 @@ pub(super) struct Arrival {
 
 impl fmt::Debug for Arrival {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Arrival").field("has_come", &self.has_come()).finish_non_exhaustive()
+        f.debug_struct("Arrival").field("has_come", &self.has_arrived()).finish_non_exhaustive()
     }
 }
 
@@ -38,7 +38,7 @@ impl Arrival {
         Self { sent_at: Instant::now(), receipts: receipts.boxed().shared() }
     }
 
-    pub(super) fn has_come(&self) -> bool {
+    pub(super) fn has_arrived(&self) -> bool {
         self.receipts.clone().now_or_never().is_some()
     }
 
@@ -59,7 +59,7 @@ pub(super) struct Travelling(VecDeque<Arrival>);
 
 impl Travelling {
     pub(super) fn add(&mut self, sent: Vec<Sent>) {
-        self.0.retain(|arrival| !arrival.has_come());
+        self.0.retain(|arrival| !arrival.has_arrived());
         if !sent.is_empty() {
             self.0.push_back(Arrival::of(sent));
         }
@@ -67,7 +67,7 @@ impl Travelling {
 
     /// Arrivals that a reject waits for now. Empty if the other shard has not replied for too long.
     pub(super) fn awaited(&mut self) -> Vec<Arrival> {
-        self.0.retain(|arrival| !arrival.has_come());
+        self.0.retain(|arrival| !arrival.has_arrived());
         match self.0.front() {
             Some(oldest) if oldest.until() > Instant::now() => {
                 self.0.iter().rev().take(AWAITED_MAX).cloned().collect()
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_reject_waits_for_letters_that_have_not_arrived() {
+    async fn reject_waits_for_letters_that_have_not_arrived() {
         let mut travelling = Travelling::default();
         let ((first, one), (second, two)) = (sent(), sent());
         travelling.add(one);

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn overflow_is_the_reason_of_death_once() {
+    fn overflow_reason_applies_to_one_death_only() {
         let mut dead = DeadLetters::default();
         dead.note_overflow(0, 1);
         assert_eq!(dead.letter_of(letter(0, 1)).reason, DeathReason::Overflow);

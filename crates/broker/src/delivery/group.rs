@@ -161,7 +161,7 @@ impl Group {
         self.counts.settled += records.len() as u64;
     }
 
-    /// The entry was not made: the records are available again.
+    /// The records are not settled, and are available again.
     pub(super) fn give_back(&mut self, records: &[(u32, Offset)]) {
         for &(partition, offset) in records {
             self.dispatch.give_back(partition, offset);

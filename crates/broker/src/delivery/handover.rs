@@ -100,7 +100,7 @@ impl Handover {
         };
         let mut relay = self.give_up(ground);
         loop {
-            relay.go_on();
+            relay.advance();
             tokio::select! {
                 biased;
                 leadership = &mut leadership => {
@@ -110,7 +110,7 @@ impl Handover {
                         Err(_) => return self.end(inbox).await,
                     }
                 }
-                happened = relay.happens() => relay.on(happened),
+                happened = relay.next_event() => relay.on(happened),
                 message = inbox.recv() => match message {
                     None | Some(Message::Stop) => return None,
                     Some(message) => relay.tell(message),

@@ -230,7 +230,7 @@ mod tests {
     const START_MS: i64 = 1_700_000_000_300;
 
     #[test]
-    fn a_steady_rate_is_shown_from_the_second_second_on() {
+    fn steady_rate_is_accurate_after_the_first_second() {
         let mut meter = Meter::default();
         for tick in 0..300 {
             let now_ms = START_MS + tick * 100;

@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_of_a_connection_with_too_much_unread_get_nothing_until_it_was_read() {
+    fn unread_connection_gets_no_deliveries_until_it_was_read() {
         let (mut sessions, _events, unread) = with_session();
         let (events, _others) = mpsc::unbounded_channel();
         let node = NodeUnread::of(&unread);

@@ -59,7 +59,7 @@ impl Waiter {
 
     /// The settle is durable. Replies once its dead letters have arrived.
     pub(super) fn answer(mut self) {
-        self.arrivals.retain(|arrival| !arrival.has_come());
+        self.arrivals.retain(|arrival| !arrival.has_arrived());
         if self.arrivals.is_empty() {
             return self.answer_now();
         }

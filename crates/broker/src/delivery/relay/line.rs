@@ -133,7 +133,7 @@ impl Line {
     }
 
     /// Waits for the next reply. Cancel safe.
-    pub(super) async fn comes(&mut self) -> Came {
+    pub(super) async fn next_reply(&mut self) -> Came {
         match self.asks.next().await {
             Some(came) => came,
             // Some polls are always pending.

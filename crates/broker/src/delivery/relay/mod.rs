@@ -191,13 +191,13 @@ impl Relay {
     }
 
     /// Waits for the next event. Cancel safe.
-    pub(super) async fn happens(&mut self) -> Happened {
+    pub(super) async fn next_event(&mut self) -> Happened {
         let deadline = self.deadline();
         let comes = async {
             match &mut self.state {
                 State::Apart(_) => std::future::pending().await,
                 State::Beginning(_, answered) => What::Begun(answered.await),
-                State::Through(line) => What::Came(line.comes().await),
+                State::Through(line) => What::Came(line.next_reply().await),
             }
         };
         let role = async {
@@ -283,7 +283,7 @@ impl Relay {
     }
 
     /// Begins a relay if one is due, and sends queued messages.
-    pub(super) fn go_on(&mut self) {
+    pub(super) fn advance(&mut self) {
         if let State::Apart(again_at) = &self.state
             && *again_at <= Instant::now()
             && self.is_to_begin()

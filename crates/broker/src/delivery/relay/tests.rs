@@ -208,7 +208,7 @@ fn claim(token: u64) -> Claim {
 }
 
 #[test]
-fn newest_lease_of_a_record_is_presented_whatever_the_order_of_insertion() {
+fn newest_lease_of_a_record_is_presented_in_any_insertion_order() {
     for tokens in [[1, 2], [2, 1]] {
         let mut held = Held::default();
         tokens.into_iter().for_each(|token| held.insert(GROUP, claim(token), 0));
