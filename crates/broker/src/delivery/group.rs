@@ -153,7 +153,7 @@ impl Group {
         self.counts.settled += letters.len() as u64;
     }
 
-    /// Records (partition and offset) whose settle an entry of the log carried are settled.
+    /// The log entry of these withheld records (partition and offset) took effect: they are settled.
     pub(super) fn on_withheld_settled(&mut self, records: &[(u32, Offset)]) {
         for &(partition, offset) in records {
             self.dispatch.ended(partition, offset);
