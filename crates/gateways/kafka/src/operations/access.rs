@@ -1,8 +1,8 @@
-//! Who may ask for operations, and as whom.
+//! Authorization of operations.
 //!
-//! Somebody who is logged in may do by operations what it may do at all. Where nobody has to log in, everybody on
-//! loopback may do everything, as RabbitMQ's guest: who has a shell on the machine has its files too. From elsewhere an
-//! operator must know a token, which the server keeps in a file that only its own user reads.
+//! A logged-in user has the same rights in operations as elsewhere. Without required login, clients on
+//! loopback may do everything, like RabbitMQ's guest: a user with a shell on the machine can read its files
+//! too. Remote operators need a token, which the server keeps in a file that only its own user can read.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use kafka_protocol::error::ResponseError;
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
 
-/// Commands, as the audit calls them.
+/// Name of commands in the audit log.
 const COMMAND: &str = "command";
 
-/// What somebody may do who gives this token, if any, where this one is expected, if any.
+/// Returns the caller's rights. `given`: the caller's token; `expected`: the server's.
 pub(crate) fn check(
     gateway: &Gateway,
     session: &Session,
@@ -27,7 +27,7 @@ pub(crate) fn check(
     check_of(session.connection.peer().ip(), rights, given, expected)
 }
 
-/// What is written of it is that it is asked by a command.
+/// Marks the rights so that the audit log attributes their use to a command.
 pub(super) fn written(gateway: &Gateway, session: &Session, rights: Arc<Rights>) -> Arc<Rights> {
     let Some(users) = &gateway.options.users else { return rights };
     let name = session.login.principal().map(|principal| &**principal.name());
@@ -46,7 +46,7 @@ fn check_of(
     expected: Option<&str>,
 ) -> Result<Arc<Rights>, Fault> {
     let everything = || Ok(Arc::new(Rights::everything()));
-    // A token that is wrong is refused on loopback too: whoever gave it should know.
+    // A wrong token is refused on loopback too, so that its sender notices.
     match (given, expected) {
         (Some(given), Some(expected)) if is_same(given, expected) => everything(),
         (Some(_), _) => Err(refused("the operators' token is not this server's")),
