@@ -1,4 +1,4 @@
-//! Whether a topic asks for more replicas than an acknowledgement waits for (`min.insync.replicas`).
+//! Rejects topics that require more replicas than an acknowledgement waits for (`min.insync.replicas`).
 
 use broker::config::TopicConfig;
 use kafka_protocol::error::ResponseError;
@@ -6,7 +6,7 @@ use kafka_protocol::error::ResponseError;
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 
-/// The replicas of each partition, where a topic asks for more than one to be there.
+/// Number of replicas, if a topic requires more than one.
 pub(crate) fn asked<'a>(
     gateway: &Gateway,
     mut configs: impl Iterator<Item = &'a TopicConfig>,
@@ -17,7 +17,7 @@ pub(crate) fn asked<'a>(
     }
 }
 
-/// A record is acknowledged when a majority has it: more than that a topic may not ask for.
+/// A record is acknowledged once a majority has it, so a topic cannot require more.
 pub(crate) fn too_few(config: &TopicConfig, replicas: usize) -> Option<Fault> {
     let (wanted, majority) = (config.min_insync_replicas, replicas / 2 + 1);
     if wanted as usize <= majority {

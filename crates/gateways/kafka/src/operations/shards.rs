@@ -1,4 +1,4 @@
-//! The node's shards, and who leads.
+//! The node's shards, and their elections.
 
 use base::ShardId;
 use broker::ShardStatus;
@@ -54,7 +54,7 @@ fn of_node(known: &broker::CatchingUp) -> CatchingUp {
 
 pub(super) async fn elect(gateway: &Gateway) -> Result<Elected, Fault> {
     let elected = gateway.broker.elect_all().await;
-    // A code that clients do not repeat by themselves.
+    // Clients do not retry this code by themselves.
     let term =
         elected.map_err(|error| Fault::new(ResponseError::RequestTimedOut, error.to_string()))?;
     Ok(Elected { term })
