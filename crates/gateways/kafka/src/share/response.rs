@@ -1,5 +1,5 @@
-//! Writing share fetch and share acknowledge responses. As in a fetch, the batches are not copied:
-//! the response is a list of slices, ours for the fields and the journal's for the batches.
+//! Writes share fetch and share acknowledge responses. As in a fetch, the batches are not copied: the
+//! response is a list of slices, ours for the fields and the journal's for the batches.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use uuid::Uuid;
@@ -26,9 +26,9 @@ pub(crate) struct Acquired {
 pub(crate) struct SharedPartition {
     pub(crate) index: i32,
     pub(crate) fault: Option<Fault>,
-    /// What became of the acknowledgements that came with the fetch.
+    /// Fault of the acknowledgements in the fetch.
     pub(crate) acknowledge_fault: Option<Fault>,
-    /// Who leads it instead.
+    /// The partition's leader, if that is another node.
     pub(crate) leader: Option<CurrentLeader>,
     /// Whole batches, which hold the acquired records among others.
     pub(crate) batches: Vec<Bytes>,
@@ -36,9 +36,9 @@ pub(crate) struct SharedPartition {
 }
 
 impl SharedPartition {
-    /// Says which records the member was given, with their batches as they were read. Returns what goes back, since it
-    /// could not be. A member looks at no records where something is wrong with their partition, and its next fetch
-    /// tells it what is.
+    /// Adds acquired records with their batches. If the batches could not be read, sets the fault and returns
+    /// the records for release: a member ignores the records of a partition with a fault, and retries with
+    /// its next fetch.
     pub(crate) fn give(
         &mut self,
         read: Result<Vec<Bytes>, Fault>,
@@ -59,7 +59,7 @@ impl SharedPartition {
 
 #[derive(Debug, Default)]
 pub(crate) struct ShareFetched {
-    /// What the client is told to wait, since it took more than it may.
+    /// Throttle time of a client that exceeded its quota.
     pub(crate) throttle_ms: i32,
     pub(crate) fault: Option<Fault>,
     pub(crate) lock_ms: i32,
@@ -72,9 +72,9 @@ pub(crate) struct ShareFetched {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct PartitionOutcome {
     pub(crate) index: i32,
-    /// What is wrong with what was said of it.
+    /// Fault of the acknowledgements.
     pub(crate) fault: Option<Fault>,
-    /// Who leads it instead.
+    /// The partition's leader, if that is another node.
     pub(crate) leader: Option<CurrentLeader>,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct ShareAcknowledged {
     pub(crate) leaders: Vec<Reached>,
 }
 
-/// From this version on the answer to an acknowledge says how long a renewed lease lives.
+/// First version whose acknowledge response has the duration of a renewed lease.
 const ACKNOWLEDGE_LOCK_SINCE: i16 = 2;
 
 pub(crate) fn encode_fetched(head: &RequestHead, fetched: ShareFetched) -> Response {
@@ -159,7 +159,7 @@ fn put_fault(out: &mut BytesMut, fault: Option<&Fault>) {
     out.put_nullable_text(fault.and_then(Fault::message), true);
 }
 
-/// Where the other leaders are, and nothing else.
+/// Writes the leaders' endpoints, and the end of the message.
 fn put_end(out: &mut BytesMut, leaders: &[Reached]) {
     put_endpoints(out, leaders);
     out.put_no_tagged_fields(true);

@@ -1,4 +1,4 @@
-//! Shapes held against the message crate's decoder, for every request in every version.
+//! Compares shapes with the message crate's decoder, for every request in every version.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::*;
@@ -14,7 +14,7 @@ use crate::wire::known::{Known, requests};
 use crate::wire::primitives::Put;
 use crate::wire::shapes;
 
-/// Writes a request of a shape, whose contents some bytes decide.
+/// Writes a request of a shape, with contents derived from some bytes.
 struct Scribe<'a> {
     out: BytesMut,
     version: i16,
@@ -192,7 +192,7 @@ proptest! {
                     bytes[at] = *byte;
                 }
             }
-            // Decoding may fail still (a null where none may be), but it must come to an end.
+            // Decoding may still fail (a null where none is allowed), but it must terminate.
             if examine(known.api, version, &bytes).is_ok() {
                 let _ = (known.decode)(bytes.freeze(), version);
             }
@@ -225,7 +225,7 @@ fn corpus() -> impl Iterator<Item = (i16, i16, BytesMut)> {
     })
 }
 
-/// A frame as it is after it was read.
+/// A completely read frame.
 fn whole_frame(bytes: BytesMut) -> Frame {
     Frame { bytes, permit: None, queued: 0 }
 }

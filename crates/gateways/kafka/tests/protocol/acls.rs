@@ -1,4 +1,4 @@
-//! Kafka's requests about rules.
+//! Kafka's requests about access rules.
 
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::*;

@@ -1,4 +1,4 @@
-//! The cluster of one node: how it is described, and what it does not have.
+//! The cluster of one node: its description, and the features that it lacks.
 
 use kafka_protocol::error::ResponseError::*;
 use kafka_protocol::messages::describe_producers_request::TopicRequest;

@@ -80,7 +80,7 @@ async fn errors_are_told_by_partition() {
     assert_eq!(response.responses[0].partitions[0].error_code, UnknownTopicId.code());
 }
 
-/// KIP-595: a reader that tells the epoch of the last record that it has is told where that ends here.
+/// KIP-595: a reader that sends the epoch of its last record receives the end of that epoch.
 #[tokio::test]
 async fn a_reader_that_has_something_else_is_told_where_it_diverges() {
     let node = Node::start().await;
@@ -115,7 +115,7 @@ async fn a_reader_that_has_something_else_is_told_where_it_diverges() {
         let partition = &response.responses[0].partitions[0];
         assert_eq!(partition.error_code, OffsetOutOfRange.code());
     }
-    // Before version 12 it cannot be said, and is not asked for.
+    // Before version 12 the request has no last epoch, and nothing is checked.
     assert_eq!(values(&client.ask(11, &fetch("orders", 0, 0, 0)).await), ["a", "b"]);
 }
 
@@ -253,7 +253,7 @@ async fn a_session_is_told_only_what_is_new() {
     assert_eq!(indexes(&response), [42]);
     assert_eq!(values(&response), ["a"]);
 
-    // The client has not moved on: it is sent again, as Kafka does.
+    // The client did not advance its offset, so the record is sent again, as in Kafka.
     assert_eq!(values(&consumer.fetch(nothing_new()).await), ["a"]);
     let response = consumer.fetch(from_offset("orders", 42, 1)).await;
     assert!(values(&response).is_empty());
@@ -386,7 +386,7 @@ async fn without_room_for_a_session_there_is_none_and_all_goes_on() {
     assert_eq!(two.session, 0);
     assert_eq!(values(&response), ["a"]);
 
-    // A connection takes its sessions along when it goes.
+    // Closing the connection drops its sessions.
     drop(one);
     tokio::time::sleep(Duration::from_millis(500)).await;
     let (three, _) = Consumer::start(&node, all_of("orders", 1, 50 << 20)).await;

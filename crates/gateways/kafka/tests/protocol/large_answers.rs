@@ -1,5 +1,5 @@
-//! Answers that describe what a request names: a name takes a few bytes of a request, and what is told
-//! of it thousands. What would be too much is refused, and the rest is told.
+//! Bounds of describing responses: a name takes a few bytes of a request, and its description thousands.
+//! Items beyond the bound are refused, and the others are described.
 
 use base::limits::DESCRIBED_BYTES_MAX;
 use bytes::Bytes;
@@ -20,7 +20,7 @@ fn name(text: &str) -> StrBytes {
 
 const NAMED: usize = 200_000;
 
-/// The first are told, and then one is refused; whether small ones after it fit does not matter.
+/// The first items are described, and later ones are refused; small ones after a refusal may still fit.
 fn check(bytes: usize, codes: &[i16], told: i16) {
     assert!(bytes < DESCRIBED_BYTES_MAX + NAMED * 32, "{bytes} bytes");
     assert_eq!(codes.len(), NAMED);

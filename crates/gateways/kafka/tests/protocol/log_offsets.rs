@@ -1,4 +1,4 @@
-//! Offsets of a log: found by time and by name, where a leader epoch ends, and what is deleted below one.
+//! Offsets of a log: by time, by name and by leader epoch, and deletion below an offset.
 
 use kafka_protocol::error::ResponseError::*;
 use kafka_protocol::messages::delete_records_request::{

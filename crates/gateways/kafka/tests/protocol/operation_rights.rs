@@ -1,4 +1,4 @@
-//! Each operation of our own, as somebody without rights, and with the right that it takes.
+//! Each private operation, without its rights and with them.
 
 use ::operations::document::{
     Cancel, DeadLetterFilter, DeadLetterTopics, Operation, Place, QueueName, QueuePage, Span, Start,
@@ -17,7 +17,7 @@ use crate::authorization::{app, logged_in, node};
 pub(crate) const REFUSALS: [ResponseError; 3] =
     [ClusterAuthorizationFailed, TopicAuthorizationFailed, GroupAuthorizationFailed];
 
-/// The rights that an operation takes, all of them. One that is new has to be put here, and among the samples.
+/// All rights that an operation needs. A new operation must be added here and to the samples.
 fn rights(operation: &Operation) -> (usize, Vec<(Resource, &str, Action)>) {
     let topic = |action| vec![(Resource::Topic, "t", action)];
     let offset_group = |action| vec![(Resource::Group, "g", action)];
@@ -67,12 +67,12 @@ fn rights(operation: &Operation) -> (usize, Vec<(Resource, &str, Action)>) {
 
 const COUNT: usize = 27;
 
-/// At least one of each.
+/// At least one sample of each operation.
 fn samples() -> Vec<Operation> {
     samples_of("t", "g")
 }
 
-/// The same about a topic and one of its groups.
+/// Samples about a topic and one of its groups.
 pub(crate) fn samples_of(topic: &str, group: &str) -> Vec<Operation> {
     let queue = || QueueName { topic: topic.into(), group: group.into() };
     let (from, records_max) = (None, 10);

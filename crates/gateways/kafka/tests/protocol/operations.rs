@@ -1,5 +1,4 @@
-//! The command line's own request: who is told about it, what is refused, and what it says about
-//! records that somebody holds.
+//! The command line's own request: its advertisement, its errors, and its view of leased records.
 
 use std::sync::Arc;
 
@@ -35,7 +34,7 @@ fn framed(frame: &[u8]) -> Vec<u8> {
 }
 
 impl Client {
-    /// Error code, message and document of the answer to these bytes.
+    /// Sends bytes; returns error code, message and document of the response.
     async fn say(&mut self, bytes: &[u8]) -> (Option<ResponseError>, String, Bytes) {
         self.send_bytes(bytes).await;
         let mut answer = self.receive_frame().await.expect("an answer");
@@ -54,7 +53,7 @@ impl Client {
         serde_json::from_slice(&answer).expect("the answer's document")
     }
 
-    /// The error that an operation is answered with, if it is.
+    /// The error code of an operation's response, if any.
     pub(crate) async fn code_of(&mut self, operation: &Operation) -> Option<ResponseError> {
         let document = serde_json::to_vec(operation).expect("JSON");
         self.say(&request(VERSION, &document)).await.0
@@ -263,7 +262,7 @@ async fn what_a_consumer_holds_is_told_and_left_to_it() {
         (removed.removed, &*removed.refused[0].reason),
         (1, "record 0 of partition 0 is leased")
     );
-    // Its place is a dead letter's as well as any: who has it keeps it.
+    // Redriving leaves a leased record to its consumer too.
     client.create("other", 1, &[]).await;
     let redrive = Operation::RedriveDeadLetters {
         topic: "t".into(),
@@ -326,7 +325,7 @@ async fn a_page_is_bounded_by_bytes_and_the_next_one_goes_on() {
     assert_eq!((pages, seen), (2, all));
 }
 
-/// Says of each operation what it was, but for some.
+/// Returns each operation as its result, with some exceptions.
 #[derive(Debug)]
 struct Echo;
 
@@ -391,7 +390,7 @@ async fn connections_are_listed_with_what_their_clients_say_and_closed_one_by_on
     assert_eq!(listed.client.as_deref(), Some("test 1.0"));
     assert!((alone.connections[0].since_ms..).contains(&listed.since_ms));
 
-    // A fetch that waits for records does not hold it back.
+    // A waiting fetch does not delay it.
     client.create("orders", 1, &[]).await;
     client.send(11, &fetch("orders", 0, 0, 60_000)).await;
     let _: Done = operator.operate(&Operation::CloseConnection { connection: 2 }).await;

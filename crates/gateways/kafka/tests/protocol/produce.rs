@@ -1,4 +1,4 @@
-//! Produce: every version, and everything that is refused.
+//! Produce: every version, and every refusal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -147,7 +147,7 @@ async fn broken_batches_are_refused_and_say_why() {
     assert_eq!(client.put("orders", 0, &["good"]).await, 0, "nothing of it was appended");
 }
 
-/// The places of the records that an answer blames.
+/// Indexes of the records that a response names as invalid.
 fn named_in(answer: &PartitionProduceResponse) -> Vec<i32> {
     answer.record_errors.iter().map(|record| record.batch_index).collect()
 }
@@ -308,7 +308,7 @@ async fn transactions_are_refused_clearly() {
     let message = answer.error_message.as_deref().unwrap_or_default();
     assert!(message.starts_with("transactions are not offered by this broker"), "{message}");
 
-    // librdkafka asks for ever after any other code.
+    // librdkafka retries for ever after any other code.
     let named = ApiVersionsRequest::default()
         .with_client_software_name(text("librdkafka"))
         .with_client_software_version(text("2.8.0"));

@@ -20,7 +20,7 @@ async fn pipelined_produce_requests_are_appended_and_answered_in_their_order() {
         let value = format!("{n}");
         bytes.extend(frame(1000 + n, 9, &produce("orders", 0, -1, batch(&[&value]).into())));
     }
-    // From elsewhere: nobody reads the responses until all is sent.
+    // By a task of its own: no response is read until all requests are sent.
     let (mut reader, mut writer) = client.into_stream().into_split();
     let sending = tokio::spawn(async move {
         writer.write_all(&bytes).await.unwrap();
@@ -88,11 +88,11 @@ async fn a_client_that_stops_reading_is_cut_off_and_hurts_nobody() {
         wanted.topics[0].partitions[0].partition_max_bytes = 50 << 20;
         deaf.send_bytes(&frame(1, 11, &wanted)).await;
     }
-    // Others are served meanwhile.
+    // Other clients are served meanwhile.
     assert_eq!(client.get("orders", 0, 0).await.len(), 2);
     node.is_well().await;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    // What was under way is lost, and then the connection ends.
+    // Pending responses are lost, and then the connection ends.
     let mut frames = 0;
     while deaf.receive_frame().await.is_some() {
         frames += 1;
@@ -156,7 +156,7 @@ async fn shutting_down_answers_what_was_begun() {
     client.receive(fetched).await;
     client.receive(produced).await;
 
-    // Now one that would wait for a minute.
+    // A fetch that would wait for a minute.
     let sent = client.send(11, &fetch("orders", 0, 1, 60_000)).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
     node.stop.send_replace(true);

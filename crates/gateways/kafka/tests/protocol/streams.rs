@@ -1,5 +1,5 @@
-//! The Streams group protocol on the wire. The message crate does not know it, so the frames are
-//! written and read by hand, field by field as the protocol has them.
+//! The Streams group protocol on the wire. The message crate lacks it, so the frames are written and read by
+//! hand, field by field.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use kafka_protocol::error::ResponseError::*;
@@ -44,7 +44,7 @@ fn put_topic(body: &mut BytesMut, topic: &str) {
 const NULL: u8 = 0;
 const NONE: u8 = 1;
 
-/// A heartbeat with which a member comes: `in` is read, and counted with state.
+/// A heartbeat of a joining member: it reads `in`, and counts with state.
 fn joins(group: &str, member: &str) -> BytesMut {
     let mut body = BytesMut::new();
     put(&mut body, group);
@@ -78,7 +78,7 @@ fn joins(group: &str, member: &str) -> BytesMut {
     body
 }
 
-/// A heartbeat that changes nothing.
+/// A heartbeat without changes.
 fn stays(group: &str, member: &str, epoch: i32) -> BytesMut {
     let mut body = BytesMut::new();
     put(&mut body, group);
@@ -103,7 +103,7 @@ struct Answer {
     message: String,
     epoch: i32,
     statuses: Vec<(i8, String)>,
-    /// `None` when the member knows them.
+    /// `None` if the member knows them already.
     active: Option<Vec<(String, Vec<i32>)>>,
 }
 
@@ -256,7 +256,7 @@ async fn what_is_not_supported_is_refused_by_its_reason() {
     );
     let huge = [joins("app", "m").to_vec(), vec![0; 1 << 20]].concat();
     assert_eq!(client.beats(&huge).await.code, InvalidRequest.code());
-    // One of a classic group's members speaks another protocol.
+    // A streams member may join afterwards, because the refused requests left no group.
     assert_eq!(client.beats(&joins("app", "m")).await.code, 0);
 }
 

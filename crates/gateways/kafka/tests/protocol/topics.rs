@@ -1,4 +1,4 @@
-//! Topics: what metadata tells of them, how they come about, grow and go.
+//! Topics: their metadata, creation, growth and deletion.
 
 use kafka_protocol::error::ResponseError::*;
 use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
@@ -47,7 +47,7 @@ async fn metadata_names_brokers_and_partitions_in_every_version() {
         let found = found.topics[0].name.as_ref().map(|name| name.to_string());
         assert_eq!(found.as_deref(), Some("orders"));
     }
-    // An id that no topic has: without a name, as far as the version can say so.
+    // An unknown id: without a name, as far as the version allows.
     for none in [None, Some(name(""))] {
         let nobody = uuid::Uuid::from_u128(9);
         let by_id = MetadataRequestTopic::default().with_topic_id(nobody).with_name(none);
@@ -62,7 +62,7 @@ async fn metadata_names_brokers_and_partitions_in_every_version() {
     assert_eq!(illegal.topics[0].error_code, InvalidTopicException.code());
 }
 
-/// Tools that look for them would take an ordinary topic for the state of Kafka's brokers.
+/// Tools that look for them would mistake an ordinary topic for the state of Kafka's brokers.
 #[tokio::test]
 async fn topics_of_kafkas_brokers_are_not_made() {
     let node = Node::start().await;

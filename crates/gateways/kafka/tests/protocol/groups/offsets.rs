@@ -145,7 +145,7 @@ async fn a_negative_offset_is_none() {
         if let Some(offset) = before {
             client.ask(9, &commit("", -1, &[("t", 0, offset)])).await;
         }
-        // As kafkajs does to begin at the earliest record.
+        // As kafkajs does to start at the earliest record.
         let committed = client.ask(9, &commit("", -1, &[("t", 0, -2), ("t", 1, 3)])).await;
         assert_eq!(commit_codes(&committed), [0, 0]);
         assert_eq!(fetch_one(&mut client, "t", 0).await, -1);

@@ -1,4 +1,4 @@
-//! Consumers that read from a node of their own rack (KIP-392).
+//! Follower fetching: consumers that read from a node of their own rack (KIP-392).
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use super::answers::leaders;
 use super::{Cluster, other_than, rack};
 use crate::harness::*;
 
-/// In which rack node `id` is.
+/// A fetch by a consumer in the rack of node `id`.
 fn from_rack(id: i32, offset: i64, wait_ms: i32) -> FetchRequest {
     let mut request = fetch("t", 0, offset, wait_ms);
     request.rack_id = text(&rack(id));
     request
 }
 
-/// The error, the node that is to be read from, and the values.
+/// The error, the preferred replica, and the values.
 fn told(response: &FetchResponse) -> (i16, i32, Vec<String>) {
     let partition = &response.responses[0].partitions[0];
     (partition.error_code, partition.preferred_read_replica.0, values(response))
@@ -32,7 +32,7 @@ fn refused(error: kafka_protocol::error::ResponseError) -> (i16, i32, Vec<String
     (error.code(), -1, Vec::new())
 }
 
-/// A topic with a partition, the node that leads it and its epoch, and another node.
+/// A topic with one partition: its leader, the leader's epoch, and another node.
 async fn with_topic(cluster: &Cluster) -> (i32, i32, i32) {
     let mut client = cluster.client(1).await;
     client.create("t", 1, &[]).await;
@@ -59,18 +59,18 @@ async fn a_leader_sends_who_is_in_the_rack_of_another_node_there() {
     has(&cluster, near, 1).await;
     let sent = (0, near, Vec::new());
     assert_eq!(told(&client.ask(12, &from_rack(near, 0, 0)).await), sent);
-    // Also who waits at the end, and at once.
+    // Also a fetch that would wait at the end, and without a delay.
     let begun = Instant::now();
     assert_eq!(told(&client.ask(12, &from_rack(near, 1, 15_000)).await), sent);
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     for request in [fetch("t", 0, 0, 0), from_rack(leader, 0, 0), from_rack(9, 0, 0)] {
         assert_eq!(told(&client.ask(12, &request).await), plain(&["a"]));
     }
-    // What is out of range is said here.
+    // The leader reports out-of-range offsets.
     let beyond = client.ask(12, &from_rack(near, 2, 0)).await;
     assert_eq!(told(&beyond), refused(OffsetOutOfRange));
 
-    // In a session it is news each time.
+    // A session returns it each time.
     let mut request = from_rack(near, 0, 0);
     request.session_epoch = 0;
     let first = client.ask(12, &request).await;
@@ -100,7 +100,7 @@ async fn a_copy_is_served_to_its_own_rack_and_ends_where_the_node_knows_of_no_mo
     unknown.topics[0].partitions[0].partition = 7;
     assert_eq!(told(&client.ask(12, &unknown).await).0, UnknownTopicOrPartition.code());
 
-    // Beyond its end it is never out of range: the leader may have more.
+    // An offset beyond the copy's end is never out of range: the leader may have it.
     let beyond = client.ask(12, &from_rack(near, 3, 100)).await;
     assert_eq!(told(&beyond), refused(OffsetNotAvailable));
     let before = client.ask(12, &from_rack(near, -1, 0)).await;

@@ -18,7 +18,7 @@ async fn member(cluster: &Cluster, at: i32) -> Member {
     Member { client, id: "a", group: "g", member_epoch: 0, session_epoch: 0 }
 }
 
-/// The code of the only partition, who leads it, and where that one is.
+/// The error code of the only partition, its leader, and the leader's port.
 fn told(response: &ShareFetchResponse) -> (i16, i32, i32) {
     let partition = &response.responses[0].partitions[0];
     let endpoint = response.node_endpoints.first();
@@ -59,7 +59,7 @@ async fn a_member_is_sent_to_the_leader_of_its_records() {
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
-/// Java's client acknowledges records at the node that gave them to it, until it hears of another leader.
+/// Java's client acknowledges records at the node that delivered them, until it learns of another leader.
 #[tokio::test]
 async fn records_are_acknowledged_where_they_were_fetched_whoever_leads_by_then() {
     let cluster = Cluster::start().await;
@@ -74,7 +74,7 @@ async fn records_are_acknowledged_where_they_were_fetched_whoever_leads_by_then(
     assert_eq!(holder.take(topic, 0).await, acquired(&[(0, 2, 1)], &["x", "y", "z"]));
 
     cluster.node(leader).broker.hand_over().await;
-    // At once, while nobody may lead; and then, when another node does.
+    // At once, while there may be no leader; and then, when another node leads.
     holder.settle(topic, &[(0, 0, ACCEPT)]).await;
     let (next, _) = leaders(&mut client, "t").await[0];
     assert_ne!(next, leader);
@@ -85,7 +85,7 @@ async fn records_are_acknowledged_where_they_were_fetched_whoever_leads_by_then(
     }
     let mut other = Member { id: "b", ..member(&cluster, next).await };
     assert_eq!(other.take(topic, 0).await, acquired(&[(1, 1, 2)], &["x", "y", "z"]));
-    // What comes with a fetch has an answer of its own.
+    // Acknowledgements in a fetch have a result of their own.
     let mut request = holder.fetch_request(topic, &[0], 0);
     request.topics[0].partitions[0].acknowledgement_batches = vec![
         AcknowledgementBatch::default()

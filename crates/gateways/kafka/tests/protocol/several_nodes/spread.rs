@@ -1,4 +1,4 @@
-//! Four nodes, of which three have each partition: what clients are told at the one that has none of it.
+//! Four nodes with three replicas of each partition: responses of the node without a replica.
 
 use kafka_protocol::error::ResponseError::*;
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
@@ -11,7 +11,7 @@ use super::groups::{all_offsets, commit_code, coordinator, listed};
 use super::{Cluster, all_metadata};
 use crate::harness::*;
 
-/// A topic with a partition in each shard, and of each partition the node that does not have it.
+/// A topic with a partition in each shard, and the node without a replica of each partition.
 async fn with_topic(cluster: &Cluster) -> (Uuid, Vec<i32>) {
     let mut client = cluster.client(4).await;
     let topic = client.create("t", 3, &[]).await;
@@ -61,7 +61,7 @@ async fn a_node_without_a_partition_sends_clients_to_its_leader_and_knows_where_
         let mut right = cluster.client(leader).await;
         for records in 1..20 {
             assert_eq!(right.put("t", index, &["a"]).await, records - 1);
-            // The end, the beginning, the first of any time, the newest.
+            // The end, the beginning, the first record of any time, the newest.
             for (timestamp, expected) in [(-1, records), (-2, 0), (0, 0)] {
                 assert_eq!(list(&mut wrong, index, timestamp).await, (0, expected), "{timestamp}");
             }

@@ -1,5 +1,5 @@
-//! Share groups over a socket: membership, and what is refused. Records, sessions and what becomes of a
-//! group have a file of their own each.
+//! Share groups over a socket: membership, and refusals. Records, sessions and the lifetime of a group have a
+//! file of their own each.
 
 mod lifetime;
 pub(crate) mod member;
@@ -32,7 +32,7 @@ pub(crate) async fn configure(client: &mut Client, group: &str, values: &[(&str,
     client.ask(1, &request).await.responses[0].error_code
 }
 
-/// A topic of two partitions, and a share group `g` that begins where it does.
+/// A topic of two partitions, and a share group `g` that starts at its beginning.
 async fn started(node: &Node) -> (Client, Uuid) {
     let mut client = node.client().await;
     let topic = client.create("t", 2, &[]).await;

@@ -1,4 +1,4 @@
-//! Records of a share group: who is given which, and how they are settled.
+//! Records of a share group: which member acquires them, and how they are settled.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn records_are_acquired_settled_and_delivered_again() {
     let all = ["a", "b", "c", "d"];
     assert_eq!(member.take(topic, 0).await, acquired(&[(0, 3, 1)], &all));
     member.settle(topic, &[(0, 0, ACCEPT), (1, 2, RELEASE), (3, 3, REJECT)]).await;
-    // The batch comes as it is; what is acquired of it is what was released.
+    // The batch comes unchanged; only the released records of it are acquired.
     assert_eq!(member.take(topic, 0).await, acquired(&[(1, 2, 2)], &all));
     // A gap is settled.
     member.settle(topic, &[(1, 1, 0), (2, 2, RELEASE)]).await;
@@ -60,7 +60,7 @@ async fn compressed_batches_are_passed_on_as_they_are() {
     let mut request = member.fetch_request(topic, &[0], 5000);
     request.max_records = 2;
     let response = member.send(request).await;
-    // Strictly so many records, in the whole batch that they lie in.
+    // Strictly so many records, in their whole batch.
     assert_eq!(taken(&response), acquired(&[(0, 1, 1)], &["a", "b", "c"]));
     assert_eq!(member.take(topic, 0).await, acquired(&[(2, 3, 1)], &["a", "b", "c", "d"]));
 }
@@ -104,7 +104,7 @@ async fn bytes_of_the_batches_that_a_member_gets_are_counted() {
     member.take(topic, 0).await;
     assert_eq!(traffic().bytes_delivered, traffic().bytes_received);
     member.settle(topic, &[(0, 0, ACCEPT), (1, 1, RELEASE)]).await;
-    // The batch comes whole once more.
+    // The whole batch is sent once more.
     member.take(topic, 0).await;
     assert_eq!(traffic().bytes_delivered, 2 * traffic().bytes_received);
 }
@@ -139,7 +139,7 @@ async fn a_member_is_given_records_of_its_own_partitions_only() {
     assert_eq!(taken(&response), acquired(&[(0, 0, 1)], &["one"]));
     let request = member.fetch_request(topic, &[1], 100);
     assert!(member.send(request).await.responses.is_empty());
-    // It is added to the session, and then forgotten.
+    // The partition is added to the session, and then forgotten.
     assert_eq!(member.take(topic, 0).await, acquired(&[(0, 0, 1)], &["zero"]));
     client.put("t", 0, &["more"]).await;
     let forgotten = ForgottenTopic::default().with_topic_id(topic).with_partitions(vec![0]);
@@ -169,7 +169,7 @@ async fn acknowledgements_come_with_a_fetch_and_have_their_own_answer() {
     let response = member.send(request).await;
     assert_eq!(partition_of(&response).map(|found| found.acknowledge_error_code), Some(0));
     assert_eq!(taken(&response).acquired, [(1, 1, 2)], "what was released comes at once");
-    // What is not held is refused, and the fetch goes on all the same.
+    // An acknowledgement of records without a lease is refused, and the fetch continues.
     client.put("t", 0, &["c"]).await;
     let request = with(member.fetch_request(topic, &[0], 1000), 0, 0, &[ACCEPT]);
     let response = member.send(request).await;

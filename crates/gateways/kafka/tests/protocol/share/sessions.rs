@@ -1,4 +1,4 @@
-//! Share sessions: their epochs, how they end, and how many a node keeps.
+//! Share sessions: their epochs, their end, and their limit.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ async fn a_session_goes_by_its_epochs() {
     member.session_epoch = 5;
     let skipped = member.fetch_request(topic, &[0], 0);
     assert_eq!(member.send(skipped).await.error_code, InvalidShareSessionEpoch.code());
-    // Whoever begins anew may do so at any time.
+    // A new session may begin at any time.
     assert_eq!(member.send(request).await.error_code, 0);
     member.session_epoch = -1;
     let close = member.fetch_request(topic, &[], 0);
@@ -65,15 +65,15 @@ async fn what_a_member_held_is_free_when_its_session_ends() {
     let mut first = Member::join(&node, "a", &["t"]).await;
     let mut second = Member::join(&node, "b", &["t"]).await;
     first.take(topic, 0).await;
-    // It says so, and settles a part as it goes.
+    // The member closes its session, and settles some records with that request.
     first.session_epoch = -1;
     first.settle(topic, &[(0, 0, ACCEPT)]).await;
     assert_eq!(second.take(topic, 0).await.acquired, [(1, 1, 2)]);
-    // It begins anew.
+    // It opens a new session.
     second.session_epoch = 0;
     let begins = second.fetch_request(topic, &[0], 5000);
     assert_eq!(taken(&second.send(begins).await).acquired, [(1, 1, 3)]);
-    // Its connection is gone.
+    // Its connection is closed.
     drop(second.client);
     first.session_epoch = 0;
     assert_eq!(first.take(topic, 0).await.acquired, [(1, 1, 4)]);
