@@ -250,14 +250,14 @@ impl Asker {
 
     /// A caller with all rights.
     #[cfg(test)]
-    pub(crate) fn anybody(api: ApiKey) -> Self {
+    pub(crate) fn unrestricted(api: ApiKey) -> Self {
         let (needs, request) = needs(api).expect("it is in the table");
         let rights = Arc::new(Rights::everything());
         Self { rights, needs, request, copy_may_be_old: false }
     }
 
     /// Whether all checks can be skipped.
-    pub(crate) fn may_everything(&self) -> bool {
+    pub(crate) fn is_unrestricted(&self) -> bool {
         self.rights.is_everything()
     }
 
@@ -275,7 +275,7 @@ impl Asker {
         let said = Said { request: self.request, subject };
         match action {
             Some(action) => self.rights.allows_by(said, action, resource, name),
-            None => self.may_everything(),
+            None => self.is_unrestricted(),
         }
     }
 
@@ -294,7 +294,7 @@ impl Asker {
 
     /// Whether the caller may create the topic's group `main`, which makes it a queue (as a declaration
     /// does).
-    pub(crate) fn makes_queue_of(&self, name: &str) -> bool {
+    pub(crate) fn may_make_queue(&self, name: &str) -> bool {
         self.rights.would(Operation::Alter, Target::Topic(name))
     }
 
@@ -310,7 +310,7 @@ impl Asker {
     }
 
     /// Whether the caller may write to at least one topic.
-    pub(crate) fn writes_somewhere(&self) -> bool {
+    pub(crate) fn may_write_to_some_topic(&self) -> bool {
         self.rights.allows_some(Action::Write, Resource::Topic)
     }
 
@@ -339,7 +339,7 @@ impl Asker {
     }
 
     /// Whether the caller may see all groups, not only those that it may describe.
-    pub(crate) fn sees_the_cluster(&self) -> bool {
+    pub(crate) fn may_describe_cluster(&self) -> bool {
         self.rights.allows(Action::Describe, Resource::Cluster, CLUSTER)
     }
 
@@ -365,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_request_that_is_handled_says_what_it_needs() {
+    fn every_handled_request_declares_the_rights_it_needs() {
         for api in ApiKey::iter() {
             let handled = crate::versions::handled(api).is_some();
             assert_eq!(handled, needs(api).is_some(), "{api:?}");
@@ -377,8 +377,8 @@ mod tests {
     }
 
     #[test]
-    fn everybody_sees_all_bits_where_nobody_logs_in() {
-        let asker = Asker::anybody(ApiKey::Metadata);
+    fn caller_with_all_rights_has_every_operation_bit() {
+        let asker = Asker::unrestricted(ApiKey::Metadata);
         assert_eq!(asker.topic_bits("t"), 0b1101_1111_1000);
         assert_eq!(asker.group_bits("g"), 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11);
     }

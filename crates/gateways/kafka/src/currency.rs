@@ -21,7 +21,7 @@ use crate::gateway::Gateway;
 pub(crate) enum Need {
     /// The request names nothing in the catalog.
     Nothing,
-    /// Its topics must be known: [`know`].
+    /// Its topics must be known: [`ensure_known`].
     Topics,
     All,
     /// Also users and rules.
@@ -131,7 +131,7 @@ pub(crate) enum Named<'a> {
 }
 
 /// Passes the catalog's barrier if this node does not know one of these topics.
-pub(crate) async fn know<'a>(gateway: &Gateway, topics: impl Iterator<Item = Named<'a>>) {
+pub(crate) async fn ensure_known<'a>(gateway: &Gateway, topics: impl Iterator<Item = Named<'a>>) {
     if gateway.broker.is_alone() {
         return;
     }

@@ -34,7 +34,7 @@ pub(crate) enum Started {
 
 impl Started {
     /// False for a request that starts with its first poll.
-    pub(crate) fn is_under_way(&self) -> bool {
+    pub(crate) fn has_started(&self) -> bool {
         !matches!(self, Self::Later(_))
     }
 

@@ -12,7 +12,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::authorization::{Asker, topic_refused};
-use crate::currency::{Named, know};
+use crate::currency::{Named, ensure_known};
 use crate::fetch_collector::Collector;
 use crate::fetch_context::{Context, begin};
 use crate::fetch_near::Near;
@@ -67,7 +67,7 @@ pub(crate) async fn handle(
                 true => Named::Name(&topic.topic),
                 false => Named::Id(topic.topic_id),
             });
-            know(gateway, named).await;
+            ensure_known(gateway, named).await;
         }
         let until = *deadline.get_or_insert_with(|| begun + wait);
         if let Some(response) = asked.answer_by(&request, fetch, near, until, &mut pace).await {
@@ -137,7 +137,7 @@ impl Asked<'_> {
             // Everything is read below; later changes make the watch ready again.
             watch.take_ready();
         }
-        let throttle_ms = quotas::owes(session, &request.head);
+        let throttle_ms = quotas::throttle_owed(session, &request.head);
         if throttle_ms > 0 && !is_incremental(&fetch) {
             // No session was set up for it yet, so the response names none.
             let fetched = Fetched { throttle_ms, committed_only, ..Fetched::default() };
@@ -188,13 +188,13 @@ impl Asked<'_> {
                 wait(&mut collector, state, limits, until, pace).await;
             }
         }
-        collector.give_up_beyond(Instant::now() >= deadline);
+        collector.fail_lagging_copies(Instant::now() >= deadline);
         let (topics, (fetched_room, leaders)) = answer(state, collector, is_full, pace).await;
         if let Context::Cached { id, session, .. } = &context {
             gateway.fetch_sessions.resized(*id, session.state.partitions());
         }
         drop((context, room));
-        let throttle_ms = quotas::takes(session, &request.head, || bytes_of(&topics));
+        let throttle_ms = quotas::charge_fetched(session, &request.head, || bytes_of(&topics));
         let fetched =
             Fetched { throttle_ms, error: 0, session_id, committed_only, topics, leaders };
         let mut response = fetch_response::encode(&request.head, fetched);
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn others_run_within_every_phase_of_a_fetch_of_many_partitions() {
+    async fn wide_fetch_yields_to_other_tasks_in_every_phase() {
         let (_stop, stopping) = watch::channel(false);
         let gateway = with_topic("wide", stopping).await;
         let topic = TopicRef::Name("wide".into());
@@ -431,7 +431,7 @@ mod tests {
         assert_eq!(watch.partitions(), PARTITIONS as usize);
         assert!(pauses >= STEPS - 1, "watching: {pauses}");
 
-        let asker = Asker::anybody(kafka_protocol::messages::ApiKey::Fetch);
+        let asker = Asker::unrestricted(kafka_protocol::messages::ApiKey::Fetch);
         let mut collector = Collector::new(&gateway, false, Near::Nowhere, &asker, 1 << 20, true);
         let ((), pauses) = counting_pauses(collector.look(&mut state, pace)).await;
         assert!(pauses >= STEPS - 1, "looking at them: {pauses}");
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_partition_that_is_gone_does_not_hide_its_topic_made_anew() {
+    async fn deleted_partition_does_not_hide_its_recreated_topic() {
         let (_stop, stopping) = watch::channel(false);
         let gateway = with_topic("again", stopping).await;
         let topic = TopicRef::Name("again".into());

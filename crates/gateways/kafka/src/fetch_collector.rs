@@ -145,7 +145,7 @@ impl<'a> Collector<'a> {
 
     /// Whether the caller may read the topic. True for a deleted topic: its absence is reported later.
     fn may_read(&mut self, topic: TopicId) -> bool {
-        if self.asker.may_everything() {
+        if self.asker.is_unrestricted() {
             return true;
         }
         let (gateway, asker) = (self.gateway, self.asker);
@@ -261,7 +261,7 @@ impl<'a> Collector<'a> {
 
     /// Before the response: refers a client that has waited for a lagging copy to the leader. The response is
     /// never `OFFSET_OUT_OF_RANGE`, since the leader may have the offset (KAFKA-14255).
-    pub(crate) fn give_up_beyond(&mut self, has_waited: bool) {
+    pub(crate) fn fail_lagging_copies(&mut self, has_waited: bool) {
         for partition in std::mem::take(&mut self.beyond) {
             let bounds = self.gateway.broker.bounds(partition).unwrap_or(NOWHERE);
             if has_waited {

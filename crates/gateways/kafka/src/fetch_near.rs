@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nodes_of_the_clients_rack_are_near_unless_their_disk_is_unwell() {
+    fn nodes_of_the_clients_rack_are_near_unless_their_disk_is_unwell() {
         let nodes = nodes([
             (1, Some("a"), false),
             (2, Some("b"), false),

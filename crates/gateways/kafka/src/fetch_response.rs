@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_crate_reads_it_in_every_version() {
+    fn message_crate_decodes_the_response_in_every_version() {
         for version in 4..=18 {
             for committed_only in [false, true] {
                 let head =
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_passed_on_as_they_are() {
+    fn records_are_sent_without_a_copy() {
         let head = RequestHead { api: ApiKey::Fetch, version: 13, correlation: 7, client_id: None };
         let fetched = fetched(13, false);
         let records = fetched.topics[0].partitions[0].records[0].clone();

@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_cache_gives_up_the_longest_silent_session_only() {
+    fn full_cache_evicts_only_the_longest_idle_session() {
         let sessions = FetchSessions::new(2);
         let now = Instant::now();
         let (first, _) = sessions.insert(session(), now).unwrap();
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn epochs_skip_what_means_something_else() {
+    fn next_epoch_skips_the_reserved_values() {
         assert_eq!(next_epoch(1), 2);
         assert_eq!(next_epoch(i32::MAX), 1);
     }

@@ -62,7 +62,7 @@ impl Source for Pieces<'_> {
 }
 
 /// Reads frames until the end or an error. Returns the frames and the reason of the end.
-fn heard(bytes: &[u8], piece: usize, bare: bool) -> (Vec<BytesMut>, String) {
+fn read_frames(bytes: &[u8], piece: usize, bare: bool) -> (Vec<BytesMut>, String) {
     let limits = FrameLimits { arrives_within: HOUR, idle_max: HOUR };
     let mut reader = FrameReader::new(Pieces { bytes, piece }, limits);
     let [produce, requests, arriving] = [(); 3].map(|()| Budget::new(16 << 20));
@@ -97,8 +97,8 @@ pub fn connection(data: &[u8]) {
     let Some((&piece, stream)) = data.split_first() else { return };
     let pieces = usize::from(piece) % 64 + 1;
     for bare in [false, true] {
-        let whole = heard(stream, usize::MAX, bare);
-        assert_eq!(heard(stream, pieces, bare), whole, "pieces change what is heard");
+        let whole = read_frames(stream, usize::MAX, bare);
+        assert_eq!(read_frames(stream, pieces, bare), whole, "pieces change what is heard");
         whole.0.iter().for_each(|frame| request(frame));
     }
 }
@@ -169,21 +169,21 @@ fn decoded(api: ApiKey, version: i16, body: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::heard;
+    use super::read_frames;
 
     /// Regression: the rest was assumed to be there, and the session ended by a panic.
     #[test]
-    fn of_a_bare_message_that_came_in_part_with_the_one_before_the_rest_is_waited_for() {
+    fn rest_of_a_bare_frame_begun_by_an_earlier_read_is_awaited() {
         let stream = b"\0\0\0\x03abc\0\0\0\x02de";
         for piece in 1..=stream.len() {
-            let (frames, end) = heard(stream, piece, true);
+            let (frames, end) = read_frames(stream, piece, true);
             assert_eq!(frames, [&b"abc"[..], &b"de"[..]], "pieces of {piece}");
             assert_eq!(end, "the client closed the connection");
         }
     }
 
     #[test]
-    fn what_is_kept_of_connections_holds() {
+    fn corpus_of_connections_keeps_the_invariants() {
         test_corpus::each("kafka_connection", super::connection);
         test_corpus::each("kafka_request", super::request);
     }

@@ -160,7 +160,7 @@ impl Session {
 
     /// A session without a client.
     #[cfg(test)]
-    pub(crate) fn of_nobody() -> Arc<Self> {
+    pub(crate) fn without_client() -> Arc<Self> {
         let peer = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
         let registered = gateway::Connections::default().register("kafka", peer, peer);
         let (login, quotas) = (Login::new(false), Quotas::default());

@@ -285,7 +285,7 @@ mod tests {
     use crate::static_configs::STATIC_CONFIGS;
 
     #[test]
-    fn settings_of_kafka_are_sorted_and_none_of_them_is_one_of_the_broker() {
+    fn kafka_settings_are_sorted_and_disjoint_from_the_brokers_own() {
         assert!(KAFKA_SETTINGS.is_sorted_by(|a, b| a.name < b.name));
         let ours = |name: &str| {
             STATIC_CONFIGS.iter().any(|it| it.name == name)

@@ -27,7 +27,7 @@ impl LeaderWatch {
             return Self { changes: None, task: None };
         }
         let (count, changes) = watch::channel(0);
-        let watching = tell(broker.leader_changes(), homes, count);
+        let watching = notify(broker.leader_changes(), homes, count);
         let task = broker.vital(Task::KafkaLeaders, watching);
         Self { changes: Some(changes), task: Some(task) }
     }
@@ -50,7 +50,7 @@ impl Drop for LeaderWatch {
 }
 
 /// Runs until it is cancelled.
-async fn tell(mut changes: LeaderChanges, homes: Weak<Homes>, count: watch::Sender<u64>) {
+async fn notify(mut changes: LeaderChanges, homes: Weak<Homes>, count: watch::Sender<u64>) {
     loop {
         changes.next().await;
         // Dropping the groups cancels this task too.

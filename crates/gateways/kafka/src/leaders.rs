@@ -110,7 +110,7 @@ impl KnownLeaders {
         &self.listed
     }
 
-    pub(crate) fn of_topic(&self, gateway: &Gateway, topic: TopicId) -> Leaders {
+    pub(crate) fn topic_leaders(&self, gateway: &Gateway, topic: TopicId) -> Leaders {
         gateway.broker.leaders_among(&self.shards, topic)
     }
 
@@ -127,8 +127,8 @@ impl KnownLeaders {
     }
 }
 
-/// The node that leads the catalog; if no live one does, this node, which finds the next leader by itself. Kafka with KRaft
-/// also names a broker in any case: a client that receives none may not look again.
+/// The node that leads the catalog; if no live one does, this node, which finds the next leader by itself. Kafka
+/// with KRaft also names a broker in any case: a client that receives none may not look again.
 fn controller(live: &[Reached], leader: Option<u32>, here: u32) -> BrokerId {
     let leader = leader.filter(|leader| lives(live, *leader));
     let told = leader.or_else(|| Some(here).filter(|here| lives(live, *here)));
@@ -241,7 +241,7 @@ impl Referrals {
             return None;
         }
         let known = self.known.get_or_insert_with(|| KnownLeaders::now(gateway, self.encrypted));
-        let leader = known.of_topic(gateway, partition.topic).of(partition.index);
+        let leader = known.topic_leaders(gateway, partition.topic).of(partition.index);
         let node = leader.node?;
         let reached = known.live.iter().find(|live| live.id == node)?;
         if !lives(&self.named, node) {
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_that_do_not_live_are_offline() {
+    fn replicas_on_dead_nodes_are_offline() {
         let all = state(Some(2), &[1, 2, 3]);
         assert_eq!((all.error, all.leader, all.epoch), (0, BrokerId(2), 7));
         assert_eq!((&all.in_sync, &all.offline), (&ids(&[1, 2, 3]), &ids(&[])));
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_stands_in_for_a_controller_that_is_not_known_or_does_not_live() {
+    fn node_names_itself_controller_while_none_is_known_or_alive() {
         let live = [1, 2].map(live_node);
         assert_eq!(controller(&live, Some(2), 1), BrokerId(2));
         assert_eq!(controller(&live, Some(3), 1), BrokerId(1));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_is_not_known_or_cannot_be_reached_is_none() {
+    fn unknown_or_unreachable_leader_is_reported_as_not_available() {
         for (leader, live) in [(None, [1, 2, 3]), (Some(3), [1, 2, 4])] {
             let state = state(leader, &live);
             assert_eq!((state.error, state.leader), (NONE_AVAILABLE, NO_NODE));

@@ -108,7 +108,7 @@ mod tests {
     const IDLE_SESSION_BYTES_MAX: usize = 4 << 10;
 
     #[tokio::test]
-    async fn an_idle_session_is_small() {
+    async fn idle_session_stays_within_its_memory_bound() {
         let disk = Arc::new(world::SimulatedDisk::new());
         let broker = Broker::open(World::on(disk), Path::new("/data"), BrokerOptions::default());
         let (_stop, stopping) = watch::channel(false);

@@ -56,7 +56,7 @@ enum Mechanism {
 }
 
 impl Mechanism {
-    fn of_name(name: &str) -> Option<Self> {
+    fn from_name(name: &str) -> Option<Self> {
         match name {
             PLAIN => Some(Self::Plain),
             OAUTHBEARER => Some(Self::Bearer),
@@ -168,14 +168,14 @@ impl Login {
     }
 
     /// Fixes the user by certificate at the first request that needs a user.
-    fn act(&self) {
+    fn bind_certified(&self) {
         if let Some(certified) = &self.certified {
             self.principal.get_or_init(|| certified.clone());
         }
     }
 
     /// Whether the client is authenticated, so that no deadline runs.
-    pub(crate) fn is_somebody(&self) -> bool {
+    pub(crate) fn is_authenticated(&self) -> bool {
         self.certified.is_some() || self.principal.get().is_some()
     }
 
@@ -264,7 +264,7 @@ pub(crate) fn check(gateway: &Gateway, session: &Session, key: i16) -> Result<()
         return Err(RequestError::LoginEnded);
     }
     if !asks_for_versions {
-        login.act();
+        login.bind_certified();
     }
     Ok(())
 }
@@ -288,7 +288,7 @@ pub(crate) fn handshake(gateway: &Gateway, mut request: Request) -> Result<Respo
     let offered = offered(gateway, &session);
     let mechanisms = offered.iter().map(|it| StrBytes::from_static_str(it.name())).collect();
     let response = SaslHandshakeResponse::default().with_mechanisms(mechanisms);
-    let chosen = Mechanism::of_name(&message.mechanism).filter(|it| offered.contains(it));
+    let chosen = Mechanism::from_name(&message.mechanism).filter(|it| offered.contains(it));
     let Some(mechanism) = chosen else {
         session.login.fail();
         let code = ResponseError::UnsupportedSaslMechanism.code();

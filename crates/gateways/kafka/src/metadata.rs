@@ -22,7 +22,7 @@ use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
 use crate::authorization::Asker;
-use crate::currency::{Named, know};
+use crate::currency::{Named, ensure_known};
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::leaders::{KnownLeaders, PartitionState, broker_id, host_of, port_of, rack_of};
@@ -100,7 +100,7 @@ pub(crate) async fn metadata(
         Some(name) if topic.topic_id.is_nil() => Named::Name(name),
         _ => Named::Id(topic.topic_id),
     });
-    know(gateway, named).await;
+    ensure_known(gateway, named).await;
     let tells_operations = message.include_topic_authorized_operations;
     let cluster_operations = match message.include_cluster_authorized_operations {
         true => asker.cluster_bits(),
@@ -191,7 +191,7 @@ async fn rows(
 impl Row {
     fn leaders(&self, gateway: &Gateway, known: &KnownLeaders) -> Leaders {
         match self {
-            Self::Found(topic) => known.of_topic(gateway, topic.id),
+            Self::Found(topic) => known.topic_leaders(gateway, topic.id),
             Self::Missing(..) => Leaders::default(),
         }
     }
@@ -428,7 +428,7 @@ impl<'a> Page<'a> {
             return false;
         }
         let end = topic.partitions.min(start.saturating_add(self.left));
-        let leaders = self.known.of_topic(self.gateway, topic.id);
+        let leaders = self.known.topic_leaders(self.gateway, topic.id);
         let partition = |index| self.partition(index, &leaders);
         let partitions: Vec<_> = (start..end).map(partition).collect();
         self.left -= partitions.len() as u32;

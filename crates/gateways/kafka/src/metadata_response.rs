@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_message_crate_reads_it_in_every_version() {
+    async fn message_crate_decodes_the_response_in_every_version() {
         let range = crate::versions::handled(ApiKey::Metadata).expect("it is handled");
         for version in range.clone() {
             let head =

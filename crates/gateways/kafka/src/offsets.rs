@@ -21,7 +21,7 @@ use kafka_protocol::messages::{
 };
 
 use crate::authorization::Asker;
-use crate::currency::{Named, know};
+use crate::currency::{Named, ensure_known};
 use crate::errors::{Fault, code_of};
 use crate::fetch_collector::check_leader_epoch;
 use crate::gateway::Gateway;
@@ -47,7 +47,7 @@ pub(crate) async fn list_offsets(
 ) -> Result<Response, RequestError> {
     let message: ListOffsetsRequest = request.decode()?;
     let named = message.topics.iter().map(|topic| Named::Name(&topic.name));
-    know(gateway, named).await;
+    ensure_known(gateway, named).await;
     let version = request.head.version;
     let mut topics = Vec::with_capacity(message.topics.len());
     let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
@@ -187,7 +187,7 @@ pub(crate) async fn offset_for_leader_epoch(
 ) -> Result<Response, RequestError> {
     let message: OffsetForLeaderEpochRequest = request.decode()?;
     let named = message.topics.iter().map(|topic| Named::Name(&topic.topic));
-    know(gateway, named).await;
+    ensure_known(gateway, named).await;
     let mut topics = Vec::with_capacity(message.topics.len());
     let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
     for topic in message.topics {

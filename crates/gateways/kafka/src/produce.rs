@@ -25,7 +25,7 @@ use tasks::Task;
 use tokio::time::Instant;
 
 use crate::authorization::Asker;
-use crate::currency::know;
+use crate::currency::ensure_known;
 use crate::dispatch::Started;
 use crate::errors::{Fault, refused_records};
 use crate::gateway::{Gateway, Session};
@@ -86,7 +86,7 @@ pub(crate) async fn start(
 ) -> Result<Started, RequestError> {
     let Request { head, body, permit, asker, .. } = request;
     let (api, version) = (head.api, head.version);
-    let throttle_ms = quotas::sends(session, &head, body.len());
+    let throttle_ms = quotas::charge_produced(session, &head, body.len());
     let produce = ProduceRequest::parse(version, body)
         .map_err(|malformed| RequestError::Malformed { api, version, malformed })?;
     let wants_answer = produce.acks != 0;
@@ -96,11 +96,12 @@ pub(crate) async fn start(
     let mut topics = resolve(gateway, &asker, &produce.topics);
     if topics.iter().any(|(_, topic)| topic.is_err()) {
         // On the heap: it is rare, and would enlarge every idle session.
-        Box::pin(know(gateway, produce.topics.iter().map(|topic| topic.topic.named()))).await;
+        Box::pin(ensure_known(gateway, produce.topics.iter().map(|topic| topic.topic.named())))
+            .await;
         topics = resolve(gateway, &asker, &produce.topics);
     }
     let configs = topics.iter().filter_map(|(_, topic)| Some(&*topic.as_ref().ok()?.config));
-    let replicas = produce_replicas::asked(gateway, configs);
+    let replicas = produce_replicas::required_replicas(gateway, configs);
     let mut checks = Checks {
         terms: Terms {
             version,

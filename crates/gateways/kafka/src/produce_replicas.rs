@@ -7,7 +7,7 @@ use crate::errors::Fault;
 use crate::gateway::Gateway;
 
 /// Number of replicas, if a topic requires more than one.
-pub(crate) fn asked<'a>(
+pub(crate) fn required_replicas<'a>(
     gateway: &Gateway,
     mut configs: impl Iterator<Item = &'a TopicConfig>,
 ) -> usize {
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_topic_may_ask_for_a_majority_and_no_more() {
+    fn min_insync_replicas_above_a_majority_is_refused() {
         for (replicas, majority) in [(0, 1), (1, 1), (2, 2), (3, 2), (5, 3)] {
             let config =
                 |min_insync_replicas| TopicConfig { min_insync_replicas, ..Default::default() };

@@ -132,7 +132,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reads_what_the_message_crate_writes(version in 3i16..=13, acks: i16, topics in topics()) {
+        fn request_encoded_by_the_message_crate_is_parsed(version in 3i16..=13, acks: i16, topics in topics()) {
             let mut body = BytesMut::new();
             message(version, acks, &topics).encode(&mut body, version).unwrap();
             let request = ProduceRequest::parse(version, body).unwrap();
@@ -156,7 +156,7 @@ mod tests {
         }
 
         #[test]
-        fn a_request_that_was_cut_or_damaged_does_no_harm(
+        fn truncated_or_damaged_request_causes_no_panic(
             version in 3i16..=13,
             topics in topics(),
             cut in any::<prop::sample::Index>(),
@@ -173,7 +173,7 @@ mod tests {
         }
 
         #[test]
-        fn garbage_is_taken_exactly_when_the_message_crate_takes_it(
+        fn garbage_is_accepted_only_if_the_message_crate_accepts_it(
             version in 3i16..=13,
             bytes in proptest::collection::vec(prop_oneof![0u8..4, any::<u8>()], 0..64),
         ) {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_are_pieces_of_the_frame() {
+    fn parsed_batches_lie_in_the_frames_memory() {
         let topics =
             vec![("t".to_owned(), 0, vec![(0, Some(vec![1; 50])), (1, Some(vec![2; 50]))])];
         let mut body = BytesMut::new();

@@ -167,7 +167,7 @@ mod tests {
     use crate::leaders::{live_node, not_leader};
 
     #[test]
-    fn the_message_crate_reads_it_in_every_version() {
+    fn message_crate_decodes_the_response_in_every_version() {
         for version in 3..=13 {
             let head =
                 RequestHead { api: ApiKey::Produce, version, correlation: 7, client_id: None };

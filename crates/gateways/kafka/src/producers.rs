@@ -36,7 +36,7 @@ pub(crate) async fn init_producer_id(
             Err(no_transactions_for(session))
         }
         None => match request.asker.cluster() {
-            Err(fault) if !request.asker.writes_somewhere() => Err(fault),
+            Err(fault) if !request.asker.may_write_to_some_topic() => Err(fault),
             _ => allocate(gateway).await,
         },
     };

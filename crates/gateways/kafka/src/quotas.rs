@@ -25,7 +25,7 @@ fn millis(wait: Duration) -> i32 {
 }
 
 /// Charges produced bytes. Returns the throttle time.
-pub(crate) fn sends(session: &Session, head: &RequestHead, bytes: usize) -> i32 {
+pub(crate) fn charge_produced(session: &Session, head: &RequestHead, bytes: usize) -> i32 {
     if session.meter.is_idle() {
         return 0;
     }
@@ -33,7 +33,11 @@ pub(crate) fn sends(session: &Session, head: &RequestHead, bytes: usize) -> i32 
 }
 
 /// Charges fetched bytes. Returns the throttle time.
-pub(crate) fn takes(session: &Session, head: &RequestHead, bytes: impl FnOnce() -> usize) -> i32 {
+pub(crate) fn charge_fetched(
+    session: &Session,
+    head: &RequestHead,
+    bytes: impl FnOnce() -> usize,
+) -> i32 {
     if session.meter.is_idle() {
         return 0;
     }
@@ -41,7 +45,7 @@ pub(crate) fn takes(session: &Session, head: &RequestHead, bytes: impl FnOnce() 
 }
 
 /// Throttle time of the client before it may fetch again.
-pub(crate) fn owes(session: &Session, head: &RequestHead) -> i32 {
+pub(crate) fn throttle_owed(session: &Session, head: &RequestHead) -> i32 {
     if session.meter.is_idle() {
         return 0;
     }

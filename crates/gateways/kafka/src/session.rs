@@ -163,7 +163,7 @@ async fn read(
             biased;
             () = &mut draining => return SessionEnd::Drained,
             frame = next => frame,
-            () = sleep_until(login.due()), if !is_open && !login.is_somebody() => {
+            () = sleep_until(login.due()), if !is_open && !login.is_authenticated() => {
                 return SessionEnd::SlowLogin;
             }
         };
@@ -237,7 +237,7 @@ impl<'a> Writer<'a> {
             };
             let answer = self.answer(&mut turn.started).await?;
             self.push(answer, turn.queued);
-            next = self.push_what_is_ready(&mut turns)?;
+            next = self.push_ready(&mut turns)?;
             self.flush().await?;
         }
     }
@@ -266,14 +266,14 @@ impl<'a> Writer<'a> {
     }
 
     /// Adds the following responses as long as they are ready; returns the first request that is not.
-    fn push_what_is_ready(
+    fn push_ready(
         &mut self,
         turns: &mut mpsc::Receiver<InFlight>,
     ) -> Result<Option<InFlight>, SessionEnd> {
         while self.unsent.bytes() < COALESCED_BYTES_MAX {
             let Ok(mut turn) = turns.try_recv() else { return Ok(None) };
             // A request that has not run yet must be polled with a waker.
-            if !turn.started.is_under_way() {
+            if !turn.started.has_started() {
                 return Ok(Some(turn));
             }
             let mut context = Context::from_waker(Waker::noop());

@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_version_is_promised_that_the_message_crate_lacks() {
+    fn advertised_versions_are_known_to_the_message_crate() {
         // These have codecs of our own for their latest version.
         let own = [ApiKey::ShareFetch, ApiKey::ShareAcknowledge, ApiKey::DescribeShareGroupOffsets];
         for (api, range) in HANDLED.iter().filter(|(api, _)| !own.contains(api)) {

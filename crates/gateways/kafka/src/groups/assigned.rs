@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_clients_write_is_read() {
+    fn assignments_written_by_clients_are_parsed() {
         let of = |topic: &'static str, partitions: &[i32]| {
             TopicPartition::default()
                 .with_topic(TopicName(StrBytes::from_static_str(topic)))

@@ -123,10 +123,10 @@ fn check_heartbeat(
     if message.member_epoch == JOINING && !groups.has_room(&message.group_id, bytes) {
         return Err(Fault::plain(ResponseError::GroupMaxSizeReached));
     }
-    asked_assignor(message)
+    requested_assignor(message)
 }
 
-fn asked_assignor(message: &ConsumerGroupHeartbeatRequest) -> Result<Option<Assignor>, Fault> {
+fn requested_assignor(message: &ConsumerGroupHeartbeatRequest) -> Result<Option<Assignor>, Fault> {
     let Some(name) = &message.server_assignor else { return Ok(None) };
     match Assignor::named(name) {
         Some(assignor) => Ok(Some(assignor)),

@@ -33,14 +33,14 @@ pub(crate) async fn run(broker: Broker, homes: Weak<Homes>) {
         tokio::time::sleep(OFFSETS_RETENTION_CHECK_INTERVAL).await;
         // Dropping the groups cancels this task too.
         let Some(homes) = homes.upgrade() else { continue };
-        if let Err(unavailable) = look(&broker, &homes).await {
+        if let Err(unavailable) = sweep(&broker, &homes).await {
             // Retried after the interval.
             warn!(%unavailable, "groups could not be looked at for offsets that expire");
         }
     }
 }
 
-async fn look(broker: &Broker, homes: &Homes) -> Result<(), Unavailable> {
+async fn sweep(broker: &Broker, homes: &Homes) -> Result<(), Unavailable> {
     expire(broker, homes).await?;
     drop_unused(broker, homes).await
 }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_go_when_they_are_old_and_the_group_has_been_empty_for_as_long() {
+    fn offsets_expire_once_old_and_the_group_was_empty_as_long() {
         let due = |ages: OffsetAges, empty_for| due(&ages, empty_for, 5000, RETENTION_MS);
         let old = ages(3999, None);
         assert_eq!(due(old, RETENTION), Some(Due::Old));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expiry_of_its_own_needs_no_idle_group() {
+    fn explicit_expiry_applies_to_a_group_in_use() {
         let due = |ages: OffsetAges| due(&ages, Duration::ZERO, 5000, RETENTION_MS);
         assert_eq!(due(ages(0, Some(5000))), Some(Due::Expired));
         assert_eq!(due(ages(0, Some(5001))), None);

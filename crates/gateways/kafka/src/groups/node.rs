@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn groups_are_loading_while_they_are_restored_and_the_lock_is_free() {
+    async fn groups_report_loading_during_restore_without_holding_the_lock() {
         let (broker, homes) = homes().await;
         let home = homes.home("g").expect("it is alone");
         homes.led.write().insert(home.shard, Led { home, groups: None });
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn restoring_that_does_not_end_begins_again() {
+    async fn unfinished_restore_is_started_again() {
         let (broker, homes) = homes().await;
         let home = homes.home("g").expect("it is alone");
         homes.led.write().insert(home.shard, Led { home, groups: None });

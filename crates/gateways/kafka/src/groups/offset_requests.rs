@@ -28,7 +28,7 @@ use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
 use crate::authorization::Asker;
-use crate::currency::{Named, know};
+use crate::currency::{Named, ensure_known};
 use crate::errors::{Fault, group_code};
 use crate::gateway::Gateway;
 use crate::groups::classic_requests::check_group;
@@ -63,7 +63,7 @@ pub(crate) async fn commit(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: OffsetCommitRequest = request.decode()?;
-    know(gateway, message.topics.iter().map(|topic| Named::Name(&topic.name))).await;
+    ensure_known(gateway, message.topics.iter().map(|topic| Named::Name(&topic.name))).await;
     let expire_ms = match message.retention_time_ms {
         -1 => None,
         retention_ms => Some(gateway.broker.clock().now_ms().saturating_add(retention_ms)),
@@ -264,8 +264,8 @@ pub(crate) async fn fetch(
     let of_groups = message.groups.iter().flat_map(|group| group.topics.iter().flatten());
     let of_groups = of_groups.map(|topic| Named::Name(&topic.name));
     let of_one = message.topics.iter().flatten().map(|topic| Named::Name(&topic.name));
-    know(gateway, of_groups.chain(of_one)).await;
-    let asked = offsets_asked(gateway, &message).await;
+    ensure_known(gateway, of_groups.chain(of_one)).await;
+    let asked = requested_offset_count(gateway, &message).await;
     let permit = gateway.answer_room(asked * OFFSET_ROW_BYTES).await;
     let response = if request.head.version >= 8 {
         let mut groups = Vec::with_capacity(message.groups.len());
@@ -282,7 +282,7 @@ pub(crate) async fn fetch(
 }
 
 /// Approximate number of offsets in the response.
-async fn offsets_asked(gateway: &Gateway, message: &OffsetFetchRequest) -> usize {
+async fn requested_offset_count(gateway: &Gateway, message: &OffsetFetchRequest) -> usize {
     // A group that cannot be queried contributes none.
     let all_of = async |group: &GroupId| {
         gateway.broker.shards().known().offset_count(group).await.unwrap_or_default()

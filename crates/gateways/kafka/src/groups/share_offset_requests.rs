@@ -342,7 +342,7 @@ fn check_move(gateway: &Gateway, asker: &Asker, group: &str, topic: &str) -> Res
     };
     let is_main = group == MAIN_LEASE_GROUP;
     let may_move = !(is_main || settled) || asker.purges(topic, group);
-    let may_make = !(is_main && makes) || asker.makes_queue_of(topic);
+    let may_make = !(is_main && makes) || asker.may_make_queue(topic);
     if may_move && may_make { Ok(()) } else { Err(topic_refused()) }
 }
 

@@ -163,7 +163,7 @@ async fn report(
         Ok::<_, Fault>((report, topics))
     })?;
     // Lease groups exist before the member fetches from its new partitions.
-    let topics = made_by(gateway, asker, name, topics);
+    let topics = creatable_topics(gateway, asker, name, topics);
     lease_groups::ensure(gateway, name, &topics).await?;
     let Report { epoch, assigned } = report;
     Ok(ShareGroupHeartbeatResponse::default()
@@ -174,12 +174,17 @@ async fn report(
 
 /// Keeps the topics in which the caller may create the group. The group `main` makes a topic a queue, which
 /// another member may be allowed to do.
-fn made_by(gateway: &Gateway, asker: &Asker, group: &str, mut topics: Vec<Uuid>) -> Vec<Uuid> {
-    if group == MAIN_LEASE_GROUP && !asker.may_everything() {
+fn creatable_topics(
+    gateway: &Gateway,
+    asker: &Asker,
+    group: &str,
+    mut topics: Vec<Uuid>,
+) -> Vec<Uuid> {
+    if group == MAIN_LEASE_GROUP && !asker.is_unrestricted() {
         let catalog = gateway.broker.catalog();
         topics.retain(|uuid| {
             let topic = catalog.topic_with_uuid(uuid);
-            topic.is_some_and(|topic| asker.makes_queue_of(topic.name()))
+            topic.is_some_and(|topic| asker.may_make_queue(topic.name()))
         });
     }
     topics
@@ -192,7 +197,7 @@ fn check_queues(gateway: &Gateway, asker: &Asker, names: &[TopicName]) -> Result
         let topic = catalog.topic_named(name);
         topic.is_none_or(|it| catalog.lease_group_named(it.id(), MAIN_LEASE_GROUP).is_some())
     };
-    match names.iter().all(|name| is_queue(name) || asker.makes_queue_of(name)) {
+    match names.iter().all(|name| is_queue(name) || asker.may_make_queue(name)) {
         true => Ok(()),
         false => Err(topic_refused()),
     }

@@ -244,7 +244,7 @@ async fn report(
     if !report.missing.is_empty() {
         match create(gateway, &report.missing).await {
             // Now that its topics exist, the group can assign tasks.
-            Ok(()) => report = again(gateway, &request, limits, &client).await?,
+            Ok(()) => report = report_again(gateway, &request, limits, &client).await?,
             Err(reason) => explain(&mut report, &reason),
         }
     }
@@ -289,7 +289,7 @@ async fn show(
 }
 
 /// Repeats the member's heartbeat, now that the topics exist: as that of a joined member.
-async fn again(
+async fn report_again(
     gateway: &Gateway,
     request: &HeartbeatRequest,
     limits: StreamsLimits,

@@ -20,7 +20,7 @@ pub(crate) fn sees(rights: &Rights, topic: &str) -> bool {
 }
 
 /// Whether the caller may delete a group's progress in the topic.
-fn ends(rights: &Rights, topic: &str) -> bool {
+fn may_delete_part(rights: &Rights, topic: &str) -> bool {
     !is_of_other_vhost(topic) || rights.would(Operation::Browse, Target::Topic(topic))
 }
 
@@ -93,7 +93,7 @@ pub(crate) async fn may_be_deleted(
         let may_end = |name: &str| {
             let target = Target::Group { topic: name, group };
             // The group `main` is the queue itself.
-            ends(rights, name)
+            may_delete_part(rights, name)
                 && (group != base::MAIN_LEASE_GROUP || rights.would(Operation::Seek, target))
         };
         if !topics.all(|topic| may_end(topic.name())) {
@@ -105,7 +105,7 @@ pub(crate) async fn may_be_deleted(
         let found = broker.shards().offsets_after(group, after, OFFSETS_AT_ONCE).await?;
         let catalog = broker.catalog();
         let mut topics = found.iter().filter_map(|(partition, _)| catalog.topic(partition.topic));
-        if !topics.all(|topic| ends(rights, topic.name())) {
+        if !topics.all(|topic| may_delete_part(rights, topic.name())) {
             return Ok(false);
         }
         match found.last() {

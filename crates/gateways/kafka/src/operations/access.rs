@@ -28,7 +28,11 @@ pub(crate) fn check(
 }
 
 /// Marks the rights so that the audit log attributes their use to a command.
-pub(super) fn written(gateway: &Gateway, session: &Session, rights: Arc<Rights>) -> Arc<Rights> {
+pub(super) fn audited_as_command(
+    gateway: &Gateway,
+    session: &Session,
+    rights: Arc<Rights>,
+) -> Arc<Rights> {
     let Some(users) = &gateway.options.users else { return rights };
     let name = session.login.principal().map(|principal| &**principal.name());
     let operator = rights.is_everything().then_some(OPERATOR);
@@ -81,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn from_elsewhere_only_with_the_token() {
+    fn remote_caller_needs_the_operators_token() {
         for peer in ELSEWHERE {
             assert!(!may(peer, None, None) && !may(peer, None, Some("secret")));
             assert!(!may(peer, Some("secret"), None), "there is none to be known");
@@ -93,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn on_loopback_without_one() {
+    fn caller_on_loopback_needs_no_token() {
         for peer in HERE {
             assert!(may(peer, None, None) && may(peer, None, Some("secret")));
             assert!(may(peer, Some("secret"), Some("secret")));
@@ -102,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_refusal_says_what_to_do() {
+    fn refusal_names_the_token_file_and_its_option() {
         let fault = check_of("10.0.0.7".parse().expect("an address"), None, None, None)
             .expect_err("refused");
         assert_eq!(fault.error, ResponseError::ClusterAuthorizationFailed);

@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_id_stands_alone_or_in_a_header() {
+    fn trace_id_is_parsed_alone_or_from_a_traceparent() {
         let id = "4BF92F3577B34DA6A3CE929D0E0E4736";
         for said in [id.to_owned(), format!("00-{id}-00f067aa0ba902b7-01")] {
             let by = By::TraceId(said);

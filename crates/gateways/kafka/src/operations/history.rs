@@ -33,7 +33,7 @@ struct Asked {
     dead_letter_topic: Option<String>,
 }
 
-pub(super) async fn of(
+pub(super) async fn describe(
     gateway: &Gateway,
     asker: &Rights,
     topic: &str,
@@ -160,7 +160,7 @@ fn in_groups(groups: Vec<Asked>, known: &Known, presence: Presence) -> Vec<Group
             session: holder,
             paused,
             dead_letter_topic,
-            events: events.map(|event| told(event, &known.users)).collect(),
+            events: events.map(|event| shown_event(event, &known.users)).collect(),
         });
     }
     histories
@@ -185,7 +185,7 @@ fn state(standing: Option<Option<Standing>>, presence: Presence) -> (GroupState,
     }
 }
 
-fn told(event: &HistoryEvent, users: &BTreeMap<SessionId, SessionUser>) -> Event {
+fn shown_event(event: &HistoryEvent, users: &BTreeMap<SessionId, SessionUser>) -> Event {
     let mut reason = None;
     let what = match event.what {
         What::Leased => Happened::Delivered,

@@ -79,7 +79,8 @@ pub(crate) fn start(
                 let expected = gateway.options.operator_token.as_deref();
                 let peer = session.connection.peer().ip();
                 let asker = access::check(&gateway, &session, asked.token.as_deref(), expected);
-                let asker = asker.map(|asker| access::written(&gateway, &session, asker));
+                let asker =
+                    asker.map(|asker| access::audited_as_command(&gateway, &session, asker));
                 let allowed = asker.and_then(|asker| {
                     let effect =
                         |family: &str, operation: &_| families::effect(&gateway, family, operation);
@@ -143,7 +144,7 @@ type Answer = Result<Vec<u8>, Fault>;
 
 async fn carry_out(gateway: &Gateway, asker: &Rights, operation: Operation) -> Answer {
     let _permit = permits::wait(gateway, &operation).await?;
-    if asks_the_catalog(&operation) {
+    if reads_the_catalog(&operation) {
         gateway.broker.catalog_is_current().await?;
     }
     match operation {
@@ -209,7 +210,7 @@ async fn carry_out(gateway: &Gateway, asker: &Rights, operation: Operation) -> A
             document(offset_groups::delete(gateway, asker, &group, dry_run).await)
         }
         Operation::DescribeRecord { topic, place } => {
-            document(history::of(gateway, asker, &topic, place).await)
+            document(history::describe(gateway, asker, &topic, place).await)
         }
         Operation::FindRecords { topic, by, from_ms, after, records_max } => {
             let topic = topic.as_deref();
@@ -223,7 +224,7 @@ async fn carry_out(gateway: &Gateway, asker: &Rights, operation: Operation) -> A
 
 /// Whether an operation reads the node's copy of the catalog, which then must be current. Families check that
 /// themselves.
-fn asks_the_catalog(operation: &Operation) -> bool {
+fn reads_the_catalog(operation: &Operation) -> bool {
     !matches!(
         operation,
         Operation::ListShards {}

@@ -177,9 +177,9 @@ fn members(group: &Group, after: Option<&str>, max: usize) -> Vec<Found> {
     match group {
         Group::Classic(group) => {
             let members = group.members().filter(|member| is_after(&member.id));
-            members.take(max).map(|member| of_classic(group, member)).collect()
+            members.take(max).map(|member| classic_member(group, member)).collect()
         }
-        Group::Consumer(group) => of_consumer(group, is_after, max),
+        Group::Consumer(group) => consumer_members(group, is_after, max),
         Group::Streams(group) => {
             let members = group.members().filter(|member| is_after(&member.enrolment.id));
             let found = members.take(max).map(|member| Found {
@@ -195,7 +195,7 @@ fn members(group: &Group, after: Option<&str>, max: usize) -> Vec<Found> {
     }
 }
 
-fn of_classic(group: &ClassicGroup, member: &coordinator::classic::Member) -> Found {
+fn classic_member(group: &ClassicGroup, member: &coordinator::classic::Member) -> Found {
     let is_divided = group.is_of_consumers() && group.phase() == Phase::Stable;
     Found {
         id: member.id.clone(),
@@ -209,7 +209,11 @@ fn of_classic(group: &ClassicGroup, member: &coordinator::classic::Member) -> Fo
     }
 }
 
-fn of_consumer(group: &ConsumerGroup, is_after: impl Fn(&Text) -> bool, max: usize) -> Vec<Found> {
+fn consumer_members(
+    group: &ConsumerGroup,
+    is_after: impl Fn(&Text) -> bool,
+    max: usize,
+) -> Vec<Found> {
     let members = group.members().filter(|member| is_after(&member.enrolment.id));
     let found = members.take(max).map(|member| {
         let subscription = &member.subscription;

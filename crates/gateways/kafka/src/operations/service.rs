@@ -28,18 +28,18 @@ impl Operations {
         operation: Operation,
     ) -> Result<Vec<u8>, OperationError> {
         self.check(asker, &operation)?;
-        carry_out(&self.0, asker, operation).await.map_err(told)
+        carry_out(&self.0, asker, operation).await.map_err(operation_error)
     }
 
     /// Checks that the caller may execute the operation, without executing it.
     pub fn check(&self, asker: &Rights, operation: &Operation) -> Result<(), OperationError> {
         let effect = |family: &str, operation: &_| families::effect(&self.0, family, operation);
-        rights::check(asker, operation, effect).map_err(told)
+        rights::check(asker, operation, effect).map_err(operation_error)
     }
 }
 
 /// Maps a fault to an error without Kafka's codes.
-fn told(fault: Fault) -> OperationError {
+fn operation_error(fault: Fault) -> OperationError {
     let message = fault.message().map_or_else(|| fault.error.to_string(), str::to_owned);
     match fault.error {
         TopicAuthorizationFailed | GroupAuthorizationFailed | ClusterAuthorizationFailed => {

@@ -43,11 +43,11 @@ fn summary(status: &ShardStatus) -> ShardSummary {
         syncs,
         sync_micros,
         unplaced,
-        catching_up: catching_up.iter().map(of_node).collect(),
+        catching_up: catching_up.iter().map(lagging_node).collect(),
     }
 }
 
-fn of_node(known: &broker::CatchingUp) -> CatchingUp {
+fn lagging_node(known: &broker::CatchingUp) -> CatchingUp {
     let broker::CatchingUp { node, bytes, of_bytes } = *known;
     CatchingUp { node, bytes, of_bytes }
 }

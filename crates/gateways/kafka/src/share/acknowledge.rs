@@ -19,7 +19,7 @@ use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
 use crate::authorization::Asker;
-use crate::currency::{Named, know};
+use crate::currency::{Named, ensure_known};
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
 use crate::leaders::{Referrals, is_about_leader};
@@ -39,7 +39,7 @@ pub(crate) async fn handle(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message = ShareAcknowledgeRequest::parse(&mut request)?;
-    know(gateway, message.partitions.iter().map(|it| Named::Id(it.topic))).await;
+    ensure_known(gateway, message.partitions.iter().map(|it| Named::Id(it.topic))).await;
     let done = match acknowledge(gateway, session, &request.asker, message).await {
         Ok(done) => done,
         Err(fault) => ShareAcknowledged { fault: Some(fault), ..ShareAcknowledged::default() },
@@ -60,7 +60,7 @@ async fn acknowledge(
         // A session begins with a fetch.
         return Err(Fault::plain(ResponseError::InvalidShareSessionEpoch));
     }
-    let share = gateway.share_sessions.go_on(&key, epoch)?;
+    let share = gateway.share_sessions.resume(&key, epoch)?;
     let (broker, leases) = (&gateway.broker, &share.leases);
     let outcomes = settle(broker, asker, leases, &key.group, &message.partitions).await;
     drop(share);
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_meets_no_leader_tries_again_here_and_who_was_late_does_not() {
+    fn settle_without_a_leader_is_retriable_and_a_late_one_is_not() {
         let code = |error: SettleError| fault_of(error).code();
         let tries_again = [Unavailable::NotLeader, Unavailable::Unanswered]
             .map(|why| code(SettleError::Unavailable(why)));

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_goes_back_and_the_first_always_has() {
+    fn records_over_the_byte_limit_are_released_except_the_first() {
         let records = vec![record(1, 0, 1), record(0, 0, 1), record(1, 1, 1), record(0, 1, 1)];
         let plan = Plan::of(records, 50, true);
         assert_eq!(plan.partitions[&1].acquired, [acquired(0, 1, 1)]);
@@ -177,7 +177,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_record_is_answered_or_given_back_and_its_batch_is_read(
+        fn every_record_is_acquired_or_released_and_its_batch_is_read(
             records in proptest::collection::btree_map((0u32..3, 0u64..60), 1u16..3, 0..40),
             bytes_max in 0usize..800,
             must_progress: bool,

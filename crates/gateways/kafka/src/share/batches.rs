@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_that_another_node_leads_by_now_or_that_cannot_be_read_are_not_gone() {
+    fn records_of_another_leader_or_unreadable_ones_do_not_count_as_deleted() {
         let gone = FetchError::OffsetOutOfRange { offset: 1, log_start: 2, end: 3 };
         assert!(is_gone(&gone));
         assert!(is_gone(&FetchError::UnknownPartition(PartitionId::new(TopicId(1), 0))));

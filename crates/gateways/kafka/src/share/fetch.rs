@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
 use crate::authorization::Asker;
-use crate::currency::{Named, know};
+use crate::currency::{Named, ensure_known};
 use crate::errors::Fault;
 use crate::frames::DECODED_FACTOR;
 use crate::gateway::{FETCH_BUDGET_UNIT, Gateway, Session};
@@ -47,7 +47,7 @@ pub(crate) async fn handle(
 ) -> Result<Response, RequestError> {
     let frame_bytes = request.body.len();
     let message = ShareFetchRequest::parse(&mut request)?;
-    know(gateway, message.partitions.iter().map(|it| Named::Id(it.topic))).await;
+    ensure_known(gateway, message.partitions.iter().map(|it| Named::Id(it.topic))).await;
     // It may wait for records while it holds its acknowledgements.
     let _room = request.permit.take().map(|permit| {
         gateway.waiting_budget.try_admit(frame_bytes * DECODED_FACTOR).unwrap_or(permit)
@@ -57,7 +57,7 @@ pub(crate) async fn handle(
         Err(fault) => (ShareFetched { fault: Some(fault), ..ShareFetched::default() }, None),
     };
     // Always answered, because it may have settled records. A client over its quota is throttled afterwards.
-    let throttle_ms = quotas::takes(session, &request.head, || {
+    let throttle_ms = quotas::charge_fetched(session, &request.head, || {
         let partitions = fetched.topics.iter().flat_map(|(_, partitions)| partitions);
         partitions.flat_map(|partition| &partition.batches).map(Bytes::len).sum()
     });
@@ -136,7 +136,7 @@ async fn begin(
         session.share_sessions.add(key.clone());
         begun
     } else {
-        gateway.share_sessions.go_on(key, message.head.epoch)?
+        gateway.share_sessions.resume(key, message.head.epoch)?
     };
     if message.head.epoch != FINAL_EPOCH {
         for partition in &message.partitions {
@@ -184,7 +184,7 @@ impl Fetching<'_> {
         let mut changes = self.gateway.leader_changes();
         let sources = self.sources(share, &mut answers);
         let mut taken = Taken::default();
-        let refused = self.take_what_is_there(share, &sources, &mut taken, &mut answers).await;
+        let refused = self.take_available(share, &sources, &mut taken, &mut answers).await;
         // A fault that is new to the member is reported at once.
         let has_news = answers.has_faults() || refused;
         while !has_news && !self.is_enough(&taken) {
@@ -289,7 +289,7 @@ impl Fetching<'_> {
     }
 
     /// Takes records that are available now. Returns true if there is a new fault for the member.
-    async fn take_what_is_there(
+    async fn take_available(
         &self,
         share: &mut ShareSession,
         sources: &[Source],

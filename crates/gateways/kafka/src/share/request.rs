@@ -299,12 +299,12 @@ mod tests {
 
     fn request(api: ApiKey, version: i16, body: BytesMut) -> Request {
         let head = RequestHead { api, version, correlation: 1, client_id: None };
-        let (session, asker) = (Session::of_nobody(), Asker::anybody(api));
+        let (session, asker) = (Session::without_client(), Asker::unrestricted(api));
         Request { head, body, permit: None, session, asker }
     }
 
     #[test]
-    fn a_fetch_is_read_as_the_message_crate_wrote_it() {
+    fn share_fetch_encoded_by_the_message_crate_is_parsed() {
         let topic = Uuid::from_u128(5);
         let batch = FetchedBatch::default()
             .with_first_offset(3)
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledge_is_read_as_the_message_crate_wrote_it() {
+    fn share_acknowledge_encoded_by_the_message_crate_is_parsed() {
         let batch = AcknowledgementBatch::default()
             .with_first_offset(0)
             .with_last_offset(99)
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_says_whether_leases_are_renewed() {
+    fn renew_type_is_valid_only_if_the_request_renews_leases() {
         for renews in [false, true] {
             let mut body = BytesMut::new();
             body.put_nullable_text(Some("g"), true);
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_told_apart_from_what_cannot_be_read() {
+    fn invalid_acknowledgement_batches_are_detected() {
         let invalid = |batches: &[(i64, i64, &[u8])]| {
             let mut ranges = Ranges { renews: false, found: Ok(Vec::new()) };
             batches.iter().for_each(|(first, last, types)| ranges.push(*first, *last, types));

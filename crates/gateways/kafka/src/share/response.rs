@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_crate_reads_what_was_fetched() {
+    fn message_crate_decodes_share_fetch_responses() {
         let topic = Uuid::from_u128(3);
         let full = SharedPartition {
             index: 4,
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_with_their_batches_and_without_a_fault_or_go_back() {
+    fn records_are_given_with_their_batches_or_released_with_a_fault() {
         let acquired = vec![Acquired { first: 5, last: 8, deliveries: 1 }];
         let led_elsewhere = || Fault::plain(ResponseError::NotLeaderOrFollower);
         let mut moved =
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_are_passed_on_as_they_are() {
+    fn batches_are_sent_without_a_copy() {
         let batch = Bytes::from_static(b"batch");
         let partition =
             SharedPartition { batches: vec![batch.clone()], ..SharedPartition::default() };
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_crate_reads_what_was_acknowledged() {
+    fn message_crate_decodes_share_acknowledge_responses() {
         let fault = Some(Fault::plain(ResponseError::InvalidRecordState));
         let leader = Some(CurrentLeader { node: 3, epoch: 8 });
         let refused = PartitionOutcome { index: 1, fault, leader };
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_of_an_acknowledge_says_how_long_leases_live() {
+    fn share_acknowledge_version_2_has_the_lock_timeout() {
         let whole = Fault::new(ResponseError::ShareSessionNotFound, "no");
         let done = |lock_ms| ShareAcknowledged {
             fault: Some(whole.clone()),

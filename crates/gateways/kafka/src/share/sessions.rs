@@ -160,7 +160,7 @@ impl ShareSessions {
     }
 
     /// Finds the session of a request, and advances its epoch.
-    pub(crate) fn go_on(
+    pub(crate) fn resume(
         &self,
         key: &ShareKey,
         epoch: i32,

@@ -21,7 +21,7 @@ async fn subjects(client: &mut Client, users: &Users, request: &str) -> Vec<Stri
 }
 
 #[tokio::test]
-async fn it_says_which_users_rules_and_quotas_are_changed() {
+async fn audit_log_names_the_changed_users_rules_and_quotas() {
     let node = Node::with(|options| options.login.plain = access::Admission::Required).await;
     let users = node.users.as_ref().expect("there are some");
     users.set_audit(Audit::open(&node.broker, false));

@@ -368,7 +368,7 @@ async fn cluster(node: &Node, asked: &mut BTreeSet<i16>) {
 }
 
 #[tokio::test]
-async fn who_asks_for_all_is_told_of_what_it_may_see() {
+async fn lists_of_all_topics_and_groups_have_only_visible_ones() {
     let node = node().await;
     let mut client = app(&node).await;
     let all =
@@ -404,7 +404,7 @@ async fn who_asks_for_all_is_told_of_what_it_may_see() {
 }
 
 #[tokio::test]
-async fn a_topic_that_may_not_be_seen_is_refused_whether_it_is_there_or_not() {
+async fn unauthorized_topic_is_refused_whether_or_not_it_exists() {
     let node = node().await;
     let mut client = app(&node).await;
     for topic in ["t", "no-such"] {
@@ -429,7 +429,7 @@ async fn a_topic_that_may_not_be_seen_is_refused_whether_it_is_there_or_not() {
 }
 
 #[tokio::test]
-async fn permissions_of_rabbitmq_count_and_a_denial_wins_over_them() {
+async fn rabbitmq_permissions_apply_unless_a_rule_denies() {
     let node = node().await;
     let users = node.users.clone().expect("are there");
     let set = Permissions { configure: "".into(), write: "^t$".into(), read: "^t$".into() };

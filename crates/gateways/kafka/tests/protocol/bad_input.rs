@@ -24,7 +24,7 @@ async fn frames_of_impossible_lengths_close_the_connection() {
 }
 
 #[tokio::test]
-async fn half_a_frame_is_not_waited_for_for_ever() {
+async fn incomplete_frame_times_out() {
     let node = Node::with(|options| {
         options.request_arrives_within = Duration::from_millis(100);
     })
@@ -66,7 +66,7 @@ async fn an_unknown_api_key_or_version_closes_the_connection() {
 }
 
 #[tokio::test]
-async fn a_client_of_the_future_learns_which_versions_there_are() {
+async fn api_versions_of_an_unknown_version_returns_the_supported_versions() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let mut bytes = frame(77, 4, &versions_request());
@@ -83,7 +83,7 @@ async fn a_client_of_the_future_learns_which_versions_there_are() {
 }
 
 #[tokio::test]
-async fn versions_are_told_in_every_version() {
+async fn api_versions_is_answered_in_every_version() {
     let node = Node::start().await;
     let mut client = node.client().await;
     for version in 0..=4 {
@@ -123,7 +123,7 @@ async fn a_malformed_body_closes_the_connection_whatever_the_request() {
 }
 
 #[tokio::test]
-async fn random_bodies_disturb_nobody() {
+async fn random_bodies_do_not_disturb_other_clients() {
     let node = Node::with(|options| options.auto_create_topics = false).await;
     let mut bystander = node.client().await;
     bystander.create("orders", 1, &[]).await;

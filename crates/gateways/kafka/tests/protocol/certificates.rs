@@ -117,7 +117,7 @@ async fn log_in(client: &mut Client, message: &str) -> i16 {
 }
 
 #[tokio::test]
-async fn a_client_may_do_what_rules_say_of_the_name_that_its_certificate_has() {
+async fn client_has_the_rights_of_its_certificate_name() {
     let node = Node::start("dn", ClientCertificates::Required).await;
     let pair = node.clients.pair(Holder {
         common: &["app"],
@@ -141,7 +141,7 @@ async fn a_client_may_do_what_rules_say_of_the_name_that_its_certificate_has() {
 }
 
 #[tokio::test]
-async fn a_wrong_certificate_and_one_that_has_ended_and_none_are_refused() {
+async fn missing_expired_and_foreign_certificates_are_refused() {
     let node = Node::start("cn", ClientCertificates::Required).await;
     let ended =
         node.clients.pair(Holder { common: &["app"], has_ended: true, ..Holder::default() });
@@ -157,7 +157,7 @@ async fn a_wrong_certificate_and_one_that_has_ended_and_none_are_refused() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_names_nobody_lets_nobody_in_without_a_log_in() {
+async fn certificate_without_a_valid_name_requires_a_login() {
     let long = "x".repeat(300);
     let node = Node::start("cn", ClientCertificates::Optional).await;
     let hostile: [&[&str]; 6] =
@@ -186,7 +186,7 @@ async fn a_certificate_that_names_nobody_lets_nobody_in_without_a_log_in() {
 }
 
 #[tokio::test]
-async fn who_logs_in_before_anything_else_is_who_it_logs_in_as() {
+async fn login_before_other_requests_overrides_the_certificate() {
     let node = Node::start("cn", ClientCertificates::Required).await;
     let mut client = node.named("app").await;
     // ApiVersions does not fix the user.
@@ -206,7 +206,7 @@ async fn who_logs_in_before_anything_else_is_who_it_logs_in_as() {
 }
 
 #[tokio::test]
-async fn a_session_ends_with_its_certificate_and_after_the_longest_session() {
+async fn session_ends_with_its_certificate_and_at_the_maximum_lifetime() {
     let node = Node::start("cn", ClientCertificates::Required).await;
     let begun = Instant::now();
     // Certificates end at a full second.
@@ -231,7 +231,7 @@ async fn a_session_ends_with_its_certificate_and_after_the_longest_session() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_somebody_begins_with_a_request_of_any_size() {
+async fn client_with_a_certificate_may_begin_with_a_large_request() {
     let node = Node::start("cn", ClientCertificates::Required).await;
     let many = vec!["a-name-that-takes-some-room"; LOGIN_FRAME_BYTES_MAX / 16];
     let mut client = node.named("root").await;

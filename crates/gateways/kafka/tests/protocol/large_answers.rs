@@ -31,7 +31,7 @@ fn check(bytes: usize, codes: &[i16], told: i16) {
 }
 
 #[tokio::test]
-async fn a_topic_that_is_named_again_and_again_is_described_as_often_as_fits() {
+async fn topic_named_repeatedly_is_described_until_the_response_is_full() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("t", 1, &[]).await;
@@ -51,7 +51,7 @@ async fn a_topic_that_is_named_again_and_again_is_described_as_often_as_fits() {
 }
 
 #[tokio::test]
-async fn a_group_that_is_named_again_and_again_is_described_as_often_as_fits() {
+async fn group_named_repeatedly_is_described_until_the_response_is_full() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let id = GroupId(name("workers"));

@@ -82,7 +82,7 @@ async fn records_are_deleted_below_an_offset() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_leader_epoch_is_told() {
+async fn end_of_a_leader_epoch_is_returned() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("orders", 1, &[]).await;

@@ -49,7 +49,7 @@ impl Client {
 }
 
 #[tokio::test]
-async fn nothing_is_done_for_a_client_before_it_logs_in_but_telling_versions() {
+async fn only_api_versions_is_answered_before_the_login() {
     let node = node().await;
     let mut client = node.client().await;
     let versions = client.ask(3, &crate::sessions::versions_request()).await;
@@ -67,7 +67,7 @@ async fn nothing_is_done_for_a_client_before_it_logs_in_but_telling_versions() {
 }
 
 #[tokio::test]
-async fn a_password_is_proved_by_each_mechanism_and_over_bare_messages() {
+async fn login_succeeds_by_each_mechanism_and_over_bare_messages() {
     let node = node().await;
     for hash in Hash::ALL {
         let scram = Scram::new(hash, "root", "toor", "clientnonce");
@@ -91,7 +91,7 @@ async fn a_password_is_proved_by_each_mechanism_and_over_bare_messages() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_answered_and_the_connection_closed() {
+async fn failed_login_is_answered_and_closes_the_connection() {
     let node = node().await;
     let mut client = node.client().await;
     let refused = client.ask(1, &handshake("GSSAPI")).await;
@@ -155,7 +155,7 @@ async fn frames_before_a_log_in_are_small() {
 }
 
 #[tokio::test]
-async fn a_client_that_takes_its_time_to_log_in_is_cut_off() {
+async fn slow_login_is_disconnected() {
     let node = node().await;
     let began = Instant::now();
     let mut client = node.client().await;
@@ -165,7 +165,7 @@ async fn a_client_that_takes_its_time_to_log_in_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_session_ends_unless_its_client_logs_in_anew_as_the_same_user() {
+async fn session_ends_unless_its_client_logs_in_again_as_the_same_user() {
     let lasts = Duration::from_secs(1);
     let node = Node::with(|options| {
         required(options);

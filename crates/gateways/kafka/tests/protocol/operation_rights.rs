@@ -137,7 +137,7 @@ pub(crate) fn samples_of(topic: &str, group: &str) -> Vec<Operation> {
 }
 
 #[tokio::test]
-async fn each_operation_takes_a_right_of_its_own() {
+async fn each_operation_needs_all_of_its_rights() {
     let node = node().await;
     let mut root = logged_in(&node, b"\0root\0toor").await;
     for group in ["g", MAIN_LEASE_GROUP] {
@@ -172,7 +172,7 @@ async fn each_operation_takes_a_right_of_its_own() {
 }
 
 #[tokio::test]
-async fn dead_letters_go_to_wherever_they_came_from_for_operators_only() {
+async fn redrive_to_the_source_topics_needs_the_right_to_administer() {
     let node = node().await;
     let mut app = app(&node).await;
     let (to, only) = (None, DeadLetterFilter::default());
@@ -209,7 +209,7 @@ async fn redrive_of_a_topic_that_is_no_queue_needs_the_right_to_declare_one() {
 }
 
 #[tokio::test]
-async fn lists_have_what_may_be_seen_and_nothing_else() {
+async fn operation_lists_have_only_visible_queues_and_topics() {
     let node = node().await;
     let mut root = logged_in(&node, b"\0root\0toor").await;
     for topic in ["t", "other"] {

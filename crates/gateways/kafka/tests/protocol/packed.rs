@@ -31,7 +31,7 @@ fn packed(compression: Compression, values: &[&str]) -> Bytes {
 }
 
 #[tokio::test]
-async fn a_batch_that_unfolds_to_too_much_is_too_large_whatever_its_codec() {
+async fn batch_that_decompresses_to_too_much_is_refused_for_every_codec() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("orders", 1, &[("max.message.bytes", "20000000")]).await;
@@ -79,7 +79,7 @@ async fn large_compressed_batches_and_small_ones_keep_the_order_of_their_session
 /// Expensive checks run on threads of their own. While all of these are busy, other records are accepted and
 /// acknowledged, including small compressed batches.
 #[tokio::test]
-async fn what_is_small_is_acknowledged_while_no_thread_is_free_for_unpacking() {
+async fn small_batches_are_acknowledged_while_all_cpu_threads_are_busy() {
     let node = Node::start().await;
     let (mut client, mut other) = (node.client().await, node.client().await);
     client.create("orders", 1, &[]).await;

@@ -94,7 +94,7 @@ async fn without_acks_a_refusal_closes_the_connection() {
 }
 
 #[tokio::test]
-async fn what_names_no_partition_is_refused() {
+async fn produce_to_an_unknown_partition_is_refused() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("orders", 1, &[]).await;
@@ -108,7 +108,7 @@ async fn what_names_no_partition_is_refused() {
 }
 
 #[tokio::test]
-async fn acks_are_all_one_or_none() {
+async fn acks_other_than_all_one_and_none_are_refused() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("orders", 1, &[]).await;
@@ -119,7 +119,7 @@ async fn acks_are_all_one_or_none() {
 }
 
 #[tokio::test]
-async fn broken_batches_are_refused_and_say_why() {
+async fn invalid_batches_are_refused_with_a_reason() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("orders", 1, &[]).await;
@@ -153,7 +153,7 @@ fn named_in(answer: &PartitionProduceResponse) -> Vec<i32> {
 }
 
 #[tokio::test]
-async fn a_topics_own_rules_are_kept() {
+async fn batches_against_the_topics_configuration_are_refused() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("small", 1, &[("max.message.bytes", "200")]).await;
@@ -218,7 +218,7 @@ async fn log_append_time_and_compression_are_the_topics_choice() {
 }
 
 #[tokio::test]
-async fn zstd_is_not_taken_from_clients_that_are_too_old_to_know_it() {
+async fn zstd_is_refused_before_produce_version_7() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("orders", 1, &[]).await;

@@ -57,7 +57,7 @@ async fn describe(client: &mut Client, of: Vec<ComponentData>, strict: bool) -> 
 }
 
 #[tokio::test]
-async fn quotas_are_set_found_and_taken_away_as_by_kafka() {
+async fn quotas_are_set_described_and_removed_as_in_kafka() {
     let node = node().await;
     let mut client = node.client().await;
     let entries = vec![
@@ -106,7 +106,7 @@ async fn limit(client: &mut Client, key: &str, rate: f64) {
 }
 
 #[tokio::test]
-async fn a_producer_is_told_how_long_it_is_not_listened_to() {
+async fn producer_over_its_quota_receives_the_throttle_time_and_waits() {
     let node = node().await;
     let mut client = node.client().await;
     client.create("t", 1, &[]).await;
@@ -132,7 +132,7 @@ async fn a_producer_is_told_how_long_it_is_not_listened_to() {
 }
 
 #[tokio::test]
-async fn a_consumer_gets_what_is_there_and_then_nothing_until_that_is_made_up_for() {
+async fn consumer_over_its_quota_gets_empty_responses_until_the_quota_allows_more() {
     let node = node().await;
     let mut client = node.client().await;
     client.create("t", 1, &[]).await;
@@ -156,7 +156,7 @@ async fn a_consumer_gets_what_is_there_and_then_nothing_until_that_is_made_up_fo
 }
 
 #[tokio::test]
-async fn changes_are_refused_to_who_knows_the_error_and_delayed_for_who_does_not() {
+async fn changes_over_the_quota_are_refused_or_delayed_by_version() {
     let node = node().await;
     let mut client = node.client().await;
     limit(&mut client, "controller_mutation_rate", 0.1).await;
@@ -188,7 +188,7 @@ async fn changes_are_refused_to_who_knows_the_error_and_delayed_for_who_does_not
 }
 
 #[tokio::test]
-async fn a_node_that_keeps_none_says_so() {
+async fn node_without_quotas_refuses_to_alter_them() {
     let node = Node::with(|options| options.quotas = Quotas::default()).await;
     let mut client = node.client().await;
     let entry = alteration(&[("user", None)], &[("producer_byte_rate", Some(1.0))]);

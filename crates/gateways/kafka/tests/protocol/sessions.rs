@@ -70,7 +70,7 @@ async fn a_produce_behind_a_waiting_fetch_of_its_own_connection_ends_the_wait() 
 }
 
 #[tokio::test]
-async fn a_client_that_stops_reading_is_cut_off_and_hurts_nobody() {
+async fn client_that_stops_reading_is_disconnected_without_effect_on_others() {
     let node = Node::with(|options| {
         options.response_taken_within = Duration::from_millis(300);
     })
@@ -117,7 +117,7 @@ async fn connections_over_the_limit_are_closed() {
 }
 
 #[tokio::test]
-async fn a_silent_connection_is_closed() {
+async fn idle_connection_is_closed() {
     let node = Node::with(|options| options.session_idle_max = Duration::from_secs(1)).await;
     let mut client = node.client().await;
     client.ask(3, &versions_request()).await;
@@ -125,7 +125,7 @@ async fn a_silent_connection_is_closed() {
 }
 
 #[tokio::test]
-async fn a_client_that_never_pauses_does_not_hold_a_shutdown_up() {
+async fn client_that_never_pauses_does_not_delay_a_shutdown() {
     let node = Node::start().await;
     let client = node.client().await;
     let (mut reads, mut writes) = client.into_stream().into_split();
@@ -143,7 +143,7 @@ async fn a_client_that_never_pauses_does_not_hold_a_shutdown_up() {
 }
 
 #[tokio::test]
-async fn shutting_down_answers_what_was_begun() {
+async fn shutdown_answers_started_requests() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("orders", 1, &[]).await;

@@ -161,7 +161,7 @@ async fn node() -> (Node, Client) {
 }
 
 #[tokio::test]
-async fn a_member_gets_its_tasks_and_the_group_its_topics() {
+async fn member_receives_its_tasks_and_internal_topics_are_created() {
     let (_node, mut client) = node().await;
     let versions = client
         .ask(
@@ -239,7 +239,7 @@ async fn groups_are_described_once_each() {
 }
 
 #[tokio::test]
-async fn what_is_not_supported_is_refused_by_its_reason() {
+async fn unsupported_streams_requests_are_refused_with_a_reason() {
     let (_node, mut client) = node().await;
     client.create("in", 1, &[]).await;
     let mut fixed = joins("app", "m");
@@ -256,12 +256,12 @@ async fn what_is_not_supported_is_refused_by_its_reason() {
     );
     let huge = [joins("app", "m").to_vec(), vec![0; 1 << 20]].concat();
     assert_eq!(client.beats(&huge).await.code, InvalidRequest.code());
-    // A streams member may join afterwards, because the refused requests left no group.
+    // After the refusals a valid heartbeat still joins.
     assert_eq!(client.beats(&joins("app", "m")).await.code, 0);
 }
 
 #[tokio::test]
-async fn broken_requests_end_their_connection_and_nothing_else() {
+async fn malformed_streams_requests_close_only_their_connection() {
     let (node, _) = node().await;
     let whole = joins("app", "m");
     for cut in 0..whole.len() {

@@ -72,7 +72,7 @@ impl Client {
 }
 
 #[tokio::test]
-async fn a_token_is_a_log_in_of_whom_it_names_for_as_long_as_it_is_good() {
+async fn token_logs_its_subject_in_until_it_expires() {
     let all = Believing::start(None).await;
     let mut root = all.node.client().await;
     let said = root.bears(&message(&all.token("root", 300))).await;
@@ -100,7 +100,7 @@ async fn a_token_is_a_log_in_of_whom_it_names_for_as_long_as_it_is_good() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_refused_is_answered_in_two_steps() {
+async fn refused_token_is_answered_in_two_steps() {
     let all = Believing::start(None).await;
     let other = Signer::p256("1");
     let with = |claim: &str, value: Value| {
@@ -154,7 +154,7 @@ async fn a_token_that_is_refused_is_answered_in_two_steps() {
 }
 
 #[tokio::test]
-async fn a_session_ends_with_its_token_unless_a_new_one_of_the_same_user_comes() {
+async fn session_ends_with_its_token_unless_the_same_user_renews_it() {
     let all = Believing::start(None).await;
     let mut client = all.node.client().await;
     let begun = Instant::now();
@@ -178,7 +178,7 @@ async fn a_session_ends_with_its_token_unless_a_new_one_of_the_same_user_comes()
 }
 
 #[tokio::test]
-async fn a_session_lasts_no_longer_than_the_node_lets_sessions_last() {
+async fn session_lifetime_is_capped_by_the_nodes_maximum() {
     let all = Believing::start(Some(Duration::from_secs(60))).await;
     let mut client = all.node.client().await;
     let said = client.bears(&message(&all.token("root", 300))).await;
@@ -189,7 +189,7 @@ async fn a_session_lasts_no_longer_than_the_node_lets_sessions_last() {
 }
 
 #[tokio::test]
-async fn without_an_issuer_nobody_logs_in_by_a_token() {
+async fn tokens_are_not_offered_without_an_issuer() {
     let node = Node::with(|options| options.login.plain = Admission::Required).await;
     let mut client = node.client().await;
     let handshake = SaslHandshakeRequest::default().with_mechanism(text("OAUTHBEARER"));

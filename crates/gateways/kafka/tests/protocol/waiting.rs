@@ -25,7 +25,7 @@ fn padded_metadata(padding: usize) -> MetadataRequest {
 }
 
 #[tokio::test]
-async fn fetches_that_wait_do_not_take_the_producers_room() {
+async fn waiting_fetches_do_not_use_the_producers_budget() {
     let node = Node::start().await;
     let mut producer = node.client().await;
     producer.create("quiet", 1, &[]).await;
@@ -50,7 +50,7 @@ async fn fetches_that_wait_do_not_take_the_producers_room() {
 }
 
 #[tokio::test]
-async fn a_frame_that_is_announced_and_not_sent_takes_no_room() {
+async fn announced_frame_that_is_not_sent_takes_no_room() {
     let node = Node::start().await;
     let mut producer = node.client().await;
     producer.create("orders", 1, &[]).await;
@@ -70,7 +70,7 @@ async fn a_frame_that_is_announced_and_not_sent_takes_no_room() {
 }
 
 #[tokio::test]
-async fn frames_that_are_not_sent_to_their_end_do_not_stop_those_that_are() {
+async fn incomplete_frames_do_not_block_complete_ones() {
     let node = Node::start().await;
     let mut producer = node.client().await;
     producer.create("orders", 1, &[]).await;
@@ -124,7 +124,7 @@ async fn large_requests_behind_a_waiting_one_take_no_room_from_others() {
 }
 
 #[tokio::test]
-async fn a_fetch_without_room_to_wait_looks_again_after_a_while() {
+async fn fetch_without_waiting_room_is_answered_before_its_deadline() {
     let node = Node::with(|options| options.waiting_bytes_max = 0).await;
     let (mut client, mut producer) = (node.client().await, node.client().await);
     client.create("quiet", 1, &[]).await;
@@ -153,7 +153,7 @@ async fn a_fetch_without_room_to_wait_looks_again_after_a_while() {
 
 /// A fetch without a session of so many partitions waits in its encoded form.
 #[tokio::test]
-async fn a_large_fetch_that_waits_is_answered_when_there_is_enough() {
+async fn large_waiting_fetch_is_answered_once_its_minimum_is_reached() {
     const PARTITIONS: i32 = 1_000;
     let node = Node::start().await;
     let (mut client, mut producer) = (node.client().await, node.client().await);

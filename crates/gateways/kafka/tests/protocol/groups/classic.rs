@@ -55,7 +55,7 @@ pub(crate) async fn stable(client: &mut Client) -> String {
 }
 
 #[tokio::test]
-async fn members_meet_in_every_version_of_the_classic_protocol() {
+async fn members_join_and_leave_in_every_version_of_the_classic_protocol() {
     let node = Node::start().await;
     for version in 0..=9 {
         let mut client = node.client().await;
@@ -147,7 +147,7 @@ async fn a_session_timeout_removes_a_member_whose_connection_is_gone() {
 }
 
 #[tokio::test]
-async fn what_no_group_takes_is_refused() {
+async fn invalid_group_requests_are_refused() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let code = |error: ResponseError| error.code();

@@ -52,7 +52,7 @@ fn assigned(response: &ConsumerGroupHeartbeatResponse) -> Option<Vec<i32>> {
 }
 
 #[tokio::test]
-async fn the_group_divides_and_a_second_member_waits_for_the_first_to_let_go() {
+async fn second_member_waits_until_the_first_revokes_its_partition() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let topic = client.create("t", 2, &[]).await;

@@ -69,7 +69,7 @@ fn listed(response: &ListGroupsResponse) -> Vec<(&str, &str, &str, &str)> {
 }
 
 #[tokio::test]
-async fn groups_are_listed_described_and_deleted_once_they_are_empty() {
+async fn groups_are_listed_and_described_and_deleted_once_empty() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("t", 1, &[]).await;
@@ -134,7 +134,7 @@ pub(crate) async fn are_kept(broker: &Broker, groups: &[&str]) {
 }
 
 #[tokio::test]
-async fn members_and_offsets_are_there_after_a_restart() {
+async fn members_and_offsets_survive_a_restart() {
     let disk = Arc::new(SimulatedDisk::new());
     let node = Node::on(Arc::clone(&disk), |_| {}).await;
     let mut client = node.client().await;

@@ -98,7 +98,7 @@ async fn committed_offsets_are_fetched_in_every_version() {
 }
 
 #[tokio::test]
-async fn offsets_are_taken_from_members_of_the_generation_and_from_nobody_else() {
+async fn only_members_of_the_generation_may_commit_offsets() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("t", 1, &[]).await;
@@ -137,7 +137,7 @@ async fn offset_metadata_is_limited_in_utf16_code_units() {
 }
 
 #[tokio::test]
-async fn a_negative_offset_is_none() {
+async fn committing_a_negative_offset_deletes_the_offset() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.create("t", 2, &[]).await;

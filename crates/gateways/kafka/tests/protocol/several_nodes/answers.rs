@@ -40,7 +40,7 @@ pub(super) fn fetch_by_id(topic: Uuid, partition: i32, wait_ms: i32) -> FetchReq
 }
 
 #[tokio::test]
-async fn every_node_tells_of_all_nodes_and_of_the_leader_of_each_partition() {
+async fn every_node_lists_all_nodes_and_the_leader_of_each_partition() {
     let cluster = Cluster::start().await;
     cluster.client(2).await.create("wide", 6, &[]).await;
     let mut told = Vec::new();
@@ -75,7 +75,7 @@ async fn every_node_tells_of_all_nodes_and_of_the_leader_of_each_partition() {
 }
 
 #[tokio::test]
-async fn a_replication_factor_is_the_least_and_all_nodes_are_what_it_is() {
+async fn replication_factor_is_a_minimum_and_reported_as_all_nodes() {
     let cluster = Cluster::start().await;
     let mut client = cluster.client(3).await;
     for (factor, code) in [(-1, 0), (3, 0), (1, 0), (2, 0), (4, 38), (0, 38)] {
@@ -88,7 +88,7 @@ async fn a_replication_factor_is_the_least_and_all_nodes_are_what_it_is() {
 }
 
 #[tokio::test]
-async fn who_asks_the_wrong_node_is_sent_to_the_leader() {
+async fn client_of_the_wrong_node_is_referred_to_the_leader() {
     let cluster = Cluster::start().await;
     let topic = cluster.client(1).await.create("t", 3, &[]).await;
     let (leader, epoch) = leaders(&mut cluster.client(1).await, "t").await[0];
@@ -119,7 +119,7 @@ async fn who_asks_the_wrong_node_is_sent_to_the_leader() {
 }
 
 #[tokio::test]
-async fn every_node_knows_where_records_are_that_were_acknowledged_before() {
+async fn every_node_lists_offsets_of_acknowledged_records() {
     let cluster = Cluster::start().await;
     cluster.client(1).await.create("t", 3, &[]).await;
     let (leader, epoch) = leaders(&mut cluster.client(1).await, "t").await[0];
@@ -141,7 +141,7 @@ async fn every_node_knows_where_records_are_that_were_acknowledged_before() {
 }
 
 #[tokio::test]
-async fn metadata_waits_for_an_election_that_is_under_way() {
+async fn metadata_waits_for_an_election_in_progress() {
     let cluster = Cluster::start().await;
     cluster.client(1).await.create("t", 3, &[]).await;
     let mut clients = [cluster.client(1).await, cluster.client(2).await, cluster.client(3).await];
@@ -162,7 +162,7 @@ async fn metadata_waits_for_an_election_that_is_under_way() {
 }
 
 #[tokio::test]
-async fn a_fetch_that_waits_is_told_at_once_that_another_node_leads() {
+async fn waiting_fetch_ends_at_once_when_the_leader_changes() {
     let cluster = Cluster::start().await;
     let topic = cluster.client(1).await.create("t", 3, &[]).await;
     let (leader, _) = leaders(&mut cluster.client(1).await, "t").await[0];
@@ -194,7 +194,7 @@ async fn a_fetch_that_waits_is_told_at_once_that_another_node_leads() {
 }
 
 #[tokio::test]
-async fn each_node_knows_how_far_the_members_of_the_quorum_are() {
+async fn every_node_reports_the_log_ends_of_all_quorum_members() {
     let cluster = Cluster::start().await;
     cluster.client(1).await.create("t", 1, &[]).await;
     let metadata = describe_quorum_request::TopicData::default()

@@ -199,7 +199,7 @@ async fn created_elsewhere() -> CreatedElsewhere {
 }
 
 #[tokio::test]
-async fn a_topic_that_another_node_has_just_created_is_altered_at_a_node_with_an_old_copy() {
+async fn topic_just_created_elsewhere_is_altered_at_a_node_with_an_old_copy() {
     let mut created = created_elsewhere().await;
     let here = &mut created.client;
     let altered = IncrementalAlterConfigsRequest::default().with_resources(vec![resource()]);

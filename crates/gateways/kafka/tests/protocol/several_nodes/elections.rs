@@ -71,7 +71,7 @@ async fn leads_nothing(cluster: &Cluster, id: i32) {
 }
 
 #[tokio::test]
-async fn a_partition_is_led_by_the_first_of_its_replicas_when_somebody_asks_for_it() {
+async fn preferred_election_moves_the_partition_to_its_first_replica() {
     let cluster = Cluster::start().await;
     let mut client = cluster.client(1).await;
     client.create("t", 3, &[]).await;
@@ -103,7 +103,7 @@ async fn a_partition_is_led_by_the_first_of_its_replicas_when_somebody_asks_for_
 }
 
 #[tokio::test]
-async fn nobody_is_elected_who_is_not_there_or_may_lack_something() {
+async fn missing_or_lagging_replicas_are_never_elected() {
     let cluster = Cluster::start().await;
     let mut client = cluster.client(1).await;
     client.create("t", 3, &[]).await;
@@ -137,7 +137,7 @@ async fn nobody_is_elected_who_is_not_there_or_may_lack_something() {
 }
 
 #[tokio::test]
-async fn a_reassignment_to_where_a_partition_is_has_been_made() {
+async fn reassignment_to_the_present_replicas_succeeds_and_others_are_refused() {
     let cluster = Cluster::start().await;
     let mut client = cluster.client(1).await;
     client.create("t", 3, &[]).await;

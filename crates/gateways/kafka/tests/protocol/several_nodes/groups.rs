@@ -48,7 +48,7 @@ pub(super) async fn listed(client: &mut Client) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_group_is_served_by_its_coordinator_and_by_no_other_node() {
+async fn group_is_served_by_its_coordinator_only() {
     let cluster = Cluster::start().await;
     cluster.client(1).await.create("t", 3, &[]).await;
     let names: Vec<String> = (0..12).map(|number| format!("group-{number}")).collect();
@@ -114,7 +114,7 @@ async fn in_time(mut asked: impl AsyncFnMut() -> i16) -> i16 {
 }
 
 #[tokio::test]
-async fn members_of_either_protocol_go_on_where_another_node_coordinates_their_group() {
+async fn members_of_both_protocols_continue_at_the_next_coordinator() {
     let cluster = Cluster::start().await;
     cluster.client(1).await.create("t", 3, &[]).await;
     for modern in [false, true] {
@@ -187,7 +187,7 @@ async fn the_next_coordinator_does_not_wait_for_a_member_that_has_left() {
 }
 
 #[tokio::test]
-async fn members_that_wait_are_told_when_their_coordinator_leads_no_more_and_are_forgotten() {
+async fn pending_joins_end_and_are_forgotten_when_the_coordinator_changes() {
     let cluster = Cluster::start().await;
     cluster.client(1).await.create("t", 3, &[]).await;
     let (right, _) = coordinator(&mut cluster.client(1).await, "g").await;

@@ -16,7 +16,7 @@ use super::{configure, group, started};
 use crate::harness::*;
 
 #[tokio::test]
-async fn progress_outlives_a_restart_and_leases_do_not() {
+async fn progress_survives_a_restart_and_leases_do_not() {
     let disk = Arc::new(SimulatedDisk::new());
     let node = Node::on(Arc::clone(&disk), |_| {}).await;
     let (mut client, topic) = started(&node).await;
@@ -35,7 +35,7 @@ async fn progress_outlives_a_restart_and_leases_do_not() {
 }
 
 #[tokio::test]
-async fn a_groups_configuration_reaches_the_records_that_it_has_already() {
+async fn changed_group_configuration_applies_to_records_already_leased() {
     let node = Node::start().await;
     let (mut client, topic) = started(&node).await;
     client.put("t", 0, &["a"]).await;
@@ -61,7 +61,7 @@ async fn a_groups_configuration_reaches_the_records_that_it_has_already() {
 }
 
 #[tokio::test]
-async fn dead_letters_go_where_a_topic_takes_them() {
+async fn dead_letters_go_only_to_topics_that_accept_them() {
     let node = Node::start().await;
     let (mut client, topic) = started(&node).await;
     let takes = ("errors.deadletterqueue.group.enable", "true");
@@ -89,7 +89,7 @@ fn describe_offsets(group_name: &str) -> DescribeShareGroupOffsetsRequest {
 }
 
 #[tokio::test]
-async fn an_empty_group_is_moved_cut_and_deleted() {
+async fn offsets_of_an_empty_share_group_are_altered_and_deleted() {
     let node = Node::start().await;
     let (mut client, topic) = started(&node).await;
     client.put("t", 0, &["a", "b", "c"]).await;

@@ -33,7 +33,7 @@ async fn records_are_acquired_settled_and_delivered_again() {
 }
 
 #[tokio::test]
-async fn a_batch_of_which_the_front_is_gone_is_delivered_again() {
+async fn batch_with_a_deleted_front_is_delivered_again() {
     let node = Node::start().await;
     let mut client = node.client().await;
     assert_eq!(configure(&mut client, "g", &[("share.auto.offset.reset", "earliest")]).await, 0);
@@ -49,7 +49,7 @@ async fn a_batch_of_which_the_front_is_gone_is_delivered_again() {
 }
 
 #[tokio::test]
-async fn compressed_batches_are_passed_on_as_they_are() {
+async fn compressed_batches_are_delivered_unchanged() {
     let node = Node::start().await;
     let (mut client, topic) = started(&node).await;
     let options = BatchOptions { compression: Compression::Zstd, ..BatchOptions::default() };
@@ -66,7 +66,7 @@ async fn compressed_batches_are_passed_on_as_they_are() {
 }
 
 #[tokio::test]
-async fn what_members_did_with_a_record_is_remembered() {
+async fn history_of_a_record_has_its_deliveries_and_settlements() {
     let node = Node::start().await;
     let (mut client, topic) = started(&node).await;
     client.put("t", 0, &["a", "b", "c"]).await;
@@ -93,7 +93,7 @@ async fn what_members_did_with_a_record_is_remembered() {
 }
 
 #[tokio::test]
-async fn bytes_of_the_batches_that_a_member_gets_are_counted() {
+async fn bytes_of_delivered_batches_are_counted() {
     let connections = Connections::default();
     let node = Node::with(|options| options.connections = connections.clone()).await;
     let (mut client, topic) = started(&node).await;
@@ -110,7 +110,7 @@ async fn bytes_of_the_batches_that_a_member_gets_are_counted() {
 }
 
 #[tokio::test]
-async fn a_fetch_waits_for_records_and_for_what_is_released() {
+async fn share_fetch_waits_for_new_and_released_records() {
     let node = Node::start().await;
     let (mut client, topic) = started(&node).await;
     let mut first = Member::join(&node, "a", &["t"]).await;
@@ -128,7 +128,7 @@ async fn a_fetch_waits_for_records_and_for_what_is_released() {
 }
 
 #[tokio::test]
-async fn a_member_is_given_records_of_its_own_partitions_only() {
+async fn member_receives_records_of_its_requested_partitions_only() {
     let node = Node::start().await;
     let (mut client, topic) = started(&node).await;
     client.put("t", 0, &["zero"]).await;
@@ -149,7 +149,7 @@ async fn a_member_is_given_records_of_its_own_partitions_only() {
 }
 
 #[tokio::test]
-async fn acknowledgements_come_with_a_fetch_and_have_their_own_answer() {
+async fn acknowledgements_in_a_fetch_have_results_of_their_own() {
     let node = Node::start().await;
     let (mut client, topic) = started(&node).await;
     client.put("t", 0, &["a", "b"]).await;
@@ -183,7 +183,7 @@ async fn acknowledgements_come_with_a_fetch_and_have_their_own_answer() {
 }
 
 #[tokio::test]
-async fn what_is_not_held_cannot_be_settled() {
+async fn records_not_leased_to_the_member_cannot_be_settled() {
     let node = Node::start().await;
     let (mut client, topic) = started(&node).await;
     client.put("t", 0, &["a", "b"]).await;

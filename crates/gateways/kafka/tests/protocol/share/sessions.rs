@@ -14,7 +14,7 @@ use super::started;
 use crate::harness::*;
 
 #[tokio::test]
-async fn a_session_goes_by_its_epochs() {
+async fn share_session_epochs_are_checked() {
     let node = Node::start().await;
     let (_, topic) = started(&node).await;
     let mut member = Member::join(&node, "m", &["t"]).await;
@@ -42,7 +42,7 @@ async fn a_session_goes_by_its_epochs() {
 }
 
 #[tokio::test]
-async fn a_request_that_names_nobody_is_refused() {
+async fn share_fetch_without_a_valid_group_or_member_is_refused() {
     let node = Node::start().await;
     let (_, topic) = started(&node).await;
     let mut member = Member::join(&node, "m", &["t"]).await;
@@ -58,7 +58,7 @@ async fn a_request_that_names_nobody_is_refused() {
 }
 
 #[tokio::test]
-async fn what_a_member_held_is_free_when_its_session_ends() {
+async fn leased_records_are_available_again_when_the_session_ends() {
     let node = Node::start().await;
     let (mut client, topic) = started(&node).await;
     client.put("t", 0, &["a", "b"]).await;
@@ -80,7 +80,7 @@ async fn what_a_member_held_is_free_when_its_session_ends() {
 }
 
 #[tokio::test]
-async fn a_node_keeps_so_many_sessions() {
+async fn share_sessions_over_the_limit_are_refused() {
     let node = Node::start().await;
     let (mut client, topic) = started(&node).await;
     let config = AlterableConfig::default()
@@ -102,7 +102,7 @@ async fn a_node_keeps_so_many_sessions() {
 }
 
 #[tokio::test]
-async fn a_topic_that_is_gone_is_told_once_and_then_the_fetch_waits() {
+async fn deleted_topic_is_reported_once_and_then_the_fetch_waits() {
     let node = Node::start().await;
     let (mut client, topic) = started(&node).await;
     let mut member = Member::join(&node, "m", &["t"]).await;
