@@ -251,7 +251,7 @@ async fn watch_all(
     watch
 }
 
-/// When a fetch stops waiting, or has to read all partitions again.
+/// Events that end the wait of a fetch, or make it read all partitions again.
 struct Until<'a> {
     deadline: Instant,
     changes: &'a mut Changes,

@@ -1,7 +1,7 @@
 //! Authentication of clients: SASL as Kafka's clients speak it.
 //!
 //! ```text
-//! SaslHandshake v1     which mechanism          SaslHandshake v0   which mechanism
+//! SaslHandshake v1     the mechanism            SaslHandshake v0   the mechanism
 //! SaslAuthenticate     its messages, in turn    its messages, each with only its length in front
 //! ```
 //!

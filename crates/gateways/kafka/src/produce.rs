@@ -101,7 +101,7 @@ pub(crate) async fn start(
         topics = resolve(gateway, &asker, &produce.topics);
     }
     let configs = topics.iter().filter_map(|(_, topic)| Some(&*topic.as_ref().ok()?.config));
-    let replicas = produce_replicas::required_replicas(gateway, configs);
+    let replicas = produce_replicas::replica_count(gateway, configs);
     let mut checks = Checks {
         terms: Terms {
             version,

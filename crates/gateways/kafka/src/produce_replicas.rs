@@ -6,8 +6,8 @@ use kafka_protocol::error::ResponseError;
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 
-/// Number of replicas, if a topic requires more than one.
-pub(crate) fn required_replicas<'a>(
+/// Number of replicas of each partition; 1 if no topic requires more.
+pub(crate) fn replica_count<'a>(
     gateway: &Gateway,
     mut configs: impl Iterator<Item = &'a TopicConfig>,
 ) -> usize {

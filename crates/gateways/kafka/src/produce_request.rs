@@ -132,7 +132,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn request_encoded_by_the_message_crate_is_parsed(version in 3i16..=13, acks: i16, topics in topics()) {
+        fn message_crate_requests_are_parsed(version in 3i16..=13, acks: i16, topics in topics()) {
             let mut body = BytesMut::new();
             message(version, acks, &topics).encode(&mut body, version).unwrap();
             let request = ProduceRequest::parse(version, body).unwrap();

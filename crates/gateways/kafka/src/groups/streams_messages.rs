@@ -78,7 +78,7 @@ fn whole<T>(
     }
 }
 
-/// A nullable struct: its first byte tells null from present.
+/// A nullable struct: its first byte is negative for null.
 fn nullable_row<T>(
     cursor: &mut Cursor<'_>,
     fields: impl FnOnce(&mut Cursor<'_>) -> Result<T, Malformed>,

@@ -3,7 +3,6 @@
 //! Each topic of the session is a lease group, taken from in turn, so that none is starved. A waiting member
 //! waits for the first record of any of them. A record is leased to the member from the moment it is taken.
 //! If it then cannot be sent, it is released, and does not count as an attempt.
-//! attempt.
 
 use std::time::Duration;
 

@@ -3,7 +3,6 @@
 //!
 //! Both requests acknowledge records in the same format. An invalid acknowledgement is a fault of its
 //! partition, not of the request, so it is detected here and reported with the partition.
-//! of its partition, not of the request, so it is found here and answered there.
 
 use kafka_protocol::messages::ApiKey;
 use kafka_protocol::protocol::StrBytes;

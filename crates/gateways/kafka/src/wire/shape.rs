@@ -60,7 +60,7 @@ pub(super) enum Kind {
     Rows(&'static Fields),
     /// A struct.
     Row(&'static Fields),
-    /// A nullable struct: its first byte tells.
+    /// A nullable struct: its first byte is 1 if it is present.
     Maybe(&'static Fields),
 }
 

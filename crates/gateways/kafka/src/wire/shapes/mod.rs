@@ -3,7 +3,6 @@
 //! The fields are in the order of the wire. The versions are those of the message definitions of Kafka 4.1,
 //! for share groups of Kafka 4.3. See [`super::shape`] for their purpose, and for the test that compares them
 //! with the decoder.
-//! that compares them with the decoder.
 
 mod access;
 mod cluster;

@@ -1,4 +1,4 @@
-//! Committed offsets: who may commit, fetch and delete them.
+//! Committed offsets: commits, fetches, deletion, and the members that may do so.
 
 use kafka_protocol::error::ResponseError::*;
 use kafka_protocol::messages::offset_commit_request::{
