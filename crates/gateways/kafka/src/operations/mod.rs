@@ -2,11 +2,11 @@
 //! Kafka's protocol has no requests for. The command line sends it.
 //!
 //! Its api key is far away from Kafka's own, and its body is a JSON document: another operation is another
-//! variant, and needs no codec. The version of the request is that of the document. ApiVersions does not list
-//! it, so stock clients never send it.
+//! variant, and needs no codec. The version of the request is that of the document. ApiVersions lists it to
+//! the command line only, so stock clients never send it.
 //!
 //! Its layout, its numbers and its documents are in the crate [`operations`](::operations), which clients
-//! share. Operations create users and empty queues, so each needs a right of its own.
+//! share. Operations create users and purge queues, so each needs a right of its own.
 //!
 //! Every request gets a response, with an error if it is invalid. Each response is bounded, and says where
 //! the next one continues.

@@ -86,7 +86,7 @@ macro_rules! cases {
             let message: $request = $message;
             let $answer = client.ask($version, &message).await;
             assert_eq!($code, $refused, "{name} without a right");
-            // A part of the rights does not suffice; the last one completes them.
+            // All rights that the request needs.
             $($node.allow(Resource::$resource, $name, Action::$action).await;)*
             let $answer = client.ask($version, &message).await;
             let code = $code;
