@@ -1,4 +1,4 @@
-//! Kafka's requests about rules: who may do what (KIP-11, KIP-140, KIP-290).
+//! Kafka's requests about access rules (ACLs: KIP-11, KIP-140, KIP-290).
 
 use access::acl::{Action, Pattern, PatternFilter, Resource, Rule, RuleFilter, Verdict};
 use access::{UserError, Users};
@@ -22,12 +22,12 @@ use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::scram_credentials;
 
-/// Codes of filters that stand for all.
+/// Filter code that matches every value.
 const ANY: i8 = 1;
-/// Of names that a rule would be about.
+/// Pattern filter code that selects every rule whose pattern matches the name.
 const MATCH: i8 = 2;
 
-/// The users, whose rules these are, for somebody who may look at them, or change this one.
+/// Returns the store of users and rules, if the caller may read the rules, or change `rule`.
 fn users<'a>(gateway: &'a Gateway, request: &Request, rule: &str) -> Result<&'a Users, Fault> {
     scram_credentials::check(gateway, request, rule)?;
     let none = || {
@@ -67,7 +67,7 @@ pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Respon
     Response::encode(&request.head, &response)
 }
 
-/// Rules are sorted by what they are about.
+/// Groups rules by resource. They are sorted, so rules of one resource are adjacent.
 fn by_resource(rules: Vec<Rule>) -> Vec<DescribeAclsResource> {
     let mut resources: Vec<DescribeAclsResource> = Vec::new();
     for rule in rules {
@@ -123,7 +123,7 @@ pub(crate) async fn create(
     Response::encode(&request.head, &response)
 }
 
-/// Of what makes no sense there are no words.
+/// Text of a rule or filter for the audit log; empty for an invalid one.
 fn in_words(read: &Result<impl ToString, Fault>) -> String {
     read.as_ref().map(ToString::to_string).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Kafka's requests about quotas: which there are, and changes of them (KIP-546).
+//! Kafka's requests about quotas: describes and alters them (KIP-546).
 
 use access::quotas::{Alteration, Component, Entity, EntityType, Filter, Match, QuotaError};
 use kafka_protocol::error::ResponseError;
