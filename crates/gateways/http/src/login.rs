@@ -68,7 +68,7 @@ impl Asker {
         });
         // Nobody else has them yet.
         if let Some(rights) = Arc::get_mut(&mut self.rights) {
-            *rights = rights.clone().asked_by(asker);
+            *rights = rights.clone().audited_as(asker);
         }
     }
 

@@ -110,7 +110,7 @@ fn hash_of(said: &Map<String, Value>) -> Result<Option<Verifiers>, Refused> {
         return Ok(None);
     };
     let Some(algorithm) = said.text("hashing_algorithm")?.filter(|name| !name.is_empty()) else {
-        let rabbitmq = Some(RabbitMqHash::of_length(hash));
+        let rabbitmq = Some(RabbitMqHash::with_guessed_algorithm(hash));
         return Ok(Some(Verifiers { rabbitmq, ..Verifiers::default() }));
     };
     if algorithm == ARGON2ID {
@@ -144,7 +144,7 @@ async fn unguessable(call: &Call) -> Result<Verifiers, Refused> {
 
 async fn hashed(call: &Call, password: String) -> Result<Verifiers, Refused> {
     let workers = call.broker().workers();
-    let made = workers.blocking(Task::AmqpPassword, move || Verifiers::of_password(&password));
+    let made = workers.blocking(Task::AmqpPassword, move || Verifiers::from_password(&password));
     let made = made.await.map_err(|error| Refused::failed(error.to_string()))?;
     made.map_err(|error| Refused::bad_request(error.to_string()))
 }

@@ -134,8 +134,8 @@ pub(super) async fn explain(
     let unknown = |what, word: &str| {
         Problem::new(Kind::BadRequest, format!("{word:?} is no {what} of rules"))
     };
-    let of = Resource::of_word(&resource).ok_or_else(|| unknown("resource", &resource))?;
-    let action = Action::of_word(&action).ok_or_else(|| unknown("action", &action))?;
+    let of = Resource::from_word(&resource).ok_or_else(|| unknown("resource", &resource))?;
+    let action = Action::from_word(&action).ok_or_else(|| unknown("action", &action))?;
     let host: IpAddr = match &*host {
         "" => peer.connection.peer().ip(),
         host => host.parse().map_err(|_| unknown("address", host))?,

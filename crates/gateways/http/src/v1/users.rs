@@ -117,7 +117,7 @@ pub(super) struct NewPassword {
 /// Hashes take a core for their time, by design.
 async fn verifiers(node: &Node, password: String) -> Result<Verifiers, Problem> {
     let workers = node.broker.workers();
-    let made = workers.blocking(Task::AmqpPassword, move || Verifiers::of_password(&password));
+    let made = workers.blocking(Task::AmqpPassword, move || Verifiers::from_password(&password));
     let made = made.await.map_err(|_| Problem::busy("the password was not taken"))?;
     made.map_err(|error| Problem::new(Kind::Invalid, error.to_string()))
 }
