@@ -64,7 +64,7 @@ impl Asker {
         let asker = asker.map(|asker| {
             let asked = asker.by(format!("{} {path}", request.method()), id);
             // What programs read is not written, what people look into is.
-            asked.looking(from_console || api::is_of(path))
+            asked.looking(from_console || api::is_management_path(path))
         });
         // Nobody else has them yet.
         if let Some(rights) = Arc::get_mut(&mut self.rights) {

@@ -1,4 +1,4 @@
-//! What users may do in virtual hosts.
+//! Permissions of users in virtual hosts.
 
 use access::{ListedUser, Permissions};
 use axum::http::StatusCode;
@@ -35,12 +35,12 @@ pub(super) async fn list(call: &Call) -> Outcome {
     answer(call, rows(&call.users()?.list(), None))
 }
 
-pub(super) async fn of_vhost(call: &Call) -> Outcome {
+pub(super) async fn list_of_vhost(call: &Call) -> Outcome {
     let vhost = call.vhost().await?;
     answer(call, rows(&call.users()?.list(), Some(vhost.name())))
 }
 
-pub(super) async fn of_user(call: &Call) -> Outcome {
+pub(super) async fn list_of_user(call: &Call) -> Outcome {
     answer(call, rows(&[known(call.users()?, call.arg("name"))?], None))
 }
 

@@ -1,4 +1,4 @@
-//! Policies, and operators' policies beside them.
+//! Policies and operator policies.
 
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
