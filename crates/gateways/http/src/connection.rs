@@ -148,7 +148,7 @@ async fn serve_2(
     let service = service_fn(move |mut request: Request<Incoming>| {
         let (progress, place) = (begun.next(), places.take());
         let refused = match place {
-            Some(_) => http2::as_of_http1(&mut request).err(),
+            Some(_) => http2::to_http1_form(&mut request).err(),
             None => Some(Problem::busy(format!(
                 "{} connections and requests are served at a time, each further request of a connection as one",
                 places.most()

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_takes_requests_back_now_and_then_goes_on() {
+    fn occasional_resets_stay_within_the_limit() {
         let mut now = Instant::now();
         let mut frames = Frames::new(now);
         frames.came(PREFACE, now).expect("is in order");

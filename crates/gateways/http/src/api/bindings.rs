@@ -140,7 +140,7 @@ pub(super) async fn one(call: &Call) -> Outcome {
 }
 
 /// Parses routing key and arguments of a binding.
-pub(super) fn said(said: &Map<String, Value>) -> Result<(String, Table), Refused> {
+pub(super) fn parse(said: &Map<String, Value>) -> Result<(String, Table), Refused> {
     let said = Said(said);
     let arguments = said.object("arguments")?.map(typed::table).transpose()?.unwrap_or_default();
     Ok((said.text("routing_key")?.unwrap_or_default().to_owned(), arguments))
@@ -157,7 +157,7 @@ pub(super) async fn bind(
 }
 
 pub(super) async fn post(call: &Call) -> Outcome {
-    let (key, arguments) = said(&call.object()?)?;
+    let (key, arguments) = parse(&call.object()?)?;
     let (vhost, destination) = (call.vhost().await?, destination(call));
     let source = call.exchange_arg("source");
     let request =

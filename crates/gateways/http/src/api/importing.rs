@@ -179,11 +179,11 @@ impl File {
             }
             "permissions" => {
                 let user = said.needed("user")?.to_owned();
-                self.permissions.push((vhost()?, user, permissions::said(row)?));
+                self.permissions.push((vhost()?, user, permissions::parse(row)?));
                 Ok(())
             }
             "policies" => {
-                self.policies.push((vhost()?, name()?, policies::said(row)?));
+                self.policies.push((vhost()?, name()?, policies::parse(row)?));
                 Ok(())
             }
             "queues" => {
@@ -201,7 +201,7 @@ impl File {
                     "exchange" => Destination::Exchange(exchange_name(destination).into()),
                     other => return Err(Refused::bad_request(format!("destination_type {other}"))),
                 };
-                let (key, arguments) = bindings::said(row)?;
+                let (key, arguments) = bindings::parse(row)?;
                 let source = exchange_name(said.needed("source")?).to_owned();
                 self.bindings.push(NewBinding {
                     vhost: vhost()?,

@@ -50,7 +50,7 @@ pub(super) async fn one(call: &Call) -> Outcome {
     Ok(list::one(&call.query, row(&user.name, vhost, set)))
 }
 
-pub(super) fn said(said: &Map<String, Value>) -> Result<Permissions, Refused> {
+pub(super) fn parse(said: &Map<String, Value>) -> Result<Permissions, Refused> {
     let said = Said(said);
     let text = |name| said.needed(name).map(str::to_owned);
     let set =
@@ -60,7 +60,7 @@ pub(super) fn said(said: &Map<String, Value>) -> Result<Permissions, Refused> {
 }
 
 pub(super) async fn put(call: &Call) -> Outcome {
-    let set = said(&call.object()?)?;
+    let set = parse(&call.object()?)?;
     let (vhost, user) = (call.vhost().await?, call.arg("user"));
     let known = known(call.users()?, user)?;
     let status = match known.permissions.contains_key(vhost.name()) {

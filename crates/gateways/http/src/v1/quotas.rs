@@ -1,4 +1,4 @@
-//! Quotas by Kafka's names, which hold for every protocol.
+//! Quotas by Kafka's names, which apply to all protocols.
 
 use std::collections::BTreeMap;
 

@@ -98,7 +98,7 @@ async fn who_waits_for_a_record_gets_it_when_it_comes() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused() {
+async fn invalid_filter_is_rejected() {
     let (server, broker) = queue().await;
     make(&server, "other", 1, json!({})).await;
     group(&broker, "other", MAIN_LEASE_GROUP, &[]).await;
