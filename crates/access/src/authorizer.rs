@@ -193,7 +193,7 @@ impl Rights {
         allowing.map_or(Decision::Nothing, |it| Decision::Permission(*it, virtual_host))
     }
 
-    /// Topics that nodes write about all users: administrators of the cluster may read and describe them, nobody may
+    /// Topics that nodes write about all users: administrators of the cluster may read and describe them, no user may
     /// write them.
     fn decide_on_node_topic(&self, action: Action) -> Decision<'_> {
         let is_a_look = matches!(

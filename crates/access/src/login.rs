@@ -56,7 +56,7 @@ impl Users {
     /// `None`: use [`Users::log_in`], which takes longer.
     pub fn log_in_at_once(&self, credentials: &Credentials, peer: IpAddr) -> Option<Principal> {
         let Credentials { name, password } = credentials;
-        let is_right = match self.of_settings(name) {
+        let is_right = match self.settings_user(name) {
             Some(user) => same(user.password.as_bytes(), password.as_bytes()),
             None => self.account(name)?.secret.is_right_again(password),
         };
@@ -142,7 +142,7 @@ impl Users {
         let checked = workers.blocking(Task::AmqpPassword, move || secret.is_right(&password));
         let is_right = checked.await.unwrap_or(false);
         // Users of the settings were checked before, and have no other password.
-        Ok(is_right && account.is_some() && self.of_settings(&credentials.name).is_none())
+        Ok(is_right && account.is_some() && self.settings_user(&credentials.name).is_none())
     }
 
     /// Logs in as a user that someone else vouches for: the node's settings name the user of clients that send no

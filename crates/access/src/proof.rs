@@ -96,7 +96,7 @@ impl Users {
 
     async fn verifier(&self, name: &str, hash: Hash) -> Verifier {
         let salt = salt(&self.salt_secret().await, name, hash);
-        let password = match self.of_settings(name) {
+        let password = match self.settings_user(name) {
             Some(user) => Some(user.password.clone()),
             None => match self.account(name) {
                 Some(account) => match account.secret.verifier(hash) {

@@ -24,7 +24,7 @@ impl Users {
         if name == OPERATOR {
             // The operators' token stays the same while the node runs.
             add("operator");
-        } else if let Some(user) = self.of_settings(name) {
+        } else if let Some(user) = self.settings_user(name) {
             add("settings");
             add(&user.password);
         } else {

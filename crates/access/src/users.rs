@@ -229,12 +229,12 @@ impl Users {
     }
 
     pub fn exists(&self, name: &str) -> bool {
-        self.of_settings(name).is_some() || self.0.accounts.read().contains_key(name)
+        self.settings_user(name).is_some() || self.0.accounts.read().contains_key(name)
     }
 
     /// A user's permissions in a virtual host; `None`: it may not open it.
     pub(crate) fn grant(&self, name: &str, virtual_host: &str) -> Option<Grant> {
-        if self.of_settings(name).is_some() {
+        if self.settings_user(name).is_some() {
             return Some(Grant::EVERYTHING);
         }
         self.account(name)?.permissions.get(virtual_host)?.grant()
@@ -258,7 +258,7 @@ impl Users {
         self.account(name)
     }
 
-    pub(crate) fn of_settings(&self, name: &str) -> Option<&SettingsUser> {
+    pub(crate) fn settings_user(&self, name: &str) -> Option<&SettingsUser> {
         self.0.settings.iter().find(|user| user.name == name)
     }
 
@@ -268,7 +268,7 @@ impl Users {
         debug_assert!(named.is_ok(), "they were named before");
     }
 
-    /// Restricts Kafka's rules to Kafka and RabbitMQ's permissions to AMQP; called once, before clients log in.
+    /// Makes permissions count for AMQP alone, and rules for everything else; called once, before clients log in.
     pub fn keep_protocols_apart(&self) {
         let kept = self.0.kept_apart.set(());
         debug_assert!(kept.is_ok(), "they were kept apart before");
@@ -280,11 +280,11 @@ impl Users {
 
     pub(crate) fn is_super(&self, name: &str) -> bool {
         let named = self.0.super_users.get().is_some_and(|all| all.iter().any(|it| it == name));
-        named || self.of_settings(name).is_some()
+        named || self.settings_user(name).is_some()
     }
 
     pub(crate) fn is_loopback_only(&self, name: &str) -> bool {
-        name == GUEST && self.of_settings(name).is_none()
+        name == GUEST && self.settings_user(name).is_none()
     }
 
     pub(crate) fn broker(&self) -> &Broker {
@@ -298,7 +298,7 @@ impl Users {
     /// Sorted by name.
     pub fn list(&self) -> Vec<ListedUser> {
         let accounts: Vec<Arc<Account>> = self.0.accounts.read().values().cloned().collect();
-        let of_settings = |name: &str| self.of_settings(name).is_some();
+        let of_settings = |name: &str| self.settings_user(name).is_some();
         let accounts = accounts.iter().filter(|account| !of_settings(&account.name));
         let mut listed: Vec<_> = accounts
             .map(|account| ListedUser {
@@ -444,7 +444,7 @@ impl Users {
     }
 
     fn refuse_settings(&self, name: &str) -> Result<(), UserError> {
-        match self.of_settings(name) {
+        match self.settings_user(name) {
             Some(_) => Err(UserError::OfSettings(name.to_owned())),
             None => Ok(()),
         }

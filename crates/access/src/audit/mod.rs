@@ -110,7 +110,7 @@ pub(crate) struct Asked {
     pub(crate) name: String,
 }
 
-/// Context of a request: who made it, and on which part of the resource.
+/// Context of a request: its name and the affected part of the resource.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Said<'a> {
     /// Name of the request in its protocol.

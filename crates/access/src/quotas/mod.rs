@@ -153,7 +153,7 @@ impl Quotas {
         self.0.changed.subscribe()
     }
 
-    /// Waits since the node started: who had to wait, and for how long.
+    /// Waits since the node started, by protocol and quota.
     pub fn throttled(&self) -> Vec<ThrottledSeen> {
         self.0.throttled.seen()
     }

@@ -120,7 +120,7 @@ impl Call {
         exchange_name(self.arg(name))
     }
 
-    /// Owner of exclusive queues, as which no queue is accessible here.
+    /// Owner of exclusive queues; here the HTTP connection, which never has one.
     pub(super) fn owner(&self) -> OwnerId {
         OwnerId(self.peer.connection.id())
     }

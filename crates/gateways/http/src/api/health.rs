@@ -56,7 +56,8 @@ pub(super) async fn alarms(call: &Call) -> Outcome {
     })
 }
 
-/// Passes on a node without a cluster. In a cluster the answer differs between shards.
+/// Passes on a node without a cluster. In a cluster a node is critical if a shard would lose its quorum without it,
+/// which this check does not compute.
 pub(super) async fn quorum(call: &Call) -> Outcome {
     if call.broker().is_alone() {
         return Ok(ok());

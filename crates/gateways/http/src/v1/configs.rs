@@ -54,7 +54,8 @@ pub(super) async fn show(
 
 /// The configuration, with an ETag for its next change.
 fn answer(front: &Front, asker: &Asker, topic: &str) -> Result<Response, Problem> {
-    // The tag first: one that is older than the response only makes a later change fail; a newer one would not.
+    // The tag first: one that is older than the response only makes a later change fail. A newer one would let a change
+    // of an outdated response pass.
     find(&front.opened()?.broker, asker, Operation::Describe, topic)?;
     let tag = Seen::of(&front.opened()?.broker, topic)?.header()?;
     let configs = described(front, asker, topic)?;

@@ -28,7 +28,7 @@ impl Limit {
     }
 }
 
-/// What a list is asked for that knows nothing else.
+/// Query of a list without filters.
 #[derive(Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -40,7 +40,7 @@ pub(super) struct Page {
     pub(super) cursor: Option<String>,
 }
 
-/// And only what has a text in its name.
+/// Query of a list, filtered by name.
 #[derive(Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

@@ -28,9 +28,9 @@ pub(super) struct LogIn {
 /// Who asks, and whether somebody has to.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Session {
-    /// Null: user_is_gone has logged in.
+    /// Null: nobody has logged in.
     user: Option<String>,
-    /// It may do everything. False where user_is_gone has logged in and somebody has to.
+    /// It may do everything. False where nobody has logged in and somebody has to.
     everything: bool,
     /// Whether a log-in is needed for all else.
     required: bool,

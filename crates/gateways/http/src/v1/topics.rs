@@ -247,7 +247,8 @@ pub(super) async fn describe(
 ) -> Result<Response, Problem> {
     let broker = &front.opened()?.broker;
     find(broker, &asker, Operation::Describe, &topic)?;
-    // The tag first: one that is older than the response only makes a later change fail; a newer one would not.
+    // The tag first: one that is older than the response only makes a later change fail. A newer one would let a change
+    // of an outdated response pass.
     let tag = Seen::of(broker, &topic)?.header()?;
     Ok(([tag], Json(described(broker, &topic).await?)).into_response())
 }
