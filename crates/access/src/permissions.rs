@@ -76,7 +76,7 @@ pub(crate) struct Patterns {
 
 #[derive(Debug)]
 enum Pattern {
-    /// Matches every name, as most patterns do, without a look at it.
+    /// Matches every name, as most patterns do.
     Everything,
     Some(Regex),
 }
