@@ -199,7 +199,7 @@ impl HeldRights {
         };
         let name = principal.map(|principal| &**principal.name());
         let asker = users.and_then(|users| users.audit().asker(name, ip, PROTOCOL));
-        let rights = rights.asked_by(asker);
+        let rights = rights.audited_as(asker);
         Arc::clone(held.insert(Arc::new(rights)))
     }
 }

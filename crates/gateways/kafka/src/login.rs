@@ -60,7 +60,7 @@ impl Mechanism {
         match name {
             PLAIN => Some(Self::Plain),
             OAUTHBEARER => Some(Self::Bearer),
-            name => Hash::of_mechanism(name).map(Self::Scram),
+            name => Hash::from_mechanism(name).map(Self::Scram),
         }
     }
 

@@ -201,7 +201,7 @@ fn changes(
         .map(|(hash, upsertion)| {
             let Some(set) = upsertion else { return Ok(Change::Delete(hash)) };
             let iterations = u32::try_from(set.iterations).unwrap_or(0);
-            Verifier::of_salted(hash, &set.salted_password, &set.salt, iterations)
+            Verifier::from_salted_password(hash, &set.salted_password, &set.salt, iterations)
                 .map(Change::Set)
                 .map_err(|error| unacceptable(error.to_string()))
         })

@@ -38,7 +38,7 @@ pub(super) fn audited_as_command(
     let operator = rights.is_everything().then_some(OPERATOR);
     let ip = session.connection.peer().ip();
     match users.audit().asker(name.or(operator), ip, COMMAND) {
-        Some(asker) => Arc::new((*rights).clone().asked_by(Some(asker.looking(true)))),
+        Some(asker) => Arc::new((*rights).clone().audited_as(Some(asker.looking(true)))),
         None => rights,
     }
 }

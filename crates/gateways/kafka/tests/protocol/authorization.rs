@@ -32,7 +32,7 @@ fn rule(resource: Resource, name: &str, action: Action, verdict: Verdict) -> Rul
 pub(crate) async fn node() -> Node {
     let node = Node::with(|options| options.login.plain = Admission::Required).await;
     let users = node.users.as_ref().expect("there are some");
-    users.add("app", Verifiers::of_password("ppa").expect("made")).await.expect("added");
+    users.add("app", Verifiers::from_password("ppa").expect("made")).await.expect("added");
     let mut root = logged_in(&node, b"\0root\0toor").await;
     root.create("t", 1, &[]).await;
     root.create("other", 1, &[]).await;
