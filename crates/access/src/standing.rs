@@ -28,10 +28,11 @@ impl Users {
             add("settings");
             add(&user.password);
         } else {
-            // Each verifier has its own salt, so setting the same password again changes it.
+            // Each hash and verifier has its own salt, so setting the same password again changes it.
             let verifiers = self.account(name)?.secret.verifiers();
             add("account");
             add(verifiers.password_hash.as_deref().unwrap_or_default());
+            add(verifiers.rabbitmq.as_ref().map_or("", |rabbitmq| &rabbitmq.hash));
             verifiers.scram.iter().for_each(|verifier| add(verifier));
         }
         let mut digest = [0; 32];

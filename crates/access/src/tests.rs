@@ -222,6 +222,19 @@ async fn standing_ends_when_the_password_changes_or_the_user_is_deleted() {
     assert_eq!(users.standing(&app), None);
     users.add("app", hash("secret")).await.expect("added");
     assert!(!users.still_admits(&app, standing, HERE), "another user of that name");
+    // A hash that was imported from RabbitMQ: here that of password test12, and then another one.
+    let imported = |hash: &str| Verifiers {
+        password_hash: None,
+        rabbitmq: Some(crate::rabbitmq_hash::RabbitMqHash::with_guessed_algorithm(hash)),
+        scram: Vec::new(),
+    };
+    let documented = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR";
+    users.add("moved", imported(documented)).await.expect("added");
+    let moved = users.log_in(credentials("moved", "test12"), HERE).await.expect("logged in");
+    let standing = users.standing(&moved).expect("is there");
+    assert!(users.still_admits(&moved, standing, HERE));
+    users.set_password("moved", imported(&documented.replace('k', "l"))).await.expect("set");
+    assert!(!users.still_admits(&moved, standing, HERE));
     // Principals without a document.
     let root = users.log_in(credentials("root", "toor"), ELSEWHERE).await.expect("logged in");
     let operator = Principal::operator(&users);

@@ -17,6 +17,13 @@ struct Page {
     size: usize,
 }
 
+impl Page {
+    /// Items on earlier pages. Both numbers come from the client.
+    fn start(&self) -> usize {
+        (self.number - 1).saturating_mul(self.size)
+    }
+}
+
 /// Page, order and columns of a list.
 pub(super) struct Chosen {
     page: Option<Page>,
@@ -68,9 +75,8 @@ pub(super) fn choose<T>(
     let sort = query.get("sort").map(|by| (by.to_owned(), query.is_true("sort_reverse")));
     if let (Some(page), None) = (&page, &sort) {
         check(page, filtered)?;
-        let end = (page.number * page.size).min(filtered);
-        items.truncate(end);
-        items.drain(..(page.number - 1) * page.size);
+        items.truncate(page.start().saturating_add(page.size));
+        items.drain(..page.start().min(filtered));
     } else if filtered > HTTP_API_ROWS_MAX {
         return Err(Refused::bad_request(format!(
             "there are {filtered} of them, and an answer has at most {HTTP_API_ROWS_MAX}: ask for pages, sorted by name"
@@ -81,7 +87,7 @@ pub(super) fn choose<T>(
 }
 
 fn check(page: &Page, filtered: usize) -> Result<(), Refused> {
-    if page.number > 1 && (page.number - 1) * page.size >= filtered {
+    if page.number > 1 && page.start() >= filtered {
         let pages = filtered.div_ceil(page.size).max(1);
         let reason = format!(
             "page out of range, page: {} page size: {}, len: {filtered}, pages: {pages}",
@@ -102,8 +108,7 @@ impl Chosen {
             }
             if let Some(page) = &self.page {
                 check(page, self.filtered)?;
-                let start = (page.number - 1) * page.size;
-                rows = rows.into_iter().skip(start).take(page.size).collect();
+                rows = rows.into_iter().skip(page.start()).take(page.size).collect();
             }
         }
         if let Some(columns) = &self.columns {

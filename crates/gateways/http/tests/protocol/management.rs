@@ -94,7 +94,12 @@ async fn queues_are_created_paged_and_deleted() {
         {"name": "a/b", "arguments": {"x-queue-type": "classic"}},
     ]);
     assert_eq!(columns.json(), expected);
-    is_refused(&server.get("/api/queues?page=2").await, 400, "page_out_of_range");
+    for page in ["2", "18446744073709551615"] {
+        let answer = server.get(&format!("/api/queues?page={page}")).await;
+        is_refused(&answer, 400, "page_out_of_range");
+        let sorted = server.get(&format!("/api/queues?page={page}&sort=name")).await;
+        is_refused(&sorted, 400, "page_out_of_range");
+    }
     is_refused(&server.get("/api/queues/nothing").await, 404, "Object Not Found");
     let body = r#"{"exclusive":true}"#;
     is_refused(&send(&server, Method::PUT, "/api/queues/%2F/d", body).await, 400, "bad_request");

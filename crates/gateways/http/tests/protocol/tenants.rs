@@ -95,8 +95,9 @@ async fn walk_v1(server: &Server) {
             }
         }
     }
-    for path in ["/metrics", "/metrics/detailed?family=queue_metrics&family=consumer_groups"] {
+    for path in ["/metrics", "/metrics/detailed?family=topic,partition,lease_group,group"] {
         let answer = send(server, "slash", Method::GET, path, json!({})).await;
+        assert_eq!(answer.status, 200, "{path}");
         assert!(!String::from_utf8_lossy(&answer.body).contains("secretq"), "{path}");
     }
 }

@@ -9,11 +9,13 @@ pub(in super::super) enum Op {
     /// The queue or topic was declared, with a confirmed answer.
     Declared {
         node: usize,
+        at: u64,
     },
     /// A change of which the answer is not known.
     Unknown,
     Deleted {
         node: usize,
+        at: u64,
     },
     /// A mandatory message was confirmed and not returned.
     Published {
@@ -30,15 +32,19 @@ pub(in super::super) enum Op {
     SaidMissing {
         node: usize,
         what: &'static str,
+        at: u64,
     },
 }
+
+/// Operations before a violation that are shown with it.
+const SHOWN_BEFORE: usize = 6;
 
 pub(in super::super) fn check(name: &str, history: &[Op]) -> Vec<String> {
     // `None`: not known.
     let mut exists = Some(false);
     let mut due: Vec<(u64, usize, u64)> = Vec::new();
     let (mut lost, mut missing) = (Vec::new(), Vec::new());
-    for op in history {
+    for (place, op) in history.iter().enumerate() {
         match op {
             Op::Declared { .. } => exists = Some(true),
             Op::Unknown => {
@@ -68,9 +74,12 @@ pub(in super::super) fn check(name: &str, history: &[Op]) -> Vec<String> {
                     }
                 }
             }
-            Op::SaidMissing { node, what } if exists == Some(true) => {
-                missing
-                    .push(format!("node {} said to {what} that {name} does not exist", node + 1));
+            Op::SaidMissing { node, what, at } if exists == Some(true) => {
+                let before = &history[place.saturating_sub(SHOWN_BEFORE)..place];
+                missing.push(format!(
+                    "node {} said to {what} at {at} ms that {name} does not exist, after {before:?}",
+                    node + 1
+                ));
             }
             Op::SaidMissing { .. } => {}
         }
@@ -88,9 +97,9 @@ mod tests {
     fn message_that_was_confirmed_to_a_stale_queue_is_found() {
         let published = Op::Published { node: 0, at: 5, body: 7 };
         let stale = [
-            Op::Declared { node: 1 },
-            Op::Deleted { node: 1 },
-            Op::Declared { node: 0 },
+            Op::Declared { node: 1, at: 1 },
+            Op::Deleted { node: 1, at: 2 },
+            Op::Declared { node: 0, at: 3 },
             published.clone(),
             Op::Read { node: 2, bodies: None },
         ];
@@ -106,11 +115,12 @@ mod tests {
 
     #[test]
     fn denial_of_an_existing_topic_is_found() {
-        let denied = Op::SaidMissing { node: 1, what: "AlterConfigs" };
-        let history = [Op::Declared { node: 0 }, denied.clone()];
+        let denied = Op::SaidMissing { node: 1, what: "AlterConfigs", at: 5 };
+        let history = [Op::Declared { node: 0, at: 3 }, denied.clone()];
         assert!(check("t", &history)[0].contains("node 2 said to AlterConfigs"));
         assert!(
-            check("t", &[Op::Declared { node: 0 }, Op::Deleted { node: 0 }, denied]).is_empty()
+            check("t", &[Op::Declared { node: 0, at: 3 }, Op::Deleted { node: 0, at: 4 }, denied])
+                .is_empty()
         );
     }
 }

@@ -101,7 +101,7 @@ fn queues(target: &Target, number: usize, seed: u64) -> Vec<(String, Vec<Op>)> {
         let node = target.any(&mut random);
         let deleted = open(target, node).and_then(|mut connection| connection.delete(&name));
         match deleted {
-            Ok(()) => history.push(Op::Deleted { node }),
+            Ok(()) => history.push(Op::Deleted { node, at: target.now() }),
             Err(_) => names.give_up(),
         }
         std::thread::sleep(Duration::from_millis(random.between(0, 50)));
@@ -124,7 +124,7 @@ fn declare_and_publish(
         history.push(Op::Unknown);
         return None;
     };
-    history.push(Op::Declared { node });
+    history.push(Op::Declared { node, at: target.now() });
     connection.publish_mandatory(name, body.to_string().as_bytes());
     let confirms = connection.confirms().ok()?;
     // A return comes before its confirm.
@@ -150,9 +150,11 @@ fn read(target: &Target, name: &str, random: &mut Random) -> Vec<Op> {
                 return ops;
             }
             Err(AmqpError::Closed { code: NOT_FOUND, .. }) => {
-                let said = Op::SaidMissing { node, what: "basic.consume" };
-                if !ops.contains(&said) {
-                    ops.push(said);
+                let what = "basic.consume";
+                let is_known =
+                    |op: &Op| matches!(op, Op::SaidMissing { node: at, .. } if *at == node);
+                if !ops.iter().any(is_known) {
+                    ops.push(Op::SaidMissing { node, what, at: target.now() });
                 }
                 if denied.get_or_insert_with(Instant::now).elapsed() > DENIED_FOR {
                     ops.push(Op::Read { node, bodies: None });
@@ -196,11 +198,11 @@ fn topics(target: &Target, number: usize, seed: u64) -> Vec<(String, Vec<Op>)> {
         let node = target.any(&mut random);
         let created = kafka.at(node, |connection| connection.create_topic(&name, 1, &[]));
         history.push(match created {
-            Ok(()) => Op::Declared { node },
+            Ok(()) => Op::Declared { node, at: target.now() },
             Err(_) => Op::Unknown,
         });
         for _ in 0..3 {
-            history.extend(alter(&mut kafka, target.any(&mut random), &name));
+            history.extend(alter(target, &mut kafka, target.any(&mut random), &name));
         }
         let node = target.any(&mut random);
         let request = DeleteTopicsRequest::default()
@@ -209,7 +211,7 @@ fn topics(target: &Target, number: usize, seed: u64) -> Vec<(String, Vec<Op>)> {
         let answer = kafka.call(node, DELETE_TOPICS, &request);
         let deleted = answer.is_ok_and(|it| it.responses.iter().all(|it| it.error_code == 0));
         match deleted {
-            true => history.push(Op::Deleted { node }),
+            true => history.push(Op::Deleted { node, at: target.now() }),
             false => names.give_up(),
         }
         std::thread::sleep(Duration::from_millis(random.between(0, 50)));
@@ -217,7 +219,7 @@ fn topics(target: &Target, number: usize, seed: u64) -> Vec<(String, Vec<Op>)> {
     names.all()
 }
 
-fn alter(kafka: &mut Kafka, node: usize, name: &str) -> Option<Op> {
+fn alter(target: &Target, kafka: &mut Kafka, node: usize, name: &str) -> Option<Op> {
     let change =
         ConfigChange::Set { name: "retention.ms".to_owned(), value: "86400000".to_owned() };
     let request = requests::alter_configs(ConfigResource::Topic, name, &[change]);
@@ -225,5 +227,6 @@ fn alter(kafka: &mut Kafka, node: usize, name: &str) -> Option<Op> {
     let code = answer.responses.first()?.error_code;
     let missing =
         ResponseError::try_from_code(code) == Some(ResponseError::UnknownTopicOrPartition);
-    missing.then_some(Op::SaidMissing { node, what: "IncrementalAlterConfigs" })
+    let at = target.now();
+    missing.then_some(Op::SaidMissing { node, what: "IncrementalAlterConfigs", at })
 }
