@@ -1,4 +1,4 @@
-//! Asks the node that leads a shard about its rows, and the next one where that leads no more.
+//! Queries the leader of a shard about its rows, and its successor after a change of leadership.
 
 use bytes::Bytes;
 use tokio::time::{Duration, Instant, sleep};
@@ -8,12 +8,12 @@ use crate::local_shard::LocalShard;
 use crate::question::{Question, Told};
 use crate::remote::Remote;
 
-/// A leader is looked for, and waited for, so long: an election takes less.
+/// Time limit for finding a leader: an election takes less.
 pub(crate) const ANSWERED_WITHIN: Duration = Duration::from_secs(3);
-/// Before the leader of a shard is asked again, or looked for.
+/// Delay before the next attempt to find or query the shard's leader.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
-/// Asks until somebody answers who leads. Fails where nobody is known to lead, or nobody answers in time.
+/// Repeats the query until the leader replies. Fails if no leader is known, or none replies in time.
 pub(crate) async fn ask_leader(
     remote: Option<&Remote>,
     shard: &LocalShard,
@@ -54,7 +54,7 @@ async fn ask_once(
     }
 }
 
-/// The same, for what `part` takes out of the answer.
+/// Queries the leader like [`query_leader`], and returns the part of the reply that `part` extracts.
 pub(crate) async fn ask_leader_for<T>(
     remote: Option<&Remote>,
     shard: &LocalShard,

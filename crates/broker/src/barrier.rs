@@ -1,10 +1,10 @@
-//! That this node's copy of the catalog has all that was answered anywhere before.
+//! Barriers: they make sure that this node's copy of the catalog has every change acknowledged by any node before.
 //!
-//! What is in the copy is there. What is not may be there all the same, since another node made it a moment ago:
-//! before a gateway says "no such" it asks for a barrier, and looks again. The catalog's leader makes sure that it
-//! still leads (ReadIndex) and says which version it has; this node waits until its copy has that. All who ask
-//! while one barrier is under way share the next one. A node that is alone asks nobody. Readers of a shard with rows pass
-//! barriers of that shard.
+//! An entry found in the copy exists. An entry missing from it may exist all the same, since another node created it
+//! a moment ago. So before a gateway replies "no such", it passes a barrier and looks again. The catalog's leader
+//! confirms its leadership (ReadIndex) and returns its version; this node waits until its copy has that version. All
+//! callers during one barrier share the next one. A node that is alone needs no request. Readers of a shard with rows
+//! pass barriers of that shard.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 
 use crate::error::Unavailable;
 
-/// What grows with each change of topics and groups, and with each of documents.
+/// Versions of the catalog: one grows with each change of topics and groups, the other with each change of documents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct CatalogVersions {
     definitions: u64,
@@ -32,21 +32,21 @@ impl CatalogVersions {
     }
 }
 
-/// Barriers of one kind: one at a time.
+/// Barriers of one kind, one at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Barriers {
     begun: AtomicU64,
-    /// The last one that was passed.
+    /// Number of the last barrier that was passed.
     passed: Mutex<u64>,
 }
 
 impl Barriers {
-    /// Barriers that were begun so far.
+    /// Number of barriers begun so far.
     pub(crate) fn begun(&self) -> u64 {
         self.begun.load(Ordering::SeqCst)
     }
 
-    /// Returns once a barrier was passed that began after this was called: this one, or that of somebody else.
+    /// Returns once a barrier was passed that began after this call: the caller's own or a concurrent caller's.
     pub(crate) async fn pass(
         &self,
         barrier: impl Future<Output = Result<(), Unavailable>>,

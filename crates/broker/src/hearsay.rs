@@ -1,11 +1,11 @@
-//! What other nodes tell of the groups that they lead.
+//! Leadership gossip: the groups led by the other nodes.
 //!
-//! A node that is no member of a shard's group hears of no leader by consensus. So each node tells all others which
-//! groups it leads, in which term and with which members. It counts where consensus knows no leader, or one of an older
-//! term: requests go to whom was told of, who looks himself whether he leads.
+//! A node without a replica of a shard does not learn its leader from Raft. So each node sends all others the groups
+//! that it leads, with the term and members of each. Gossip counts where Raft knows no leader, or one of an older
+//! term: requests go to the node named by gossip, which checks itself whether it leads.
 //!
-//! What a node told is kept until it tells something else. It names a leader for as long as that node is connected, and
-//! for [`COUNTS_FOR`] after that; whom it named as members is known for longer, since it hardly changes.
+//! A node's report is kept until its next one. It names a leader while that node is connected, and for [`COUNTS_FOR`]
+//! after that. The members in it are used for longer, since they rarely change.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// A node that is not connected may lead on for so long, as far as others are told.
+/// Time for which a disconnected node still counts as a leader by gossip.
 const COUNTS_FOR: Duration = Duration::from_secs(2);
 
-/// A shard's group, as told by the node that leads it.
+/// A shard's group, as reported by its leader.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HeardGroup {
     pub shard: ShardId,
-    /// In which the node leads.
+    /// Term of the leader.
     pub term: u64,
     pub voters: Vec<u64>,
     pub learners: Vec<u64>,
@@ -35,13 +35,13 @@ impl HeardGroup {
     }
 }
 
-/// The newest that was told of a group.
+/// The newest report on a group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Known {
-    /// Who told it: the leader of the term.
+    /// The reporting node: the leader of the term.
     pub(crate) by: u64,
     pub(crate) group: HeardGroup,
-    /// Whether that one is connected, or was a moment ago.
+    /// Whether that node is connected, or was a moment ago.
     pub(crate) counts: bool,
 }
 
@@ -51,7 +51,7 @@ impl Known {
     }
 }
 
-/// What each of the other nodes told last.
+/// The last report of each other node.
 #[derive(Debug, Default)]
 pub(crate) struct Hearsay {
     told: Mutex<BTreeMap<u64, Told>>,
@@ -61,7 +61,7 @@ pub(crate) struct Hearsay {
 #[derive(Debug)]
 struct Told {
     groups: Vec<HeardGroup>,
-    /// Since when the node is not connected.
+    /// Time of the loss of the connection, if the node is not connected.
     gone_since: Option<Instant>,
 }
 
@@ -75,7 +75,7 @@ impl Hearsay {
         self.told.lock().is_empty()
     }
 
-    /// Notes who is connected.
+    /// Updates the connection state of the reporting nodes.
     pub(crate) fn look(&self, is_connected: impl Fn(u64) -> bool, now: Instant) {
         for (node, told) in &mut *self.told.lock() {
             told.gone_since = match is_connected(*node) {
@@ -85,7 +85,7 @@ impl Hearsay {
         }
     }
 
-    /// The newest of each group.
+    /// Returns the newest report on each group.
     pub(crate) fn known(&self, now: Instant) -> BTreeMap<ShardId, Known> {
         let mut newest: BTreeMap<ShardId, Known> = BTreeMap::new();
         for (by, Told { groups, gone_since }) in &*self.told.lock() {
@@ -151,7 +151,7 @@ mod tests {
         hearsay.hear(1, vec![group(5)]);
         hearsay.hear(2, vec![group(6)]);
         hearsay.look(|node| node == 1, begun);
-        // The leader of the older term was replaced, whatever he says.
+        // The leader of the older term was replaced, whatever it reports.
         assert_eq!(leader(&hearsay, begun + COUNTS_FOR), None);
     }
 }

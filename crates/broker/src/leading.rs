@@ -1,7 +1,7 @@
-//! Which node leads which shard. Each shard has a node that founds its group and leads it whenever it can, one after
-//! the other: so leaders are spread over the nodes. A node that takes over from one that died hands back what is
-//! that node's once it has been there for a while; a node that is told to stop hands over all that it leads, and so
-//! does one that is drained, whenever it has come to lead something.
+//! Spread of leaders over the nodes. Each shard has a preferred node, in turn, which founds its group and leads it
+//! whenever it can. A node that took over from a failed one hands the shard back once that node has been up for a
+//! while. A node that stops hands over all shards that it leads, and so does a drained node whenever it has become a
+//! leader.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -18,19 +18,20 @@ use crate::disk_health::DiskHealth;
 use crate::local_shard::LocalShard;
 use crate::remote::Remote;
 
-/// A node that stops goes on serving for so long at most, while other members catch up.
+/// Longest time for which a stopping node continues to serve while other members catch up.
 const KEPT_UP_WITHIN: Duration = Duration::from_secs(5);
-/// At most one shard is handed back in this time.
+/// At most one shard is handed back in this interval.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A node that returned is left alone for so long: it has things to catch up with, and may die again.
+/// Time before a returned node gets shards back: it has to catch up first, and may fail again.
 const SETTLED_AFTER: Duration = Duration::from_secs(30);
-/// After an attempt the shard stays where it is for so long.
+/// Time for which a shard stays where it is after an attempt.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
-/// The same for a node that is drained: who was to take over may have been behind.
+/// The same for a drained node: the new leader may have been behind.
 const DRAINED_AGAIN_AFTER: Duration = Duration::from_secs(3);
 
-/// The node that founds the shard's group, and leads it when it can: one of the voters that may lead. `nodes` are all of
-/// the cluster, in the order of their numbers: by their turn each leads as many shards, also where few have a shard.
+/// Returns the node that founds the shard's group, and leads it when it can: one of the voters that may lead. `nodes`
+/// are all nodes of the cluster, in the order of their numbers. The choice in turn gives each node as many shards to
+/// lead, also where few nodes have a shard.
 pub(crate) fn preferred(
     nodes: &[u64],
     members: &Members,
@@ -40,7 +41,7 @@ pub(crate) fn preferred(
     in_turn(nodes, members, shard, may_lead).first().copied()
 }
 
-/// The nodes that have a shard, as they are to lead it: the first one does when it can. Those that may not come last.
+/// Returns the nodes that have a shard, in the order of preference for its leader. Those that may not lead come last.
 pub(crate) fn order(
     nodes: &[u64],
     members: &Members,
@@ -52,7 +53,7 @@ pub(crate) fn order(
     order
 }
 
-/// The voters that may lead, beginning with the next one in turn: another node for each shard.
+/// Returns the voters that may lead, beginning with the next one in turn: another node for each shard.
 fn in_turn(
     nodes: &[u64],
     members: &Members,
@@ -69,14 +70,14 @@ fn in_turn(
     voters
 }
 
-/// All nodes that this one knows in its cluster, by their numbers.
+/// Returns all known nodes of the cluster, by their numbers.
 pub(crate) fn nodes_of(node: &Node) -> Vec<u64> {
     let mut nodes: Vec<u64> = node.known().into_iter().map(|known| known.id.0).collect();
     nodes.sort_unstable();
     nodes
 }
 
-/// Hands shards back. Ends when they are gone.
+/// Hands shards back to their preferred nodes. Ends when the shards are gone.
 pub(crate) async fn run(remote: Remote, health: Arc<DiskHealth>, shards: Vec<Weak<LocalShard>>) {
     let node = remote.node();
     let mut ticks = tokio::time::interval(LOOK_EVERY);
@@ -97,7 +98,7 @@ pub(crate) async fn run(remote: Remote, health: Arc<DiskHealth>, shards: Vec<Wea
             let here = node.identity().at.node;
             let (members, nodes) = (shard.consensus.members(), nodes_of(node));
             if node.rests(here) {
-                // To whom it would belong if he can take it, and else to whoever can.
+                // To the shard's preferred node if that can take it, and else to another node that can.
                 let may_lead = |id: u64| {
                     let is_full = health.is_full_elsewhere(id);
                     !node.rests(NodeId(id)) && !is_full && connected_for(node, id).is_some()
@@ -110,7 +111,7 @@ pub(crate) async fn run(remote: Remote, health: Arc<DiskHealth>, shards: Vec<Wea
                 }
                 continue;
             }
-            // While it goes to another node its leader is to be the one that brings that about.
+            // While the shard moves to other nodes, the placement chooses its leader.
             if shard.is_on_its_way() {
                 continue;
             }
@@ -129,8 +130,8 @@ pub(crate) async fn run(remote: Remote, health: Arc<DiskHealth>, shards: Vec<Wea
     }
 }
 
-/// Hands over all shards that this node leads, each to another node that it is connected to, once the others have caught
-/// up enough to commit without this node.
+/// Hands over all shards that this node leads, each to another connected node, once the others have caught up enough
+/// to commit without this node.
 pub(crate) async fn hand_all_over(remote: &Remote, shards: &[Arc<LocalShard>]) {
     let node = remote.node();
     let here = node.identity().at.node.0;
@@ -146,7 +147,7 @@ pub(crate) async fn hand_all_over(remote: &Remote, shards: &[Arc<LocalShard>]) {
             tracing::info!(shard = %shard.id(), "this node stops although other members are behind or out of reach");
         }
         let others = shard.consensus.members().voters.into_keys().filter(|id| *id != here);
-        // The one that has been there longest lacks least. One that is drained leads if nobody else can.
+        // The node that has been up longest lags least. A drained node leads only if no other can.
         let rank = |id: u64| {
             let rests = node.rests(NodeId(id));
             Some((!rests, willing.contains(&id), connected_for(node, id)?, id))
@@ -158,7 +159,7 @@ pub(crate) async fn hand_all_over(remote: &Remote, shards: &[Arc<LocalShard>]) {
     join_all(handing).await;
 }
 
-/// For how long a node has been connected; `None` where it is not.
+/// Returns for how long a node has been connected; `None` where it is not.
 pub(crate) fn connected_for(node: &Node, id: u64) -> Option<Duration> {
     node.connected_for(NodeId(id))
 }

@@ -1,5 +1,5 @@
-//! Parts of a backup of shards that this node does not have: a member of the shard's group sends them, one for all parts
-//! of a shard. That one holds what is held for a backup, by the same number and within the same bounds.
+//! Backup parts of shards without a replica on this node. One member of the shard's group sends all parts of a shard.
+//! It retains the data under the same backup number and within the same bounds.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::error::Unavailable;
 use crate::leading::connected_for;
 use crate::local_shard::LocalShard;
 
-/// A snapshot is saved before it is sent, and pieces are paced.
+/// Covers the snapshot, which is saved before it is sent, and the pacing of pieces.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
 const ENDED_WITHIN: Duration = Duration::from_secs(2);
 
@@ -48,7 +48,7 @@ impl SendsBackups for WeakBroker {
 }
 
 impl Broker {
-    /// What another node asks of this one for its backup.
+    /// Executes a backup step requested by another node.
     async fn back_up_for_another(
         &self,
         backup: u64,
@@ -93,7 +93,7 @@ impl Broker {
         })
     }
 
-    /// Begins at the first node that has the shard and sends it.
+    /// Begins at the first connected node that has the shard and sends it.
     pub(super) async fn start_elsewhere(
         &self,
         backup: u64,
@@ -164,7 +164,7 @@ impl Broker {
         }
     }
 
-    /// Waits until the node that sends the shard has applied its log up to here.
+    /// Waits until the node that sends the shard has applied its log up to `index`.
     pub(super) async fn applied_elsewhere(
         &self,
         backup: u64,
@@ -177,7 +177,7 @@ impl Broker {
         }
     }
 
-    /// Lets others go of what they hold for it. Those that do not hear it do so by themselves.
+    /// Ends the backup at the sending nodes. Nodes that miss the request drop it after a time without requests.
     pub(super) fn end_elsewhere(&self, backup: u64, senders: BTreeMap<ShardId, u32>) {
         let Some(remote) = self.peers().remote().filter(|_| !senders.is_empty()) else { return };
         let remote = remote.clone();

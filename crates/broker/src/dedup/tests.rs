@@ -21,7 +21,7 @@ fn batch(ids: &[Option<&str>], producer_id: i64) -> Vec<u8> {
     builder.finish()
 }
 
-/// By what the state does not have yet.
+/// With a state that has no ids.
 fn dedup() -> Dedup {
     Dedup { replicates: true, ..Dedup::default() }
 }
@@ -48,7 +48,7 @@ fn id_is_taken_once_within_the_window() {
 fn new_records_of_a_batch_with_copies_keep_their_offsets() {
     let mut dedup = dedup();
     check(&mut dedup, &batch(&[Some("a")], -1), 0, 0);
-    // The same id twice in one batch is one too many as well.
+    // An id twice in one batch is a duplicate, too.
     let mixed = batch(&[Some("b"), Some("a"), None, Some("b"), Some("c")], -1);
     let Deduplicated::Part(copies) = check(&mut dedup, &mixed, 1, 0) else { panic!("a part") };
     let rest = without(&mixed, &copies).expect("it can be read");
@@ -103,7 +103,7 @@ fn applied_proposal_is_no_longer_in_flight() {
     check(&mut dedup, &batch(&[Some("a")], -1), 0, 0);
     check(&mut dedup, &batch(&[Some("b")], -1), 1, 0);
     dedup.applied(1);
-    // The state that this test has knows none of them.
+    // The state of this test has none of the ids.
     assert_eq!(check(&mut dedup, &batch(&[Some("a")], -1), 2, 0), Deduplicated::Whole);
     let again = Deduplicated::Nothing { partition: PARTITION, offset: 1 };
     assert_eq!(check(&mut dedup, &batch(&[Some("b")], -1), 3, 0), again);

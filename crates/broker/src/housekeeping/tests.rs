@@ -1,4 +1,4 @@
-//! Rounds carried out by hand, and what each of them looks at.
+//! Rounds carried out by hand, and the partitions that each examines.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ struct Node {
 }
 
 impl Node {
-    /// The broker's own housekeeping has its first round behind it, and no other for a year.
+    /// The broker's own housekeeping has done its first round, and does no other for a year.
     async fn open(disk: &SimulatedDisk) -> Self {
         let clock = Arc::new(ManualClock::new(START_MS));
         let options = BrokerOptions {
@@ -74,7 +74,7 @@ impl Node {
         self.broker.execute(command).await.expect("configured");
     }
 
-    /// Partitions that retention and compaction looked at.
+    /// Returns the numbers of partitions that retention and compaction examined.
     async fn round(&mut self) -> (usize, usize) {
         let Looks { retention, compaction, .. } =
             self.housekeeping.round(&self.broker.shards_with_rows()[0]).await;
@@ -128,7 +128,7 @@ async fn a_step_of_the_clock_neither_expires_nor_loses_a_date() {
         node.clock.step_ms(step);
         assert_eq!(node.round().await, (0, 0));
     }
-    // The clock was 100 hours behind for a while, and what was stamped then is not old before.
+    // The clock was 100 hours behind for a while; records stamped then do not expire earlier.
     node.clock.advance_ms(101 * HOUR_MS + 1);
     assert_eq!(node.round().await, (1, 0));
 }
@@ -212,7 +212,7 @@ async fn a_deleted_topic_leaves_nothing_behind() {
     let mut node = Node::open(&SimulatedDisk::new()).await;
     let policy = ("cleanup.policy", "compact,delete");
     let topic = node.topic("gone", 5, &[policy, ("retention.ms", "1000")]).await;
-    // Old when it comes, so that something is found.
+    // Too old when appended, so that there are findings.
     node.append(topic, 0..5, START_MS - HOUR_MS).await;
     node.append(topic, 0..5, START_MS).await;
     node.round().await;
