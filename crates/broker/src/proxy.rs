@@ -1,4 +1,4 @@
-//! What this node answers to requests for shards that it leads.
+//! Server of requests from other nodes for shards that this node leads.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -22,11 +22,11 @@ use crate::remote::wire::{self, Decoded};
 use crate::scrub::Scrubbing;
 use crate::stored_status::StoredStatus;
 
-/// Answers other nodes for as long as the broker is open.
+/// Replies to other nodes for as long as the broker is open.
 #[derive(Debug)]
 pub(crate) struct LedHere {
     peers: Weak<Peers>,
-    /// The catalog's, and then those with rows.
+    /// The catalog's shard, then those with rows.
     shards: OnceLock<Vec<Weak<LocalShard>>>,
     catalog: OnceLock<Weak<LocalShard>>,
     health: Arc<DiskHealth>,
@@ -47,18 +47,18 @@ impl LedHere {
         })
     }
 
-    /// From now on the others are told which version of the catalog is the newest, if this node leads it.
+    /// Starts to serve the newest version of the catalog, if this node leads it.
     pub(crate) fn set_catalog(&self, catalog: &Arc<LocalShard>) {
         let _ = self.catalog.set(Arc::downgrade(catalog));
     }
 
-    /// From now on the others are told how far the shards are that this node leads.
+    /// Starts to serve requests for the shards.
     pub(crate) fn set_shards(&self, shards: &[Arc<LocalShard>], scrubbing: &Arc<Scrubbing>) {
         let _ = self.scrubbing.set(Arc::clone(scrubbing));
         let _ = self.shards.set(shards.iter().map(Arc::downgrade).collect());
     }
 
-    /// From now on other nodes may take backups of what this one has.
+    /// Starts to serve backups of this node's shards.
     pub(crate) fn set_backups(&self, sends: Arc<dyn SendsBackups>) {
         let _ = self.backups.set(sends);
     }

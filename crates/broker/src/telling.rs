@@ -1,5 +1,5 @@
-//! Answers what other nodes ask about the rows of a shard that this one leads. Only who leads answers, and has applied all
-//! that was acknowledged: nothing that is told is an empty copy.
+//! Server of queries about the rows of a shard that this node leads. A node replies only while it leads, and once it
+//! has applied everything acknowledged: no reply comes from an empty replica.
 
 use base::limits::{ADOPTED_WITHIN, LEASE_READ_BYTES};
 use base::{LeaseGroupId, Offset, PartitionId};
@@ -14,10 +14,10 @@ use crate::question::{
 };
 
 impl LocalShard {
-    /// Answers what another node asks, if this one leads.
+    /// Replies to a query of another node, if this node leads.
     pub(crate) async fn tell(&self, question: Question) -> Answered {
         if let Question::Adopted { version } = question {
-            // Who does not lead is not asked again for as long.
+            // Checked first, so that a query to a follower fails without a wait.
             self.leads_and_has_all().await?;
             return match timeout(ADOPTED_WITHIN, self.adopts(version)).await {
                 Ok(adopted) => Ok((adopted.map(|()| Told::Adopted)?, Vec::new())),
@@ -74,7 +74,7 @@ impl LocalShard {
         let mut found = bounds();
         let is_new = known.iter().zip(&found).any(|((_, known), found)| known != found);
         if !is_new {
-            // It is asked again, or there is something.
+            // After the time limit the client repeats the query.
             let _ = timeout(WAITS_FOR, watch.ready()).await;
             self.leads_and_has_all().await?;
             found = bounds();
@@ -83,7 +83,7 @@ impl LocalShard {
     }
 }
 
-/// `None`: it is not answered by a look at the rows.
+/// Returns the reply by rows alone; `None` for a query that needs more.
 fn tell_of(shard: &LocalShard, question: &Question) -> Option<Told> {
     let rows = shard.shard.rows();
     let known = |id: &PartitionId| rows.known(*id);

@@ -1,4 +1,4 @@
-//! A node with several shards answers as one with one.
+//! A node with several shards behaves as one with one.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -72,7 +72,7 @@ async fn every_partition_takes_its_records_and_has_them_after_a_restart() {
     all.extend(partitions(many, 7));
     let homes: Vec<_> = all.iter().map(|id| broker.shard_of(*id).id()).collect();
     assert!((1..=SHARDS).all(|shard| homes.iter().any(|home| home.0 == shard)), "{homes:?}");
-    // One batch of each partition, between two that go to all of them.
+    // One batch for each partition, between two that go to all of them.
     let mut request = vec![batch(&all, "first")];
     request.extend(all.iter().map(|id| batch(&[*id], &id.to_string())));
     request.push(batch(&all, "last"));

@@ -1,4 +1,4 @@
-//! Asks the nodes that lead what is asked about shards that this node has no rows of.
+//! Queries to the leaders of shards without rows on this node.
 
 use base::ShardId;
 use bytes::Bytes;
@@ -11,16 +11,16 @@ use crate::error::{FetchError, Unavailable};
 use crate::local_shard::LocalShard;
 use crate::question::{ASKED_AT_ONCE_MAX, Question, Told};
 
-/// How a list of questions is asked of a leader, and its answers are found.
+/// How to build a query from a list, and how to extract its replies.
 pub(crate) struct Elsewhere<Q, A> {
     pub(crate) ask: fn(Vec<Q>) -> Question,
-    /// `None`: it answers something else.
+    /// `None` for an unexpected reply.
     pub(crate) told: fn(Told) -> Option<Vec<A>>,
 }
 
 impl Broker {
-    /// Asks the node that leads the shard, and the next one where that leads no more. Fails where nobody is known to
-    /// lead, or nobody answers in time.
+    /// Queries the shard's leader, and its successor after a change of leadership. Fails if no leader is known, or
+    /// none replies in time.
     pub(crate) async fn ask_leader(
         &self,
         shard: &LocalShard,
@@ -29,7 +29,7 @@ impl Broker {
         asking::ask_leader(self.peers().remote(), shard, question, ANSWERED_WITHIN).await
     }
 
-    /// Asks the leader, which tells what `part` takes out of the answer.
+    /// Queries the leader, and returns the part of the reply that `part` extracts.
     pub(crate) async fn ask_leader_for<T>(
         &self,
         shard: &LocalShard,
@@ -39,7 +39,7 @@ impl Broker {
         self.ask_leader_within(shard, question, ANSWERED_WITHIN, part).await
     }
 
-    /// The same with another time in which a leader is looked for and waited for.
+    /// The same with another time limit for finding the leader and for its reply.
     pub(crate) async fn ask_leader_within<T>(
         &self,
         shard: &LocalShard,
@@ -50,7 +50,7 @@ impl Broker {
         asking::ask_leader_for(self.peers().remote(), shard, question, within, part).await
     }
 
-    /// Asks a list of questions about one shard, some at a time; as many answers, in their order.
+    /// Queries a leader about a list, in parts of bounded size; returns as many replies, in order.
     pub(crate) async fn ask_list<Q, A>(
         &self,
         shard: &LocalShard,
@@ -71,7 +71,7 @@ impl Broker {
         Ok(answers)
     }
 
-    /// The same of several shards at once; each answer with the number that its question had.
+    /// Queries several shards at once; returns each reply with the number of its item.
     pub(crate) async fn ask_lists<Q, A>(
         &self,
         of_shards: Vec<(ShardId, Vec<(usize, Q)>)>,

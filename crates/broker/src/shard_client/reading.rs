@@ -1,4 +1,4 @@
-//! Records of partitions that this node has nothing of: the leader reads them.
+//! Reads of partitions without rows on this node, by their leader.
 
 use base::{Offset, PartitionId};
 use bytes::Bytes;
@@ -11,8 +11,8 @@ use crate::fetch::{Batches, Bounds, TimedOffset};
 use crate::question::{Question, Told};
 
 impl Broker {
-    /// Where a partition begins and ends: as far as this node knows, or as the leader says where this node has nothing of
-    /// it. `None`: there is no such partition.
+    /// Returns the start and end of a partition, from this node's rows or else from the leader. `None` if there is no
+    /// such partition.
     pub async fn bounds_of(&self, partition: PartitionId) -> Result<Option<Bounds>, Unavailable> {
         let shard = self.shard_of(partition);
         if shard.has_rows() {
@@ -76,7 +76,7 @@ impl Broker {
     }
 }
 
-/// Whether these are whole batches that ascend, of which the first is not before the one with the offset.
+/// Whether these are whole ascending batches, the first of which contains `offset` or comes after it.
 fn are_sound(body: &Bytes, offset: Offset, end: Offset) -> bool {
     let mut next = None;
     record::split_at(body, None).all(|batch| {

@@ -115,7 +115,7 @@ async fn a_topic_over_all_shards_is_dead_lettered_and_redriven_in_order() {
     broker.shutdown().await;
 }
 
-/// As a fanout exchange would.
+/// A router like a fanout exchange.
 #[derive(Debug)]
 struct ToAll(Vec<PartitionId>);
 
@@ -169,7 +169,7 @@ async fn a_target_that_is_deleted_meanwhile_holds_nothing_up() {
             if taken.is_empty() {
                 break;
             }
-            // Those after the deletion are refused until the router knows of it.
+            // Those after the deletion are rejected until the router knows of it.
             drop(session.settle(settles(&taken, Settlement::Reject)));
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -186,7 +186,7 @@ async fn a_target_that_is_deleted_meanwhile_holds_nothing_up() {
     broker.shutdown().await;
 }
 
-/// A message that has to be read from a slow disk holds up its own channel, and no other.
+/// A message that has to be read from a slow disk delays its own channel, and no other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn channels_do_not_wait_for_the_reads_of_others() {
     let disk = SimulatedDisk::new();
@@ -205,7 +205,7 @@ async fn channels_do_not_wait_for_the_reads_of_others() {
     let shard = &broker.local_shards()[1];
     let requests = shard.peers.cut_off(ShardId(2));
     reject_each(&session, &to_second).await;
-    // They are in memory no more: the first call notes what is durable, and the second lets it go.
+    // Evicts them from memory: the first call notes the durable ones, and the second drops them.
     shard.journal().rest(Duration::ZERO);
     shard.journal().rest(Duration::ZERO);
     disk.hang_reads(true);
@@ -224,7 +224,7 @@ async fn channels_do_not_wait_for_the_reads_of_others() {
     broker.shutdown().await;
 }
 
-/// What is dropped is counted where it arrived, each record once.
+/// Dropped records are counted in the target shard, each record once.
 #[tokio::test]
 async fn letters_to_a_topic_that_is_gone_are_counted() {
     let broker = open(&SimulatedDisk::new()).await;
@@ -240,7 +240,7 @@ async fn letters_to_a_topic_that_is_gone_are_counted() {
     let session = broker.lease_session();
     reject_each(&session, &take(&session, group, 7).await).await;
     broker.delete_topic(doomed.topic).await.expect("it is there");
-    // Both ends are led anew: what is sent again counts once.
+    // Both ends get a new term: messages sent again count once.
     peers.restore(ShardId(2), requests);
     for shard in [1, 2] {
         broker.local_shards()[shard].consensus.elect_anew().await.expect("elected");
@@ -253,7 +253,7 @@ async fn letters_to_a_topic_that_is_gone_are_counted() {
     broker.shutdown().await;
 }
 
-/// What a full topic refuses goes straight to the log of the other shard.
+/// Records that a full topic rejects go straight to the log of the other shard.
 #[tokio::test]
 async fn what_a_full_topic_refuses_is_dead_lettered_in_another_shard() {
     let broker = open(&SimulatedDisk::new()).await;
@@ -269,7 +269,7 @@ async fn what_a_full_topic_refuses_is_dead_lettered_in_another_shard() {
     broker.shutdown().await;
 }
 
-/// Limits of the target do not hold for what comes from another shard.
+/// Limits of the target do not apply to records from another shard.
 #[tokio::test]
 async fn a_full_target_takes_dead_letters_from_another_shard() {
     let broker = open(&SimulatedDisk::new()).await;
@@ -294,7 +294,7 @@ async fn nothing_dead_goes_to_what_only_nodes_write() {
     let limits = [("limit.records", "2"), ("limit.overflow", "reject-dead-letter")];
     let queue = topic_in(&broker, 1, "queue", &limits).await;
     let group = group(&broker, queue.topic, &[("dead.letter.topic", AUDIT)]).await;
-    // Back to where it says that it came from.
+    // Forged source topic, to which a redrive would return the record.
     let mut forged = BatchBuilder::new(BatchOptions::default());
     let source = Header { key: headers::DEATH_TOPIC.as_bytes(), value: Some(AUDIT.as_bytes()) };
     forged.push(1, None, Some(b"forged"), &[source]).expect("has room");
@@ -305,7 +305,7 @@ async fn nothing_dead_goes_to_what_only_nodes_write() {
     let redriven = broker.redrive(group, RedriveWhat::All, RedriveTo::Source).await;
     let redriven = redriven.expect("is looked at");
     assert_eq!((redriven.moved, redriven.left), (0, 1));
-    // Rejected, and too much.
+    // Rejected, and over the limit.
     append(&broker, queue, &numbered("job ", 1)).await;
     let refused = broker.append(vec![batch(&[queue], &numbered("out ", 3))]).await;
     assert!(refused.iter().all(Result::is_err));

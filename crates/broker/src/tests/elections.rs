@@ -1,4 +1,4 @@
-//! Either end of a channel is led anew while letters are on their way.
+//! Elections at either end of a channel while letters are in flight.
 
 use super::*;
 
@@ -48,7 +48,7 @@ async fn every_letter_arrives_once_while_both_ends_are_led_anew() {
     broker.shutdown().await;
 }
 
-/// Whoever waits for a transfer hears of its end, whichever end of the channel is led anew.
+/// A transfer gets its result through elections at either end of the channel.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transfers_are_answered_over_elections() {
     let broker = open(&SimulatedDisk::new()).await;

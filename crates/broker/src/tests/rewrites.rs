@@ -1,4 +1,4 @@
-//! Segments are rewritten while they hold bodies of messages that are on their way.
+//! Segments are rewritten while they hold bodies of messages in flight.
 
 use machine::Command;
 
@@ -7,7 +7,7 @@ use super::*;
 const LETTERS: usize = 4;
 const SEGMENT: u64 = 64 << 10;
 
-/// Why most of a segment is dead.
+/// The reason why most of a segment is dead.
 #[derive(Clone, Copy, Debug)]
 enum Cause {
     /// The other records in it are deleted.
@@ -20,7 +20,7 @@ struct Scene {
     graves: PartitionId,
     group: LeaseGroupId,
     filler: PartitionId,
-    /// By which shard 2 is reached again.
+    /// Makes shard 2 reachable again.
     requests: crate::peers::Reach,
 }
 
@@ -31,7 +31,7 @@ async fn open_small(disk: &SimulatedDisk) -> Result<Broker, OpenError> {
     Broker::open(world, Path::new("/data"), options).await
 }
 
-/// Messages of shard 1 that shard 2 has not taken, each among more of a topic than half a segment holds.
+/// Creates messages of shard 1 that shard 2 has not received, each amid filler records of more than half a segment.
 async fn prepare(broker: &Broker) -> Scene {
     let graves = topic_in(broker, 2, "graves", &[]).await;
     let filler = topic_in(broker, 1, "filler", &[]).await;
@@ -47,7 +47,7 @@ async fn prepare(broker: &Broker) -> Scene {
     Scene { graves, group, filler, requests }
 }
 
-/// Of each segment with bodies of messages to shard 2, how often it was written.
+/// Generation of each segment with bodies of messages to shard 2.
 fn generations(broker: &Broker) -> Vec<u32> {
     let journal = broker.local_shards()[1].journal();
     let stream = PartitionId::channel_to(ShardId(2)).stream();
@@ -56,14 +56,14 @@ fn generations(broker: &Broker) -> Vec<u32> {
     journal.segments().iter().filter(|it| is_holder(it.id)).map(|it| it.generation).collect()
 }
 
-/// Shard 2 has taken all that was sent to it.
+/// Whether shard 2 has received all messages.
 fn has_arrived(broker: &Broker) -> bool {
     let shards = broker.shards_with_rows();
     let sent = shards[0].shard.rows().channels().outbox(ShardId(2)).map_or(0, |it| it.end());
     shards[1].shard.rows().channels().expected(ShardId(1)) == sent
 }
 
-/// Has the segments rewritten, and lets the messages go. Leaves when they are taken, or the disk is gone.
+/// Has the segments rewritten, and then delivers the messages. Returns when they are received, or the disk is dead.
 async fn rewrite_and_send(broker: &Broker, scene: &Scene, cause: Cause, disk: &SimulatedDisk) {
     let shard = &broker.local_shards()[1];
     shard.journal().roll();

@@ -7,7 +7,7 @@ use super::*;
 use crate::delivery::{SettleWhat, TransferError};
 use crate::error::AppendError;
 
-/// A queue in each shard, with records that are leased.
+/// A queue in each shard, with leased records.
 struct Queues {
     partitions: Vec<PartitionId>,
     groups: Vec<LeaseGroupId>,
@@ -47,7 +47,7 @@ async fn everybody_sees_what_was_transferred_once_it_is_answered() {
         let taken = take(&session, groups[0], 1).await;
         assert_eq!(taken.len(), usize::from(round < 4));
         let value = vec![format!("round {round}")];
-        // One for each shard, one for all.
+        // One batch for each shard, and one for all.
         let mut batches: Vec<_> = to.iter().map(|to| batch(&[*to], &value)).collect();
         batches.push(batch(&[to[2], to[0], to[1]], &value));
         let rows = session.transfer(settles(&taken, Settlement::Accept), batches).await;
@@ -152,7 +152,7 @@ async fn what_one_shard_refuses_after_another_has_settled_is_said() {
     broker.shutdown().await;
 }
 
-/// More than an outbox holds: what does not fit waits, and nobody else does.
+/// More than an outbox holds: a transfer without room waits, and no other request does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_does_not_fit_into_an_outbox_waits_for_room() {
     let broker = open(&SimulatedDisk::new()).await;
@@ -191,7 +191,7 @@ async fn what_does_not_fit_into_an_outbox_waits_for_room() {
     broker.shutdown().await;
 }
 
-/// A message may be larger than an outbox: it goes when the outbox is empty.
+/// A message may be larger than an outbox: it is sent when the outbox is empty.
 #[tokio::test]
 async fn a_message_that_is_larger_than_an_outbox_goes_by_itself() {
     let broker = open(&SimulatedDisk::new()).await;
@@ -209,7 +209,7 @@ async fn a_message_that_is_larger_than_an_outbox_goes_by_itself() {
     broker.shutdown().await;
 }
 
-/// The catalog knows a topic a moment before its shard does.
+/// The catalog has a topic a moment before its shard adopts it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_for_a_topic_that_its_shard_has_not_taken_over_yet_waits() {
     let broker = open(&SimulatedDisk::new()).await;
@@ -230,7 +230,7 @@ async fn what_is_for_a_topic_that_its_shard_has_not_taken_over_yet_waits() {
         let (id, sent) = tokio::join!(making, sending);
         match sent {
             Ok(rows) => assert!(rows.iter().all(Option::is_some), "{rows:?}"),
-            // The shard of its first partition had not taken it over.
+            // The shard of the first partition had not adopted it.
             Err(TransferError::Append { source: AppendError::UnknownPartition(_), .. }) => continue,
             Err(error) => panic!("{error}"),
         }

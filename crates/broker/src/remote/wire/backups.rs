@@ -1,4 +1,4 @@
-//! Steps of a backup that another node sends, and what a member answers.
+//! Requests for the backup steps of another node, and a member's replies.
 
 use bytes::Bytes;
 use links::{Message, Received};
@@ -20,7 +20,7 @@ pub(crate) fn answer_backup(done: Result<(BackupPart, Bytes), BackupError>) -> M
     Message { head: bytes_of(&Answer::BackedUp(part)), body }
 }
 
-/// What the member answered.
+/// Decodes the member's reply.
 pub(crate) fn backed_up(reply: Received) -> Result<(BackupPart, Bytes), BackupError> {
     match postcard::from_bytes(&reply.head) {
         Ok(Answer::BackedUp(Ok(part))) => Ok((part, reply.body)),

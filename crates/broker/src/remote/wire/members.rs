@@ -1,4 +1,4 @@
-//! Who is in a shard's group, as its leader says.
+//! Query for the members of a shard's group, and its leader's reply.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ pub(crate) fn answer_members(members: Result<BTreeSet<u64>, Unavailable>) -> Byt
     bytes_of(&Answer::Members(members))
 }
 
-/// What the leader answered.
+/// Decodes the leader's reply.
 pub(crate) fn members(answer: &[u8]) -> Result<BTreeSet<u64>, Unavailable> {
     match postcard::from_bytes(answer) {
         Ok(Answer::Members(members)) => members.map_err(elsewhere),

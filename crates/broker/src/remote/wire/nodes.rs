@@ -1,4 +1,4 @@
-//! What nodes are asked, apart from anything about rows: how groups stand, what is stored, who leads, whose sessions are.
+//! Requests to nodes, apart from those about rows: state of groups, stored data, leadership, users of sessions.
 
 use bytes::Bytes;
 use dispatch::SessionId;
@@ -18,7 +18,7 @@ pub(crate) fn answer_groups(groups: Vec<GroupStatus>) -> Bytes {
     bytes_of(&Answer::Groups(groups))
 }
 
-/// What the node answered.
+/// Decodes the node's reply.
 pub(crate) fn groups(answer: &[u8]) -> Result<Vec<GroupStatus>, Unavailable> {
     match postcard::from_bytes(answer) {
         Ok(Answer::Groups(groups)) => Ok(groups),
@@ -34,7 +34,7 @@ pub(crate) fn answer_stored(stored: StoredStatus) -> Bytes {
     bytes_of(&Answer::Stored(stored))
 }
 
-/// What the node answered.
+/// Decodes the node's reply.
 pub(crate) fn stored(answer: &[u8]) -> Result<StoredStatus, Unavailable> {
     match postcard::from_bytes(answer) {
         Ok(Answer::Stored(stored)) => Ok(stored),
@@ -50,7 +50,7 @@ pub(crate) fn answer_hand_over(done: Result<(), String>) -> Bytes {
     bytes_of(&Answer::HandOver(done))
 }
 
-/// What the leader answered; `None`: it is not understood.
+/// Decodes the leader's reply; `None` if it is unknown.
 pub(crate) fn hand_over(answer: &[u8]) -> Option<Result<(), String>> {
     match postcard::from_bytes(answer) {
         Ok(Answer::HandOver(done)) => Some(done),
@@ -66,7 +66,7 @@ pub(crate) fn answer_look(looked: Looked) -> Bytes {
     bytes_of(&Answer::Looked(looked))
 }
 
-/// What the node answered.
+/// Decodes the node's reply.
 pub(crate) fn looked(answer: &[u8]) -> Result<Looked, Unavailable> {
     match postcard::from_bytes(answer) {
         Ok(Answer::Looked(looked)) => Ok(looked),
@@ -82,7 +82,7 @@ pub(crate) fn answer_session_users(users: Vec<Option<SessionUser>>) -> Bytes {
     bytes_of(&Answer::SessionUsers(users))
 }
 
-/// What the node answered.
+/// Decodes the node's reply.
 pub(crate) fn session_users(answer: &[u8]) -> Result<Vec<Option<SessionUser>>, Unavailable> {
     match postcard::from_bytes(answer) {
         Ok(Answer::SessionUsers(users)) => Ok(users),

@@ -1,4 +1,4 @@
-//! Questions about the rows of a shard, and what its leader tells.
+//! Queries about the rows of a shard, and its leader's replies.
 
 use bytes::Bytes;
 use links::{Message, Received};
@@ -19,7 +19,7 @@ pub(crate) fn answer_rows(answered: Answered) -> Message {
     Message { head: bytes_of(&Answer::Rows(told)), body }
 }
 
-/// What the leader told.
+/// Decodes the leader's reply.
 pub(crate) fn rows_told(reply: Received) -> Result<(Told, Bytes), FetchError> {
     match postcard::from_bytes(&reply.head) {
         Ok(Answer::Rows(Ok(told))) => Ok((told, reply.body)),
