@@ -165,7 +165,7 @@ impl AppendReply {
     }
 
     /// `places` has the shard of each row, in the order of the results of each shard.
-    pub(crate) fn of_parts(
+    pub(crate) fn from_parts(
         places: Vec<usize>,
         replies: impl Iterator<Item = (usize, oneshot::Receiver<Appends>)>,
     ) -> Self {
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_batches_have_at_most_so_many_rows_and_keep_the_order() {
+    fn groups_stay_within_the_row_limit_and_keep_the_order() {
         for rows_max in 1..12 {
             let batches = vec![batch(0..1), batch(1..8), batch(8..9), batch(9..11)];
             let groups = in_groups(batches, rows_max);

@@ -37,7 +37,7 @@ impl Broker {
         let partitions = batches.iter().flat_map(AppendBatch::partitions);
         let places = self.places_of(partitions);
         let parts = divide(batches, &places).into_iter();
-        AppendReply::of_parts(places, parts.map(|(shard, part)| (shard, append(shard, part))))
+        AppendReply::from_parts(places, parts.map(|(shard, part)| (shard, append(shard, part))))
     }
 
     fn append_here(&self, shard: usize, batches: Vec<AppendBatch>) -> oneshot::Receiver<Appends> {

@@ -255,10 +255,10 @@ impl Broker {
         let _under_way = self.backups().enter(backup)?;
         let ends = async {
             // A partition that moves is in two logs, and a cut might take the wrong parts of each.
-            let before = self.no_moves().await?;
+            let before = self.settled_move_count().await?;
             let ends = self.local_shards().iter().map(|shard| self.backup_end_of(backup, shard));
             let ends = try_join_all(ends).await?;
-            match self.no_moves().await? == before {
+            match self.settled_move_count().await? == before {
                 true => Ok((before, ends)),
                 false => Err(BackupError::Moving),
             }
@@ -282,7 +282,7 @@ impl Broker {
     }
 
     /// Returns the catalog's count of changes of moves. Fails while a partition moves.
-    async fn no_moves(&self) -> Result<u64, BackupError> {
+    async fn settled_move_count(&self) -> Result<u64, BackupError> {
         self.end_of(self.catalog_shard()).await?;
         let (moving, moves) =
             self.catalog_shard().read(|view| (view.catalog.moving_count(), view.catalog.moves()));

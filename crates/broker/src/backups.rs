@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_backup_that_nobody_asks_for_is_given_up_and_makes_room_for_another_one() {
+    async fn unused_backup_expires_and_frees_its_slot() {
         let backups = Backups::default();
         backups.begin(1).expect("there is room");
         backups.begin(2).expect("there is room");
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_second_has_its_bytes() {
+    async fn backup_is_paced_to_the_bytes_per_second() {
         let backups = Backups::default();
         backups.begin(1).expect("there is room");
         let begun = Instant::now();

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn all_who_ask_while_one_is_under_way_share_the_next_one() {
+    async fn callers_during_a_barrier_share_the_next_one() {
         let (barriers, asked) = (Barriers::default(), Cell::new(0));
         let one = || {
             barriers.pass(async {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_fails_lets_nobody_pass() {
+    async fn failed_barrier_fails_its_callers() {
         let (barriers, asked) = (Barriers::default(), Cell::new(0));
         let one = || {
             barriers.pass(async {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_reaches_another_when_it_lacks_nothing() {
+    fn versions_reach_others_that_are_not_newer() {
         let of = |definitions, documents| CatalogVersions { definitions, documents };
         assert!(of(2, 3).reach(of(2, 3)) && of(2, 4).reach(of(1, 3)));
         assert!(!of(1, 9).reach(of(2, 3)) && !of(9, 2).reach(of(2, 3)));

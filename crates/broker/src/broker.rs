@@ -158,11 +158,11 @@ impl Broker {
         }
         let shard_count = match founding::shards(&shards[0], &options).await {
             Ok(count) => count,
-            Err(error) => return Err(founding::give_up(&shards, &failure, error).await),
+            Err(error) => return Err(founding::shut_down_after(&shards, &failure, error).await),
         };
         // Before any request to the shards: their data may have a level that this program does not support.
         if let Err(error) = level::reach(&shards[0], &world, dir, &level).await {
-            return Err(founding::give_up(&shards, &failure, error).await);
+            return Err(founding::shut_down_after(&shards, &failure, error).await);
         }
         let version = shards[0].read(|view| view.catalog.version());
         let mut behind_at_open = 0;
@@ -172,11 +172,11 @@ impl Broker {
             let catalog = &shards[0].shard;
             let local = match founding::shard(&common, shard, catalog).await {
                 Ok(local) => Arc::new(local),
-                Err(error) => return Err(founding::give_up(&shards, &failure, error).await),
+                Err(error) => return Err(founding::shut_down_after(&shards, &failure, error).await),
             };
             behind_at_open =
                 behind_at_open.max(version.saturating_sub(local.adopted.borrow().version));
-            catalog.lead_on(&local.shard);
+            catalog.add_follower(&local.shard);
             let adoption = adoption::run(Arc::clone(catalog), Arc::downgrade(&local));
             adopting.push(tasks::vital(Task::Adoption, adoption, &failure));
             shards.push(local);
@@ -214,7 +214,7 @@ impl Broker {
             watchers,
             budget: Budget::new(options.request_bytes_in_flight_max),
             cpu,
-            turns: Turns::of_runtime(),
+            turns: Turns::for_runtime(),
             producer_ids: tokio::sync::Mutex::default(),
             failure: failure.clone(),
             scrubbing: Arc::clone(&scrubbing),
@@ -460,7 +460,7 @@ impl Broker {
     /// once. Called before a stop; does nothing on a node that is alone.
     pub async fn hand_over(&self) {
         if let Some(cluster) = &self.0.cluster {
-            leading::hand_all_over(&Remote::new(cluster), self.local_shards()).await;
+            leading::hand_over_all(&Remote::new(cluster), self.local_shards()).await;
         }
     }
 

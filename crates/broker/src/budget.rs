@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_over_the_budget_waits_until_room_is_given_back() {
+    async fn request_over_the_budget_waits_for_released_room() {
         let budget = Budget::new(64 << 10);
         let held = budget.admit(40 << 10).await;
         let waiting = budget.admit(40 << 10);
@@ -101,14 +101,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_request_larger_than_the_budget_is_served_alone() {
+    async fn request_larger_than_the_budget_is_served_alone() {
         let budget = Budget::new(1 << 10);
         drop(budget.admit(1 << 30).await);
         drop(budget.admit(1).await);
     }
 
     #[tokio::test]
-    async fn requests_that_arrive_in_part_do_not_block_one_another() {
+    async fn partial_requests_do_not_block_one_another() {
         let budget = Budget::new(64 << 10);
         let (mut one, mut other) = (Permit::default(), Permit::default());
         budget.grow(&mut one, 32 << 10).await;

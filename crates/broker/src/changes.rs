@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_is_noted_once_with_the_oldest_of_what_was_appended() {
+    fn appended_partition_is_noted_once_with_its_oldest_timestamp() {
         let changes = settled();
         let taken = AppendOutcome::Taken { base_offset: 0 };
         for stamp in [30, 10, 20] {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn all_stands_for_each_partition_and_still_tells_which_topics_went() {
+    fn all_replaces_the_partitions_and_keeps_removed_topics() {
         let changes = Changes::default();
         let gone = Applied { removed: vec![(TopicId(7), 3)], ..Applied::default() };
         changes.note(&[], &[], &gone);

@@ -104,7 +104,7 @@ impl Compacted {
     }
 
     /// Another member's snapshot may replace the state from now on. Durable on return. Blocking.
-    pub(crate) fn will_be_replaced(&self) -> io::Result<()> {
+    pub(crate) fn begin_replacement(&self) -> io::Result<()> {
         let mut state = self.state.lock();
         state.offsets.clear();
         state.replaced += 1;
@@ -117,7 +117,7 @@ impl Compacted {
     }
 
     /// The snapshot was installed, or never will be.
-    pub(crate) fn goes_on(&self) {
+    pub(crate) fn end_replacement(&self) {
         self.state.lock().is_replaced = false;
     }
 }
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_is_known_after_a_power_loss_and_a_damaged_file_says_nothing() {
+    fn recorded_offsets_survive_a_power_loss_and_a_damaged_file_is_rejected() {
         let disk = disk();
         let done = opened(&disk);
         let stamp = done.stamp().expect("nothing is replaced");
@@ -205,17 +205,17 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_of_what_another_member_sent() {
+    fn recorded_offsets_are_forgotten_when_another_members_state_arrives() {
         let disk = disk();
         let done = opened(&disk);
         let stamp = done.stamp().expect("nothing is replaced");
         done.record(stamp, &[(partition(1, 0), 40)]).expect("written");
-        done.will_be_replaced().expect("removed");
+        done.begin_replacement().expect("removed");
         assert_eq!(done.stamp(), None);
         done.record(stamp, &[(partition(1, 0), 50)]).expect("ignored");
         assert_eq!(done.of(partition(1, 0)), 0);
         assert_eq!(opened(&disk).of(partition(1, 0)), 0, "the file is gone");
-        done.goes_on();
+        done.end_replacement();
         done.record(stamp, &[(partition(1, 0), 50)]).expect("of before");
         assert_eq!(done.of(partition(1, 0)), 0);
         let stamp = done.stamp().expect("it is replaced");

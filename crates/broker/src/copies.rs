@@ -55,8 +55,8 @@ impl Broker {
     }
 
     /// Notes the report of another node whether its disk is full.
-    pub fn hear_of_disk(&self, node: u64, is_full: bool) {
-        self.disk_health().hear(node, is_full);
+    pub fn note_disk_report(&self, node: u64, is_full: bool) {
+        self.disk_health().set_full(node, is_full);
     }
 
     /// Whether the leader of some shard rejects records until its disk has room, as far as this node knows.

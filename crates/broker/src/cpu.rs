@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn no_more_jobs_run_at_once_than_there_are_slots() {
+    async fn concurrent_jobs_never_exceed_the_slots() {
         let pool = CpuPool::with_slots(Workers::default(), 2);
         let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let jobs = (0..20).map(|n| {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_what_is_small_and_not_compressed_is_read_on_the_callers_thread() {
+    async fn only_small_uncompressed_batches_are_read_on_the_callers_thread() {
         let pool = CpuPool::with_slots(Workers::default(), 1);
         let here = std::thread::current().id();
         let options = |compression| BatchOptions { compression, ..BatchOptions::default() };
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_is_the_callers_and_gives_the_slot_back() {
+    async fn panic_reaches_the_caller_and_frees_the_slot() {
         let pool = CpuPool::with_slots(Workers::default(), 1);
         let other = pool.clone();
         let asking = tokio::spawn(async move { other.run(|| panic!("no soup")).await });

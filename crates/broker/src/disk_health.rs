@@ -21,7 +21,7 @@ impl DiskHealth {
     }
 
     /// Notes the report of another node whether its disk is full.
-    pub(crate) fn hear(&self, node: u64, is_full: bool) {
+    pub(crate) fn set_full(&self, node: u64, is_full: bool) {
         let mut full = self.full_elsewhere.lock();
         match is_full {
             true => full.insert(node),

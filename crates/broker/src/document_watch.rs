@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_of_a_watched_space_is_named_once() {
+    fn changed_document_of_a_watched_space_is_named_once() {
         let watchers = DocumentWatchers::default();
         let watch = watch(&watchers);
         assert!(watch.is_empty() && watch.changed().now_or_never().is_none());
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_is_not_named() {
+    fn rejected_change_is_not_named() {
         let watchers = DocumentWatchers::default();
         let watch = watch(&watchers);
         let refused = Applied { commands: vec![Err(Refusal::NotInUnit)], ..Applied::default() };
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watcher_that_is_gone_is_forgotten() {
+    fn dropped_watcher_is_forgotten() {
         let watchers = DocumentWatchers::default();
         drop(watch(&watchers));
         let _watch = watch(&watchers);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watcher_hears_that_the_catalog_is_gone() {
+    fn watcher_learns_of_the_end_of_the_catalog() {
         let watchers = DocumentWatchers::default();
         let watch = watch(&watchers);
         note(&watchers, &[put("a", "x")]);

@@ -75,9 +75,9 @@ impl Broker {
         let mut asked = places.clone();
         asked.sort_unstable();
         asked.dedup();
-        let electing = asked
-            .into_iter()
-            .map(async |place| (place, self.elect_in(&self.shards_with_rows()[place]).await));
+        let electing = asked.into_iter().map(async |place| {
+            (place, self.elect_first_replica(&self.shards_with_rows()[place]).await)
+        });
         let elected: BTreeMap<usize, _> = join_all(electing).await.into_iter().collect();
         places.into_iter().map(|place| elected[&place].clone()).collect()
     }
@@ -117,8 +117,8 @@ impl Broker {
         let (before, begun) = (shard.term(), Instant::now());
         loop {
             let step = match shard.leader() == Some(order[0]) && shard.term() == before {
-                true => self.lead_elsewhere(remote, shard, &order).await,
-                false => self.elect_in(shard).await.map(drop),
+                true => self.hand_to_another(remote, shard, &order).await,
+                false => self.elect_first_replica(shard).await.map(drop),
             };
             match step {
                 Ok(()) if shard.leader() == Some(order[0]) && shard.term() > before => {
@@ -132,7 +132,7 @@ impl Broker {
     }
 
     /// Has the first replica, which leads, transfer the shard to another one.
-    async fn lead_elsewhere(
+    async fn hand_to_another(
         &self,
         remote: &Remote,
         shard: &LocalShard,
@@ -166,7 +166,7 @@ impl Broker {
         order.into_iter().filter_map(|node| u32::try_from(node).ok()).collect()
     }
 
-    async fn elect_in(&self, shard: &LocalShard) -> Result<bool, ElectionError> {
+    async fn elect_first_replica(&self, shard: &LocalShard) -> Result<bool, ElectionError> {
         let order = self.order_of(shard);
         let (Some(cluster), Some(remote)) = (self.cluster(), self.peers().remote()) else {
             return Ok(false);

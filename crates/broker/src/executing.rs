@@ -140,7 +140,7 @@ impl Broker {
     ) -> Result<(), Unavailable> {
         let part = |told| matches!(told, Told::Adopted).then_some(());
         let question = Question::Adopted { version };
-        match self.ask_leader_within(shard, &question, ADOPTED_WITHIN, part).await {
+        match self.query_leader_within(shard, &question, ADOPTED_WITHIN, part).await {
             // As for a member that waits for a leader in vain.
             Err(Unavailable::NotLeader | Unavailable::Unanswered) => {
                 tracing::warn!(shard = %shard.id(), version, "a shard's leader does not say that it follows the catalog");

@@ -172,7 +172,7 @@ impl Line {
     async fn run(self: Arc<Self>) {
         let mut leaderless_since = None;
         while let Some(appends) = self.next() {
-            self.bring(Forwarded::new(appends), &mut leaderless_since).await;
+            self.deliver(Forwarded::new(appends), &mut leaderless_since).await;
         }
     }
 
@@ -206,7 +206,7 @@ impl Line {
 
     /// Sends appends to the leader, through changes of the leader. `leaderless_since` persists between calls: the
     /// queued appends have waited as well.
-    async fn bring(&self, mut forwarded: Forwarded, leaderless_since: &mut Option<Instant>) {
+    async fn deliver(&self, mut forwarded: Forwarded, leaderless_since: &mut Option<Instant>) {
         let mut role = self.role.clone();
         let begun = Instant::now();
         let mut from = None;
@@ -226,16 +226,16 @@ impl Line {
                     (forwarded, from) = (rest, None);
                     None
                 }
-                Leader::Here => Some(self.ask_here(&forwarded, from).await),
+                Leader::Here => Some(self.append_forwarded_here(&forwarded, from).await),
                 Leader::At(leader) => {
                     from = from.or_else(|| self.number(&forwarded));
-                    Some(self.ask(leader, &forwarded, from, &mut role).await)
+                    Some(self.send_append(leader, &forwarded, from, &mut role).await)
                 }
                 Leader::Unknown => None,
             };
             match asked {
                 Some(Ok(answers)) if from.is_some() => {
-                    forwarded.hear(answers);
+                    forwarded.merge(answers);
                     if forwarded.is_answered() {
                         *leaderless_since = None;
                         return forwarded.answer();
@@ -243,10 +243,10 @@ impl Line {
                 }
                 Some(Ok(answers)) if !answers.iter().all(is_not_led) => {
                     *leaderless_since = None;
-                    forwarded.hear(answers);
+                    forwarded.merge(answers);
                     return forwarded.answer();
                 }
-                Some(Err(Unavailable::Unanswered)) if from.is_some() => forwarded.doubt(),
+                Some(Err(Unavailable::Unanswered)) if from.is_some() => forwarded.mark_in_doubt(),
                 Some(Ok(_) | Err(Unavailable::NotLeader)) | None => {}
                 Some(Err(why)) => return forwarded.refuse(&why),
             }
@@ -259,7 +259,7 @@ impl Line {
                 || since.min(begun).elapsed() >= MAJORITY_AWAITED_FOR
                     && !self.shard.majority_is_connected()
             {
-                return forwarded.give_up();
+                return forwarded.end_without_leader();
             }
             tokio::select! {
                 biased;
@@ -272,7 +272,7 @@ impl Line {
     }
 
     /// Sends the append to the leader. Stops waiting for its reply once another node leads.
-    async fn ask(
+    async fn send_append(
         &self,
         leader: u64,
         forwarded: &Forwarded,
@@ -281,7 +281,7 @@ impl Line {
     ) -> Result<Appends, Unavailable> {
         let (reply, answer) = oneshot::channel();
         let awaiting = Awaiting::Append { rows: forwarded.rows(), reply };
-        let message = wire::ask_append(&forwarded.batches, &forwarded.bytes, from);
+        let message = wire::encode_append_request(&forwarded.batches, &forwarded.bytes, from);
         let deadline = Instant::now() + REMOTE_ANSWERED_WITHIN;
         let asking = self.node.ask(NodeId(leader), self.shard.id(), message, deadline);
         let replaced = role.wait_for(|role| match role {
@@ -298,7 +298,7 @@ impl Line {
     }
 
     /// Appends on this node, which became the leader after another one did not reply.
-    async fn ask_here(
+    async fn append_forwarded_here(
         &self,
         forwarded: &Forwarded,
         from: Option<Numbered>,
@@ -344,13 +344,13 @@ impl Forwarded {
     }
 
     /// Marks all rows as possibly in the log: the reply was lost.
-    fn doubt(&mut self) {
+    fn mark_in_doubt(&mut self) {
         let rows = self.rows();
         self.answers.get_or_insert_with(|| vec![Err(Unavailable::Unanswered.into()); rows]);
     }
 
     /// Merges a reply. A row that was accepted, or rejected for a reason of its own, keeps its result.
-    fn hear(&mut self, answers: Appends) {
+    fn merge(&mut self, answers: Appends) {
         let Some(heard) = &mut self.answers else {
             self.answers = Some(answers).filter(|answers| !answers.iter().all(is_not_led));
             return;
@@ -404,7 +404,7 @@ impl Forwarded {
     }
 
     /// Ends the appends after too long without a leader.
-    fn give_up(self) {
+    fn end_without_leader(self) {
         match self.is_in_doubt() {
             true => self.answer(),
             false => self.refuse(&Unavailable::NotLeader),

@@ -175,7 +175,7 @@ async fn found_with(shard: &LocalShard, members: Members) -> Result<(), OpenErro
 }
 
 /// Shuts the shards down after one did not open: the node must report this error, and not the ends of other parts.
-pub(crate) async fn give_up(
+pub(crate) async fn shut_down_after(
     shards: &[Arc<LocalShard>],
     failure: &Failure,
     error: OpenError,
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn each_shard_is_founded_by_three_nodes_of_which_none_has_more_than_others() {
+    fn founding_spreads_shards_evenly_over_three_nodes_each() {
         for nodes in 3..=12 {
             let all = members(nodes);
             let mut load: BTreeMap<u64, usize> = (1..=nodes).map(|node| (node, 0)).collect();

@@ -239,7 +239,7 @@ mod tests {
     }
 
     /// A shard with entries 0 to 4, whose replica is marked as removed.
-    async fn given_up(disk: &SimulatedDisk) -> GivenUp {
+    async fn marked_as_removed(disk: &SimulatedDisk) -> GivenUp {
         disk.create_dir(Path::new(DIR)).expect("made");
         let journal = open(disk);
         for index in 0..5 {
@@ -258,9 +258,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn files_go_at_the_next_start_and_what_was_promised_stays() {
+    async fn files_are_removed_at_the_next_start_and_the_floor_stays() {
         let disk = SimulatedDisk::new();
-        let marked = given_up(&disk).await;
+        let marked = marked_as_removed(&disk).await;
         let found = prepared(&disk).await;
         assert_eq!((found.files, found.floor), (Files::Gone, marked.floor));
         assert_eq!(found.floor.last(), Some(LogEnd { term: 2, index: 4 }));
@@ -274,9 +274,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_shard_that_has_come_back_stays_and_so_does_what_was_promised() {
+    async fn files_and_floor_of_a_rejoined_shard_stay() {
         let disk = SimulatedDisk::new();
-        given_up(&disk).await;
+        marked_as_removed(&disk).await;
         let journal = open(&disk);
         append(&journal, 5).await;
         journal.close();
@@ -294,10 +294,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_power_loss_at_any_moment_loses_no_promise() {
+    async fn power_loss_at_any_moment_keeps_the_floor() {
         for writes in 0..60 {
             let disk = SimulatedDisk::new();
-            let marked = given_up(&disk).await;
+            let marked = marked_as_removed(&disk).await;
             let mut disk = disk.power_loss(writes);
             // The power fails while the files are removed, and again.
             for turn in 0..2 {
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_not_passed_over() {
+    fn damaged_removal_file_is_an_error() {
         let disk = SimulatedDisk::new();
         disk.create_dir(Path::new(DIR)).expect("made");
         replace(&disk, Path::new(DIR), &name(SHARD), &mut [IoSlice::new(b"PRgiveup")])
@@ -325,7 +325,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_file_that_was_changed_or_cut_is_not_believed(
+        fn changed_or_cut_removal_file_is_rejected(
             position in any::<prop::sample::Index>(),
             bit in 0..8_u8,
             length in any::<prop::sample::Index>(),

@@ -140,13 +140,13 @@ impl Broker {
 
     /// Removes this node's replicas of groups in which it is no member any more, as confirmed by their leaders: the
     /// next start removes the files. Returns the shards.
-    pub async fn give_up_former(&self) -> Vec<ShardId> {
+    pub async fn remove_former_replicas(&self) -> Vec<ShardId> {
         let mut given_up = Vec::new();
         if self.level().now() < Level::REPLICAS {
             return given_up;
         }
         // The catalog's shard is left out: a node that is removed from its group leaves the cluster.
-        for shard in self.shards_with_rows().iter().filter(|shard| shard.is_to_give_up()) {
+        for shard in self.shards_with_rows().iter().filter(|shard| shard.has_unrecorded_removal()) {
             let here = u64::from(self.node());
             match self.members_now(shard).await {
                 Ok(members) if members.contains(&here) => continue,
@@ -159,7 +159,7 @@ impl Broker {
             let (world, dir) = self.data();
             let (disk, dir) = (Arc::clone(&world.disk), dir.to_owned());
             let (id, shard) = (shard.id(), Arc::clone(shard));
-            let noting = move || shard.give_up(&*disk, &dir);
+            let noting = move || shard.record_removal(&*disk, &dir);
             match world.workers.blocking(Task::NodeDirectory, noting).await {
                 Ok(Ok(())) => given_up.push(id),
                 Ok(Err(error)) => {
@@ -174,14 +174,14 @@ impl Broker {
     }
 
     /// Returns the shards whose replica was removed and whose files are still there until the next start.
-    pub fn given_up(&self) -> Vec<ShardId> {
+    pub fn removed_replicas(&self) -> Vec<ShardId> {
         let former = self.local_shards().iter().filter(|shard| shard.has_former_files());
         former.map(|shard| shard.id()).collect()
     }
 
     /// Receives the groups led by another node, in place of its previous report.
-    pub fn hear_of_groups(&self, from_node: u64, groups: Vec<HeardGroup>) {
-        self.hearsay().hear(from_node, groups);
+    pub fn receive_led_groups(&self, from_node: u64, groups: Vec<HeardGroup>) {
+        self.hearsay().receive(from_node, groups);
     }
 
     /// Whether this node is a member of the shard's group, so that it has the rows, or is about to.

@@ -27,11 +27,11 @@ pub(crate) async fn run(
             _ = looks.tick(), if !hearsay.is_empty() => {}
         }
         let now = Instant::now();
-        hearsay.look(|other| node.connected_for(NodeId(other)).is_some(), now);
+        hearsay.update_connections(|other| node.connected_for(NodeId(other)).is_some(), now);
         let mut known = hearsay.known(now);
         for shard in &shards {
             let Some(shard) = shard.upgrade() else { return };
-            shard.hear(known.remove(&shard.id()));
+            shard.set_gossip(known.remove(&shard.id()));
         }
     }
 }

@@ -66,7 +66,7 @@ struct Told {
 }
 
 impl Hearsay {
-    pub(crate) fn hear(&self, from: u64, groups: Vec<HeardGroup>) {
+    pub(crate) fn receive(&self, from: u64, groups: Vec<HeardGroup>) {
         self.told.lock().insert(from, Told { groups, gone_since: None });
         self.changed.notify_one();
     }
@@ -76,7 +76,7 @@ impl Hearsay {
     }
 
     /// Updates the connection state of the reporting nodes.
-    pub(crate) fn look(&self, is_connected: impl Fn(u64) -> bool, now: Instant) {
+    pub(crate) fn update_connections(&self, is_connected: impl Fn(u64) -> bool, now: Instant) {
         for (node, told) in &mut *self.told.lock() {
             told.gone_since = match is_connected(*node) {
                 true => None,
@@ -116,41 +116,41 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_term_that_is_told_of_counts() {
+    fn newest_reported_term_names_the_leader() {
         let (hearsay, now) = (Hearsay::default(), Instant::now());
         assert_eq!(leader(&hearsay, now), None);
-        hearsay.hear(1, vec![group(5)]);
-        hearsay.hear(2, vec![group(4)]);
+        hearsay.receive(1, vec![group(5)]);
+        hearsay.receive(2, vec![group(4)]);
         assert_eq!(leader(&hearsay, now), Some(ToldLeader { node: 1, term: 5 }));
-        hearsay.hear(3, vec![group(6)]);
+        hearsay.receive(3, vec![group(6)]);
         assert_eq!(leader(&hearsay, now), Some(ToldLeader { node: 3, term: 6 }));
-        hearsay.hear(3, Vec::new());
+        hearsay.receive(3, Vec::new());
         assert_eq!(leader(&hearsay, now), Some(ToldLeader { node: 1, term: 5 }));
         let known = hearsay.known(now);
         assert!(known[&SHARD].group.has(5) && !known[&SHARD].group.has(4));
     }
 
     #[test]
-    fn who_is_gone_counts_for_a_moment_and_again_when_he_is_back() {
+    fn disconnected_leader_counts_for_a_while_and_again_once_reconnected() {
         let (hearsay, begun) = (Hearsay::default(), Instant::now());
-        hearsay.hear(1, vec![group(5)]);
-        hearsay.look(|_| false, begun);
+        hearsay.receive(1, vec![group(5)]);
+        hearsay.update_connections(|_| false, begun);
         let soon = begun + COUNTS_FOR / 2;
-        hearsay.look(|_| false, soon);
+        hearsay.update_connections(|_| false, soon);
         assert!(leader(&hearsay, soon).is_some());
         let later = begun + COUNTS_FOR;
         assert_eq!(leader(&hearsay, later), None);
         assert_eq!(hearsay.known(later)[&SHARD].group.voters, [1, 2, 3], "the members are known");
-        hearsay.look(|_| true, later);
+        hearsay.update_connections(|_| true, later);
         assert!(leader(&hearsay, later).is_some());
     }
 
     #[test]
-    fn a_newer_term_counts_also_while_its_leader_is_gone() {
+    fn older_term_does_not_count_while_the_newer_leader_is_disconnected() {
         let (hearsay, begun) = (Hearsay::default(), Instant::now());
-        hearsay.hear(1, vec![group(5)]);
-        hearsay.hear(2, vec![group(6)]);
-        hearsay.look(|node| node == 1, begun);
+        hearsay.receive(1, vec![group(5)]);
+        hearsay.receive(2, vec![group(6)]);
+        hearsay.update_connections(|node| node == 1, begun);
         // The leader of the older term was replaced, whatever it reports.
         assert_eq!(leader(&hearsay, begun + COUNTS_FOR), None);
     }

@@ -112,7 +112,7 @@ pub(crate) async fn run(remote: Remote, health: Arc<DiskHealth>, shards: Vec<Wea
                 continue;
             }
             // While the shard moves to other nodes, the placement chooses its leader.
-            if shard.is_on_its_way() {
+            if shard.is_changing_replicas() {
                 continue;
             }
             let may_lead = |id: u64| !node.rests(NodeId(id));
@@ -132,7 +132,7 @@ pub(crate) async fn run(remote: Remote, health: Arc<DiskHealth>, shards: Vec<Wea
 
 /// Hands over all shards that this node leads, each to another connected node, once the others have caught up enough
 /// to commit without this node.
-pub(crate) async fn hand_all_over(remote: &Remote, shards: &[Arc<LocalShard>]) {
+pub(crate) async fn hand_over_all(remote: &Remote, shards: &[Arc<LocalShard>]) {
     let node = remote.node();
     let here = node.identity().at.node.0;
     let led: Vec<_> = shards.iter().filter(|shard| shard.is_led_here()).collect();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn leaders_are_spread_and_the_catalog_is_the_first_nodes() {
+    fn leaders_are_spread_and_the_first_node_leads_the_catalog() {
         let members = members(3);
         let leads = |shard| preferred(&members, ShardId(shard), |_| true);
         assert_eq!(leads(0), Some(1));
@@ -203,20 +203,20 @@ mod tests {
     }
 
     #[test]
-    fn nobody_leads_a_shard_without_members() {
+    fn shard_without_eligible_members_has_no_preferred_leader() {
         assert_eq!(preferred(&members(0), ShardId::FIRST, |_| true), None);
         assert_eq!(preferred(&members(3), ShardId::FIRST, |_| false), None);
     }
 
     #[test]
-    fn who_may_not_lead_has_its_shards_led_by_the_others_in_turn() {
+    fn shards_of_an_ineligible_node_are_led_by_the_others_in_turn() {
         let members = members(3);
         let leads = |shard| preferred(&members, ShardId(shard), |node| node != 2);
         assert_eq!((1..=4).filter_map(leads).collect::<Vec<_>>(), [1, 3, 1, 3]);
     }
 
     #[test]
-    fn replicas_are_in_the_order_in_which_they_are_to_lead() {
+    fn replicas_are_ordered_by_preference_for_leading() {
         let members = members(3);
         let all = |shard| order(&members, ShardId(shard), |_| true);
         assert_eq!([1, 2, 3, 4].map(all), [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 2, 3]]);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn where_three_of_many_have_a_shard_all_lead_as_many() {
+    fn leaders_are_even_when_three_of_many_nodes_have_each_shard() {
         for count in 3..=20 {
             let nodes: Vec<u64> = (1..=count).collect();
             let mut led: BTreeMap<u64, usize> = nodes.iter().map(|node| (*node, 0)).collect();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_have_the_shard_has_the_next_one_lead() {
+    fn next_node_in_turn_with_a_replica_leads() {
         let members = Members::voting([2, 5].map(|id| (id, String::new())));
         let leads = |shard| super::preferred(&[1, 2, 3, 4, 5], &members, ShardId(shard), |_| true);
         assert_eq!((1..=6).filter_map(leads).collect::<Vec<_>>(), [2, 2, 5, 5, 5, 2]);

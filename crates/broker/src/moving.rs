@@ -98,7 +98,7 @@ impl Broker {
                 _ => None,
             },
         };
-        for (at, told) in self.ask_lists(asked, &elsewhere).await? {
+        for (at, told) in self.query_lists(asked, &elsewhere).await? {
             facts[at] = told;
         }
         let mut of_ends = ends.iter().map(|(shard, ..)| *shard).zip(facts);

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn receipts_below_are_answered_and_no_others() {
+    fn only_receipts_below_the_number_are_sent() {
         let outgoing = Outgoing::default();
         let mut all: Vec<_> = [(ShardId(1), 5), (TO, 3), (TO, 7), (ShardId(3), 1)]
             .map(|(to, number)| announced(&outgoing, to, number))
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receipt_that_comes_before_it_is_asked_for_is_kept() {
+    fn receipt_received_before_its_request_is_kept() {
         let outgoing = Outgoing::default();
         outgoing.announce(TO, 3);
         outgoing.received(TO, 3, vec![None]);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rows_that_went_elsewhere_have_their_places_once_they_arrived() {
+    async fn rows_of_other_shards_get_their_offsets_once_they_arrive() {
         let outgoing = Outgoing::default();
         let at = |base_offset| Some(Appended { base_offset, log_start: 0, duplicate: false });
         let sent = |number, places| Sent { places, receipt: announced(&outgoing, TO, number) };

@@ -118,9 +118,9 @@ struct Outbound {
 
 impl Pusher {
     async fn run(mut self, mut lost: Pin<&mut impl Future<Output = ()>>) {
-        self.hear_of_former();
+        self.deliver_former_receipts();
         loop {
-            self.look();
+            self.find_messages();
             let (before, after): (Vec<ShardId>, Vec<ShardId>) =
                 self.channels.keys().partition(|to| **to <= self.last_read);
             for to in after.into_iter().chain(before) {
@@ -145,14 +145,14 @@ impl Pusher {
     }
 
     /// Delivers receipts of an earlier term, which may have ended before it reported all acknowledged messages.
-    fn hear_of_former(&self) {
+    fn deliver_former_receipts(&self) {
         for (to, outbox) in self.shard.rows().channels().outboxes() {
             self.shard.outgoing.received_below(to, outbox.acknowledged());
         }
     }
 
     /// Finds the channels with messages.
-    fn look(&mut self) {
+    fn find_messages(&mut self) {
         let rows = self.shard.rows();
         for (to, outbox) in rows.channels().outboxes().filter(|(_, outbox)| !outbox.is_empty()) {
             self.channels.entry(to).or_insert_with(|| Channel::at(outbox.acknowledged()));
@@ -444,7 +444,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_that_are_on_their_way_have_not_arrived_because_the_next_is_looked_for() {
+    fn skipping_to_the_next_message_does_not_acknowledge_those_in_flight() {
         let mut channel = Channel::at(5);
         // The message 5 to 7 is in flight.
         (channel.next, channel.in_flight) = (8, 1);

@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_that_agree_stay_as_they_are() {
+    fn channel_ends_that_agree_stay_unchanged() {
         let nothing = (Vec::new(), Vec::new(), Vec::new());
         assert_eq!(resumed(Channels::default(), Channels::default()), nothing);
         // In flight, acknowledged, and received without an acknowledgement.
@@ -433,21 +433,21 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_was_set_back_goes_on_behind_what_was_taken() {
+    fn sender_that_was_set_back_resumes_after_the_received_messages() {
         let sent = sender(A, B, &[1, 1], 1);
         assert_eq!(resumed(sent, receiver(A, 9)), (vec![(B, 9)], vec![], vec![]));
         assert_eq!(resumed(Channels::default(), receiver(A, 4)), (vec![(B, 4)], vec![], vec![]));
     }
 
     #[test]
-    fn a_receiver_that_was_set_back_passes_over_what_is_gone_and_says_so() {
+    fn receiver_that_was_set_back_skips_lost_messages_and_reports_the_gap() {
         let sent = sender(A, B, &[1, 1, 1, 1], 3);
         let gap = Gap { from: A, to: B, numbers: 1..3 };
         assert_eq!(resumed(sent, receiver(A, 1)), (vec![], vec![(A, 3)], vec![gap]));
     }
 
     #[test]
-    fn a_message_that_lies_across_the_end_of_what_was_taken_is_passed_over() {
+    fn message_across_the_end_of_the_received_ones_is_skipped() {
         let sent = sender(A, B, &[1, 5, 1], 0);
         assert_eq!(resumed(sent, receiver(A, 3)), (vec![], vec![(A, 6)], vec![]));
     }

@@ -33,7 +33,7 @@ impl Shard {
         machine: &[u8],
     ) -> Result<Replace, RestoreError> {
         let state = self.decode(machine)?;
-        let forgotten = self.compacted.will_be_replaced();
+        let forgotten = self.compacted.begin_replacement();
         forgotten.map_err(|error| {
             RestoreError(format!("what is compacted is not forgotten: {error}"))
         })?;
@@ -47,7 +47,7 @@ impl Shard {
             // Under the lock: a reader of an end offset must find its batches in the index.
             let former = self.exchange(state, switch);
             self.note_adopted();
-            self.compacted.goes_on();
+            self.compacted.end_replacement();
             self.changes.note_all();
             let groups: BTreeSet<LeaseGroupId> = groups(&former.catalog).chain(new).collect();
             if let Some(delivery) = self.delivery.get() {
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_is_exchanged_with_its_batches_and_all_look_at_it_again() {
+    fn state_and_batches_are_replaced_together_and_examined_again() {
         let watchers = Arc::new(Watchers::default());
         let (rows, other) = (Role::Rows(ShardId(1)), Role::Rows(ShardId(2)));
         let shard = shard(rows, &watchers);
@@ -124,11 +124,11 @@ mod tests {
     }
 
     #[test]
-    fn a_catalog_that_is_replaced_is_looked_at_by_the_shards_that_go_by_it() {
+    fn replaced_catalog_is_examined_by_the_shards_that_follow_it() {
         let watchers = Arc::new(Watchers::default());
         let catalog = shard(Role::Catalog, &watchers);
         let rows = shard(Role::Rows(ShardId(1)), &watchers);
-        catalog.lead_on(&rows);
+        catalog.add_follower(&rows);
         drop(rows.changes.take());
         let replace = Arc::clone(&catalog).replacement(3, &state(Role::Catalog)).expect("it is");
         (replace.put)(&mut || {});

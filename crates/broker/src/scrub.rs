@@ -133,7 +133,7 @@ async fn pass(
         }
         before += scrub.progress().0;
         let shard = shard.upgrade()?;
-        save_anew(&shard, &scrub).await;
+        replace_damaged_snapshot(&shard, &scrub).await;
     }
     let damaged: usize =
         shards.iter().filter_map(Weak::upgrade).map(|it| it.journal().damaged().len()).sum();
@@ -142,7 +142,7 @@ async fn pass(
 }
 
 /// Saves a damaged snapshot again: the state is in memory.
-async fn save_anew(shard: &LocalShard, scrub: &Scrub) {
+async fn replace_damaged_snapshot(shard: &LocalShard, scrub: &Scrub) {
     if scrub.bad_snapshots() == 0 {
         return;
     }
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pass_takes_half_of_the_time_between_two_and_is_bounded() {
+    fn scrub_rate_fills_half_of_the_interval_within_bounds() {
         let week = Some(Duration::from_secs(7 * 86_400));
         assert_eq!(rate_of(1 << 30, week), SCRUB_BYTES_PER_SECOND_MIN);
         assert_eq!(rate_of(2 << 40, week), (2 << 40) / (7 * 43_200));

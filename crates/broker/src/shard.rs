@@ -214,12 +214,12 @@ impl Shard {
     }
 
     /// Registers a shard that follows this catalog.
-    pub(crate) fn lead_on(&self, follower: &Arc<Shard>) {
+    pub(crate) fn add_follower(&self, follower: &Arc<Shard>) {
         self.followers.lock().push(Arc::downgrade(follower));
     }
 
     /// Notifies the delivery and housekeeping of each shard with rows of a change of the catalog.
-    fn tell_followers(&self, commands: &[Command], applied: &Applied) {
+    fn notify_followers(&self, commands: &[Command], applied: &Applied) {
         self.document_watchers.note(commands, applied);
         let version = self.state.read().catalog.version();
         self.versions.send_if_modified(|known| std::mem::replace(known, version) != version);
@@ -423,7 +423,7 @@ impl StateMachine for Shard {
         }
         // Only a catalog has followers.
         if self.catalog.is_none() && !commands.is_empty() {
-            self.tell_followers(&commands, applied);
+            self.notify_followers(&commands, applied);
         }
         if entry.ticket != 0
             && let Some(feed) = self.delivery.get().and_then(|delivery| delivery.feed.as_ref())

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_goes_to_the_member_that_goes_on_and_has_most() {
+    fn shard_of_a_stuck_disk_goes_to_the_most_complete_working_member() {
         let mut stall = Stall::default();
         let then = progress(10, [(2, 8), (3, 7)]);
         assert_eq!(stall.look(SLOW, Some(&then)), [0; 0]);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_stays_where_it_is_if_the_others_are_stuck_too() {
+    fn shard_stays_if_the_other_members_are_stuck_too() {
         let mut stall = Stall::default();
         let then = progress(10, [(2, 8), (3, 7)]);
         assert_eq!(stall.look(SLOW, Some(&then)), [0; 0]);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn members_that_lack_little_are_offered_the_shard_and_the_most_complete_first() {
+    fn nearly_complete_members_are_candidates_and_the_most_complete_first() {
         let far = 1 + APPEND_ENTRIES_MAX as u64;
         let progress = Progress { last: far, matched: [(2, far - 1), (3, far), (4, 0)].into() };
         assert_eq!(up_to_date(&progress), [3, 2]);
@@ -261,14 +261,14 @@ mod tests {
     #[test]
     fn full_disk_of_another_node_counts_until_it_reports_room() {
         let health = DiskHealth::default();
-        health.hear(2, true);
+        health.set_full(2, true);
         assert!(health.is_full_elsewhere(2) && !health.is_full_elsewhere(3));
-        health.hear(2, false);
+        health.set_full(2, false);
         assert!(!health.is_full_elsewhere(2));
     }
 
     #[test]
-    fn a_disk_is_not_slow_for_what_a_process_that_stood_still_did_not_see() {
+    fn pause_of_the_process_does_not_count_as_a_slow_disk() {
         let mut now = Instant::now();
         let mut awake = Awake::new(now);
         let mut look = |after| {
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_had_is_noted_anew_for_each_stall() {
+    fn progress_of_others_is_recorded_again_for_each_stall() {
         let mut stall = Stall::default();
         let then = progress(10, [(2, 8), (3, 7)]);
         assert_eq!(stall.look(SLOW, Some(&then)), [0; 0]);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_is_unwell_until_it_was_well_for_a_while() {
+    fn stuck_disk_is_unwell_until_it_was_well_for_a_while() {
         let (health, mut now) = (DiskHealth::default(), Instant::now());
         health.note_slow(now);
         assert!(health.is_well(now), "slow is not stuck");
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_with_an_unwell_disk_stands_where_nobody_leads_for_long() {
+    fn node_with_an_unwell_disk_campaigns_after_long_without_a_leader() {
         let (mut stall, mut now) = (Stall::default(), Instant::now());
         let follower = Role::Follower { leader: 2, term: 1 };
         assert!(stall.may_stand(true, Role::None, false, now));

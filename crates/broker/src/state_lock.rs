@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(not(debug_assertions), ignore = "only builds with assertions look")]
-    fn what_could_wait_for_ever_panics_at_once() {
+    fn lock_order_violation_panics_at_once() {
         let [catalog, rows, others] = [Rank::Catalog, Rank::Rows, Rank::Rows]
             .map(|rank| StateLock::new(State::of(Role::Whole), rank));
         for (held, wanted) in

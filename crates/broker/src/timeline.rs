@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_does_not_move_the_line() {
+    fn step_of_the_wall_clock_does_not_move_the_timeline() {
         let (clock, timeline) = timeline();
         assert_eq!(timeline.now_ms(), START_MS);
         for step in [HOUR_MS, -3 * HOUR_MS] {
@@ -133,8 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_from_before_a_step_ahead_stays_where_it_was_and_one_from_after_it_means_the_new_time()
-    {
+    fn step_ahead_keeps_earlier_dates_and_applies_to_later_ones() {
         let (clock, timeline) = timeline();
         timeline.shifts();
         let stamp = clock.now_ms();
@@ -149,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_that_may_be_from_before_a_step_back_is_late_and_never_early() {
+    fn ambiguous_date_around_a_step_back_is_late_and_never_early() {
         let (clock, timeline) = timeline();
         let before = clock.now_ms();
         clock.advance_ms(10_000);
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_grows_old_by_a_step() {
+    fn step_of_the_wall_clock_ages_no_record() {
         let (clock, timeline) = timeline();
         for step in [HOUR_MS, -2 * HOUR_MS, 5 * HOUR_MS] {
             let stamp = clock.now_ms();
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_without_end_are_remembered_as_a_few_and_none_makes_a_date_early() {
+    fn many_steps_are_merged_and_make_no_date_early() {
         let (clock, timeline) = timeline();
         let stamp = clock.now_ms();
         for _ in 0..100 {
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_are_not_read_at_once_have_not_been_set() {
+    fn small_difference_of_the_clocks_is_no_step() {
         let (clock, timeline) = timeline();
         clock.step_ms(STEP_MIN_MS - 1);
         assert_eq!(timeline.shifts(), Shifts::default());

@@ -22,7 +22,7 @@ impl Turns {
     }
 
     /// Slots for the current runtime: half of its threads, at least one.
-    pub fn of_runtime() -> Self {
+    pub fn for_runtime() -> Self {
         Self::new(Handle::current().metrics().num_workers() / 2)
     }
 
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn short_work_needs_no_turn() {
+    async fn short_work_needs_no_slot() {
         let turns = Turns::new(1);
         let mut long = Pace::new(&turns, 10);
         long.begin().await;
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_that_costs_more_than_a_turn_gets_one_for_itself() {
+    async fn work_above_the_budget_gets_a_slot() {
         let mut pace = Pace::new(&Turns::new(1), 10);
         pace.step(100).await;
         assert!(pace.turn.is_some());
@@ -124,7 +124,7 @@ mod tests {
 
     /// The queue of the threads: a task that only yields sees how many others ran meanwhile.
     #[tokio::test]
-    async fn of_a_thousand_at_work_few_are_ahead_of_whoever_comes() {
+    async fn few_of_a_thousand_tasks_run_before_a_new_one() {
         const WORKERS: usize = 1_000;
         let turns = Turns::new(1);
         let steps = Arc::new(AtomicUsize::new(0));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn turns_go_round_and_are_of_a_bounded_length() {
+    async fn slots_rotate_and_have_a_bounded_length() {
         const TURNS_OF_EACH: u32 = 3;
         let turns = Turns::new(1);
         let order = Arc::new(parking_lot::Mutex::new(Vec::new()));

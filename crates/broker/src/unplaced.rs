@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_an_interval_is_about_all_records_since_the_last() {
+    fn one_log_line_per_interval_counts_all_records_since_the_last() {
         let begun = Instant::now();
         let mut log = Log::default();
         let mut note = |records, after: u64| log.note(records, begun + Duration::from_secs(after));

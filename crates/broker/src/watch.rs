@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_names_each_changed_partition_once() {
+    fn watch_names_each_changed_partition_once() {
         let watchers = Arc::new(Watchers::default());
         let watch = watchers.watch();
         for index in 0..100 {
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_or_dropped_is_no_longer_woken() {
+    fn removed_or_dropped_watch_is_not_woken() {
         let watchers = Arc::new(Watchers::default());
         let (first, second) = (watchers.watch(), watchers.watch());
         first.add(partition(1));
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_watch_of_a_topic_names_the_partitions_that_changed_and_wakes_once_for_all() {
+    fn topic_watch_names_changed_partitions_and_wakes_once() {
         let watchers = Arc::new(Watchers::default());
         let (watch, mut marked) = (watchers.watch(), MarkedWatches::default());
         watchers.mark_topics([partition(1)].into_iter(), &mut marked);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn of_thousands_that_watch_the_same_each_goes_alone() {
+    fn watches_of_the_same_partitions_are_dropped_independently() {
         let watchers = Arc::new(Watchers::default());
         let mut watches: Vec<Watch> = (0..2_000).map(|_| watchers.watch()).collect();
         let all: Vec<_> = (0..600).map(partition).collect();
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_change_before_the_wait_is_not_missed() {
+    async fn change_before_the_wait_is_not_missed() {
         let watchers = Arc::new(Watchers::default());
         let watch = watchers.watch();
         watch.add(partition(1));

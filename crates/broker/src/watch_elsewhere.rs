@@ -15,7 +15,7 @@ use futures_util::{FutureExt, StreamExt};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use crate::asking::ask_leader_for;
+use crate::asking::query_leader_for;
 use crate::bounds::Bounds;
 use crate::local_shard::LocalShard;
 use crate::question::{ASKED_AT_ONCE_MAX, Question, Told, WAITS_FOR};
@@ -176,7 +176,7 @@ async fn changed(
         _ => None,
     };
     let question = Question::Changed(asked);
-    let told = ask_leader_for(Some(&remote), &shard, &question, WAITS_FOR * 2, part).await;
+    let told = query_leader_for(Some(&remote), &shard, &question, WAITS_FOR * 2, part).await;
     drop(shard);
     match told {
         Ok(told) => Some(ids.into_iter().zip(told).collect()),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn question_goes_on_waiting_when_another_is_answered_or_a_watcher_comes() {
+    fn query_keeps_waiting_when_another_completes_or_a_watcher_is_added() {
         let mut pending = Pending::default();
         let chunk = ASKED_AT_ONCE_MAX as u32;
         let mut first = asked(&mut pending, 0..2 * chunk);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_of_a_shard_are_bounded_by_asking_them_together() {
+    fn queries_of_a_shard_are_merged_to_bound_their_number() {
         let mut pending = Pending::default();
         let mut most = 0;
         for end in 1..200 {

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hang_is_told_once_and_so_is_its_end() {
+    fn hang_and_its_end_are_each_reported_once() {
         let mut hung = Hung::default();
         let ten = Duration::from_secs(10);
         assert_eq!(hung.look(&stats(None)), None);

@@ -107,7 +107,7 @@ impl Broker {
                 .is_some_and(|cluster| connected_for(cluster, u64::from(**node)).is_some())
         };
         for node in nodes.iter().filter(connected) {
-            match self.ask_member(backup, shard, *node, &BackupStep::Shard).await {
+            match self.request_from_member(backup, shard, *node, &BackupStep::Shard).await {
                 Ok((BackupPart::Shard { id: (term, leader, index), sections, segments }, _)) => {
                     let id = EntryId { term, leader, index };
                     let sections = sections.map(|(bytes, crc)| SectionSize { bytes, crc });
@@ -132,7 +132,7 @@ impl Broker {
         from: u64,
     ) -> Result<Bytes, BackupError> {
         let step = BackupStep::Section { section: section as u8, from };
-        match self.ask_sender(backup, shard, &step).await? {
+        match self.request_from_sender(backup, shard, &step).await? {
             (BackupPart::Bytes { .. }, bytes) => Ok(bytes),
             _ => Err(unexpected()),
         }
@@ -146,7 +146,7 @@ impl Broker {
         row: u64,
     ) -> Result<SegmentPiece, BackupError> {
         let step = BackupStep::Segment { segment, row };
-        match self.ask_sender(backup, shard, &step).await? {
+        match self.request_from_sender(backup, shard, &step).await? {
             (BackupPart::Bytes { next }, bytes) => Ok(SegmentPiece { bytes, next }),
             _ => Err(unexpected()),
         }
@@ -158,7 +158,7 @@ impl Broker {
         shard: &LocalShard,
         from: u64,
     ) -> Result<LogPiece, BackupError> {
-        match self.ask_sender(backup, shard, &BackupStep::Log { from }).await? {
+        match self.request_from_sender(backup, shard, &BackupStep::Log { from }).await? {
             (BackupPart::Log { next, more }, entries) => Ok(LogPiece { entries, next, more }),
             _ => Err(unexpected()),
         }
@@ -171,7 +171,7 @@ impl Broker {
         shard: &LocalShard,
         index: u64,
     ) -> Result<(), BackupError> {
-        match self.ask_sender(backup, shard, &BackupStep::Applied { index }).await? {
+        match self.request_from_sender(backup, shard, &BackupStep::Applied { index }).await? {
             (BackupPart::Done, _) => Ok(()),
             _ => Err(unexpected()),
         }
@@ -188,7 +188,7 @@ impl Broker {
         });
     }
 
-    async fn ask_sender(
+    async fn request_from_sender(
         &self,
         backup: u64,
         shard: &LocalShard,
@@ -198,10 +198,10 @@ impl Broker {
         let sender = self.backups().with(backup, |backup| {
             backup.elsewhere.get(&shard.id()).copied().ok_or(BackupError::NoShard(shard.id()))
         })?;
-        self.ask_member(backup, shard, sender, step).await
+        self.request_from_member(backup, shard, sender, step).await
     }
 
-    async fn ask_member(
+    async fn request_from_member(
         &self,
         backup: u64,
         shard: &LocalShard,

@@ -44,7 +44,7 @@ impl Broker {
     }
 
     /// Rejects names that clients may not create. An existing topic of such a name stays.
-    pub(crate) fn check_name_of_new(name: &str) -> Result<(), Refusal> {
+    pub(crate) fn check_new_topic_name(name: &str) -> Result<(), Refusal> {
         match STATE_OF_KAFKA.contains(&name) {
             true => Err(TopicNameError::StateOfKafka { name: name.to_owned() }.into()),
             false => Ok(()),
@@ -61,7 +61,7 @@ impl Broker {
             _ => None,
         };
         let check = |topic: &NewTopic| {
-            let named = Self::check_name_of_new(&topic.name);
+            let named = Self::check_new_topic_name(&topic.name);
             let level = named.and_then(|()| self.check_level_of(&topic.config));
             level.and_then(|()| check_new_partitions(topic.partitions)).err()
         };

@@ -97,7 +97,7 @@ impl CatalogView<'_> {
 
     /// Checks whether [`Broker::create_topics`] would create this topic now, and returns its configuration.
     pub fn check_new_topic(&self, new: &NewTopic) -> Result<TopicConfig, Refusal> {
-        Broker::check_name_of_new(&new.name)?;
+        Broker::check_new_topic_name(&new.name)?;
         self.0.check_new_topic(new)
     }
 

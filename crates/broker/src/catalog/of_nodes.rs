@@ -11,7 +11,7 @@ use crate::error::ExecuteError;
 impl Broker {
     /// Returns the one partition of such a topic, which is created if missing. It retains records for `kept_ms`
     /// milliseconds, and at most `kept_bytes` bytes.
-    pub async fn topic_of_nodes(
+    pub async fn internal_topic_partition(
         &self,
         name: &str,
         kept_ms: i64,

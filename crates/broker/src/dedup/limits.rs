@@ -42,7 +42,7 @@ fn topic_change(topic: TopicId, view: &View<'_>, now_ms: i64) -> Option<TopicIds
 
 impl Dedup {
     /// Notes at the start of a proposal whether its entry may carry ids.
-    pub(crate) fn look(&mut self, permits: bool, view: &View<'_>) {
+    pub(crate) fn begin_proposal(&mut self, permits: bool, view: &View<'_>) {
         let is_complete = view.rows.record_ids().is_complete();
         self.replicates = permits || is_complete;
         if is_complete {

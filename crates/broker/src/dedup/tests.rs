@@ -34,7 +34,7 @@ fn check(dedup: &mut Dedup, bytes: &[u8], base_offset: u64, now_ms: i64) -> Dedu
 }
 
 #[test]
-fn id_is_taken_once_within_the_window() {
+fn duplicate_id_within_the_window_is_not_appended() {
     let mut dedup = dedup();
     let both = batch(&[Some("a"), Some("b")], -1);
     assert_eq!(check(&mut dedup, &both, 0, 0), Deduplicated::Whole);
@@ -58,7 +58,7 @@ fn new_records_of_a_batch_with_copies_keep_their_offsets() {
 }
 
 #[test]
-fn a_producer_that_counts_keeps_its_place_though_nothing_is_new() {
+fn idempotent_producer_keeps_its_place_for_an_all_duplicate_batch() {
     let mut dedup = dedup();
     check(&mut dedup, &batch(&[Some("a")], 7), 0, 0);
     let bytes = batch(&[Some("a")], 7);
@@ -71,7 +71,7 @@ fn a_producer_that_counts_keeps_its_place_though_nothing_is_new() {
 }
 
 #[test]
-fn entry_carries_the_ids_of_records_that_are_new() {
+fn entry_carries_the_ids_of_new_records() {
     let mut dedup = dedup();
     let bytes = batch(&[Some("a"), None, Some("b")], -1);
     let header = BatchHeader::parse(&bytes).expect("a batch");

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_comes_in_order_and_once() {
+    fn due_partitions_are_popped_once_and_in_order() {
         let mut dues = Dues::default();
         for (index, at) in [(0, 30), (1, 10), (2, 20), (3, 40)] {
             dues.set(partition(1, index), Some(at));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_that_is_gone_leaves_nothing_behind() {
+    fn forgotten_topic_leaves_no_due_times() {
         let mut dues = Dues::default();
         for topic in [1, 2, u32::MAX] {
             (0..3).for_each(|index| dues.set(partition(topic, index), Some(5)));

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_are_taken_one_at_a_time_in_the_order_of_asking() {
+    fn slots_are_granted_one_at_a_time_in_the_order_of_requests() {
         let work = HeavyWork::default();
         let [mut a, mut b, mut c] = [(); 3].map(|()| Queued::in_line(&work));
         let turn = a.take().expect("it is free");

@@ -54,7 +54,8 @@ const STARTS_PER_COMMAND: usize = 10_000;
 /// Runs until the shards are gone. Each shard has its own rounds: a slow or leaderless shard delays no other.
 pub(crate) async fn run(shards: Vec<Weak<LocalShard>>, backups: Arc<Backups>, interval: Duration) {
     let heavy = HeavyWork::default();
-    let keeping = shards.iter().map(|shard| keep(shard.clone(), Queued::in_line(&heavy), interval));
+    let keeping =
+        shards.iter().map(|shard| run_rounds(shard.clone(), Queued::in_line(&heavy), interval));
     tokio::join!(join_all(keeping), expire_backups(&shards, &backups, interval));
 }
 
@@ -65,7 +66,7 @@ fn ticks(interval: Duration) -> Interval {
 }
 
 /// Runs the rounds of one shard.
-async fn keep(shard: Weak<LocalShard>, heavy: Queued, interval: Duration) {
+async fn run_rounds(shard: Weak<LocalShard>, heavy: Queued, interval: Duration) {
     let mut ticks = ticks(interval);
     let mut housekeeping = Housekeeping { heavy, ..Housekeeping::default() };
     let mut producers_due = Instant::now() + PRODUCERS_EVERY;
@@ -123,7 +124,7 @@ impl Housekeeping {
         }
         let leads = self.leads(shard);
         self.record_ids.forget(shard, Instant::now()).await;
-        let (retention, compaction) = self.look(shard, changed, leads).await;
+        let (retention, compaction) = self.examine(shard, changed, leads).await;
         let space = self.space.is_due(Instant::now());
         if space {
             self.reclaim(shard).await;
@@ -138,13 +139,13 @@ impl Housekeeping {
             (self.retention, self.compaction) = Default::default();
             self.survey.add_all();
             // Its replica is not behind the others any more.
-            shard.shard.compacted.goes_on();
+            shard.shard.compacted.end_replacement();
         }
         leads
     }
 
     /// Returns the numbers of partitions that retention and compaction examined.
-    async fn look(
+    async fn examine(
         &mut self,
         shard: &Arc<LocalShard>,
         mut changed: Changed,
@@ -207,7 +208,7 @@ impl Housekeeping {
             let command = Command::AdvanceStart { starts: starts.to_vec() };
             if let Err(error) = shard.execute(command).await {
                 tracing::warn!(%error, "retention could not move the start of partitions");
-                self.retention.again(starts.iter().map(|(partition, _)| *partition), now);
+                self.retention.retry(starts.iter().map(|(partition, _)| *partition), now);
             }
         }
         looks

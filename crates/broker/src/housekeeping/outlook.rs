@@ -172,7 +172,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_pass_is_due_from_the_date_on_and_not_before(
+        fn pass_is_due_from_the_date_on_and_not_before(
             rule in rule(), stored in stored(), compacted_to in 0..12_u64,
         ) {
             let batches = batches(&stored);
@@ -184,7 +184,7 @@ mod tests {
         }
 
         #[test]
-        fn appends_make_none_due_before_so_many_bytes_or_what_an_old_batch_closes(
+        fn appends_below_the_byte_limit_make_no_pass_due_before_the_date(
             rule in rule(), stored in stored(), more in stored(), compacted_to in 0..12_u64,
         ) {
             // Excludes the case that bytes of a later batch close an older dirty one.

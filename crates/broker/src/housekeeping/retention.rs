@@ -104,7 +104,7 @@ impl Retention {
     }
 
     /// Marks partitions whose log start could not be advanced as due.
-    pub(crate) fn again(&mut self, partitions: impl Iterator<Item = PartitionId>, now: Instant) {
+    pub(crate) fn retry(&mut self, partitions: impl Iterator<Item = PartitionId>, now: Instant) {
         partitions.for_each(|partition| self.moments.set(partition, Some(now)));
     }
 
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_old_goes_when_that_has_been_known_for_the_interval() {
+    fn old_records_are_deleted_once_found_old_for_the_interval() {
         let mut checks = Checks::new();
         assert_eq!(checks.at(0, 10), None);
         assert_eq!(checks.at(79, 10), None);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_became_old_later_waits_for_its_own_interval() {
+    fn records_that_became_old_later_wait_for_their_own_interval() {
         let mut checks = Checks::new();
         checks.at(0, 10);
         assert_eq!(checks.at(20, 15), None);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_stream_is_remembered_in_few_findings_and_deleted_step_by_step() {
+    fn steady_stream_needs_few_findings_and_is_deleted_in_steps() {
         let mut checks = Checks::new();
         for second in 0..1000 {
             let due = checks.at(second, 100 + second);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_retention_keeps_what_was_found_before() {
+    fn longer_retention_keeps_records_found_old_before() {
         let mut checks = Checks::new();
         checks.at(0, 10);
         assert_eq!(checks.at(80, 3), Some(3));

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_dead_segment_waits_and_a_large_one_does_not() {
+    fn small_dead_segment_waits_and_a_large_one_does_not() {
         let begun = Instant::now();
         let mut space = Space::default();
         assert!(space.passed(begun, dead(16 * MEGABYTE), 16 * MEGABYTE));
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn several_small_ones_together_are_worth_a_snapshot() {
+    fn several_small_dead_segments_together_are_worth_a_snapshot() {
         let begun = Instant::now();
         let mut space = Space::default();
         assert!(!space.passed(begun, dead(16 * MEGABYTE), 40 * MEGABYTE));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_looked_at_while_nothing_changes() {
+    fn passes_are_rare_while_nothing_changes() {
         let begun = Instant::now();
         let mut space = Space::default();
         let mut passes = |from: u64, to: u64| {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_a_snapshot_is_looked_at_until_it_has_gone() {
+    fn pass_stays_due_until_the_dead_segment_is_deleted() {
         let begun = Instant::now();
         let mut space = Space::default();
         space.passed(begun, dead(1), 100);

@@ -100,7 +100,7 @@ impl LocalShard {
     }
 
     /// Stores the newest gossip on the group, in place of the previous one.
-    pub(crate) fn hear(&self, known: Option<Known>) {
+    pub(crate) fn set_gossip(&self, known: Option<Known>) {
         self.consensus.told_of_leader(known.as_ref().and_then(Known::leader));
         self.heard.send_if_modified(|last| {
             let is_new = *last != known;
@@ -159,7 +159,7 @@ impl LocalShard {
     }
 
     /// Whether the shard is moving to other nodes: it has a learner, or too many voters.
-    pub(crate) fn is_on_its_way(&self) -> bool {
+    pub(crate) fn is_changing_replicas(&self) -> bool {
         let Members { voters, learners } = self.consensus.members();
         let has_rows = self.id() != ShardId::CATALOG && self.level.now() >= Level::REPLICAS;
         has_rows && (!learners.is_empty() || voters.len() > REPLICAS)
@@ -179,7 +179,7 @@ impl LocalShard {
 
     /// Whether this node has the log of a group in which it is no member any more, as far as it knows, and has not
     /// recorded the removal.
-    pub(crate) fn is_to_give_up(&self) -> bool {
+    pub(crate) fn has_unrecorded_removal(&self) -> bool {
         let last = self.journal().last_id().map(LogEnd::from);
         let has_given_up = |it: &GivenUp| it.files == Files::Marked && it.ended == last;
         !self.is_member()
@@ -196,7 +196,7 @@ impl LocalShard {
     }
 
     /// Records that the next start has to remove the files. Blocking.
-    pub(crate) fn give_up(&self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+    pub(crate) fn record_removal(&self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
         let floor = Floor::of(self.journal()).map_err(io::Error::other)?;
         let mut given_up = self.given_up.lock();
         let now = GivenUp::of(floor, *given_up);

@@ -53,7 +53,7 @@ impl<'a> Copy<'a> {
         let (from, to) = (start, start);
         let begun =
             MoveStep { partition: it.partition, id: it.id, what: Step::Import { from, to } };
-        copy.next = match mover.ask(it.to, Command::Move(begun)).await? {
+        copy.next = match mover.execute(it.to, Command::Move(begun)).await? {
             Outcome::Imported { next } => next,
             _ => return Err(Stopped::Unexpected),
         };
@@ -130,7 +130,7 @@ impl<'a> Copy<'a> {
             if !change.is_empty() {
                 let what = Step::ImportIds(change);
                 let command = Command::Move(MoveStep { partition, id, what });
-                self.mover.ask(shard, command).await?;
+                self.mover.execute(shard, command).await?;
             }
             self.ids_from = next;
             if next >= end {

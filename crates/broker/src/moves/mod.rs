@@ -204,7 +204,7 @@ impl Mover {
         let epoch_base = epoch_base.filter(|base| *base < i32::MAX / 2).ok_or(Stopped::TooOften)?;
         let activate = Step::Activate { row, epoch_base };
         let activate = MoveStep { partition, id, what: activate };
-        let epoch_base = match self.ask(to, Command::Move(activate)).await? {
+        let epoch_base = match self.execute(to, Command::Move(activate)).await? {
             Outcome::Activated { epoch_base } => epoch_base,
             _ => return Err(Stopped::Unexpected),
         };
@@ -223,14 +223,14 @@ impl Mover {
 
     /// Ends a move in the catalog. A deleted topic has no moves.
     async fn end(&self, partition: PartitionId, id: u64, end: MoveEnd) -> Result<(), Stopped> {
-        match self.ask(ShardId::CATALOG, Command::EndMove { partition, id, end }).await {
+        match self.execute(ShardId::CATALOG, Command::EndMove { partition, id, end }).await {
             Ok(_) | Err(ExecuteError::Refused(Refusal::UnknownTopic { .. })) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
     /// Proposes a command to the log of a shard, on any leader.
-    async fn ask(&self, shard: ShardId, command: Command) -> Result<Outcome, ExecuteError> {
+    async fn execute(&self, shard: ShardId, command: Command) -> Result<Outcome, ExecuteError> {
         self.request(shard, |reply| Request::Execute { command, reply }).await
     }
 

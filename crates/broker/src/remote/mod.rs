@@ -80,7 +80,12 @@ impl Remote {
     /// Queries a shard's leader for the index up to which its log is applied.
     pub(crate) async fn read_index(&self, leader: u32, shard: ShardId) -> Result<u64, Unavailable> {
         let deadline = Instant::now() + BARRIER_WITHIN;
-        let asking = self.node.ask(NodeId(leader.into()), shard, wire::ask_read_index(), deadline);
+        let asking = self.node.ask(
+            NodeId(leader.into()),
+            shard,
+            wire::encode_read_index_request(),
+            deadline,
+        );
         let reply = asking.await.map_err(|error| unanswered(&error))?;
         wire::read_index(&reply.head)
     }
@@ -93,7 +98,12 @@ impl Remote {
     /// Whether the disk of a node is healthy; `None` if the node does not reply at once.
     pub(crate) async fn has_well_disk(&self, node: u64) -> Option<bool> {
         let deadline = Instant::now() + WOULD_LEAD_WITHIN;
-        let reply = self.node.ask(NodeId(node), ShardId::CATALOG, wire::ask_would_lead(), deadline);
+        let reply = self.node.ask(
+            NodeId(node),
+            ShardId::CATALOG,
+            wire::encode_would_lead_request(),
+            deadline,
+        );
         wire::would_lead(&reply.await.ok()?.head)
     }
 
@@ -105,7 +115,7 @@ impl Remote {
         to: u32,
     ) -> Result<(), String> {
         let deadline = Instant::now() + HANDED_OVER_WITHIN;
-        let (asked, leader) = (wire::ask_hand_over(to.into()), NodeId(leader.into()));
+        let (asked, leader) = (wire::encode_hand_over_request(to.into()), NodeId(leader.into()));
         match self.node.ask(leader, shard, asked, deadline).await {
             Ok(reply) => wire::hand_over(&reply.head)
                 .unwrap_or_else(|| Err("its leader does not understand that".to_owned())),
@@ -118,7 +128,8 @@ impl Remote {
         &self,
         leader: u32,
     ) -> Result<CatalogVersions, Unavailable> {
-        let (message, deadline) = (wire::ask_catalog_versions(), Instant::now() + BARRIER_WITHIN);
+        let (message, deadline) =
+            (wire::encode_catalog_versions_request(), Instant::now() + BARRIER_WITHIN);
         let asking = self.node.ask(NodeId(leader.into()), ShardId::CATALOG, message, deadline);
         let reply = asking.await.map_err(|error| unanswered(&error))?;
         wire::catalog_versions(&reply.head)
@@ -130,7 +141,7 @@ impl Remote {
         node: u32,
         within: Duration,
     ) -> Result<StoredStatus, Unavailable> {
-        let (message, deadline) = (wire::ask_stored(), Instant::now() + within);
+        let (message, deadline) = (wire::encode_stored_request(), Instant::now() + within);
         let asking = self.node.ask(NodeId(node.into()), ShardId::CATALOG, message, deadline);
         let reply = asking.await.map_err(|error| unanswered(&error))?;
         wire::stored(&reply.head)
@@ -144,24 +155,25 @@ impl Remote {
         look: &Look,
         within: Duration,
     ) -> Result<Looked, Unavailable> {
-        let (message, deadline) = (wire::ask_look(look.clone()), Instant::now() + within);
+        let (message, deadline) =
+            (wire::encode_look_request(look.clone()), Instant::now() + within);
         let asking = self.node.ask(NodeId(node.into()), shard, message, deadline);
         let reply = asking.await.map_err(|error| unanswered(&error))?;
         wire::looked(&reply.head)
     }
 
     /// Queries a shard's leader about its rows.
-    pub(crate) async fn ask_about_rows(
+    pub(crate) async fn query_rows(
         &self,
         leader: u32,
         shard: ShardId,
         question: &Question,
         deadline: Instant,
     ) -> Result<(Told, Bytes), FetchError> {
-        let message = wire::ask_rows(question);
+        let message = wire::encode_rows_request(question);
         let asking = self.node.ask(NodeId(leader.into()), shard, message, deadline);
         let reply = asking.await.map_err(|error| unanswered(&error))?;
-        wire::rows_told(reply)
+        wire::decode_rows_reply(reply)
     }
 
     /// Queries a shard's leader for the committed and pending members of the group.
@@ -170,7 +182,7 @@ impl Remote {
         leader: u32,
         shard: ShardId,
     ) -> Result<BTreeSet<u64>, Unavailable> {
-        let (message, deadline) = (wire::ask_members(), Instant::now() + BARRIER_WITHIN);
+        let (message, deadline) = (wire::encode_members_request(), Instant::now() + BARRIER_WITHIN);
         let asking = self.node.ask(NodeId(leader.into()), shard, message, deadline);
         let reply = asking.await.map_err(|error| unanswered(&error))?;
         wire::members(&reply.head)
@@ -185,7 +197,8 @@ impl Remote {
         step: &BackupStep,
         within: Duration,
     ) -> Result<(BackupPart, Bytes), BackupError> {
-        let (message, deadline) = (wire::ask_backup(backup, step), Instant::now() + within);
+        let (message, deadline) =
+            (wire::encode_backup_request(backup, step), Instant::now() + within);
         let asking = self.node.ask(NodeId(node.into()), shard, message, deadline);
         let reply = asking.await.map_err(|error| unanswered(&error))?;
         wire::backed_up(reply)
@@ -199,7 +212,8 @@ impl Remote {
         sessions: &[SessionId],
         within: Duration,
     ) -> Result<Vec<Option<SessionUser>>, Unavailable> {
-        let (message, deadline) = (wire::ask_session_users(sessions), Instant::now() + within);
+        let (message, deadline) =
+            (wire::encode_session_users_request(sessions), Instant::now() + within);
         let asking = self.node.ask(NodeId(node.into()), shard, message, deadline);
         let reply = asking.await.map_err(|error| unanswered(&error))?;
         wire::session_users(&reply.head)
@@ -211,7 +225,7 @@ impl Remote {
         node: u32,
         within: Duration,
     ) -> Result<Vec<GroupStatus>, Unavailable> {
-        let (message, deadline) = (wire::ask_groups(), Instant::now() + within);
+        let (message, deadline) = (wire::encode_groups_request(), Instant::now() + within);
         let asking = self.node.ask(NodeId(node.into()), ShardId::CATALOG, message, deadline);
         let reply = asking.await.map_err(|error| unanswered(&error))?;
         wire::groups(&reply.head)

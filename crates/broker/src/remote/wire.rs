@@ -28,12 +28,12 @@ mod backups;
 mod nodes;
 mod rows;
 
-pub(crate) use backups::{answer_backup, ask_backup, backed_up};
+pub(crate) use backups::{backed_up, encode_backup_reply, encode_backup_request};
 pub(crate) use nodes::*;
-pub(crate) use rows::{answer_rows, ask_rows, rows_told};
+pub(crate) use rows::{decode_rows_reply, encode_rows_reply, encode_rows_request};
 mod members;
 
-pub(crate) use members::{answer_members, ask_members, members};
+pub(crate) use members::{encode_members_reply, encode_members_request, members};
 
 /// A request to a shard's leader, or to a node. A variant is only ever added at the end.
 #[derive(Debug, Serialize, Deserialize)]
@@ -241,7 +241,7 @@ pub(crate) fn divide(batches: Vec<AppendBatch>) -> (Vec<Batch>, Vec<Bytes>) {
 }
 
 /// Encodes batches whose bytes are kept apart, so that they can be sent again.
-pub(crate) fn ask_append(
+pub(crate) fn encode_append_request(
     batches: &[AppendBatch],
     bytes: &[Bytes],
     from: Option<Numbered>,
@@ -256,19 +256,21 @@ pub(crate) fn ask_append(
     Message { head: bytes_of(&Asked::appends(batches, from)), body: bytes.to_vec() }
 }
 
-pub(crate) fn ask_catalog_versions() -> Message {
+pub(crate) fn encode_catalog_versions_request() -> Message {
     Message { head: bytes_of(&Asked::CatalogVersions), body: Vec::new() }
 }
 
-pub(crate) fn answer_catalog_versions(versions: Result<CatalogVersions, Unavailable>) -> Bytes {
+pub(crate) fn encode_catalog_versions_reply(
+    versions: Result<CatalogVersions, Unavailable>,
+) -> Bytes {
     bytes_of(&Answer::CatalogVersions(versions))
 }
 
-pub(crate) fn ask_read_index() -> Message {
+pub(crate) fn encode_read_index_request() -> Message {
     Message { head: bytes_of(&Asked::ReadIndex), body: Vec::new() }
 }
 
-pub(crate) fn answer_read_index(index: Result<u64, Unavailable>) -> Bytes {
+pub(crate) fn encode_read_index_reply(index: Result<u64, Unavailable>) -> Bytes {
     bytes_of(&Answer::ReadIndex(index))
 }
 
@@ -280,11 +282,11 @@ pub(crate) fn read_index(answer: &[u8]) -> Result<u64, Unavailable> {
     }
 }
 
-pub(crate) fn ask_would_lead() -> Message {
+pub(crate) fn encode_would_lead_request() -> Message {
     Message { head: bytes_of(&Asked::WouldLead), body: Vec::new() }
 }
 
-pub(crate) fn answer_would_lead(would: bool) -> Bytes {
+pub(crate) fn encode_would_lead_reply(would: bool) -> Bytes {
     bytes_of(&Answer::WouldLead(would))
 }
 
@@ -458,7 +460,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_relay_asks_begins_as_no_request_does() {
+    fn head_of_a_relay_message_differs_from_all_requests() {
         assert_eq!(bytes_of(&Asked::Relay), relay_head());
         let head = [relay_head(), b"the rest"].concat().into();
         let received = Received { head, body: Bytes::from_static(b"body") };

@@ -48,7 +48,7 @@ pub(super) async fn with_ids(mut request: Request, cpu: CpuPool) -> Request {
 }
 
 /// Returns the request with these batches rebuilt without their copies.
-pub(super) async fn made_without(
+pub(super) async fn rebuilt_without(
     mut request: Request,
     copies: Vec<(usize, Copies)>,
     cpu: CpuPool,

@@ -312,7 +312,7 @@ impl Proposal {
         let Some(found) = state.rows.partition(partition) else { return unknown() };
         let base_offset = ahead.end(partition).unwrap_or_else(|| found.next_offset());
         let header = &batch.header;
-        let sequence = match judge_sequence(partition, header, found, ahead) {
+        let sequence = match check_sequence(partition, header, found, ahead) {
             Ok(sequence) => sequence,
             Err(slot) => return slot,
         };
@@ -405,7 +405,7 @@ pub(super) struct Finished {
 }
 
 /// Returns the sequence of an idempotent producer's batch if it is the next one, or else the row's result.
-fn judge_sequence(
+fn check_sequence(
     partition: PartitionId,
     header: &BatchHeader,
     found: &Partition,
@@ -443,7 +443,7 @@ pub(super) fn refused(batches: &[AppendBatch], context: &Context<'_>) -> Option<
                 return Some(AppendError::Moving(partition));
             }
             let Some(found) = state.rows.partition(partition) else { return unknown };
-            match judge_sequence(partition, header, found, ahead) {
+            match check_sequence(partition, header, found, ahead) {
                 Ok(_) => {}
                 Err(Slot::Refused(refused)) => return Some(refused),
                 // It was appended before, so the whole unit was.

@@ -184,7 +184,7 @@ impl Sequencer {
         let Self { dedup, drained, aside, cpu, held, .. } = self;
         let (ahead, permits) = (&mut term.ahead, term.level.now() >= Level::RECORD_IDS);
         self.shard.read(|state| {
-            dedup.look(permits, state);
+            dedup.begin_proposal(permits, state);
             let mut context = Context { ahead, dedup, state, terms: &terms };
             held.release(&mut context, |unit, context| proposal.add(unit, context));
             for request in drained.drain(..) {
@@ -197,7 +197,7 @@ impl Sequencer {
                 if partial.is_empty() {
                     proposal.add(request, &mut context);
                 } else {
-                    aside.push(partial::made_without(request, partial, cpu.clone()).boxed());
+                    aside.push(partial::rebuilt_without(request, partial, cpu.clone()).boxed());
                 }
             }
             proposal.carry_ids(&mut context);

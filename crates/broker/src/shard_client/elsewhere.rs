@@ -21,37 +21,37 @@ pub(crate) struct Elsewhere<Q, A> {
 impl Broker {
     /// Queries the shard's leader, and its successor after a change of leadership. Fails if no leader is known, or
     /// none replies in time.
-    pub(crate) async fn ask_leader(
+    pub(crate) async fn query_leader(
         &self,
         shard: &LocalShard,
         question: &Question,
     ) -> Result<(Told, Bytes), FetchError> {
-        asking::ask_leader(self.peers().remote(), shard, question, ANSWERED_WITHIN).await
+        asking::query_leader(self.peers().remote(), shard, question, ANSWERED_WITHIN).await
     }
 
     /// Queries the leader, and returns the part of the reply that `part` extracts.
-    pub(crate) async fn ask_leader_for<T>(
+    pub(crate) async fn query_leader_for<T>(
         &self,
         shard: &LocalShard,
         question: &Question,
         part: impl FnOnce(Told) -> Option<T>,
     ) -> Result<T, Unavailable> {
-        self.ask_leader_within(shard, question, ANSWERED_WITHIN, part).await
+        self.query_leader_within(shard, question, ANSWERED_WITHIN, part).await
     }
 
     /// The same with another time limit for finding the leader and for its reply.
-    pub(crate) async fn ask_leader_within<T>(
+    pub(crate) async fn query_leader_within<T>(
         &self,
         shard: &LocalShard,
         question: &Question,
         within: Duration,
         part: impl FnOnce(Told) -> Option<T>,
     ) -> Result<T, Unavailable> {
-        asking::ask_leader_for(self.peers().remote(), shard, question, within, part).await
+        asking::query_leader_for(self.peers().remote(), shard, question, within, part).await
     }
 
     /// Queries a leader about a list, in parts of bounded size; returns as many replies, in order.
-    pub(crate) async fn ask_list<Q, A>(
+    pub(crate) async fn query_list<Q, A>(
         &self,
         shard: &LocalShard,
         mut questions: Vec<Q>,
@@ -62,7 +62,7 @@ impl Broker {
             let later = questions.split_off(questions.len().min(ASKED_AT_ONCE_MAX));
             let now = std::mem::replace(&mut questions, later);
             let (count, question) = (now.len(), (elsewhere.ask)(now));
-            let told = self.ask_leader_for(shard, &question, elsewhere.told).await?;
+            let told = self.query_leader_for(shard, &question, elsewhere.told).await?;
             if told.len() != count {
                 return Err(Unavailable::Unanswered);
             }
@@ -72,7 +72,7 @@ impl Broker {
     }
 
     /// Queries several shards at once; returns each reply with the number of its item.
-    pub(crate) async fn ask_lists<Q, A>(
+    pub(crate) async fn query_lists<Q, A>(
         &self,
         of_shards: Vec<(ShardId, Vec<(usize, Q)>)>,
         elsewhere: &Elsewhere<Q, A>,
@@ -80,7 +80,7 @@ impl Broker {
         let asked = of_shards.into_iter().map(async |(shard, questions)| {
             let (numbers, questions): (Vec<usize>, Vec<Q>) = questions.into_iter().unzip();
             let shard = self.local(shard);
-            let answers = self.ask_list(shard, questions, elsewhere).await?;
+            let answers = self.query_list(shard, questions, elsewhere).await?;
             Ok::<_, Unavailable>(numbers.into_iter().zip(answers).collect::<Vec<_>>())
         });
         Ok(try_join_all(asked).await?.into_iter().flatten().collect())

@@ -104,7 +104,7 @@ impl ShardClient<'_> {
     }
 
     /// Queries each item at the shard of its partition.
-    async fn ask<Q: Clone, A>(
+    async fn query<Q: Clone, A>(
         self,
         questions: &[Q],
         about: impl Fn(&Q) -> Option<PartitionId>,
@@ -132,7 +132,7 @@ impl ShardClient<'_> {
             }
         }
         if !asked.is_empty() {
-            for (at, answer) in self.broker.ask_lists(asked, &elsewhere).await? {
+            for (at, answer) in self.broker.query_lists(asked, &elsewhere).await? {
                 answers[at] = answer;
             }
         }

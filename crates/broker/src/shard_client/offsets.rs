@@ -58,7 +58,7 @@ impl ShardClient<'_> {
                 Told::GroupCount(count) => usize::try_from(count).ok(),
                 _ => None,
             };
-            self.broker.ask_leader_for(shard, &Question::GroupCount, part).await
+            self.broker.query_leader_for(shard, &Question::GroupCount, part).await
         });
         Ok(try_join_all(counts).await?.into_iter().sum())
     }
@@ -111,7 +111,7 @@ impl ShardClient<'_> {
                 _ => None,
             };
             let question = Question::Offsets { group: group.to_owned(), partitions: some.to_vec() };
-            found.extend(self.broker.ask_leader_for(home, &question, part).await?);
+            found.extend(self.broker.query_leader_for(home, &question, part).await?);
         }
         Ok(found)
     }
@@ -141,7 +141,7 @@ impl ShardClient<'_> {
                 Told::OffsetsAfter(told) if told.len() <= max => Some(told),
                 _ => None,
             };
-            let told = self.broker.ask_leader_for(home, &question, part).await?;
+            let told = self.broker.query_leader_for(home, &question, part).await?;
             let is_all = told.len() < max;
             found.extend(told);
             if is_all || found.len() >= offsets_max {
@@ -174,7 +174,7 @@ impl ShardClient<'_> {
             Told::Groups(facts) if facts.len() == 1 => Some(facts[0]),
             _ => None,
         };
-        self.broker.ask_leader_for(home, &Question::Groups(vec![group.to_owned()]), part).await
+        self.broker.query_leader_for(home, &Question::Groups(vec![group.to_owned()]), part).await
     }
 
     /// Returns a fact about each of these groups that has committed offsets.
@@ -208,7 +208,7 @@ impl ShardClient<'_> {
                 _ => None,
             },
         };
-        for (at, facts) in self.broker.ask_lists(asked.into_iter().collect(), &elsewhere).await? {
+        for (at, facts) in self.broker.query_lists(asked.into_iter().collect(), &elsewhere).await? {
             found[at] = facts.map(&told);
         }
         Ok(found)
@@ -229,7 +229,7 @@ impl ShardClient<'_> {
                 _ => None,
             };
             let question = Question::GroupsAfter { name, max: max as u32 };
-            let told = self.broker.ask_leader_for(shard, &question, part).await?;
+            let told = self.broker.query_leader_for(shard, &question, part).await?;
             let is_all = told.len() < max;
             found.extend(told);
             if is_all || found.len() >= groups_max {

@@ -43,7 +43,7 @@ impl ShardClient<'_> {
             },
         };
         let bounds = |partition: &Partition, _: &PartitionId| Bounds::of(partition);
-        self.of_each(partitions, |id| *id, bounds, elsewhere).await
+        self.query_each(partitions, |id| *id, bounds, elsewhere).await
     }
 
     /// Returns the leader epoch in which each offset was, or will be, written; -1 before the first record.
@@ -61,7 +61,7 @@ impl ShardClient<'_> {
         let at = |partition: &Partition, &(_, offset): &(PartitionId, Offset)| {
             epoch_at(partition, offset)
         };
-        self.of_each(places, |(id, _)| *id, at, elsewhere).await
+        self.query_each(places, |(id, _)| *id, at, elsewhere).await
     }
 
     /// Returns the end of each leader epoch, none for an epoch above all with records. Only for partitions with rows
@@ -82,7 +82,7 @@ impl ShardClient<'_> {
             };
             found.map(|(epoch, end)| EpochEnd { epoch, end })
         };
-        self.of_each_here(epochs, |(id, _)| *id, end_of)
+        self.read_each_here(epochs, |(id, _)| *id, end_of)
     }
 
     /// Returns the known producers of each partition, ascending by id. Only for partitions with rows on this node.
@@ -99,7 +99,7 @@ impl ShardClient<'_> {
             });
             known.collect()
         };
-        self.of_each_here(partitions, |id| *id, producers_of)
+        self.read_each_here(partitions, |id| *id, producers_of)
     }
 
     /// Returns the time of the last accepted batch, ms since the epoch; `None` also if there never was one.
@@ -115,7 +115,7 @@ impl ShardClient<'_> {
             },
         };
         let last = |partition: &Partition, _: &PartitionId| partition.last_append_ms();
-        let last = self.of_each(partitions, |id| *id, last, elsewhere).await?;
+        let last = self.query_each(partitions, |id| *id, last, elsewhere).await?;
         Ok(last.into_iter().map(Option::flatten).collect())
     }
 
@@ -131,7 +131,7 @@ impl ShardClient<'_> {
         let bytes = |shard: &LocalShard, _: &Rows, id: &PartitionId| {
             Some(shard.journal().stream_bytes(id.stream()))
         };
-        let bytes = self.ask(partitions, |id| Some(*id), bytes, elsewhere).await?;
+        let bytes = self.query(partitions, |id| Some(*id), bytes, elsewhere).await?;
         Ok(bytes.into_iter().map(Option::unwrap_or_default).collect())
     }
 
@@ -170,7 +170,7 @@ impl ShardClient<'_> {
         Ok(places.iter().map(next).collect())
     }
 
-    async fn of_each<Q: Clone, A>(
+    async fn query_each<Q: Clone, A>(
         self,
         questions: &[Q],
         about: impl Fn(&Q) -> PartitionId,
@@ -181,11 +181,11 @@ impl ShardClient<'_> {
             let partition = rows.known(about(question))?;
             Some(answer(partition, question))
         };
-        self.ask(questions, |question| Some(about(question)), answer, elsewhere).await
+        self.query(questions, |question| Some(about(question)), answer, elsewhere).await
     }
 
     /// The same from this node's own rows only, without a query to others.
-    fn of_each_here<Q, A>(
+    fn read_each_here<Q, A>(
         self,
         questions: &[Q],
         about: impl Fn(&Q) -> PartitionId,

@@ -62,7 +62,7 @@ impl ShardClient<'_> {
                 _ => None,
             };
             let question = Question::LeaseProgress { group, partitions: some.to_vec() };
-            found.extend(self.broker.ask_leader_for(shard, &question, part).await?);
+            found.extend(self.broker.query_leader_for(shard, &question, part).await?);
         }
         Ok(found)
     }
@@ -88,7 +88,7 @@ impl ShardClient<'_> {
                 _ => None,
             },
         };
-        self.ask(places, about, floor, elsewhere).await
+        self.query(places, about, floor, elsewhere).await
     }
 
     /// Returns which of these records of a partition are settled by a group, or not part of it.
@@ -115,7 +115,7 @@ impl ShardClient<'_> {
             };
             let offsets = offsets.to_vec();
             let question = Question::Settled { group, partition: index, offsets };
-            settled.extend(self.broker.ask_leader_for(shard, &question, part).await?);
+            settled.extend(self.broker.query_leader_for(shard, &question, part).await?);
         }
         Ok(settled)
     }

@@ -22,7 +22,7 @@ impl Broker {
             Told::Bounds(bounds) if bounds.len() == 1 => Some(bounds[0]),
             _ => None,
         };
-        self.ask_leader_for(shard, &Question::Bounds(vec![partition]), part).await
+        self.query_leader_for(shard, &Question::Bounds(vec![partition]), part).await
     }
 
     pub(crate) async fn read_elsewhere(
@@ -33,7 +33,7 @@ impl Broker {
     ) -> Result<Batches, FetchError> {
         let bytes_max = u32::try_from(bytes_max).unwrap_or(u32::MAX);
         let question = Question::Read { partition, offset, bytes_max };
-        match self.ask_leader(self.shard_of(partition), &question).await? {
+        match self.query_leader(self.shard_of(partition), &question).await? {
             (Told::Read(Bounds { log_start, end }), body) => {
                 if !are_sound(&body, offset, end) {
                     tracing::warn!(%partition, offset, "what a leader reads is damaged");
@@ -69,7 +69,7 @@ impl Broker {
         partition: PartitionId,
         question: Question,
     ) -> Result<Option<TimedOffset>, FetchError> {
-        match self.ask_leader(self.shard_of(partition), &question).await? {
+        match self.query_leader(self.shard_of(partition), &question).await? {
             (Told::Timed(found), _) => Ok(found),
             _ => Err(Unavailable::Unanswered.into()),
         }
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_leader_reads_is_taken_if_it_is_whole_and_ascends() {
+    fn batches_of_a_leader_are_accepted_if_whole_and_ascending() {
         let sound = |batches: &[Vec<u8>], offset| are_sound(&batches.concat().into(), offset, 9);
         assert!(sound(&[], 3));
         assert!(sound(&[batch(2), batch(4), batch(7)], 3));

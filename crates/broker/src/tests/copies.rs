@@ -85,7 +85,7 @@ fn commit(partition: PartitionId, offset: u64) -> Vec<CommitOffset> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 24)]
-async fn a_new_leader_answers_no_reader_before_it_has_applied_what_was_acknowledged() {
+async fn new_leader_serves_no_reader_before_it_applied_acknowledged_entries() {
     let nodes = three().await;
     let topic = topic(&nodes[0], "log", 1, &[]).await;
     let partition = PartitionId::new(topic, 0);

@@ -42,7 +42,7 @@ async fn check(broker: &Broker, scene: &Scene, what: &str) {
 
 /// The power fails, or the process is killed, after each change of the disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_letter_is_lost_or_doubled_wherever_the_node_ends() {
+async fn crash_at_any_disk_operation_neither_loses_nor_doubles_a_letter() {
     let (mut at, mut unfinished) = (0, 0);
     loop {
         let disk = SimulatedDisk::new();
@@ -71,7 +71,7 @@ async fn no_letter_is_lost_or_doubled_wherever_the_node_ends() {
 
 /// Messages left unsent by a stopping node are sent by the next start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restart_goes_on_with_what_is_on_its_way() {
+async fn restart_resumes_unacknowledged_messages() {
     let mut unfinished = 0;
     for delay_us in [0, 200, 500, 1_000, 2_000, 4_000, 8_000] {
         let disk = SimulatedDisk::new();

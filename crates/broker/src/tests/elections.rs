@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_letter_arrives_once_while_both_ends_are_led_anew() {
+async fn every_letter_arrives_once_over_elections_at_both_ends() {
     const RECORDS: usize = 600;
     let broker = open(&SimulatedDisk::new()).await;
     let graves = topic_in(&broker, 2, "graves", &[]).await;
@@ -50,7 +50,7 @@ async fn every_letter_arrives_once_while_both_ends_are_led_anew() {
 
 /// A transfer gets its result through elections at either end of the channel.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn transfers_are_answered_over_elections() {
+async fn transfers_complete_over_elections() {
     let broker = open(&SimulatedDisk::new()).await;
     let to = topic_in(&broker, 2, "to", &[]).await;
     let from = topic_in(&broker, 1, "from", &[]).await;

@@ -58,7 +58,7 @@ async fn channels_on(disk: &SimulatedDisk, shard: u32) -> Channels {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_directory_of_version_2_has_its_messages_by_number_and_what_it_took() {
+async fn directory_of_version_2_keeps_its_message_numbers() {
     let disk = v2();
     let snapshot = |name: &String| name.contains("snap");
     assert!(disk.list(Path::new("/data/shard-1")).unwrap().iter().any(snapshot));
@@ -79,7 +79,7 @@ async fn a_directory_of_version_2_has_its_messages_by_number_and_what_it_took() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_directory_of_version_2_had_on_its_way_arrives_once() {
+async fn unacknowledged_messages_of_a_version_2_directory_arrive_once() {
     let disk = v2();
     let jobs = numbered("job ", JOBS);
     let dead: usize = REJECTED.iter().sum();

@@ -54,7 +54,7 @@ fn outbox_bytes(broker: &Broker) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rejects_wait_for_room_and_everything_else_goes_on() {
+async fn rejects_wait_for_outbox_room_and_other_requests_continue() {
     let broker = open(&SimulatedDisk::new()).await;
     let scene = prepare(&broker).await;
     let beside = topic_in(&broker, 3, "beside", &[]).await;
@@ -109,7 +109,7 @@ async fn rejects_wait_for_room_and_everything_else_goes_on() {
 
 /// Waiting units are in memory: beyond the bound a unit is rejected at once, and the others after their time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_waits_for_an_outbox_is_bounded() {
+async fn units_waiting_for_an_outbox_are_bounded() {
     let broker = open(&SimulatedDisk::new()).await;
     let to = topic_in(&broker, 2, "to", &[]).await;
     let from = topic_in(&broker, 1, "from", &[]).await;
@@ -150,7 +150,7 @@ async fn what_waits_for_an_outbox_is_bounded() {
 
 /// Terms end while rejects, a transfer and a redrive wait for room: each is done once, in a later term.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_waits_for_room_goes_on_in_the_next_term() {
+async fn units_waiting_for_room_continue_in_the_next_term() {
     let broker = open(&SimulatedDisk::new()).await;
     let scene = prepare(&broker).await;
     let to = topic_in(&broker, 2, "to", &[]).await;

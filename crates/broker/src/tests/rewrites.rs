@@ -98,7 +98,7 @@ async fn check(broker: &Broker, scene: &Scene, what: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bodies_of_messages_on_their_way_outlive_the_segments_that_they_were_in() {
+async fn bodies_of_messages_in_flight_survive_rewrites_of_their_segments() {
     for cause in [Cause::Deletion, Cause::Compaction] {
         let disk = SimulatedDisk::new();
         let broker = open_small(&disk).await.expect("opens");
@@ -112,7 +112,7 @@ async fn bodies_of_messages_on_their_way_outlive_the_segments_that_they_were_in(
     }
 }
 
-async fn ends_anywhere(cause: Cause) {
+async fn crash_at_each_disk_operation(cause: Cause) {
     let (mut at, mut unfinished, mut rewritten) = (0, 0, 0);
     loop {
         let disk = SimulatedDisk::new();
@@ -140,11 +140,11 @@ async fn ends_anywhere(cause: Cause) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_message_is_lost_or_doubled_wherever_a_rewrite_after_deletions_ends() {
-    ends_anywhere(Cause::Deletion).await;
+async fn crash_in_a_rewrite_after_deletions_neither_loses_nor_doubles_a_message() {
+    crash_at_each_disk_operation(Cause::Deletion).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_message_is_lost_or_doubled_wherever_a_rewrite_by_compaction_ends() {
-    ends_anywhere(Cause::Compaction).await;
+async fn crash_in_a_rewrite_by_compaction_neither_loses_nor_doubles_a_message() {
+    crash_at_each_disk_operation(Cause::Compaction).await;
 }

@@ -129,7 +129,7 @@ impl Compaction {
         }
         if self.close_ms.is_some_and(|close_ms| close_ms <= now_ms) {
             self.close_ms = None;
-            execute_nothing(shard).await?;
+            append_empty_entry(shard).await?;
         }
         let candidates = match self.todo.is_empty() {
             true => Vec::new(),
@@ -343,12 +343,12 @@ async fn seal(shard: &LocalShard, segments: &BTreeSet<u32>) -> io::Result<bool> 
 async fn close_segment(shard: &LocalShard) -> io::Result<()> {
     shard.journal().roll();
     match shard.is_led_here() {
-        true => execute_nothing(shard).await,
+        true => append_empty_entry(shard).await,
         false => Ok(()),
     }
 }
 
-async fn execute_nothing(shard: &LocalShard) -> io::Result<()> {
+async fn append_empty_entry(shard: &LocalShard) -> io::Result<()> {
     let nothing = Command::AdvanceStart { starts: Vec::new() };
     shard.execute(nothing).await.map(drop).map_err(io::Error::other)
 }

@@ -7,12 +7,12 @@ use super::{Answer, Asked, bytes_of, elsewhere};
 use crate::backup_parts::{BackupError, BackupPart, BackupStep};
 use crate::error::Unavailable;
 
-pub(crate) fn ask_backup(backup: u64, step: &BackupStep) -> Message {
+pub(crate) fn encode_backup_request(backup: u64, step: &BackupStep) -> Message {
     let asked = Asked::BackUp { backup, step: step.clone() };
     Message { head: bytes_of(&asked), body: Vec::new() }
 }
 
-pub(crate) fn answer_backup(done: Result<(BackupPart, Bytes), BackupError>) -> Message {
+pub(crate) fn encode_backup_reply(done: Result<(BackupPart, Bytes), BackupError>) -> Message {
     let (part, body) = match done {
         Ok((part, bytes)) => (Ok(part), vec![bytes]),
         Err(error) => (Err(error), Vec::new()),

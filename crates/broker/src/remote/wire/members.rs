@@ -8,11 +8,11 @@ use links::Message;
 use super::{Answer, Asked, bytes_of, elsewhere};
 use crate::error::Unavailable;
 
-pub(crate) fn ask_members() -> Message {
+pub(crate) fn encode_members_request() -> Message {
     Message { head: bytes_of(&Asked::Members), body: Vec::new() }
 }
 
-pub(crate) fn answer_members(members: Result<BTreeSet<u64>, Unavailable>) -> Bytes {
+pub(crate) fn encode_members_reply(members: Result<BTreeSet<u64>, Unavailable>) -> Bytes {
     bytes_of(&Answer::Members(members))
 }
 

@@ -5,7 +5,7 @@ use super::*;
 /// The power fails, or the process is killed, after each change of the disk. Acknowledged records exist once, in the
 /// partition's shard according to the catalog, and the move completes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_or_doubled_wherever_the_node_ends() {
+async fn crash_at_any_disk_operation_of_a_move_neither_loses_nor_doubles_a_record() {
     let (mut at, mut ends) = (0, [0; 4]);
     loop {
         let disk = SimulatedDisk::new();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn partitions_move_while_everything_is_led_anew() {
+async fn partitions_move_during_elections_of_all_shards() {
     let broker = open(&SimulatedDisk::new()).await;
     let partition = topic_in(&broker, 1, "t", &[]).await;
     append(&broker, partition, &numbered("a ", 50)).await;

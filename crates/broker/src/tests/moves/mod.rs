@@ -87,7 +87,7 @@ async fn append_soon(broker: &Broker, make: impl Fn() -> AppendBatch) -> (Durati
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_partition_moves_while_it_is_written_to_and_read() {
+async fn partition_moves_while_it_is_written_and_read() {
     let broker = open(&SimulatedDisk::new()).await;
     let partition = topic_in(&broker, 1, "t", &[]).await;
     append(&broker, partition, &numbered("before ", 500)).await;
@@ -156,7 +156,7 @@ async fn a_partition_moves_while_it_is_written_to_and_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bytes_go_with_the_partition_and_a_restart_finds_them() {
+async fn bytes_move_with_the_partition_and_survive_a_restart() {
     let disk = SimulatedDisk::new();
     let mut broker = open(&disk).await;
     let partition = topic_in(&broker, 1, "t", &[]).await;
@@ -196,7 +196,7 @@ async fn bytes_go_with_the_partition_and_a_restart_finds_them() {
 
 /// From the hand-over on the other shard owns the partition, also while the catalog cannot be updated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_partition_that_was_handed_over_is_served_once_the_catalog_knows() {
+async fn handed_over_partition_is_served_once_the_catalog_has_its_place() {
     let disk = SimulatedDisk::new();
     let broker = open(&disk).await;
     let partition = topic_in(&broker, 1, "t", &[]).await;
@@ -247,7 +247,7 @@ async fn values_from(broker: &Broker, partition: PartitionId, start: u64) -> Vec
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_record_that_was_sent_twice_is_stored_once_across_a_move() {
+async fn duplicate_record_is_stored_once_across_a_move() {
     let broker = open(&SimulatedDisk::new()).await;
     let partition = topic_in(&broker, 1, "t", &[("dedup.window.ms", "600000")]).await;
     let with_id = |id: &str| {
@@ -284,7 +284,7 @@ async fn a_record_that_was_sent_twice_is_stored_once_across_a_move() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dead_letters_reach_a_partition_that_moves() {
+async fn dead_letters_reach_a_moving_partition() {
     const RECORDS: usize = 400;
     let broker = open(&SimulatedDisk::new()).await;
     let graves = topic_in(&broker, 2, "graves", &[]).await;
@@ -324,7 +324,7 @@ async fn dead_letters_reach_a_partition_that_moves() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_move_that_finds_no_leader_is_given_up() {
+async fn move_to_a_shard_without_a_leader_can_be_cancelled() {
     let broker = open(&SimulatedDisk::new()).await;
     let partition = topic_in(&broker, 1, "t", &[]).await;
     append(&broker, partition, &numbered("a ", 10)).await;
@@ -348,7 +348,7 @@ async fn a_move_that_finds_no_leader_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_topic_with_a_partition_elsewhere_grows_and_goes() {
+async fn topic_with_a_moved_partition_can_grow_and_be_deleted() {
     let broker = open(&SimulatedDisk::new()).await;
     let partition = topic_in(&broker, 1, "t", &[]).await;
     let topic = partition.topic;
@@ -381,7 +381,7 @@ async fn a_topic_with_a_partition_elsewhere_grows_and_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_group_that_leases_and_a_move_exclude_each_other() {
+async fn lease_group_and_move_of_a_topic_exclude_each_other() {
     let broker = open(&SimulatedDisk::new()).await;
     let queue = topic_in(&broker, 1, "queue", &[]).await;
     group(&broker, queue.topic, &[]).await;
@@ -404,7 +404,7 @@ async fn a_group_that_leases_and_a_move_exclude_each_other() {
 }
 
 #[tokio::test]
-async fn a_cluster_below_the_level_says_what_to_type() {
+async fn move_below_the_feature_level_names_the_upgrade_command() {
     let levels = base::Levels { min: base::Level(1), max: base::Level(1) };
     let options = BrokerOptions { levels, ..options() };
     let world = World::on(Arc::new(SimulatedDisk::new()));
@@ -418,7 +418,7 @@ async fn a_cluster_below_the_level_says_what_to_type() {
 }
 
 #[tokio::test]
-async fn a_message_is_refused_until_its_partition_is_served_here() {
+async fn message_is_rejected_until_its_partition_is_served_here() {
     let broker = open(&SimulatedDisk::new()).await;
     let partition = topic_in(&broker, 1, "t", &[]).await;
     let shards = broker.shards_with_rows();
