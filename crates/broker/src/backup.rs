@@ -1,4 +1,4 @@
-//! Backup data sent by this node: for each shard a snapshot, the live segments and the log after them.
+//! Backup data sent by this node: for each shard a snapshot, its live batches and the log after it.
 //!
 //! Shards are copied one after the other while the node serves clients; no shard is stopped to get a consistent cut.
 //! The backup's writer receives a suffix of each log, and selects the last entries of a cut over all shards (crate

@@ -44,7 +44,7 @@ impl Broker {
     }
 
     /// Whether this node's disk is fit to lead on and to read from. After leadership was moved off the disk it counts
-    /// as unfit for a while.
+    /// as unwell for a while.
     pub fn disk_is_well(&self) -> bool {
         self.disk_health().is_well(Instant::now())
     }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 /// Whether this node's disk is fit to lead on.
 #[derive(Debug, Default)]
 pub(crate) struct DiskHealth {
-    /// End of the unfit period, which further slow operations extend.
+    /// End of the unwell period, which further slow operations extend.
     unwell_until: Mutex<Option<Instant>>,
     /// Other nodes that report a full disk.
     full_elsewhere: Mutex<BTreeSet<u64>>,
@@ -38,7 +38,7 @@ impl DiskHealth {
         *self.unwell_until.lock() = Some(now + DISK_WELL_AFTER);
     }
 
-    /// The disk is slow: an unfit disk stays unfit for longer.
+    /// The disk is slow: an unwell disk stays unwell for longer.
     pub(crate) fn note_slow(&self, now: Instant) {
         if let Some(until) = self.unwell_until.lock().as_mut().filter(|until| **until > now) {
             *until = now + DISK_WELL_AFTER;

@@ -160,8 +160,7 @@ impl Line {
         taken.map_err(|(batches, reply)| Append { batches, reply })
     }
 
-    /// Appends everything on this node; returns the appends from the first one that was returned on, so that order is
-    /// kept.
+    /// Appends everything on this node. Returns the appends from the first unaccepted one on, so that order is kept.
     fn append_all_here(&self, forwarded: Forwarded) -> Option<Forwarded> {
         let mut appends = forwarded.split().into_iter();
         let refused = appends.by_ref().find_map(|append| self.append_here(append).err())?;

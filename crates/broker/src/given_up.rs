@@ -4,12 +4,12 @@
 //! is written once the group's leader has confirmed by committed entries that the node is no member. The shard's own
 //! files are in use, so they stay until the node restarts; the floor then covers the promises made meanwhile.
 //!
-//! | state in the file | at the next start |
-//! |---|---|
-//! | marked | log end as when the file was written: the floor is taken from the shard's files, `going`. Another log
-//! end: the node is a member again, the files stay, `gone` |
-//! | going | the files are removed, `gone` |
-//! | gone | nothing: the floor holds for any later replica of the shard on this node |
+//! States of the file, and the action of the next start:
+//!
+//! * marked, with the log end as it was when the file was written: the floor is taken from the shard's files, `going`
+//! * marked, with another log end: the node is a member again, the files stay, `gone`
+//! * going: the files are removed, `gone`
+//! * gone: none, and the floor holds for any later replica of the shard on this node
 //!
 //! The log of a node that rejoins changes its end before its replica counts: the entry that makes the node a member
 //! comes after all entries that it had.
