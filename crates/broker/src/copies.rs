@@ -16,7 +16,7 @@ use crate::leading::connected_for;
 
 impl Broker {
     /// Whether clients may read this node's replica of a partition that another node leads: it is connected to the
-    /// leader, lags little, has a healthy disk, and is not excluded from serving.
+    /// leader, lags little, has a well disk, and is not drained.
     pub fn serves_copy(&self, partition: PartitionId) -> bool {
         let (Some(node), true) = (self.cluster(), self.disk_is_well()) else { return false };
         if node.rests(NodeId(self.node().into())) {

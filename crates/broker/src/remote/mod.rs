@@ -90,12 +90,12 @@ impl Remote {
         wire::read_index(&reply.head)
     }
 
-    /// Whether a node would lead well: it replies at once, and its disk is healthy.
+    /// Whether a node would lead well: it replies at once, and its disk is well.
     pub(crate) async fn would_lead(&self, node: u64) -> bool {
         self.has_well_disk(node).await == Some(true)
     }
 
-    /// Whether the disk of a node is healthy; `None` if the node does not reply at once.
+    /// Whether the disk of a node is well; `None` if the node does not reply at once.
     pub(crate) async fn has_well_disk(&self, node: u64) -> Option<bool> {
         let deadline = Instant::now() + WOULD_LEAD_WITHIN;
         let reply = self.node.ask(
