@@ -1,8 +1,7 @@
-//! Keeps the rows of a shard as the catalog wants them: which topics there are, how many partitions they
-//! have, and which lease groups.
+//! Keeps the rows of a shard in line with the catalog: its topics, their partition counts and its lease groups.
 //!
-//! The shard's log says up to which version of the catalog that is so ([`machine::catalog::feed`]). What
-//! changed since then goes into the log in one entry, or in some if it is much.
+//! The shard's log records up to which version it has adopted the catalog ([`machine::catalog::feed`]). Later changes
+//! go into the log in one entry, or in several if there are many.
 
 use std::future::pending;
 use std::sync::{Arc, Weak};
@@ -18,12 +17,12 @@ use crate::hearsay::Known;
 use crate::local_shard::LocalShard;
 use crate::shard::Shard;
 
-/// Changes that one entry takes over.
+/// Changes adopted by one log entry.
 const CHANGES_PER_ENTRY: usize = 20_000;
-/// Before another try, when the shard's log takes nothing.
+/// Delay before a retry while the shard's log accepts no entries.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// Runs until either is gone.
+/// Runs until the catalog or the shard is gone.
 pub(crate) async fn run(catalog: Arc<Shard>, local: Weak<LocalShard>) {
     let mut versions = catalog.versions.subscribe();
     drop(catalog);
@@ -35,7 +34,7 @@ pub(crate) async fn run(catalog: Arc<Shard>, local: Weak<LocalShard>) {
         membership.mark_seen();
         let goes_on = match local.has_rows() {
             true => keep_up(&local).await,
-            // The rows of a node that is no member follow nothing.
+            // A node without a replica has no rows to keep in line.
             false => true,
         };
         drop(local);
@@ -52,8 +51,8 @@ pub(crate) async fn run(catalog: Arc<Shard>, local: Weak<LocalShard>) {
     }
 }
 
-/// What changes where a node becomes a member of a shard's group: it hears of a leader, or leads, or has rows, or is
-/// told that it is one.
+/// Events by which a node may become a member of a shard's group: its role changes, it learns of a leader or of its
+/// membership, or it receives rows.
 struct Membership {
     role: Option<watch::Receiver<Role>>,
     heard: watch::Receiver<Option<Known>>,
@@ -88,20 +87,20 @@ impl Membership {
     }
 }
 
-/// What has ended changes no more: the end of the shard is seen by the catalog's.
+/// Waits for a change, and for ever once the sender is gone: the end of the shard shows in the catalog's watch.
 async fn changed<T>(watched: &mut watch::Receiver<T>) {
     if watched.changed().await.is_err() {
         pending().await
     }
 }
 
-/// Takes over all that changed. False once the shard takes no more requests.
+/// Adopts all pending changes. False once the shard accepts no more requests.
 async fn keep_up(local: &LocalShard) -> bool {
     loop {
         let seen = local.adopted.borrow().version;
         let next = local.read(|view| {
             let mut adoption = view.catalog.adoption(local.id(), seen, CHANGES_PER_ENTRY)?;
-            // Nothing between the two was for this shard.
+            // No change between the two versions was for this shard.
             adoption.from = view.rows.adopted();
             Some(view.rows.without_unknown(adoption))
         });
@@ -112,14 +111,14 @@ async fn keep_up(local: &LocalShard) -> bool {
             continue;
         }
         if !local.is_led_here() {
-            // The shard's leader does it, and this node sees that in its copy.
+            // The shard's leader adopts the change, and this node sees that in its replica.
             let mut done = local.shard.adopted.subscribe();
             let there = *done.borrow_and_update();
             if there > seen {
                 local.adopted.send_modify(|adopted| adopted.version = there);
                 continue;
             }
-            // Or this node leads by then.
+            // The wait is bounded because this node may become the leader meanwhile.
             let _ = timeout(AGAIN_AFTER, done.changed()).await;
             if !local.has_rows() {
                 return true;
@@ -143,7 +142,7 @@ async fn keep_up(local: &LocalShard) -> bool {
             Err(ExecuteError::Unavailable(Unavailable::NotLeader | Unavailable::Unanswered)) => {
                 tokio::time::sleep(AGAIN_AFTER).await;
             }
-            // The log takes no more entries: end the wait of callers, too.
+            // The log accepts no more entries: end the wait of callers, too.
             Err(ExecuteError::Unavailable(Unavailable::Stopping | Unavailable::Failed(_))) => {
                 local.adopted.send_modify(|adopted| adopted.ended = true);
                 return false;

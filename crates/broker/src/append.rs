@@ -1,4 +1,4 @@
-//! What a producer hands in and gets back.
+//! Append requests of producers and their replies.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -14,34 +14,33 @@ use tokio::sync::oneshot;
 use crate::error::{AppendError, Unavailable};
 use crate::record_ids::RecordIds;
 
-/// One batch for one partition, or for several. The gateway has validated it: it is what its header
-/// says, its checksum holds, and the topic's policy (size, timestamps, compression) has been applied.
+/// One batch for one partition or several. The gateway has validated it against its header, verified its checksum and
+/// applied the topic's policy (size, timestamps, compression).
 #[derive(Debug)]
 pub struct AppendBatch {
     pub partition: PartitionId,
-    /// Further partitions that get the same records. The batch is written once, with a row for each
-    /// of its partitions; each row is taken or refused by itself.
+    /// Further partitions that get the same records. The batch is written once, with a row for each of its
+    /// partitions; each row is accepted or rejected on its own.
     pub also: Vec<PartitionId>,
     pub header: BatchHeader,
-    /// The whole batch. Its base offset and leader epoch are written in place, so the bytes must
-    /// be this batch's own.
+    /// The whole batch. Its base offset and leader epoch are written in place, so the bytes must not be shared with
+    /// another batch.
     pub bytes: BytesMut,
-    /// Only if its first record gets this offset: whoever read up to there knows that nothing
-    /// came in between (optimistic concurrency).
+    /// Append only if the first record gets this offset: a client that has read up to there knows that no record came
+    /// in between (optimistic concurrency).
     pub expect: Option<Offset>,
-    /// The ids of its records if they were read already: a gateway reads those of batches that take
-    /// long to unpack, because the sequencer must not wait for that. Only topics
-    /// with `dedup.window.ms` need them.
+    /// Record ids, if they were read already. A gateway reads them of batches that take long to unpack, because the
+    /// sequencer must not wait for that. Only topics with `dedup.window.ms` need them.
     pub ids: Option<RecordIds>,
 }
 
 impl AppendBatch {
-    /// A batch for one partition, wherever that ends.
+    /// Returns a batch for one partition, with any first offset.
     pub fn new(partition: PartitionId, header: BatchHeader, bytes: BytesMut) -> Self {
         Self { partition, also: Vec::new(), header, bytes, expect: None, ids: None }
     }
 
-    /// Records and bytes of all of these, each once however many partitions get it.
+    /// Returns the records and bytes of all batches. Each batch counts once, regardless of its number of partitions.
     pub fn amount(batches: &[Self]) -> (u64, u64) {
         batches.iter().fold((0, 0), |(records, bytes), batch| {
             let count = u64::try_from(batch.header.record_count).unwrap_or(0);
@@ -49,12 +48,12 @@ impl AppendBatch {
         })
     }
 
-    /// How many results it is answered with.
+    /// Number of results in the reply.
     pub fn rows(&self) -> usize {
         1 + self.also.len()
     }
 
-    /// Cuts it behind so many rows, one at least, and returns a batch of the others.
+    /// Cuts the batch after this many rows, at least one, and returns a batch of the remaining rows.
     fn split_off(&mut self, rows: usize) -> Option<Self> {
         let mut others = self.also.split_off(rows.saturating_sub(1).min(self.also.len()));
         if others.is_empty() {
@@ -65,7 +64,7 @@ impl AppendBatch {
         Some(Self { partition, also: others, header, bytes, expect, ids })
     }
 
-    /// Its partitions, in the order of its results.
+    /// Returns the batch's partitions, in the order of its results.
     pub fn partitions(&self) -> impl Iterator<Item = PartitionId> + '_ {
         std::iter::once(self.partition).chain(self.also.iter().copied())
     }
@@ -75,15 +74,15 @@ impl AppendBatch {
 pub struct Appended {
     pub base_offset: Offset,
     pub log_start: Offset,
-    /// The batch was there already: a retry, answered with the offsets of the first try.
+    /// The batch was appended before: a retry, answered with the offsets of the first try.
     pub duplicate: bool,
 }
 
-/// One answer for each row of each batch, in order.
+/// One result for each row of each batch, in order.
 pub(crate) type Appends = Vec<Result<Appended, AppendError>>;
 
-/// The batches of each shard, by the places of all rows in their order. A batch with rows in several shards
-/// is copied for each.
+/// Splits batches by shard, given the place of the shard of each row. A batch with rows in several shards is copied
+/// for each.
 pub(crate) fn divide(
     batches: Vec<AppendBatch>,
     places: &[usize],
@@ -117,8 +116,8 @@ pub(crate) fn divide(
     parts
 }
 
-/// The batches in groups of at most so many rows, in their order. A batch of which a group has no room
-/// for all rows is copied for the next one.
+/// Splits the batches into groups of at most this many rows, in order. A batch that crosses the end of a group is
+/// copied into the next one.
 pub(crate) fn in_groups(batches: Vec<AppendBatch>, rows_max: usize) -> Vec<Vec<AppendBatch>> {
     let (mut groups, mut group, mut room) = (Vec::new(), Vec::new(), rows_max);
     for batch in batches {
@@ -137,10 +136,9 @@ pub(crate) fn in_groups(batches: Vec<AppendBatch>, rows_max: usize) -> Vec<Vec<A
     groups
 }
 
-/// Resolves, in the order of the batches and of each its rows, once all of the request is durable or
-/// refused.
+/// Resolves once the whole request is durable or rejected, with one result for each row in the order of the batches.
 ///
-/// The request has its place in the order when this is made, not when it is awaited.
+/// The request gets its place in the order when the reply is created, not when it is awaited.
 #[derive(Debug)]
 pub struct AppendReply(Parts);
 
@@ -166,8 +164,8 @@ impl AppendReply {
         Self(Parts::One { rows, reply })
     }
 
-    /// `places` has the shard of each row, in the order of the answers of each shard.
-    pub(crate) fn of_parts(
+    /// `places` has the shard of each row, in the order of the results of each shard.
+    pub(crate) fn from_parts(
         places: Vec<usize>,
         replies: impl Iterator<Item = (usize, oneshot::Receiver<Appends>)>,
     ) -> Self {
@@ -181,7 +179,7 @@ impl AppendReply {
 pub struct LateAnswers(Vec<oneshot::Receiver<Appends>>);
 
 impl LateAnswers {
-    /// Waits until all of them are known: until then the batches are in memory.
+    /// Waits until all outcomes are known: until then the batches stay in memory.
     pub async fn known(self) {
         for late in self.0 {
             let _ = late.await;
@@ -190,7 +188,7 @@ impl LateAnswers {
 }
 
 impl AppendReply {
-    /// Takes the answers that are known by now, row by row; `None` where the outcome is not known yet.
+    /// Takes the results that are known by now, row by row; `None` where the outcome is still open.
     pub fn known_so_far(&mut self) -> (Vec<Option<Result<Appended, AppendError>>>, LateAnswers) {
         let mut late = Vec::new();
         let mut look = |mut reply: oneshot::Receiver<Appends>| match reply.try_recv() {
@@ -230,7 +228,7 @@ impl AppendReply {
     }
 }
 
-/// The shard dropped the request without an answer: it is going down.
+/// The shard dropped the request without a reply: it is shutting down.
 fn stopping() -> Result<Appended, AppendError> {
     Err(Unavailable::Stopping.into())
 }
@@ -283,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_batches_have_at_most_so_many_rows_and_keep_the_order() {
+    fn groups_stay_within_the_row_limit_and_keep_the_order() {
         for rows_max in 1..12 {
             let batches = vec![batch(0..1), batch(1..8), batch(8..9), batch(9..11)];
             let groups = in_groups(batches, rows_max);

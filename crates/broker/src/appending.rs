@@ -1,4 +1,4 @@
-//! Appending what a producer hands in: in the shards that this node leads, or in all of them.
+//! Appends of producers: to the shards that this node leads, or to all.
 
 use tokio::sync::oneshot;
 
@@ -7,15 +7,16 @@ use crate::broker::Broker;
 use crate::request::Request;
 
 impl Broker {
-    /// Appends one producer's request to shards that this node leads: its place in the order of each shard is
-    /// taken when this is called, the answer comes when the records are as durable as promised. What is for
-    /// other shards is answered with [`Unavailable::NotLeader`].
+    /// Appends one producer's request to shards that this node leads. The call fixes its place in the order of each
+    /// shard; the reply comes once the records are as durable as promised. Rows of other shards get
+    /// [`Unavailable::NotLeader`].
     pub fn append(&self, batches: Vec<AppendBatch>) -> AppendReply {
         self.append_by(batches, |shard, part| self.append_here(shard, part))
     }
 
-    /// Appends as [`Broker::append`] does, at whichever nodes lead: what one caller appends to a partition has
-    /// its order there. Where a leader is lost before it answered, the answer is [`Unavailable::Unanswered`].
+    /// Appends as [`Broker::append`] does, at the leader of each shard, on any node. The appends of one caller to a
+    /// partition keep their order there. Where a leader is lost before it replied, the result is
+    /// [`Unavailable::Unanswered`].
     pub fn append_at_leaders(&self, batches: Vec<AppendBatch>) -> AppendReply {
         self.append_by(batches, |shard, part| match self.line(shard) {
             Some(line) => line.append(part),
@@ -23,7 +24,7 @@ impl Broker {
         })
     }
 
-    /// `append` is told the place of a shard among those with rows.
+    /// `append` receives the place of a shard among those with rows.
     fn append_by(
         &self,
         batches: Vec<AppendBatch>,
@@ -36,12 +37,12 @@ impl Broker {
         let partitions = batches.iter().flat_map(AppendBatch::partitions);
         let places = self.places_of(partitions);
         let parts = divide(batches, &places).into_iter();
-        AppendReply::of_parts(places, parts.map(|(shard, part)| (shard, append(shard, part))))
+        AppendReply::from_parts(places, parts.map(|(shard, part)| (shard, append(shard, part))))
     }
 
     fn append_here(&self, shard: usize, batches: Vec<AppendBatch>) -> oneshot::Receiver<Appends> {
         let (reply, answer) = oneshot::channel();
-        // When the broker is stopping the request is dropped, and with it the sender of the answer.
+        // When the broker is stopping, the request is dropped, and with it the sender of the reply.
         let _ =
             self.shards_with_rows()[shard].request(Request::Append { batches, from: None, reply });
         answer

@@ -1,4 +1,4 @@
-//! Asks the node that leads a shard about its rows, and the next one where that leads no more.
+//! Queries the leader of a shard about its rows, and its successor after a change of leadership.
 
 use bytes::Bytes;
 use tokio::time::{Duration, Instant, sleep};
@@ -8,13 +8,13 @@ use crate::local_shard::LocalShard;
 use crate::question::{Question, Told};
 use crate::remote::Remote;
 
-/// A leader is looked for, and waited for, so long: an election takes less.
+/// Time limit for finding a leader: an election takes less.
 pub(crate) const ANSWERED_WITHIN: Duration = Duration::from_secs(3);
-/// Before the leader of a shard is asked again, or looked for.
+/// Delay before the next attempt to find or query the shard's leader.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
-/// Asks until somebody answers who leads. Fails where nobody is known to lead, or nobody answers in time.
-pub(crate) async fn ask_leader(
+/// Repeats the query until the leader replies. Fails if no leader is known, or none replies in time.
+pub(crate) async fn query_leader(
     remote: Option<&Remote>,
     shard: &LocalShard,
     question: &Question,
@@ -22,7 +22,7 @@ pub(crate) async fn ask_leader(
 ) -> Result<(Told, Bytes), FetchError> {
     let deadline = Instant::now() + within;
     loop {
-        let asked = ask_once(remote, shard, question, deadline).await;
+        let asked = query_leader_once(remote, shard, question, deadline).await;
         let why = match asked {
             Err(FetchError::Unavailable(
                 why @ (Unavailable::NotLeader | Unavailable::Unanswered),
@@ -36,33 +36,33 @@ pub(crate) async fn ask_leader(
     }
 }
 
-async fn ask_once(
+async fn query_leader_once(
     remote: Option<&Remote>,
     shard: &LocalShard,
     question: &Question,
     deadline: Instant,
 ) -> Result<(Told, Bytes), FetchError> {
     if shard.is_led_here() {
-        let (told, pieces) = shard.tell(question.clone()).await?;
+        let (told, pieces) = shard.reply_to(question.clone()).await?;
         return Ok((told, pieces.concat().into()));
     }
     match (shard.leader(), remote) {
         (Some(leader), Some(remote)) => {
-            remote.ask_about_rows(leader, shard.id(), question, deadline).await
+            remote.query_rows(leader, shard.id(), question, deadline).await
         }
         _ => Err(Unavailable::NotLeader.into()),
     }
 }
 
-/// The same, for what `part` takes out of the answer.
-pub(crate) async fn ask_leader_for<T>(
+/// Queries the leader like [`query_leader`], and returns the part of the reply that `part` extracts.
+pub(crate) async fn query_leader_for<T>(
     remote: Option<&Remote>,
     shard: &LocalShard,
     question: &Question,
     within: Duration,
     part: impl FnOnce(Told) -> Option<T>,
 ) -> Result<T, Unavailable> {
-    match ask_leader(remote, shard, question, within).await {
+    match query_leader(remote, shard, question, within).await {
         Ok((told, _)) => part(told).ok_or(Unavailable::Unanswered),
         Err(FetchError::Unavailable(why)) => Err(why),
         Err(error) => {

@@ -1,11 +1,10 @@
-//! What this node sends of a backup: of each shard a snapshot, what is live of it, and the log behind it.
+//! Backup data sent by this node: for each shard a snapshot, its live batches and the log after it.
 //!
-//! The decision that shapes it: shards are copied one after the other, while all goes on, and nothing is stopped so that
-//! they fit together. Whoever writes the backup has of each log a stretch at its end, and chooses among these entries the
-//! last ones of a cut over all shards (crate `backup`; ADR 0019). So all that this node does is to read, and to keep the log
-//! meanwhile, as far as it was not fetched.
+//! Shards are copied one after the other while the node serves clients; no shard is stopped to get a consistent cut.
+//! The backup's writer receives a suffix of each log, and selects the last entries of a cut over all shards (crate
+//! `backup`; ADR 0019). So this node only reads, and retains the part of the log that was not fetched yet.
 //!
-//! It reads as `scrub` does: past the page cache, so many bytes a second, and not while a write or sync takes long.
+//! It reads as `scrub` does: past the page cache, at a bounded byte rate, and not while a write or sync takes long.
 
 use std::io;
 use std::sync::Arc;
@@ -31,16 +30,16 @@ pub use crate::backups::BackupError;
 
 mod elsewhere;
 
-/// A write or sync that has taken so long is not slowed further: the backup reads nothing meanwhile.
+/// Duration from which a write or sync counts as slow: the backup reads nothing meanwhile.
 const SLOW_WRITE: Duration = Duration::from_millis(20);
 const SLOW_WRITE_PAUSE: Duration = Duration::from_millis(100);
-/// The backup waits for so long at most for each piece, so that it goes on also where the disk is always slow.
+/// Longest delay of one piece for slow writes, so that the backup makes progress on a disk that is always slow.
 const SLOW_WRITE_WAITED: Duration = Duration::from_secs(2);
-/// Until the leaders have said how far they are, and this node is as far.
+/// Time limit for the leaders to report their log ends and for this node to apply them.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-/// What a backup begins with of a shard.
+/// First part of a shard's backup.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShardStart {
     pub manifest: Manifest,
@@ -50,17 +49,17 @@ pub struct ShardStart {
 /// Entries of a log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogPiece {
-    /// In their encoding, one behind the other.
+    /// Encoded entries, one after the other.
     pub entries: Bytes,
-    /// The index to ask for next.
+    /// The index to request next.
     pub next: u64,
     pub more: bool,
 }
 
 impl Broker {
-    /// Begins a backup, for which nothing is done until its shards are asked for. Answers its number.
+    /// Begins a backup and returns its number. No work is done until its shards are requested.
     pub fn begin_backup(&self) -> Result<u64, BackupError> {
-        // No two lives of a node give the same one; it travels as a number of JSON.
+        // Unique over restarts of a node; it travels as a JSON number.
         let number = self.entropy().u64() >> 12;
         self.backups().begin(number)?;
         tracing::info!("a backup is taken from this node");
@@ -72,12 +71,12 @@ impl Broker {
         self.end_elsewhere(backup, senders);
     }
 
-    /// The shards of a backup, the catalog's first, also those that other nodes send.
+    /// Returns the shards of a backup, the catalog's first, including those that other nodes send.
     pub fn backup_shards(&self) -> Vec<ShardId> {
         self.local_shards().iter().map(|shard| shard.id()).collect()
     }
 
-    /// For another node: one that this node has given up goes on elsewhere.
+    /// Returns a shard for another node's backup. Fails for a shard whose replica was removed from this node.
     fn shard_to_back_up(&self, shard: ShardId) -> Result<&Arc<LocalShard>, BackupError> {
         let found = self.backed_up(shard).ok().filter(|local| local.has_rows());
         found.ok_or(BackupError::NoShard(shard))
@@ -88,8 +87,8 @@ impl Broker {
         found.ok_or(BackupError::NoShard(shard))
     }
 
-    /// Takes a snapshot of a shard, and keeps its log from there on. A shard that this node does not have is another one's
-    /// to send, here and in what follows.
+    /// Takes a snapshot of a shard, and retains its log from there on. If this node has no replica of the shard,
+    /// another node sends this part and the following ones.
     pub async fn back_up_shard(
         &self,
         backup: u64,
@@ -102,7 +101,7 @@ impl Broker {
         }
     }
 
-    /// Bytes of a section of a shard's snapshot.
+    /// Reads bytes of a section of a shard's snapshot.
     pub async fn back_up_section(
         &self,
         backup: u64,
@@ -117,7 +116,7 @@ impl Broker {
         }
     }
 
-    /// Batches of a shard's segment.
+    /// Reads batches of a shard's segment.
     pub async fn back_up_segment(
         &self,
         backup: u64,
@@ -132,8 +131,8 @@ impl Broker {
         }
     }
 
-    /// Entries of a shard's log from `from` on, as far as they are applied where it is sent from; those before are kept no
-    /// longer.
+    /// Reads the applied entries of a shard's log at the sending node from `from` on. Entries before it are no longer
+    /// retained.
     pub async fn back_up_log(
         &self,
         backup: u64,
@@ -147,7 +146,7 @@ impl Broker {
         }
     }
 
-    /// Whether the shard's parts are this node's own.
+    /// Whether this node reads the shard's parts from its own replica.
     fn sends_itself(&self, backup: u64, shard: ShardId) -> Result<bool, BackupError> {
         self.backups().with(backup, |backup| Ok(!backup.elsewhere.contains_key(&shard)))
     }
@@ -160,7 +159,7 @@ impl Broker {
         let shard = local.id();
         let _under_way = self.backups().enter(backup)?;
         let unreadable = |what: String| BackupError::Unreadable { shard, what };
-        // Before the snapshot: what comes behind it must be there.
+        // Pinned before the snapshot, so that the log after it is complete.
         let pin = local.journal().pin_log();
         let fetched_bytes = Mutex::new(local.journal().stats().bytes);
         local.save_snapshot().await.map_err(|error| unreadable(error.to_string()))?;
@@ -219,7 +218,7 @@ impl Broker {
         }
         held.pin.advance(from);
         let written = journal.stats().bytes;
-        // What is applied is committed: no other leader takes it back.
+        // Applied entries are committed: no later leader overwrites them.
         let end = local.consensus.applied().map_or(0, |applied| applied + 1);
         if journal.purged_id().is_some_and(|purged| purged.index >= from) {
             return Err(BackupError::Replaced(shard));
@@ -250,15 +249,16 @@ impl Broker {
         Ok(piece)
     }
 
-    /// Up to where each shard's log goes, once all that was acknowledged before the call is applied here.
+    /// Returns the end of each shard's log, once everything acknowledged before the call is applied at the sending
+    /// nodes.
     pub async fn back_up_ends(&self, backup: u64) -> Result<Vec<u64>, BackupError> {
         let _under_way = self.backups().enter(backup)?;
         let ends = async {
-            // A partition that moves is in two logs, of which a cut might have the wrong parts.
-            let before = self.no_moves().await?;
+            // A partition that moves is in two logs, and a cut might take the wrong parts of each.
+            let before = self.settled_move_count().await?;
             let ends = self.local_shards().iter().map(|shard| self.backup_end_of(backup, shard));
             let ends = try_join_all(ends).await?;
-            match self.no_moves().await? == before {
+            match self.settled_move_count().await? == before {
                 true => Ok((before, ends)),
                 false => Err(BackupError::Moving),
             }
@@ -271,7 +271,7 @@ impl Broker {
         })
     }
 
-    /// The end of a shard's log, which is applied where the shard is sent from.
+    /// Returns the end of a shard's log, applied at the node that sends the shard.
     async fn backup_end_of(&self, backup: u64, shard: &LocalShard) -> Result<u64, BackupError> {
         if self.sends_itself(backup, shard.id())? {
             return Ok(self.end_of(shard).await?);
@@ -281,8 +281,8 @@ impl Broker {
         Ok(index)
     }
 
-    /// How often anything of moves has changed, if nothing moves now.
-    async fn no_moves(&self) -> Result<u64, BackupError> {
+    /// Returns the catalog's count of changes of moves. Fails while a partition moves.
+    async fn settled_move_count(&self) -> Result<u64, BackupError> {
         self.end_of(self.catalog_shard()).await?;
         let (moving, moves) =
             self.catalog_shard().read(|view| (view.catalog.moving_count(), view.catalog.moves()));
@@ -295,7 +295,8 @@ impl Broker {
         applied.map(|()| index).map_err(|error| Unavailable::from(&error))
     }
 
-    /// Up to where the shard's leader has applied its log, with all that was acknowledged before.
+    /// Returns the index up to which the shard's leader has applied its log, including all that was acknowledged
+    /// before.
     async fn index_of(&self, shard: &LocalShard) -> Result<u64, Unavailable> {
         loop {
             let asked = match shard.is_led_here() {

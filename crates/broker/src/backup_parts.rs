@@ -1,4 +1,4 @@
-//! Steps of a backup as one node asks another one for them, and what it sends.
+//! Backup steps requested by another node, and the parts sent in reply.
 
 use base::limits::BACKUPS_SENT_MAX;
 use base::{Level, ShardId};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Unavailable;
 
-/// Why a piece of a backup is not sent. Travels between nodes: a variant is only ever added at the end.
+/// Reason why a piece of a backup is not sent. Travels between nodes: a variant is only ever added at the end.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum BackupError {
     #[error(
@@ -66,7 +66,7 @@ pub(crate) enum BackupStep {
     Log {
         from: u64,
     },
-    /// To be answered once the log is applied up to here.
+    /// Replied to once the log is applied up to this index.
     Applied {
         index: u64,
     },
@@ -87,7 +87,7 @@ pub(crate) enum BackupPart {
         sections: [(u64, u32); 4],
         segments: u64,
     },
-    /// `next`: of a segment, the row to ask for next.
+    /// `next`: for a segment, the row to request next.
     Bytes {
         next: Option<u64>,
     },
@@ -102,9 +102,9 @@ base::levels!(BackupPart {
     Level::REPLICAS => Shard | Bytes | Log | Done;
 });
 
-/// Sends what another node asks for.
+/// Sends the backup parts that another node requests.
 pub(crate) trait SendsBackups: Send + Sync + std::fmt::Debug {
-    /// `None`: not any more.
+    /// `None` once the broker is gone.
     fn back_up_for_another(
         &self,
         backup: u64,

@@ -1,4 +1,4 @@
-//! The backups that are taken from this node: what is held for each, and for how long.
+//! The backups being taken from this node: the data retained for each, and for how long.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::local_shard::LocalShard;
 
 pub use crate::backup_parts::BackupError;
 
-/// The backups that are taken from this node.
+/// The backups being taken from this node.
 #[derive(Debug, Default)]
 pub(crate) struct Backups(Mutex<Held>);
 
@@ -29,24 +29,24 @@ struct Held {
 #[derive(Debug)]
 pub(crate) struct Backup {
     asked: Instant,
-    /// Steps that take long and have not ended.
+    /// Unfinished steps that take long.
     under_way: u32,
     pub(crate) shards: BTreeMap<ShardId, Arc<ShardBackup>>,
-    /// Until then as much was sent as may be.
+    /// Earliest time of the next piece, by the limit of bytes a second.
     free_at: Instant,
-    /// Nodes that send shards which this one does not have.
+    /// Nodes that send the shards without a replica here.
     pub(crate) elsewhere: BTreeMap<ShardId, u32>,
-    /// What the catalog counted of moves of partitions when it was asked last.
+    /// The catalog's count of changes of moves at the last query.
     pub(crate) moves: Option<u64>,
 }
 
 #[derive(Debug)]
 pub(crate) struct ShardBackup {
     pub(crate) export: Mutex<Export>,
-    /// Of the first entry behind the snapshot.
+    /// Index of the first entry after the snapshot.
     pub(crate) first: u64,
     pub(crate) pin: LogPin,
-    /// How much had been written to the log when all of it had been fetched.
+    /// Bytes written to the log when it was last fetched completely.
     pub(crate) fetched_bytes: Mutex<u64>,
 }
 
@@ -75,14 +75,14 @@ impl Backups {
         self.0.lock().backups.contains_key(&number)
     }
 
-    /// Answers which nodes send shards for it.
+    /// Ends a backup and returns the nodes that send shards for it.
     pub(crate) fn end(&self, number: u64) -> BTreeMap<ShardId, u32> {
-        // Dropped once nobody waits for the lock.
+        // Dropped after the lock is released.
         let ended = self.0.lock().backups.remove(&number);
         ended.map(|ended| ended.elsewhere).unwrap_or_default()
     }
 
-    /// Lets go of those that nobody asks for, or that do not fetch the log; to be called now and then.
+    /// Drops backups without requests for too long, or with too much unfetched log; to be called periodically.
     pub(crate) fn expire(&self, shards: &[Arc<LocalShard>]) {
         let numbers: Vec<u64> = {
             let held = self.0.lock();
@@ -111,7 +111,7 @@ impl Backups {
         then(backup)
     }
 
-    /// It is not over until this is dropped, however long that takes.
+    /// Keeps the backup from expiring until the guard is dropped.
     pub(crate) fn enter(&self, number: u64) -> Result<UnderWay<'_>, BackupError> {
         self.with(number, |backup| {
             backup.under_way += 1;
@@ -130,7 +130,7 @@ impl Backups {
         })
     }
 
-    /// So much is sent: when the next piece may be.
+    /// Accounts for the bytes of a piece, and returns when the next one may be sent.
     pub(crate) fn sent(&self, number: u64, bytes: usize) -> Result<Instant, BackupError> {
         self.with(number, |backup| {
             let nanos = (bytes as u64).saturating_mul(1_000_000_000) / BACKUP_BYTES_PER_SECOND;
@@ -148,7 +148,7 @@ pub(crate) struct UnderWay<'a> {
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        // It may have been given up.
+        // The backup may have expired.
         let _ = self.backups.with(self.number, |backup| {
             backup.under_way -= 1;
             Ok(())
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_backup_that_nobody_asks_for_is_given_up_and_makes_room_for_another_one() {
+    async fn unused_backup_expires_and_frees_its_slot() {
         let backups = Backups::default();
         backups.begin(1).expect("there is room");
         backups.begin(2).expect("there is room");
@@ -189,7 +189,7 @@ mod tests {
         advance(BACKUP_HELD_FOR).await;
         backups.expire(&[]);
         assert!(matches!(backups.sent(2, 1), Err(BackupError::Unknown)));
-        // A step that takes long is no silence.
+        // A long step keeps the backup alive.
         drop(under_way);
         backups.sent(1, 1).expect("it is held");
         backups.begin(3).expect("there is room");
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_second_has_its_bytes() {
+    async fn backup_is_paced_to_the_bytes_per_second() {
         let backups = Backups::default();
         backups.begin(1).expect("there is room");
         let begun = Instant::now();

@@ -1,10 +1,10 @@
-//! That this node's copy of the catalog has all that was answered anywhere before.
+//! Barriers: they make sure that this node's copy of the catalog has every change acknowledged by any node before.
 //!
-//! What is in the copy is there. What is not may be there all the same, since another node made it a moment ago:
-//! before a gateway says "no such" it asks for a barrier, and looks again. The catalog's leader makes sure that it
-//! still leads (ReadIndex) and says which version it has; this node waits until its copy has that. All who ask
-//! while one barrier is under way share the next one. A node that is alone asks nobody. Readers of a shard with rows pass
-//! barriers of that shard.
+//! An entry found in the copy exists. An entry missing from it may exist all the same, since another node created it
+//! a moment ago. So before a gateway replies "no such", it passes a barrier and looks again. The catalog's leader
+//! confirms its leadership (ReadIndex) and returns its version; this node waits until its copy has that version. All
+//! callers during one barrier share the next one. A node that is alone needs no request. Readers of a shard with rows
+//! pass barriers of that shard.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 
 use crate::error::Unavailable;
 
-/// What grows with each change of topics and groups, and with each of documents.
+/// Versions of the catalog: one grows with each change of topics and groups, the other with each change of documents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct CatalogVersions {
     definitions: u64,
@@ -32,21 +32,21 @@ impl CatalogVersions {
     }
 }
 
-/// Barriers of one kind: one at a time.
+/// Barriers of one kind, one at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Barriers {
     begun: AtomicU64,
-    /// The last one that was passed.
+    /// Number of the last barrier that was passed.
     passed: Mutex<u64>,
 }
 
 impl Barriers {
-    /// Barriers that were begun so far.
+    /// Number of barriers begun so far.
     pub(crate) fn begun(&self) -> u64 {
         self.begun.load(Ordering::SeqCst)
     }
 
-    /// Returns once a barrier was passed that began after this was called: this one, or that of somebody else.
+    /// Returns once a barrier was passed that began after this call: the caller's own or a concurrent caller's.
     pub(crate) async fn pass(
         &self,
         barrier: impl Future<Output = Result<(), Unavailable>>,
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn all_who_ask_while_one_is_under_way_share_the_next_one() {
+    async fn callers_during_a_barrier_share_the_next_one() {
         let (barriers, asked) = (Barriers::default(), Cell::new(0));
         let one = || {
             barriers.pass(async {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_fails_lets_nobody_pass() {
+    async fn failed_barrier_fails_its_callers() {
         let (barriers, asked) = (Barriers::default(), Cell::new(0));
         let one = || {
             barriers.pass(async {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_reaches_another_when_it_lacks_nothing() {
+    fn versions_reach_others_that_are_not_newer() {
         let of = |definitions, documents| CatalogVersions { definitions, documents };
         assert!(of(2, 3).reach(of(2, 3)) && of(2, 4).reach(of(1, 3)));
         assert!(!of(1, 9).reach(of(2, 3)) && !of(9, 2).reach(of(2, 3)));

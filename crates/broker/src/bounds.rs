@@ -1,4 +1,4 @@
-//! Where a partition begins and ends, and where records are by their time. It travels between nodes.
+//! Start and end of a partition, and the offset of a timestamp. They travel between nodes.
 
 use base::Offset;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! The handle that gateways hold, and how a node opens.
+//! The broker handle of gateways, and the opening of a node.
 
 use std::future::Future;
 use std::ops::Range;
@@ -54,11 +54,11 @@ struct Inner {
     world: World,
     timeline: Arc<Timeline>,
     dir: PathBuf,
-    /// The catalog's, then those with rows in the order of their numbers.
+    /// The catalog's shard, then those with rows in the order of their numbers.
     shards: Vec<Arc<LocalShard>>,
     peers: Arc<Peers>,
     level: Arc<ClusterLevel>,
-    /// To the leader of each shard with rows. Empty where the node is alone.
+    /// Connections to the leader of each shard with rows. Empty where the node is alone.
     lines: Vec<Arc<Line>>,
     barriers: Barriers,
     hearsay: Arc<Hearsay>,
@@ -69,13 +69,13 @@ struct Inner {
     budget: Budget,
     cpu: CpuPool,
     turns: Turns,
-    /// Producer ids that are this node's to give.
+    /// Producer ids reserved for this node.
     producer_ids: tokio::sync::Mutex<Range<i64>>,
     failure: Failure,
     scrubbing: Arc<Scrubbing>,
     backups: Arc<Backups>,
     traces: TraceFeed,
-    /// None once the broker shut down.
+    /// `None` after shutdown.
     tasks: Mutex<Option<Tasks>>,
 }
 
@@ -88,11 +88,11 @@ struct Tasks {
     watchdog: JoinHandle<()>,
     scrubbing: JoinHandle<()>,
     tracing: JoinHandle<()>,
-    /// Where there are other nodes that may lead.
+    /// `None` where the node is alone.
     leading: Option<[JoinHandle<()>; 4]>,
 }
 
-/// The pause between two looks for a leader.
+/// Interval of checks for a leader.
 const LEADER_LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A broker that does not keep itself alive.
@@ -113,8 +113,8 @@ pub struct Storage {
 }
 
 impl Broker {
-    /// Opens the data directory, recovers what a crash left, and leads. Ready when it returns, unless it is a
-    /// member of a cluster: then it knows the catalog, and [`Broker::ready`] waits for the rest.
+    /// Opens the data directory, recovers from a crash, and takes leadership. Ready on return, unless the node is a
+    /// member of a cluster: then it has the catalog, and [`Broker::ready`] waits for the rest.
     pub async fn open(world: World, dir: &Path, options: BrokerOptions) -> Result<Self, OpenError> {
         world.disk.create_dir(dir).map_err(|source| OpenError::Io {
             doing: format!("making the data directory {}", dir.display()),
@@ -158,11 +158,11 @@ impl Broker {
         }
         let shard_count = match founding::shards(&shards[0], &options).await {
             Ok(count) => count,
-            Err(error) => return Err(founding::give_up(&shards, &failure, error).await),
+            Err(error) => return Err(founding::shut_down_after(&shards, &failure, error).await),
         };
-        // Before anything is asked of the shards: what they hold may be of a level that this program cannot.
+        // Before any request to the shards: their data may have a level that this program does not support.
         if let Err(error) = level::reach(&shards[0], &world, dir, &level).await {
-            return Err(founding::give_up(&shards, &failure, error).await);
+            return Err(founding::shut_down_after(&shards, &failure, error).await);
         }
         let version = shards[0].read(|view| view.catalog.version());
         let mut behind_at_open = 0;
@@ -172,11 +172,11 @@ impl Broker {
             let catalog = &shards[0].shard;
             let local = match founding::shard(&common, shard, catalog).await {
                 Ok(local) => Arc::new(local),
-                Err(error) => return Err(founding::give_up(&shards, &failure, error).await),
+                Err(error) => return Err(founding::shut_down_after(&shards, &failure, error).await),
             };
             behind_at_open =
                 behind_at_open.max(version.saturating_sub(local.adopted.borrow().version));
-            catalog.lead_on(&local.shard);
+            catalog.add_follower(&local.shard);
             let adoption = adoption::run(Arc::clone(catalog), Arc::downgrade(&local));
             adopting.push(tasks::vital(Task::Adoption, adoption, &failure));
             shards.push(local);
@@ -214,7 +214,7 @@ impl Broker {
             watchers,
             budget: Budget::new(options.request_bytes_in_flight_max),
             cpu,
-            turns: Turns::of_runtime(),
+            turns: Turns::for_runtime(),
             producer_ids: tokio::sync::Mutex::default(),
             failure: failure.clone(),
             scrubbing: Arc::clone(&scrubbing),
@@ -279,28 +279,28 @@ impl Broker {
         Ok(broker)
     }
 
-    /// So many changes of the catalog a shard had not when the directory was opened: the node ended between a
-    /// change and its adoption.
+    /// Returns by how many changes of the catalog a shard was behind when the directory was opened: the node ended
+    /// between a change and its adoption.
     pub fn behind_at_open(&self) -> u64 {
         self.0.behind_at_open
     }
 
-    /// For what the broker itself holds, and would otherwise hold it for ever.
+    /// For parts of the broker that would otherwise keep it alive for ever.
     pub fn downgrade(&self) -> WeakBroker {
         WeakBroker(Arc::downgrade(&self.0))
     }
 
-    /// At which feature level the cluster is as far as this node knows, and what its binary can.
+    /// Returns the feature level of the cluster as known to this node, and the level that its binary supports.
     pub fn level(&self) -> &Arc<ClusterLevel> {
         &self.0.level
     }
 
-    /// The data directory, and the disk that it is on.
+    /// Returns the data directory, and the world with its disk.
     pub(crate) fn data(&self) -> (&World, &Path) {
         (&self.0.world, &self.0.dir)
     }
 
-    /// The catalog's, then those with rows.
+    /// Returns the catalog's shard, then those with rows.
     pub(crate) fn local_shards(&self) -> &[Arc<LocalShard>] {
         &self.0.shards
     }
@@ -338,11 +338,11 @@ impl Broker {
         &self.0.hearsay
     }
 
-    /// Waits until each shard is led by a node that this one knows, and has taken over the catalog.
+    /// Waits until each shard has a known leader and has adopted the catalog.
     pub async fn ready(&self) -> Result<(), Unavailable> {
         let version = self.catalog_shard().read(|view| view.catalog.version());
         for shard in self.shards_with_rows() {
-            // A node that founds the shard with others, or joins it, becomes a member meanwhile.
+            // Founding or joining the shard makes the node a member meanwhile.
             while !shard.is_ready(version)? {
                 sleep(LEADER_LOOK_EVERY).await;
             }
@@ -356,12 +356,13 @@ impl Broker {
         Ok(())
     }
 
-    /// To the leader of a shard with rows, by its place among those; `None` where the node is alone.
+    /// Returns the connection to the leader of a shard with rows, by its place among those; `None` where the node is
+    /// alone.
     pub(crate) fn line(&self, place: usize) -> Option<&Arc<Line>> {
         self.0.lines.get(place)
     }
 
-    /// Who waits for records makes a watch of its own.
+    /// Creates a watch; each waiter for records needs its own.
     pub fn watch(&self) -> Watch {
         self.0.watchers.watch()
     }
@@ -370,22 +371,22 @@ impl Broker {
         &self.0.producer_ids
     }
 
-    /// Room for `bytes` of a request that is about to be read; given back when dropped.
+    /// Waits for room for `bytes` of a request before it is read; dropping the permit returns the room.
     pub async fn admit(&self, bytes: usize) -> Permit {
         self.0.budget.admit(bytes).await
     }
 
-    /// For work on records that takes long.
+    /// Pool for long work on records.
     pub fn cpu(&self) -> &CpuPool {
         &self.0.cpu
     }
 
-    /// For work in steps on the threads that serve sockets.
+    /// Scheduling slots for stepwise work on the threads that serve sockets.
     pub fn turns(&self) -> &Turns {
         &self.0.turns
     }
 
-    /// The budget of what producers send, from read to durable.
+    /// Returns the budget for produced bytes, from read to durable.
     pub fn produce_budget(&self) -> &Budget {
         &self.0.budget
     }
@@ -399,7 +400,7 @@ impl Broker {
         })
     }
 
-    /// Of each shard's journal, the catalog's first.
+    /// Statistics of each shard's journal, the catalog's first.
     pub fn journal_stats(&self) -> impl Iterator<Item = journal::Stats> + '_ {
         self.local_shards().iter().map(|shard| shard.journal().stats())
     }
@@ -408,7 +409,7 @@ impl Broker {
         self.0.node
     }
 
-    /// Whether there are no other nodes: then this one leads everything, always.
+    /// Whether there are no other nodes: then this one always leads every shard.
     pub fn is_alone(&self) -> bool {
         self.0.cluster.is_none()
     }
@@ -421,29 +422,27 @@ impl Broker {
         &*self.0.world.clock
     }
 
-    /// Random bytes: for ids, salts and secrets.
+    /// Source of random bytes for ids, salts and secrets.
     pub fn entropy(&self) -> &dyn Entropy {
         &*self.0.world.entropy
     }
 
-    /// For work that blocks.
+    /// Threads for blocking work.
     pub fn workers(&self) -> &Workers {
         &self.0.world.workers
     }
 
-    /// What dates in the log are compared with to tell whether they are long past.
+    /// The timeline by which dates in the log count as past.
     pub fn timeline(&self) -> &Timeline {
         &self.0.timeline
     }
 
-    /// Resolves with the reason when the node must stop: its storage failed for good, or a part
-    /// of it that nothing works without.
+    /// Resolves with the reason when the node must stop: a permanent failure of its storage or of a vital task.
     pub async fn failed(&self) -> String {
         self.0.failure.reported().await
     }
 
-    /// Starts a task that the node cannot do without. It ends when the node is told to stop, or
-    /// when it is cancelled.
+    /// Starts a task that the node cannot run without. It ends when the node stops, or when it is cancelled.
     pub fn vital(
         &self,
         task: Task,
@@ -452,20 +451,20 @@ impl Broker {
         tasks::vital(task, future, &self.0.failure)
     }
 
-    /// The node is told to stop: what is started by [`Broker::vital`] may return from now on.
+    /// Marks the node as stopping: tasks started by [`Broker::vital`] may return from now on.
     pub fn expect_ends(&self) {
         self.0.failure.expect_ends();
     }
 
-    /// Hands over what this node leads, so that clients go on with the others at once. For a node that is about to
-    /// stop; one that is alone has nobody to hand over to.
+    /// Transfers the leadership of all shards that this node leads, so that clients continue at the other nodes at
+    /// once. Called before a stop; does nothing on a node that is alone.
     pub async fn hand_over(&self) {
         if let Some(cluster) = &self.0.cluster {
-            leading::hand_all_over(&Remote::new(cluster), self.local_shards()).await;
+            leading::hand_over_all(&Remote::new(cluster), self.local_shards()).await;
         }
     }
 
-    /// Takes no more requests, answers those that are under way, and closes the journals.
+    /// Rejects new requests, completes the pending ones, and closes the journals.
     pub async fn shutdown(&self) {
         self.0.failure.expect_ends();
         let Some(tasks) = self.0.tasks.lock().take() else { return };
@@ -478,7 +477,7 @@ impl Broker {
         tasks.leading.iter().flatten().for_each(JoinHandle::abort);
         tasks.adopting.iter().for_each(JoinHandle::abort);
         self.0.shards.iter().for_each(|shard| shard.refuse_requests());
-        // Those with rows go by the catalog to their end.
+        // Shards with rows need the catalog until they have ended.
         join_all(self.shards_with_rows().iter().map(|shard| shard.shutdown())).await;
         self.catalog_shard().shutdown().await;
     }
@@ -494,7 +493,7 @@ impl Broker {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Its tasks end with it.
+        // The tasks end with the broker.
         self.failure.expect_ends();
     }
 }

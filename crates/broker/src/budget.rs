@@ -1,5 +1,5 @@
-//! Bytes in flight, bounded for the whole node: above the bound a session does not read its
-//! socket, and so the pressure reaches the client.
+//! Node-wide bound of the bytes in flight. Above it a session does not read its socket, so the back-pressure reaches
+//! the client.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub struct Budget {
     overdraft: Arc<Semaphore>,
 }
 
-/// Room that was granted; given back when dropped.
+/// Granted room, returned on drop.
 #[derive(Debug, Default)]
 pub struct Permit {
     units: Option<OwnedSemaphorePermit>,
@@ -33,24 +33,24 @@ impl Budget {
         }
     }
 
-    /// Waits for room. Something larger than the whole budget gets all of it, alone.
+    /// Waits for room. A request larger than the whole budget gets all of it, alone.
     pub async fn admit(&self, bytes: usize) -> Permit {
         let granted = Arc::clone(&self.units).acquire_many_owned(self.units(bytes)).await;
         // The semaphore is never closed; were it, there would be nothing left to protect.
         Permit { units: granted.ok(), overdraft: None }
     }
 
-    /// Room if there is some now.
+    /// Returns room if there is some now.
     pub fn try_admit(&self, bytes: usize) -> Option<Permit> {
         let granted = Arc::clone(&self.units).try_acquire_many_owned(self.units(bytes)).ok()?;
         Some(Permit { units: Some(granted), overdraft: None })
     }
 
-    /// Waits for room in addition to what `permit` has: for what arrives piece by piece, so that
-    /// bytes which were announced and not sent take no room from others.
+    /// Waits for room in addition to that of `permit`: for requests that arrive piece by piece, so that bytes
+    /// announced but not sent take no room from others.
     ///
-    /// Holders that wait for more while they keep what they have would block one another for ever.
-    /// So one of them at a time goes on without room, until its permit is dropped.
+    /// Holders that wait for more while they keep their room would deadlock. So one of them at a time continues
+    /// without room, until its permit is dropped.
     pub async fn grow(&self, permit: &mut Permit, bytes: usize) {
         if permit.overdraft.is_some() {
             return;
@@ -65,14 +65,14 @@ impl Budget {
         }
     }
 
-    /// Bytes that are granted, and how many may be.
+    /// Returns the bytes granted, and the limit.
     pub fn used_and_max(&self) -> (u64, u64) {
         let used =
             self.units_max as usize - self.units.available_permits().min(self.units_max as usize);
         (used as u64 * UNIT_BYTES as u64, u64::from(self.units_max) * UNIT_BYTES as u64)
     }
 
-    /// Whether a request for more than a little would have to wait.
+    /// Whether a request of more than a little would have to wait.
     pub fn is_used_up(&self) -> bool {
         self.units.available_permits() < (self.units_max as usize / 16).max(1)
     }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_over_the_budget_waits_until_room_is_given_back() {
+    async fn request_over_the_budget_waits_for_released_room() {
         let budget = Budget::new(64 << 10);
         let held = budget.admit(40 << 10).await;
         let waiting = budget.admit(40 << 10);
@@ -101,19 +101,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_request_larger_than_the_budget_is_served_alone() {
+    async fn request_larger_than_the_budget_is_served_alone() {
         let budget = Budget::new(1 << 10);
         drop(budget.admit(1 << 30).await);
         drop(budget.admit(1).await);
     }
 
     #[tokio::test]
-    async fn requests_that_arrive_in_part_do_not_block_one_another() {
+    async fn partial_requests_do_not_block_one_another() {
         let budget = Budget::new(64 << 10);
         let (mut one, mut other) = (Permit::default(), Permit::default());
         budget.grow(&mut one, 32 << 10).await;
         budget.grow(&mut other, 32 << 10).await;
-        // There is no room for either to go on; one of them does, and goes on to its end.
+        // No room is left for either; the overdraft lets one continue to its end.
         let both = async {
             let first = async {
                 budget.grow(&mut one, 32 << 10).await;

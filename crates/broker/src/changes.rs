@@ -1,7 +1,7 @@
-//! What applied entries changed, for housekeeping: it looks at these partitions, and at no others.
+//! Partitions changed by applied entries. Housekeeping examines these and no others.
 //!
-//! Each entry notes its partitions under one short lock, and each of them once, however often it
-//! changes before housekeeping comes by: so there are never more than there are partitions.
+//! Each entry notes its partitions under one short lock. A partition is noted once, however often it changes before
+//! the next pass of housekeeping, so the notes never outnumber the partitions.
 
 use std::collections::BTreeSet;
 
@@ -15,20 +15,18 @@ pub(crate) struct Changes(Mutex<Changed>);
 
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
-    /// Every partition: the node has just started, its configuration was altered, or another member's state
-    /// took the place of its own.
+    /// Every partition: after a start of the node, a change of its configuration, or a snapshot from another member.
     pub(crate) all: bool,
-    /// Topics that were configured anew, or are gone. What is created holds nothing yet.
+    /// Topics that were reconfigured or deleted. A new topic has no records yet.
     pub(crate) topics: BTreeSet<TopicId>,
     pub(crate) partitions: HashMap<PartitionId, Change>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Change {
-    /// The largest timestamp of the batch that has the lowest one of those appended; `i64::MAX`
-    /// when none was.
+    /// Largest timestamp of the oldest appended batch; `i64::MAX` when none was appended.
     pub(crate) oldest_ms: i64,
-    /// Something else may be its first batch, or what is known of it may not hold any more.
+    /// The first batch may be another one, or facts recorded about the partition may be outdated.
     pub(crate) anew: bool,
 }
 
@@ -42,7 +40,7 @@ impl Change {
 }
 
 impl Default for Changes {
-    /// Of a node that has just started.
+    /// State after a start of the node.
     fn default() -> Self {
         Self(Mutex::new(Changed { all: true, ..Changed::default() }))
     }
@@ -59,7 +57,7 @@ impl Changes {
                     changed.topics.insert(*topic);
                 }
                 Command::Compacted { partition, .. }
-                // What was appended of it before it was here was looked at in vain.
+                // Records appended to it before it became active here were examined in vain.
                 | Command::Move(MoveStep { partition, what: Step::Activate { .. }, .. }) => {
                     changed.add(*partition, Change::ANEW);
                 }
@@ -81,7 +79,7 @@ impl Changes {
         trimmed.chain(punched).for_each(|partition| changed.add(partition, Change::ANEW));
     }
 
-    /// Everything may be different.
+    /// Marks everything as changed.
     pub(crate) fn note_all(&self) {
         let mut changed = self.0.lock();
         changed.all = true;
@@ -93,7 +91,7 @@ impl Changes {
         self.0.lock().all
     }
 
-    /// What changed since this was last called.
+    /// Takes the changes since the last call.
     pub(crate) fn take(&self) -> Changed {
         std::mem::take(&mut self.0.lock())
     }
@@ -127,7 +125,7 @@ mod tests {
         }
     }
 
-    /// After the first look at everything.
+    /// After the first pass over everything.
     fn settled() -> Changes {
         let changes = Changes::default();
         assert!(changes.take().all, "a start looks at everything");
@@ -135,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_is_noted_once_with_the_oldest_of_what_was_appended() {
+    fn appended_partition_is_noted_once_with_its_oldest_timestamp() {
         let changes = settled();
         let taken = AppendOutcome::Taken { base_offset: 0 };
         for stamp in [30, 10, 20] {
@@ -151,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn all_stands_for_each_partition_and_still_tells_which_topics_went() {
+    fn all_replaces_the_partitions_and_keeps_removed_topics() {
         let changes = Changes::default();
         let gone = Applied { removed: vec![(TopicId(7), 3)], ..Applied::default() };
         changes.note(&[], &[], &gone);

@@ -1,4 +1,4 @@
-//! The cluster's identity: where a node is alone, made once, when its data directory is new, and kept there.
+//! The cluster's identity. A node that is alone creates it once, with its data directory, and stores it there.
 
 use std::io::IoSlice;
 use std::path::Path;
@@ -16,8 +16,8 @@ const MAGIC: &[u8; 8] = b"PRclust1";
 /// Magic, id, checksum of both.
 const LEN: usize = 8 + 16 + 4;
 
-/// The id as Kafka clients like to see one: a UUID in unpadded URL-safe base64, 22 characters. A member of a
-/// cluster has that cluster's.
+/// Returns the id in the form of Kafka's cluster ids: a UUID in unpadded URL-safe base64, 22 characters. A member of
+/// a cluster returns that cluster's id.
 pub(crate) fn open(
     world: &World,
     dir: &Path,
@@ -66,7 +66,7 @@ fn create(world: &World, dir: &Path, path: &Path) -> Result<Uuid, OpenError> {
     let mut content = MAGIC.to_vec();
     content.extend_from_slice(id.as_bytes());
     content.extend_from_slice(&crc32c(&content).to_le_bytes());
-    // A crash in between leaves no identity: the next start makes another.
+    // A crash in between leaves no identity: the next start creates another.
     replace(disk, dir, FILE, &mut [IoSlice::new(&content)]).map_err(writing)?;
     Ok(id)
 }

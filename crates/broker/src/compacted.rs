@@ -1,10 +1,10 @@
-//! Up to where each partition is compacted on this disk, where the shard has other members: see
+//! Offset up to which each partition is compacted on this disk, where the shard has other members: see
 //! [`crate::housekeeping`].
 //!
-//! What the machine knows is how far the group's leaders came, each on its own disk. A member that does not know how far
-//! it came itself begins anew, which costs time and nothing else. So the file is a hint that may be missing, but it
-//! must not say more than is so: a snapshot of another member brings batches that are compacted as far as they were there,
-//! and the file is gone before any of them is.
+//! The machine only records the progress of the group's leaders, each on its own disk. A member without a record of
+//! its own progress compacts from the start again, which costs nothing but time. So the file is a hint that may be
+//! missing, but it must never claim too much: a snapshot of another member brings batches that are compacted only as
+//! far as they were there, so the file is deleted before the first of them is written.
 //!
 //! ```text
 //! 0  magic "PRcompct"   8  version u32   12  count u32, and each partition: topic u32, index u32, offset u64
@@ -30,7 +30,7 @@ const ROW_BYTES: usize = 4 + 4 + 8;
 #[derive(Debug, Default)]
 pub(crate) struct Compacted {
     state: Mutex<State>,
-    /// Where it is kept; nowhere in tests of parts.
+    /// Location of the file; none in unit tests.
     place: OnceLock<Place>,
 }
 
@@ -45,16 +45,16 @@ struct State {
     offsets: BTreeMap<PartitionId, Offset>,
     /// Counts the snapshots of other members.
     replaced: u64,
-    /// One is about to take the place of what is here.
+    /// A snapshot of another member is about to replace the state.
     is_replaced: bool,
 }
 
-/// The batches that a pass looked at are those of one state.
+/// Identifies the state whose batches a pass examined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stamp(u64);
 
 impl Compacted {
-    /// Takes over what was kept, and keeps the rest there.
+    /// Loads the stored offsets, and stores later ones there.
     pub(crate) fn keep_in(&self, disk: &Arc<dyn Disk>, dir: &Path) {
         let kept = match read_whole(&**disk, &dir.join(FILE)) {
             Ok(bytes) => decode(&bytes),
@@ -72,13 +72,13 @@ impl Compacted {
         self.state.lock().offsets.get(&partition).copied().unwrap_or(0)
     }
 
-    /// To be shown when a pass is done; `None` while another member's state takes the place of this one's.
+    /// To be passed to [`Self::record`] after a pass; `None` while another member's snapshot replaces the state.
     pub(crate) fn stamp(&self) -> Option<Stamp> {
         let state = self.state.lock();
         (!state.is_replaced).then_some(Stamp(state.replaced))
     }
 
-    /// These partitions are compacted up to these offsets. Blocking.
+    /// Records that these partitions are compacted up to these offsets. Blocking.
     pub(crate) fn record(&self, stamp: Stamp, done: &[(PartitionId, Offset)]) -> io::Result<()> {
         let mut state = self.state.lock();
         if done.is_empty() || state.is_replaced || Stamp(state.replaced) != stamp {
@@ -88,7 +88,7 @@ impl Compacted {
             let known = state.offsets.entry(partition).or_default();
             *known = up_to.max(*known);
         }
-        // Under the lock: a file of before must not come after one that is gone.
+        // Under the lock: an outdated file must not be written after its removal.
         let Some(Place { disk, dir }) = self.place.get() else { return Ok(()) };
         replace(&**disk, dir, FILE, &mut [IoSlice::new(&encode(&state.offsets))])
     }
@@ -98,13 +98,13 @@ impl Compacted {
         self.state.lock().offsets.extract_if(all, |_, _| true).for_each(drop);
     }
 
-    /// Its bytes are gone, and come again from another shard if at all.
+    /// The partition's bytes are gone; if they come back, then from another shard.
     pub(crate) fn forget_partition(&self, partition: PartitionId) {
         self.state.lock().offsets.remove(&partition);
     }
 
-    /// Another member's state may take the place of this one's from now on. Durable on return. Blocking.
-    pub(crate) fn will_be_replaced(&self) -> io::Result<()> {
+    /// Another member's snapshot may replace the state from now on. Durable on return. Blocking.
+    pub(crate) fn begin_replacement(&self) -> io::Result<()> {
         let mut state = self.state.lock();
         state.offsets.clear();
         state.replaced += 1;
@@ -116,8 +116,8 @@ impl Compacted {
         }
     }
 
-    /// It has, or never will.
-    pub(crate) fn goes_on(&self) {
+    /// The snapshot was installed, or never will be.
+    pub(crate) fn end_replacement(&self) {
         self.state.lock().is_replaced = false;
     }
 }
@@ -135,7 +135,7 @@ fn encode(offsets: &BTreeMap<PartitionId, Offset>) -> Vec<u8> {
     bytes
 }
 
-/// `None`: it is damaged, or of a later version.
+/// `None` for a damaged file or a later version.
 fn decode(bytes: &[u8]) -> Option<BTreeMap<PartitionId, Offset>> {
     let (content, checksum) = bytes.split_last_chunk::<4>()?;
     let content = content.strip_prefix(MAGIC)?;
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_is_known_after_a_power_loss_and_a_damaged_file_says_nothing() {
+    fn recorded_offsets_survive_a_power_loss_and_a_damaged_file_is_rejected() {
         let disk = disk();
         let done = opened(&disk);
         let stamp = done.stamp().expect("nothing is replaced");
@@ -205,17 +205,17 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_of_what_another_member_sent() {
+    fn recorded_offsets_are_forgotten_when_another_members_state_arrives() {
         let disk = disk();
         let done = opened(&disk);
         let stamp = done.stamp().expect("nothing is replaced");
         done.record(stamp, &[(partition(1, 0), 40)]).expect("written");
-        done.will_be_replaced().expect("removed");
+        done.begin_replacement().expect("removed");
         assert_eq!(done.stamp(), None);
         done.record(stamp, &[(partition(1, 0), 50)]).expect("ignored");
         assert_eq!(done.of(partition(1, 0)), 0);
         assert_eq!(opened(&disk).of(partition(1, 0)), 0, "the file is gone");
-        done.goes_on();
+        done.end_replacement();
         done.record(stamp, &[(partition(1, 0), 50)]).expect("of before");
         assert_eq!(done.of(partition(1, 0)), 0);
         let stamp = done.stamp().expect("it is replaced");

@@ -1,9 +1,9 @@
-//! Copies of what another node leads, as far as they are good enough for somebody who reads near by.
+//! Replicas of partitions that another node leads, for clients that read from a near replica.
 //!
-//! A copy has what is committed and applied here, and nothing that could be taken back. It may lack what was committed a
-//! moment ago, and the more of it the worse this node hears the leader. So a node tells whether its copy is served, and a
-//! leader which followers it may send readers to. The leader is the stricter of the two: whom it sends there is not sent
-//! back at once.
+//! A replica has the entries that are committed and applied here, none of which can be undone. It may lack those
+//! committed a moment ago, and lags more the worse this node's connection to the leader. So a node decides whether
+//! its replica is served, and a leader decides which followers it may redirect readers to. The leader's limit is the
+//! stricter one, so that a redirected reader is not sent back at once.
 
 use base::PartitionId;
 use base::limits::{COPY_BEHIND_ENTRIES_MAX, COPY_NEAR_ENTRIES_MAX};
@@ -15,8 +15,8 @@ use crate::broker::Broker;
 use crate::leading::connected_for;
 
 impl Broker {
-    /// Whether somebody may read this node's copy of a partition that another node leads: it hears the leader, lacks
-    /// little, has a disk that is well, and is not to be left alone.
+    /// Whether clients may read this node's replica of a partition that another node leads: it is connected to the
+    /// leader, lags little, has a well disk, and is not drained.
     pub fn serves_copy(&self, partition: PartitionId) -> bool {
         let (Some(node), true) = (self.cluster(), self.disk_is_well()) else { return false };
         if node.rests(NodeId(self.node().into())) {
@@ -25,7 +25,7 @@ impl Broker {
         let shard = self.shard_of(partition);
         let role = shard.role().map(|role| *role.borrow());
         let Some(Role::Follower { leader, .. }) = role else { return false };
-        // Also of one that it was told of, though it is no member of the group.
+        // A node outside the group may know a leader by gossip.
         if !shard.is_member() {
             return false;
         }
@@ -43,22 +43,23 @@ impl Broker {
         group.has_voter(id.0) && group.lag_of(id.0).is_some_and(|lag| lag <= COPY_NEAR_ENTRIES_MAX)
     }
 
-    /// Whether this node's disk is one to lead on, and to read from. Where it was given up it is unwell for a while.
+    /// Whether this node's disk is fit to lead on and to read from. After leadership was moved off the disk it counts
+    /// as unwell for a while.
     pub fn disk_is_well(&self) -> bool {
         self.disk_health().is_well(Instant::now())
     }
 
-    /// Whether this node refuses records until its disk has room.
+    /// Whether this node rejects records until its disk has room.
     pub fn disk_is_full(&self) -> bool {
         self.local_shards().iter().any(|shard| shard.disk_is_full())
     }
 
-    /// Another node reports whether its disk is full.
-    pub fn hear_of_disk(&self, node: u64, is_full: bool) {
-        self.disk_health().hear(node, is_full);
+    /// Notes the report of another node whether its disk is full.
+    pub fn note_disk_report(&self, node: u64, is_full: bool) {
+        self.disk_health().set_full(node, is_full);
     }
 
-    /// Whether the leader of some shard refuses records until its disk has room, as far as this node knows.
+    /// Whether the leader of some shard rejects records until its disk has room, as far as this node knows.
     pub fn leader_disk_is_full(&self) -> bool {
         self.shards_with_rows().iter().any(|shard| match shard.leader() {
             Some(leader) if leader == self.node() => shard.disk_is_full(),

@@ -1,8 +1,8 @@
-//! Work on records that takes long: unpacking, packing, decoding what a client chose the size of.
+//! Pool for long work on records: compressing, decompressing, and decoding data whose size a client chose.
 //!
-//! The threads that serve sockets also carry every append on its way to the disk. What takes longer
-//! than the hop to another thread costs them no more than that hop; work of one session at a time
-//! keeps the session's order, because the session waits for it.
+//! The threads that serve sockets also carry every append on its way to the disk. They hand over any work that takes
+//! longer than the hop to another thread. Each session runs one job at a time and waits for it, which keeps the
+//! session's order.
 
 use std::sync::Arc;
 use std::thread::available_parallelism;
@@ -22,9 +22,9 @@ pub struct CpuPool {
 }
 
 impl CpuPool {
-    /// On half of the cores: the others are for sockets and for the disk.
+    /// Uses half of the cores: the others are for sockets and for the disk.
     pub fn new(workers: Workers) -> Self {
-        // In a simulation it depends on the seed only.
+        // In a simulation the number of cores must depend on the seed only.
         let cores = match workers {
             Workers::Threads => available_parallelism().map_or(1, usize::from),
             Workers::Tasks(_) => 2,
@@ -41,13 +41,13 @@ impl CpuPool {
         Self::with_slots(self.workers.clone(), slots)
     }
 
-    /// Runs a session's work on another thread. If the caller goes away meanwhile the job still ends,
-    /// and holds its slot until then. A panic in it goes on in the caller.
+    /// Runs a session's work on another thread. If the caller is dropped meanwhile the job still finishes, and
+    /// occupies its slot until then. A panic in it propagates to the caller.
     pub async fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {
         self.run_as(Task::Unpacking, job).await
     }
 
-    /// [`run`](Self::run) for work that is not a session's.
+    /// [`run`](Self::run) for work outside sessions.
     pub(crate) async fn run_as<R: Send + 'static>(
         &self,
         task: Task,
@@ -68,12 +68,12 @@ impl CpuPool {
     }
 }
 
-/// A stored batch that is not compressed and no longer than this is read at once: walking 10,000
-/// records takes as long as the hop to another thread and back.
+/// An uncompressed stored batch of up to this size is read at once: walking 10,000 records takes as long as the hop
+/// to another thread and back.
 const INLINE_BYTES_MAX: usize = 1 << 20;
 const INLINE_RECORDS_MAX: i32 = 10_000;
 
-/// Whether the records of a batch of so many bytes are read about as soon as another thread could begin.
+/// Whether reading a batch of this size takes about as long as the hop to another thread.
 pub(crate) fn is_quick(header: &BatchHeader, bytes: usize) -> bool {
     header.attributes.compression().is_none()
         && bytes <= INLINE_BYTES_MAX
@@ -81,13 +81,13 @@ pub(crate) fn is_quick(header: &BatchHeader, bytes: usize) -> bool {
 }
 
 impl CpuPool {
-    /// Reads a stored batch: here if that is quickly done, else on another thread.
+    /// Reads a stored batch: here if that is quick, else on another thread.
     pub async fn read_batch<R: Send + 'static>(
         &self,
         batch: Bytes,
         read: impl FnOnce(&Bytes) -> R + Send + 'static,
     ) -> R {
-        // One that cannot be read takes no time.
+        // A batch with a damaged header takes no time.
         let header = BatchHeader::parse(&batch);
         if header.map_or(true, |header| is_quick(&header, batch.len())) {
             read(&batch)
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn no_more_jobs_run_at_once_than_there_are_slots() {
+    async fn concurrent_jobs_never_exceed_the_slots() {
         let pool = CpuPool::with_slots(Workers::default(), 2);
         let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let jobs = (0..20).map(|n| {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_what_is_small_and_not_compressed_is_read_on_the_callers_thread() {
+    async fn only_small_uncompressed_batches_are_read_on_the_callers_thread() {
         let pool = CpuPool::with_slots(Workers::default(), 1);
         let here = std::thread::current().id();
         let options = |compression| BatchOptions { compression, ..BatchOptions::default() };
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_is_the_callers_and_gives_the_slot_back() {
+    async fn panic_reaches_the_caller_and_frees_the_slot() {
         let pool = CpuPool::with_slots(Workers::default(), 1);
         let other = pool.clone();
         let asking = tokio::spawn(async move { other.run(|| panic!("no soup")).await });

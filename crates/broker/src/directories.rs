@@ -1,4 +1,4 @@
-//! Directories of a node's shards: whether they have files, and removing these.
+//! Directories of a node's shards: checks for files, and removes them.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;

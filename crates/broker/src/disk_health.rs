@@ -6,10 +6,10 @@ use base::limits::DISK_WELL_AFTER;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Whether this node's disk is one to lead on.
+/// Whether this node's disk is fit to lead on.
 #[derive(Debug, Default)]
 pub(crate) struct DiskHealth {
-    /// Until then, unless it is slow again.
+    /// End of the unwell period, which further slow operations extend.
     unwell_until: Mutex<Option<Instant>>,
     /// Other nodes that report a full disk.
     full_elsewhere: Mutex<BTreeSet<u64>>,
@@ -20,8 +20,8 @@ impl DiskHealth {
         self.unwell_until.lock().is_none_or(|until| until <= now)
     }
 
-    /// Another node reports whether its disk is full.
-    pub(crate) fn hear(&self, node: u64, is_full: bool) {
+    /// Notes the report of another node whether its disk is full.
+    pub(crate) fn set_full(&self, node: u64, is_full: bool) {
         let mut full = self.full_elsewhere.lock();
         match is_full {
             true => full.insert(node),

@@ -1,9 +1,9 @@
-//! Waiting for documents: who keeps what it reads of some spaces hears which of their documents changed, and
-//! reads those again.
+//! Watches of documents: a component that caches documents of some spaces is notified of changed ones, and reads
+//! those again.
 //!
-//! A name is noted once, however often the document changes before its watcher comes by, and a watcher reads what
-//! is there by then: so it may pass over states in between, and never over the last one. Too many names, or a
-//! state that no entry made, are noted as "all".
+//! A name is noted once, however often the document changes before its watcher takes the changes, and the watcher
+//! then reads the current version. So it may miss versions in between, but never the last one. Too many names, or a
+//! state installed from a snapshot, are noted as "all".
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,16 +18,16 @@ use tokio::sync::Notify;
 /// Documents by space and name.
 pub type DocumentNames = BTreeSet<(&'static str, Arc<str>)>;
 
-/// What changed since somebody looked last.
+/// Changes since the last [`DocumentWatch::take`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DocumentChanges {
-    /// Any document of the spaces: they are to be read anew.
+    /// Any document of the spaces: all of them have to be read again.
     All,
-    /// These were made, replaced or deleted.
+    /// These were created, replaced or deleted.
     Named(DocumentNames),
 }
 
-/// Take what changed, read it, and only then wait: nothing is missed in between.
+/// Take the changes, read the documents, and only then wait: so no change is missed in between.
 #[derive(Debug)]
 pub struct DocumentWatch(Arc<Watching>);
 
@@ -39,18 +39,18 @@ struct Watching {
     is_over: AtomicBool,
 }
 
-/// Who watches the documents of a catalog.
+/// Watches of a catalog's documents.
 #[derive(Debug, Default)]
 pub(crate) struct DocumentWatchers(Mutex<Vec<Weak<Watching>>>);
 
 impl DocumentWatch {
-    /// What changed since this was last called.
+    /// Takes the changes since the last call.
     pub fn take(&self) -> DocumentChanges {
         let nothing = DocumentChanges::Named(DocumentNames::new());
         std::mem::replace(&mut *self.0.changes.lock(), nothing)
     }
 
-    /// Whether [`Self::take`] has nothing to say.
+    /// Whether [`Self::take`] would return no changes.
     pub fn is_empty(&self) -> bool {
         match &*self.0.changes.lock() {
             DocumentChanges::All => false,
@@ -58,7 +58,7 @@ impl DocumentWatch {
         }
     }
 
-    /// Returns when [`Self::take`] has something to say; false once the broker is gone.
+    /// Returns when [`Self::take`] has changes; false once the broker is gone.
     pub async fn changed(&self) -> bool {
         while self.is_empty() {
             if self.0.is_over.load(Ordering::Acquire) {
@@ -81,7 +81,7 @@ impl DocumentWatchers {
         DocumentWatch(watching)
     }
 
-    /// These commands were applied: called before whoever gave them is answered.
+    /// Notes applied commands, before their clients get a reply.
     pub(crate) fn note(&self, commands: &[Command], applied: &Applied) {
         let mut names = Vec::new();
         for (command, outcome) in commands.iter().zip(&applied.commands) {
@@ -157,7 +157,7 @@ mod tests {
         watchers.note(commands, &Applied { commands: outcomes, ..Applied::default() });
     }
 
-    /// After the first look at everything.
+    /// After the initial "all" is taken.
     fn watch(watchers: &DocumentWatchers) -> DocumentWatch {
         let watch = watchers.watch(&["a", "b"]);
         assert_eq!(watch.take(), DocumentChanges::All);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_of_a_watched_space_is_named_once() {
+    fn changed_document_of_a_watched_space_is_named_once() {
         let watchers = DocumentWatchers::default();
         let watch = watch(&watchers);
         assert!(watch.is_empty() && watch.changed().now_or_never().is_none());
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_is_not_named() {
+    fn rejected_change_is_not_named() {
         let watchers = DocumentWatchers::default();
         let watch = watch(&watchers);
         let refused = Applied { commands: vec![Err(Refusal::NotInUnit)], ..Applied::default() };
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watcher_that_is_gone_is_forgotten() {
+    fn dropped_watcher_is_forgotten() {
         let watchers = DocumentWatchers::default();
         drop(watch(&watchers));
         let _watch = watch(&watchers);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watcher_hears_that_the_catalog_is_gone() {
+    fn watcher_learns_of_the_end_of_the_catalog() {
         let watchers = DocumentWatchers::default();
         let watch = watch(&watchers);
         note(&watchers, &[put("a", "x")]);

@@ -1,6 +1,6 @@
-//! Elections that somebody asks for, at any node: the shard of a partition goes to the node that is first among its
-//! replicas, which is where [`crate::leading`] would bring it, too, once that node has been there for a while. What is
-//! elected so stays.
+//! Elections on request, from any node: the shard of a partition moves to the first node among its replicas.
+//! [`crate::leading`] would move it there too, once that node has been up for a while. So the result of the election
+//! is permanent.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,20 +21,20 @@ use crate::remote::Remote;
 const ALL_WITHIN: Duration = Duration::from_secs(5);
 const AGAIN_FOR: Duration = Duration::from_secs(3);
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
-/// That another node leads is soon heard of here.
+/// Time within which this node learns of the new leader.
 const HEARD_WITHIN: Duration = Duration::from_secs(1);
 
-/// Why the node does not lead that is first among the replicas.
+/// Reason why the first replica does not lead.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ElectionError {
-    /// Until one is elected nobody can hand leadership over.
+    /// Without a leader, no node can hand leadership over.
     #[error(
         "its {voters:?} are electing a leader by themselves, for which a majority of them must live"
     )]
     NoLeader { voters: Vec<u32> },
     #[error("broker {0} is to lead it, and is not connected")]
     Gone(u32),
-    /// Or it does not say within a moment that it would lead.
+    /// Also if it does not confirm in time that it would lead.
     #[error(
         "broker {0} is to lead it, and would not do it well: its disk was slow or full within the last minute, or it does \
          not answer at once"
@@ -48,7 +48,7 @@ pub enum ElectionError {
     TooLate,
 }
 
-/// Shards whose leader's term did not end as it was asked for.
+/// Shards whose leader's term did not end as requested.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NotElected(pub Vec<(ShardId, ElectionError)>);
 
@@ -65,8 +65,8 @@ impl std::fmt::Display for NotElected {
 }
 
 impl Broker {
-    /// Has each of these partitions be led by the first of its replicas ([`crate::Leaders::replicas`]), and all others of
-    /// the same shard with it. `false`: it was so before.
+    /// Moves the leadership of these partitions, and of all others in the same shards, to the first of their replicas
+    /// ([`crate::Leaders::replicas`]). `false`: it led before.
     pub async fn elect_preferred(
         &self,
         partitions: &[PartitionId],
@@ -75,16 +75,16 @@ impl Broker {
         let mut asked = places.clone();
         asked.sort_unstable();
         asked.dedup();
-        let electing = asked
-            .into_iter()
-            .map(async |place| (place, self.elect_in(&self.shards_with_rows()[place]).await));
+        let electing = asked.into_iter().map(async |place| {
+            (place, self.elect_first_replica(&self.shards_with_rows()[place]).await)
+        });
         let elected: BTreeMap<usize, _> = join_all(electing).await.into_iter().collect();
         places.into_iter().map(|place| elected[&place].clone()).collect()
     }
 
-    /// Ends the terms of the leaders of all shards, at once, and begins others. Alone this node leads again. In a cluster
-    /// each shard goes to the first of its replicas, by way of another one where that one leads already. Returns the
-    /// newest term.
+    /// Ends the terms of the leaders of all shards, at once, and begins new ones. A node that is alone leads again.
+    /// In a cluster each shard goes to the first of its replicas, by way of another one where that one leads already.
+    /// Returns the newest term.
     pub async fn elect_all(&self) -> Result<u64, NotElected> {
         let shards = self.local_shards();
         let electing = shards.iter().map(async |shard| {
@@ -117,22 +117,22 @@ impl Broker {
         let (before, begun) = (shard.term(), Instant::now());
         loop {
             let step = match shard.leader() == Some(order[0]) && shard.term() == before {
-                true => self.lead_elsewhere(remote, shard, &order).await,
-                false => self.elect_in(shard).await.map(drop),
+                true => self.hand_to_another(remote, shard, &order).await,
+                false => self.elect_first_replica(shard).await.map(drop),
             };
             match step {
                 Ok(()) if shard.leader() == Some(order[0]) && shard.term() > before => {
                     return Ok(shard.term());
                 }
-                // Under load a node may not answer at once, or not take over in time.
+                // Under load a node may not reply at once, or not take over in time.
                 Err(error) if begun.elapsed() >= AGAIN_FOR => return Err(error),
                 Ok(()) | Err(_) => sleep(AGAIN_AFTER).await,
             }
         }
     }
 
-    /// Has the first replica, which leads, hand the shard to another one.
-    async fn lead_elsewhere(
+    /// Has the first replica, which leads, transfer the shard to another one.
+    async fn hand_to_another(
         &self,
         remote: &Remote,
         shard: &LocalShard,
@@ -146,8 +146,8 @@ impl Broker {
         Err(ElectionError::NoOther { voters: order.to_vec() })
     }
 
-    /// Ends the term in which this node leads, and begins another one: a pause for whoever writes or waits
-    /// for records, and no more. Returns the new term, once this node leads in it. Only for a node that is alone.
+    /// Ends the term in which this node leads, and begins another one. Clients that write or wait for records see no
+    /// more than a pause. Returns the new term, once this node leads in it. Only for a node that is alone.
     pub async fn elect_anew(&self) -> Result<u64, Unavailable> {
         let mut term = 0;
         for shard in self.local_shards() {
@@ -157,7 +157,7 @@ impl Broker {
         Ok(term)
     }
 
-    /// The nodes that have the shard, as they are to lead it.
+    /// The nodes that have the shard, in the order of preference for its leader.
     pub(crate) fn order_of(&self, shard: &LocalShard) -> Vec<u32> {
         let Some(node) = self.cluster() else { return vec![self.node()] };
         let members = shard.members();
@@ -166,12 +166,12 @@ impl Broker {
         order.into_iter().filter_map(|node| u32::try_from(node).ok()).collect()
     }
 
-    async fn elect_in(&self, shard: &LocalShard) -> Result<bool, ElectionError> {
+    async fn elect_first_replica(&self, shard: &LocalShard) -> Result<bool, ElectionError> {
         let order = self.order_of(shard);
         let (Some(cluster), Some(remote)) = (self.cluster(), self.peers().remote()) else {
             return Ok(false);
         };
-        // A follower holds whom it heard last for the leader, also once that one is gone.
+        // A follower reports the last known leader even once that node is gone.
         let lives =
             |node: &u32| *node == self.node() || connected_for(cluster, u64::from(*node)).is_some();
         let leader = shard.leader().filter(lives);
@@ -198,7 +198,7 @@ impl Broker {
         }
     }
 
-    /// Has the shard's leader hand it over.
+    /// Has the shard's leader transfer it to `to`.
     async fn hand(
         &self,
         remote: &Remote,
@@ -217,7 +217,7 @@ impl Broker {
         tracing::info!(shard = %shard.id(), to, "leadership is handed over, as a client asks");
         if let Some(mut role) = shard.role() {
             let heard = role.wait_for(|_| shard.leader() == Some(to));
-            // It is so already; who asks this node next may hear it a moment later.
+            // The transfer is complete; this lets the next request to this node see the new leader.
             let _ = timeout(HEARD_WITHIN, heard).await;
         }
         Ok(())

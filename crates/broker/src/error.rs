@@ -1,5 +1,4 @@
-//! What can go wrong, per operation. Each error carries what a gateway needs to say it in its
-//! protocol's words.
+//! Errors of each operation, with the details that a gateway needs to report them in its protocol's terms.
 
 use base::{Level, Offset, PartitionId, ShardId};
 use consensus::ProposeError;
@@ -7,19 +6,19 @@ use machine::Refusal;
 use machine::config::Word;
 use serde::{Deserialize, Serialize};
 
-/// The shard cannot take a proposal now. Trying again later, or elsewhere, may help.
+/// The shard cannot accept a proposal now. Trying again later, or elsewhere, may help.
 ///
-/// This and what contains it travels between nodes: a variant is only ever added at the end.
+/// This type and those that contain it travel between nodes: a variant is only ever added at the end.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum Unavailable {
-    /// It was certainly not done.
+    /// The request was certainly not executed.
     #[error("this node does not lead the shard at present")]
     NotLeader,
     #[error("the node is shutting down")]
     Stopping,
     #[error("the node's storage failed and it must restart: {0}")]
     Failed(String),
-    /// It may or may not have been done.
+    /// The request may or may not have been executed.
     #[error(
         "the node that led the shard did not answer, or leads no more: try again, it may have been done"
     )]
@@ -52,31 +51,30 @@ pub enum AppendError {
          free some space, or delete records or topics"
     )]
     StorageFull { free_bytes: u64, reserve_bytes: u64 },
-    /// It was appended expecting another offset ([`crate::AppendBatch::expect`]).
+    /// The append expected another offset ([`crate::AppendBatch::expect`]).
     #[error("the next record gets offset {end}, not the one that was expected")]
     NotAtExpected { end: Offset },
-    /// The topic's `limit.records` or `limit.bytes` is reached and `limit.overflow` refuses.
+    /// The topic's `limit.records` or `limit.bytes` is reached, and `limit.overflow` rejects the append.
     #[error("the topic is full: {limit} is reached")]
     Full { limit: Word },
-    /// What is on its way to another shard is as much as may be, and was so for a while. Trying again later
-    /// may help.
+    /// The outbox to another shard has been full for a while. Trying again later may help.
     #[error("too much is on its way to {to} already: try again")]
     OutboxFull { to: ShardId },
-    /// An offset can be expected only of a partition that is in the same shard.
+    /// An expected offset is only possible for a partition in the same shard.
     #[error("partition {0} is in another shard, where no offset can be expected")]
     ExpectedElsewhere(PartitionId),
-    /// It was to take effect together with others, and one of those was refused.
+    /// An operation of the same unit was rejected.
     #[error("something that was to take effect with it was refused")]
     UnitRefused,
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
-    /// It was not done, and can be in a moment.
+    /// The append was not executed, and can be retried in a moment.
     #[error("partition {0} moves to another shard: try again")]
     Moving(PartitionId),
-    /// It was not done, and whoever led said why in an answer that was lost.
+    /// The append was rejected, and the leader's reply with the reason was lost.
     #[error("it was refused, and the answer that said why was lost: try again")]
     RefusedBefore,
-    /// Of a topic with `dedup.window.ms`.
+    /// Only for a topic with `dedup.window.ms`.
     #[error("{ids} records of one batch have an id, and {at_most} may: send smaller batches")]
     TooManyIds { ids: usize, at_most: usize },
 }
@@ -105,7 +103,7 @@ pub enum FetchError {
 pub enum OpenError {
     #[error("{0}")]
     Journal(#[from] journal::OpenError),
-    /// What is missing may have been acknowledged with this node's vote: it must not vote as if it had never been.
+    /// The lost entries may have been acknowledged with this node's vote: it must not vote like a new node.
     #[error(
         "{error}. The other nodes of the cluster have what was here, and this copy must not vote without it: move \
          the directory away, start a new node with an empty one and `--join`, then type \

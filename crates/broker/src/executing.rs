@@ -1,4 +1,4 @@
-//! Commands, put into the log where they belong, whichever node leads there.
+//! Execution of commands through the log of the right shard, on whichever node its leader is.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,16 +18,16 @@ use crate::local_shard::LocalShard;
 use crate::question::{Question, Told};
 use crate::request::Request;
 
-/// A change of the catalog looks for a leader for so long.
+/// Time limit for a change of the catalog to find a leader.
 const EXECUTED_WITHIN: Duration = Duration::from_secs(5);
-/// The pause between two looks.
+/// Interval of checks for a leader.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 impl Broker {
-    /// Puts a command into the log where it belongs, whichever node leads there, and answers what it led to,
-    /// once it is durable and applied. What changed in the catalog is then so in the shards, too.
+    /// Proposes a command to the log of its shard, on any leader, and returns the outcome once it is durable and
+    /// applied. By then the shards have adopted a change of the catalog.
     pub(crate) async fn execute(&self, command: Command) -> Result<Outcome, ExecuteError> {
-        // Nodes of an earlier version could not read it.
+        // Nodes of an earlier version could not read the command.
         if !self.level().permits(&command) {
             let (needed, at) = (command.level(), self.level().now());
             return Err(ExecuteError::Refused(Refusal::LevelTooLow { needed, at }));
@@ -42,8 +42,8 @@ impl Broker {
         }
     }
 
-    /// The same for a command whose outcome says more than that it was done: `part` takes that out.
-    /// The machine answers a command with the outcome of its kind, so `part` meets no other.
+    /// Executes a command, and returns the part of its outcome that `part` extracts. The outcome is always of the
+    /// command's kind, so `part` never returns `None`.
     pub(crate) async fn execute_for<T>(
         &self,
         command: Command,
@@ -53,8 +53,8 @@ impl Broker {
         Ok(part(outcome).expect("the machine answers a command with the outcome of its kind"))
     }
 
-    /// As [`Broker::execute_in`]; goes to the next leader if the one that was asked led no more, for
-    /// [`EXECUTED_WITHIN`] at most, and for [`MAJORITY_AWAITED_FOR`] where this node is cut off.
+    /// Executes a command like [`Broker::execute_in`], and retries at the next leader if the first one has stepped
+    /// down. Retries end after [`EXECUTED_WITHIN`], or after [`MAJORITY_AWAITED_FOR`] where this node is cut off.
     async fn execute_in_time(
         &self,
         shard: &LocalShard,
@@ -64,7 +64,7 @@ impl Broker {
         let deadline = begun + EXECUTED_WITHIN;
         loop {
             match self.execute_in(shard, command.clone()).await {
-                // It was certainly not done.
+                // The command was certainly not executed.
                 Err(ExecuteError::Unavailable(Unavailable::NotLeader))
                     if !self.is_alone()
                         && Instant::now() < deadline
@@ -78,7 +78,7 @@ impl Broker {
         }
     }
 
-    /// Puts a command into a shard's log, whichever node leads it.
+    /// Proposes a command to a shard's log, on any leader.
     pub(crate) async fn execute_in(
         &self,
         shard: &LocalShard,
@@ -100,7 +100,7 @@ impl Broker {
         answer.await.unwrap_or(Err(ExecuteError::Unavailable(Unavailable::Unanswered)))
     }
 
-    /// The shard of a command that is about one partition or one group.
+    /// Returns the shard of a command on one partition or one group.
     fn home_of_command(&self, command: &Command) -> &Arc<LocalShard> {
         match command {
             Command::CommitOffsets { group, .. }
@@ -111,8 +111,8 @@ impl Broker {
         }
     }
 
-    /// Waits until the shards have taken over all that changed in the catalog; in a cluster, where one of them
-    /// may have no leader, for [`ADOPTED_WITHIN`] at most.
+    /// Waits until the shards have adopted all changes of the catalog. In a cluster, where a shard may have no
+    /// leader, the wait ends after [`ADOPTED_WITHIN`].
     pub(crate) async fn adopted(&self) -> Result<(), Unavailable> {
         let version = self.catalog_shard().read(|view| view.catalog.version());
         let adopted = async {
@@ -132,7 +132,7 @@ impl Broker {
         })
     }
 
-    /// Waits until a shard that this node has no rows of has taken over a version of the catalog.
+    /// Waits until a shard without rows on this node has adopted a version of the catalog.
     pub(crate) async fn adopted_elsewhere(
         &self,
         shard: &LocalShard,
@@ -140,8 +140,8 @@ impl Broker {
     ) -> Result<(), Unavailable> {
         let part = |told| matches!(told, Told::Adopted).then_some(());
         let question = Question::Adopted { version };
-        match self.ask_leader_within(shard, &question, ADOPTED_WITHIN, part).await {
-            // As where a member waits for a leader in vain.
+        match self.query_leader_within(shard, &question, ADOPTED_WITHIN, part).await {
+            // As for a member that waits for a leader in vain.
             Err(Unavailable::NotLeader | Unavailable::Unanswered) => {
                 tracing::warn!(shard = %shard.id(), version, "a shard's leader does not say that it follows the catalog");
                 Ok(())

@@ -1,5 +1,5 @@
-//! Reading by offset and by time. Who waits for what is not there yet makes a
-//! [`Watch`](crate::Watch): how much is enough, and of which partitions, is the protocol's to say.
+//! Reads by offset and by time. A client that waits for further records creates a [`Watch`](crate::Watch); its
+//! protocol decides how many records, and of which partitions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,18 +20,18 @@ pub use crate::bounds::{Bounds, TimedOffset};
 pub use crate::reading::Batches;
 pub use crate::stored::batches_in;
 
-/// Before the leader of a shard is asked again, or looked for.
+/// Delay before the next attempt to find or query the shard's leader.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 impl Broker {
-    /// Where a partition begins and ends, as far as this node knows. `None` also where it has nothing of the partition:
-    /// [`Broker::bounds_of`] asks the leader then.
+    /// Returns the start and end of a partition as known to this node; `None` also if it has no rows of the
+    /// partition. [`Broker::bounds_of`] queries the leader in that case.
     pub fn bounds(&self, partition: PartitionId) -> Option<Bounds> {
         self.known(partition).ok().map(|(_, bounds)| bounds)
     }
 
-    /// The shard that this node knows a partition in, and where it ends there. One that has moved is where it was for as
-    /// long as nothing else is known here.
+    /// Returns the partition's shard as known to this node, and the partition's bounds there. A moved partition stays
+    /// in its former shard until this node knows the new one.
     fn known(&self, partition: PartitionId) -> Result<(&Arc<LocalShard>, Bounds), FetchError> {
         let shard = self.shard_of(partition);
         let (known, gone_to) = {
@@ -49,8 +49,8 @@ impl Broker {
         }
     }
 
-    /// Waits until everything that was acknowledged in this topic can be read. Where its durability is
-    /// `replicated`, that may be one sync later than the acknowledgement.
+    /// Waits until everything that was acknowledged in this topic can be read. With durability `replicated`, that may
+    /// be one sync later than the acknowledgement.
     pub async fn acknowledged_is_readable(&self, topic: TopicId) {
         let durability = self.catalog().topic(topic).map(|topic| topic.config().durability);
         if durability == Some(Durability::Replicated) {
@@ -60,15 +60,15 @@ impl Broker {
         }
     }
 
-    /// Waits until the copies of these partitions have all that any node acknowledged before the call. Fails where a
-    /// leader cannot be asked within [`BARRIER_WITHIN`].
+    /// Waits until the replicas of these partitions have everything acknowledged by any node before the call. Fails
+    /// if a leader does not reply within [`BARRIER_WITHIN`].
     ///
-    /// Every reader of state goes through [`Broker::shards_are_current`]: by this, by [`Broker::group_is_current`], or by
-    /// [`ShardClient`](crate::ShardClient).
+    /// Every reader of state goes through [`Broker::shards_are_current`]: by this function, by
+    /// [`Broker::group_is_current`], or by [`ShardClient`](crate::ShardClient).
     pub async fn copies_are_current(&self, partitions: &[PartitionId]) -> Result<(), Unavailable> {
         let places = self.places_of(partitions.iter().copied());
         self.shards_are_current(places.iter().copied()).await?;
-        // The catalog's copy may be older than a hand-over.
+        // This node's copy of the catalog may be older than a move.
         let shards = self.shards_with_rows();
         let has_moves = shards.iter().map(|shard| shard.shard.rows().has_moves());
         let has_moves: Vec<bool> = has_moves.collect();
@@ -81,23 +81,23 @@ impl Broker {
         self.shards_are_current(gone.into_iter()).await
     }
 
-    /// Waits until this node's copy of what is stored of a group is current.
+    /// Waits until this node's replica of a group's stored state is current.
     pub async fn group_is_current(&self, group: &str) -> Result<(), Unavailable> {
         self.shard_is_current(self.home_of(group)).await
     }
 
-    /// Waits until the copies of all shards are current, for `within` at most.
+    /// Waits until the replicas of all shards are current, for `within` at most.
     pub async fn all_are_current(&self, within: Duration) -> Result<(), Unavailable> {
         self.are_current(self.shards_with_rows().iter().map(|shard| &**shard), within).await
     }
 
-    /// Waits until the shards that this node leads are current: a new leader has yet to apply what was acknowledged.
+    /// Waits until the shards led by this node are current: a new leader has yet to apply acknowledged entries.
     pub async fn led_are_current(&self) -> Result<(), Unavailable> {
         let led = self.shards_with_rows().iter().filter(|shard| shard.is_led_here());
         self.are_current(led.map(|shard| &**shard), BARRIER_WITHIN).await
     }
 
-    /// Waits until the copies of these shards, which are places in [`Broker::shards_with_rows`], are current.
+    /// Waits until the replicas of these shards, given as places in [`Broker::shards_with_rows`], are current.
     pub(crate) async fn shards_are_current(
         &self,
         places: impl Iterator<Item = usize>,
@@ -107,7 +107,7 @@ impl Broker {
         self.are_current(shards, BARRIER_WITHIN).await
     }
 
-    /// The same of one shard.
+    /// Waits until this node's replica of one shard is current.
     pub(crate) async fn shard_is_current(&self, shard: &LocalShard) -> Result<(), Unavailable> {
         self.are_current(std::iter::once(shard), BARRIER_WITHIN).await
     }
@@ -136,13 +136,13 @@ impl Broker {
         let begun = Instant::now();
         loop {
             let index = match shard.is_led_here() {
-                // A new leader has yet to apply what earlier leaders acknowledged, and a leader that was slow may have
+                // A new leader has yet to apply entries acknowledged by earlier leaders, and a slow leader may have
                 // been replaced without noticing.
                 true => shard.read_index().await,
                 false => self.peers().read_index(shard.leader(), shard.id()).await,
             };
             match index {
-                // The leader is asked for everything, and has all of it.
+                // All reads go to the leader, which has everything.
                 Ok(_) if !shard.has_rows() => return Ok(()),
                 Ok(index) => {
                     shard.shard.applied_to(index).await;
@@ -159,8 +159,8 @@ impl Broker {
         }
     }
 
-    /// Consecutive batches from the one that holds `offset` on (or the next one, if compaction
-    /// took it): at most `bytes_max`, but at least one batch.
+    /// Reads consecutive batches from the one with `offset` on (or from the next one, if compaction removed it): at
+    /// most `bytes_max`, but at least one batch.
     pub async fn read_batches(
         &self,
         partition: PartitionId,
@@ -172,8 +172,8 @@ impl Broker {
         read_within(shard, bounds, partition, offset, bytes_max).await
     }
 
-    /// The same in what this node has of the partition, which may lack the newest records where another node leads. Where
-    /// it has nothing of it the leader is asked, who gives [`LEASE_READ_BYTES`] at most.
+    /// Reads batches like [`Self::read_batches`] from this node's replica, which may lack the newest records where
+    /// another node leads. Without a replica the leader is queried, which returns at most [`LEASE_READ_BYTES`].
     ///
     /// [`LEASE_READ_BYTES`]: base::limits::LEASE_READ_BYTES
     pub async fn read_known_batches(
@@ -189,8 +189,8 @@ impl Broker {
         read_within(shard, bounds, partition, offset, bytes_max).await
     }
 
-    /// The first record whose timestamp is at least `timestamp_ms`, in what this node has of the partition: where
-    /// another node leads it may lack the newest records. Where it has nothing of it the leader is asked.
+    /// Returns the first record whose timestamp is at least `timestamp_ms` in this node's replica, which may lack the
+    /// newest records where another node leads. Without a replica the leader is queried.
     pub async fn known_offset_at_time(
         &self,
         partition: PartitionId,
@@ -203,7 +203,8 @@ impl Broker {
         shard.offset_at_time_within(partition, bounds, timestamp_ms).await
     }
 
-    /// The record with the largest timestamp; the first of them, if several have it. As above of what this node has.
+    /// Returns the record with the largest timestamp, the first of several, in this node's replica. Without a replica
+    /// the leader is queried.
     pub async fn known_offset_of_max_timestamp(
         &self,
         partition: PartitionId,

@@ -1,19 +1,19 @@
-//! Appends that go to the node that leads their shard, in the order in which they were made.
+//! Appends forwarded to the leader of their shard, in the order in which they were made.
 //!
-//! Requests between nodes may overtake one another ([`crate::remote`]). So one request of a shard at most is on its
-//! way to another node. What is appended meanwhile waits in line, and all of it is the next request: the longer the
-//! way, the larger the requests. Where this node leads and nobody waits, an append goes into the log directly, unless
-//! leadership is being handed over: then it waits for the next leader.
+//! Requests between nodes may overtake one another ([`crate::remote`]). So at most one request of a shard is in
+//! flight to another node. Later appends queue up and form the next request: the longer the latency, the larger the
+//! requests. Where this node leads and the queue is empty, an append goes into the log directly. During a transfer of
+//! leadership it waits for the next leader instead.
 //!
-//! The node that leads knows the answers to the last [`FORWARDED_ROWS`] rows of this one: an append with more goes
-//! there in parts, one after the other.
+//! The leader remembers the results of the last [`FORWARDED_ROWS`] rows of this node: an append with more rows is
+//! sent in parts, one after the other.
 //!
-//! An append that the other node certainly did not carry out, since it does not lead, goes to the next leader. So does one
-//! whose answer is lost, from [`Level::NUMBERED`] on: rows are numbered, and what was taken is not taken again. Below
-//! that it is answered as [`Unavailable::Unanswered`].
+//! An append that the other node certainly did not execute, since it does not lead, goes to the next leader. So does
+//! one whose reply is lost, from [`Level::NUMBERED`] on: rows are numbered, and accepted rows are not accepted again.
+//! Below that level its result is [`Unavailable::Unanswered`].
 //!
-//! Appends wait [`LEADERLESS_HOLD`] for a leader. Where this node is cut off from a majority they are refused after
-//! [`MAJORITY_AWAITED_FOR`], so that clients go to another node.
+//! Appends wait [`LEADERLESS_HOLD`] for a leader. Where this node is cut off from a majority they are rejected after
+//! [`MAJORITY_AWAITED_FOR`], so that clients turn to another node.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -41,16 +41,16 @@ use crate::remote::unanswered;
 use crate::remote::wire::{self, Awaiting};
 use crate::request::Request;
 
-/// The pause before the same node is asked again, or the shard has a leader again, if nothing is heard of that.
+/// Delay before a retry, unless a change of the leader ends it earlier.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-/// The way of appends to the leader of one shard.
+/// Queue of appends to the leader of one shard.
 #[derive(Debug)]
 pub(crate) struct Line {
     shard: Arc<LocalShard>,
     node: Arc<Node>,
     role: watch::Receiver<Role>,
-    /// Of this line's numbers: no other line, nor one of another run of the node, has it.
+    /// Identifies this line's row numbers: unique over lines and restarts of the node.
     incarnation: u64,
     queue: Mutex<Queue>,
 }
@@ -58,9 +58,9 @@ pub(crate) struct Line {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Append>,
-    /// Of the next row that goes to another node.
+    /// Number of the next row sent to another node.
     number: u64,
-    /// A task takes from it. Whoever comes meanwhile waits, wherever the leader is.
+    /// Whether a task is emptying the queue. Meanwhile appends are queued, even if this node leads.
     moving: bool,
 }
 
@@ -71,17 +71,17 @@ struct Append {
     reply: oneshot::Sender<Appends>,
 }
 
-/// Appends that go to another node in one request. Their bytes are kept apart, so that they can be sent again.
+/// Appends sent to another node in one request. Their bytes are kept apart, so that they can be sent again.
 #[derive(Debug)]
 struct Forwarded {
     batches: Vec<AppendBatch>,
     bytes: Vec<Bytes>,
     waiting: Vec<Waiting>,
-    /// The answer to each row so far. `None` until an answer came, or one was lost: no leader has taken anything.
+    /// The result of each row so far. `None` until a reply came or was lost: no leader has accepted any row.
     answers: Option<Appends>,
 }
 
-/// Who waits for the answers to the next of the forwarded batches.
+/// A request waiting for the results of the next forwarded batches.
 #[derive(Debug)]
 struct Waiting {
     batches: usize,
@@ -90,7 +90,7 @@ struct Waiting {
 }
 
 impl Append {
-    /// Requests of at most so many rows, in order. The answers come together.
+    /// Splits the append into parts of at most this many rows, in order, with one joined reply.
     fn parts(self, rows_max: usize) -> Vec<Self> {
         let rows: usize = self.batches.iter().map(AppendBatch::rows).sum();
         if rows <= rows_max {
@@ -110,7 +110,7 @@ impl Append {
 async fn join_answers(parts: Vec<oneshot::Receiver<Appends>>, reply: oneshot::Sender<Appends>) {
     let mut answers = Appends::new();
     for part in parts {
-        // Without an answer to one part there is none to the request.
+        // Without a reply to one part there is none to the request.
         let Ok(part) = part.await else { return };
         answers.extend(part);
     }
@@ -121,7 +121,7 @@ async fn join_answers(parts: Vec<oneshot::Receiver<Appends>>, reply: oneshot::Se
 enum Leader {
     Here,
     At(u64),
-    /// There is none that this node knows.
+    /// This node knows no leader.
     Unknown,
 }
 
@@ -133,7 +133,7 @@ impl Line {
         Some(Arc::new(Self { shard, node, role, incarnation, queue: Mutex::default() }))
     }
 
-    /// The append has its place in line when this returns.
+    /// Queues an append; its place in the order is fixed on return.
     pub(crate) fn append(
         self: &Arc<Self>,
         batches: Vec<AppendBatch>,
@@ -154,28 +154,28 @@ impl Line {
         answer
     }
 
-    /// Gives it back while this node hands leadership over.
+    /// Appends on this node; returns the append while leadership is being transferred.
     fn append_here(&self, Append { batches, reply }: Append) -> Result<(), Append> {
         let taken = self.shard.append_unless_handing_over(batches, reply);
         taken.map_err(|(batches, reply)| Append { batches, reply })
     }
 
-    /// `None`: this node took all of it. Otherwise the rest, from the first append that was given back on: order is kept.
+    /// Appends everything on this node. Returns the appends from the first unaccepted one on, so that order is kept.
     fn append_all_here(&self, forwarded: Forwarded) -> Option<Forwarded> {
         let mut appends = forwarded.split().into_iter();
         let refused = appends.by_ref().find_map(|append| self.append_here(append).err())?;
         Some(Forwarded::new(std::iter::once(refused).chain(appends).collect()))
     }
 
-    /// Until nothing is left in line.
+    /// Runs until the queue is empty.
     async fn run(self: Arc<Self>) {
         let mut leaderless_since = None;
         while let Some(appends) = self.next() {
-            self.bring(Forwarded::new(appends), &mut leaderless_since).await;
+            self.deliver(Forwarded::new(appends), &mut leaderless_since).await;
         }
     }
 
-    /// What goes together.
+    /// Takes the appends of the next request.
     fn next(&self) -> Option<Vec<Append>> {
         let mut queue = self.queue.lock();
         let (mut appends, mut bytes, mut rows) = (Vec::new(), 0, 0);
@@ -191,7 +191,7 @@ impl Line {
         queue.moving.then_some(appends)
     }
 
-    /// The numbers of a request's rows, if the cluster may write them.
+    /// Numbers a request's rows, if the cluster's level permits it.
     fn number(&self, forwarded: &Forwarded) -> Option<Numbered> {
         if self.node.level().now() < Level::NUMBERED {
             return None;
@@ -203,9 +203,9 @@ impl Line {
         Some(Numbered { node, incarnation: self.incarnation, number })
     }
 
-    /// Brings appends to the leader, whichever that is by then. `leaderless_since` is kept from one call to the next: what
-    /// stands in line has waited as well.
-    async fn bring(&self, mut forwarded: Forwarded, leaderless_since: &mut Option<Instant>) {
+    /// Sends appends to the leader, through changes of the leader. `leaderless_since` persists between calls: the
+    /// queued appends have waited as well.
+    async fn deliver(&self, mut forwarded: Forwarded, leaderless_since: &mut Option<Instant>) {
         let mut role = self.role.clone();
         let begun = Instant::now();
         let mut from = None;
@@ -221,20 +221,20 @@ impl Line {
                         *leaderless_since = None;
                         return;
                     };
-                    // The numbers counted from the first row, and no leader has taken any: the rest gets new ones.
+                    // The numbers start at the first row, and no leader has accepted any: the rest gets new ones.
                     (forwarded, from) = (rest, None);
                     None
                 }
-                Leader::Here => Some(self.ask_here(&forwarded, from).await),
+                Leader::Here => Some(self.append_forwarded_here(&forwarded, from).await),
                 Leader::At(leader) => {
                     from = from.or_else(|| self.number(&forwarded));
-                    Some(self.ask(leader, &forwarded, from, &mut role).await)
+                    Some(self.send_append(leader, &forwarded, from, &mut role).await)
                 }
                 Leader::Unknown => None,
             };
             match asked {
                 Some(Ok(answers)) if from.is_some() => {
-                    forwarded.hear(answers);
+                    forwarded.merge(answers);
                     if forwarded.is_answered() {
                         *leaderless_since = None;
                         return forwarded.answer();
@@ -242,15 +242,15 @@ impl Line {
                 }
                 Some(Ok(answers)) if !answers.iter().all(is_not_led) => {
                     *leaderless_since = None;
-                    forwarded.hear(answers);
+                    forwarded.merge(answers);
                     return forwarded.answer();
                 }
-                Some(Err(Unavailable::Unanswered)) if from.is_some() => forwarded.doubt(),
+                Some(Err(Unavailable::Unanswered)) if from.is_some() => forwarded.mark_in_doubt(),
                 Some(Ok(_) | Err(Unavailable::NotLeader)) | None => {}
                 Some(Err(why)) => return forwarded.refuse(&why),
             }
             if forwarded.is_in_doubt() && !was_in_doubt {
-                // The leader was lost just now: the next one has all of that time.
+                // The leader was lost just now: the next one gets the full time.
                 *leaderless_since = None;
             }
             let since = *leaderless_since.get_or_insert_with(Instant::now);
@@ -258,7 +258,7 @@ impl Line {
                 || since.min(begun).elapsed() >= MAJORITY_AWAITED_FOR
                     && !self.shard.majority_is_connected()
             {
-                return forwarded.give_up();
+                return forwarded.end_without_leader();
             }
             tokio::select! {
                 biased;
@@ -270,8 +270,8 @@ impl Line {
         }
     }
 
-    /// Asks the node that leads. Once another one does, the answer of this one is not waited for.
-    async fn ask(
+    /// Sends the append to the leader. Stops waiting for its reply once another node leads.
+    async fn send_append(
         &self,
         leader: u64,
         forwarded: &Forwarded,
@@ -280,7 +280,7 @@ impl Line {
     ) -> Result<Appends, Unavailable> {
         let (reply, answer) = oneshot::channel();
         let awaiting = Awaiting::Append { rows: forwarded.rows(), reply };
-        let message = wire::ask_append(&forwarded.batches, &forwarded.bytes, from);
+        let message = wire::encode_append_request(&forwarded.batches, &forwarded.bytes, from);
         let deadline = Instant::now() + REMOTE_ANSWERED_WITHIN;
         let asking = self.node.ask(NodeId(leader), self.shard.id(), message, deadline);
         let replaced = role.wait_for(|role| match role {
@@ -296,8 +296,8 @@ impl Line {
         answer.await.map_err(|_| Unavailable::Unanswered)
     }
 
-    /// Asks this node, which leads since another one was asked that did not answer.
-    async fn ask_here(
+    /// Appends on this node, which became the leader after another one did not reply.
+    async fn append_forwarded_here(
         &self,
         forwarded: &Forwarded,
         from: Option<Numbered>,
@@ -313,7 +313,7 @@ fn is_not_led<T>(answer: &Result<T, AppendError>) -> bool {
     matches!(answer, Err(AppendError::Unavailable(Unavailable::NotLeader)))
 }
 
-/// Whether it says nothing of what became of a row.
+/// Whether the result leaves the row's outcome open.
 fn is_open<T>(answer: &Result<T, AppendError>) -> bool {
     matches!(answer, Err(AppendError::Unavailable(_)))
 }
@@ -337,37 +337,37 @@ impl Forwarded {
         self.waiting.iter().map(|it| it.rows).sum()
     }
 
-    /// Whether some of it may be in the log.
+    /// Whether some rows may be in the log.
     fn is_in_doubt(&self) -> bool {
         self.answers.is_some()
     }
 
-    /// The answer was lost: all rows may be in the log.
-    fn doubt(&mut self) {
+    /// Marks all rows as possibly in the log: the reply was lost.
+    fn mark_in_doubt(&mut self) {
         let rows = self.rows();
         self.answers.get_or_insert_with(|| vec![Err(Unavailable::Unanswered.into()); rows]);
     }
 
-    /// Merges an answer. A row that was taken, or refused for a reason of its own, stays so.
-    fn hear(&mut self, answers: Appends) {
+    /// Merges a reply. A row that was accepted, or rejected for a reason of its own, keeps its result.
+    fn merge(&mut self, answers: Appends) {
         let Some(heard) = &mut self.answers else {
             self.answers = Some(answers).filter(|answers| !answers.iter().all(is_not_led));
             return;
         };
         for (heard, answer) in heard.iter_mut().zip(answers) {
-            // "Does not lead" of this node leaves open what the node asked before has done.
+            // `NotLeader` from this node leaves open whether the previous node appended the row.
             if is_open(heard) && !is_open(&answer) {
                 *heard = answer;
             }
         }
     }
 
-    /// Whether it is known of each row what became of it.
+    /// Whether the outcome of each row is known.
     fn is_answered(&self) -> bool {
         self.answers.as_ref().is_some_and(|answers| !answers.iter().any(is_open))
     }
 
-    /// The batches once more, with bytes of their own.
+    /// Copies the batches, each with its own bytes.
     fn copied(&self) -> Vec<AppendBatch> {
         let copied = |(batch, bytes): (&AppendBatch, &Bytes)| AppendBatch {
             partition: batch.partition,
@@ -380,7 +380,7 @@ impl Forwarded {
         self.batches.iter().zip(&self.bytes).map(copied).collect()
     }
 
-    /// The appends as they came. Bytes that a message to another node still holds are copied.
+    /// Splits the request into the original appends. Bytes still shared with a message in flight are copied.
     fn split(self) -> Vec<Append> {
         let (mut batches, mut bytes) = (self.batches.into_iter(), self.bytes.into_iter());
         let append = |Waiting { batches: count, reply, .. }| {
@@ -393,17 +393,17 @@ impl Forwarded {
         self.waiting.into_iter().map(append).collect()
     }
 
-    /// Says what was heard of each row.
+    /// Sends the results of the rows to their clients.
     fn answer(self) {
         let mut answers = self.answers.into_iter().flatten();
         for Waiting { rows, reply, .. } in self.waiting {
-            // Whoever asked may be gone.
+            // The client may be gone.
             let _ = reply.send(answers.by_ref().take(rows).collect());
         }
     }
 
-    /// Nobody leads for too long.
-    fn give_up(self) {
+    /// Ends the appends after too long without a leader.
+    fn end_without_leader(self) {
         match self.is_in_doubt() {
             true => self.answer(),
             false => self.refuse(&Unavailable::NotLeader),

@@ -1,8 +1,8 @@
-//! How the shards of a node, and in a cluster their groups, come to be.
+//! Founding of a node's shards, and in a cluster of their groups.
 //!
-//! Alone a node makes them when it is started. In a cluster the first seed founds the catalog's group once it has
-//! seen all others; whoever leads the catalog then says how many shards there are, and each shard's group is
-//! founded by one node, which so leads it first. All of this is done once, and goes on where it ended.
+//! A node that is alone creates its shards at start. In a cluster the first seed founds the catalog's group once it
+//! has seen all other nodes. The catalog's leader then sets the number of shards. Each shard's group is founded by
+//! one node, which is its first leader. All of this is done once, and resumes after an interruption.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,10 +23,10 @@ use crate::local_shard::{Common, LocalShard};
 use crate::options::BrokerOptions;
 use crate::shard::Shard;
 
-/// How often a node looks at what it waits for.
+/// Interval of checks for the event being waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How many shards with rows there are, once that is known.
+/// Returns the number of shards with rows, once it is known.
 pub(crate) async fn shards(
     catalog: &LocalShard,
     options: &BrokerOptions,
@@ -37,7 +37,7 @@ pub(crate) async fn shards(
     }
 }
 
-/// Makes those that are missing.
+/// Creates the missing shards.
 async fn alone(catalog: &LocalShard, options: &BrokerOptions) -> Result<u32, OpenError> {
     let there = catalog.read(|view| view.catalog.shard_count());
     let unsaid = if there == 0 { options.shards_new } else { there };
@@ -76,8 +76,8 @@ async fn in_cluster(
         if there > 0 {
             break there;
         }
-        // What a former leader founded may be in the log and not applied here. It must not be founded again, least of all at
-        // a level that an operator has not raised the cluster to.
+        // Shards founded by a former leader may be in the log and not applied here. They must not be founded again,
+        // least of all at a level to which no operator has raised the cluster.
         if catalog.is_led_here() && catalog.read_index().await.is_ok() {
             if catalog.read(|view| view.catalog.shard_count()) > 0 {
                 continue;
@@ -103,15 +103,15 @@ async fn in_cluster(
     }
 }
 
-/// The newest level that all nodes can which found the cluster. One that has not been connected to this node, which
-/// was started again meanwhile, counts as a node that tells no levels.
+/// Returns the newest level that all founding nodes support. A node that has not been connected since this one
+/// restarted counts as one that reports no levels.
 fn newest_of_all(node: &Node) -> Level {
     let members = node.members().voters;
     let can = members.keys().map(|id| node.levels_of(NodeId(*id)).unwrap_or(Levels::UNTOLD).max);
     can.min().unwrap_or(Level::FIRST)
 }
 
-/// Starts a shard with rows, and founds its group if that is this node's to do.
+/// Starts a shard with rows, and founds its group if this node is the founder.
 pub(crate) async fn shard(
     common: &Common<'_>,
     shard: ShardId,
@@ -122,12 +122,12 @@ pub(crate) async fn shard(
     Ok(local)
 }
 
-/// Founds the group of a shard with rows, if that is this node's to do. So leaders are spread over the nodes from
-/// the beginning. It is the same node whatever the level: if two took it for theirs, two groups would be founded.
+/// Founds the group of a shard with rows, if this node is the founder: so leaders are spread over the nodes from the
+/// beginning. The founder does not depend on the level: two founders would create two groups.
 async fn group(shard: &LocalShard, options: &BrokerOptions, level: Level) -> Result<(), OpenError> {
     let Some(node) = &options.cluster else { return Ok(()) };
     if node.has_joined() {
-        // The group is there, or is founded by those who were there before.
+        // The group exists, or is founded by the nodes that were there before.
         return Ok(());
     }
     let all = node.members();
@@ -139,8 +139,8 @@ async fn group(shard: &LocalShard, options: &BrokerOptions, level: Level) -> Res
     Ok(())
 }
 
-/// The nodes that are to have the shard, of those that found the cluster: the one that founds the group, and two at the
-/// same distance from it and from each other. So none gets more shards than others.
+/// Chooses the shard's replicas among the founding nodes: the founder of the group, and two at the same distance from
+/// it and from each other. So the load is even.
 fn spread(all: &Members, shard: ShardId) -> Members {
     let order = order(all, shard);
     let third = |turn: usize| order.get(turn * order.len() / REPLICAS);
@@ -149,7 +149,7 @@ fn spread(all: &Members, shard: ShardId) -> Members {
     Members::voting(named)
 }
 
-/// All that found the cluster, as they are to lead the shard.
+/// Returns all founding nodes, in the order of preference for the shard's leader.
 fn order(all: &Members, shard: ShardId) -> Vec<u64> {
     let nodes: Vec<u64> = all.voters.keys().copied().collect();
     leading::order(&nodes, all, shard, |_| true)
@@ -174,8 +174,8 @@ async fn found_with(shard: &LocalShard, members: Members) -> Result<(), OpenErro
     }
 }
 
-/// One of the shards did not open: the error is what the node ends of, and not the end of the others' parts.
-pub(crate) async fn give_up(
+/// Shuts the shards down after one did not open: the node must report this error, and not the ends of other parts.
+pub(crate) async fn shut_down_after(
     shards: &[Arc<LocalShard>],
     failure: &Failure,
     error: OpenError,
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn each_shard_is_founded_by_three_nodes_of_which_none_has_more_than_others() {
+    fn founding_spreads_shards_evenly_over_three_nodes_each() {
         for nodes in 3..=12 {
             let all = members(nodes);
             let mut load: BTreeMap<u64, usize> = (1..=nodes).map(|node| (node, 0)).collect();

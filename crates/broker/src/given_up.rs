@@ -1,17 +1,18 @@
-//! Shards that this node has given up: it was a member of their groups, and is none any more.
+//! Shards whose replica was removed from this node: it was a member of their groups, and is none any more.
 //!
-//! A file beside the shard's directory says so, and what the node had promised in the group ([`consensus::Floor`]). It is
-//! written once the group's leader has said that the node is no member as is committed. The shard's own files stay
-//! where they are until the node is started again, since they are in use; what is promised meanwhile is looked at then.
+//! A file beside the shard's directory records this, and the node's promises in the group ([`consensus::Floor`]). It
+//! is written once the group's leader has confirmed by committed entries that the node is no member. The shard's own
+//! files are in use, so they stay until the node restarts; the floor then covers the promises made meanwhile.
 //!
-//! | the file says | at the next start |
-//! |---|---|
-//! | marked | the log ends where it ended when that was written: the floor is what the files say now, `going`. It does not: the node is a member again, the files stay, `gone` |
-//! | going | the files are removed, `gone` |
-//! | gone | nothing: the floor holds for whatever becomes of the shard here |
+//! States of the file, and the action of the next start:
 //!
-//! A node that has become a member again has a log that ends elsewhere before its copy counts: the entry that makes it one
-//! comes behind all that it had.
+//! * marked, with the log end as it was when the file was written: the floor is taken from the shard's files, `going`
+//! * marked, with another log end: the node is a member again, the files stay, `gone`
+//! * going: the files are removed, `gone`
+//! * gone: none, and the floor holds for any later replica of the shard on this node
+//!
+//! The log of a node that rejoins changes its end before its replica counts: the entry that makes the node a member
+//! comes after all entries that it had.
 //!
 //! ```text
 //!  0  magic "PRgiveup"   8  version u32   12  state u8
@@ -40,7 +41,7 @@ use crate::error::OpenError;
 const MAGIC: &[u8; 8] = b"PRgiveup";
 const VERSION: u32 = 1;
 const _: () = assert!(VERSION == Format::GivenUp.newest(Levels::OURS.max));
-/// The file is far shorter.
+/// Upper bound; the file is far shorter.
 const LEN_MAX: u64 = 4 << 10;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,20 +49,20 @@ pub(crate) enum Files {
     /// To be removed at the next start, unless the log has changed by then.
     Marked,
     Going,
-    /// Whatever is there came later.
+    /// The files were removed; any that exist are newer.
     Gone,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct GivenUp {
     pub(crate) files: Files,
-    /// Where the log ended when it was given up.
+    /// End of the log when the replica was removed.
     pub(crate) ended: Option<LogEnd>,
     pub(crate) floor: Floor,
 }
 
 impl GivenUp {
-    /// What a shard has now is given up, after what was before.
+    /// Marks the replica as removed. The floor includes that of an earlier removal.
     pub(crate) fn of(floor: Floor, before: Option<Self>) -> Self {
         let promised = before.map_or(floor, |before| floor.max(before.floor));
         Self { files: Files::Marked, ended: floor.last(), floor: promised }
@@ -120,7 +121,7 @@ fn name(shard: ShardId) -> String {
     format!("given-up-{}", shard.0)
 }
 
-/// What a data directory says of a shard. Blocking.
+/// Reads a shard's file in the data directory. Blocking.
 pub(crate) fn read(
     disk: &dyn Disk,
     dir: &Path,
@@ -146,7 +147,7 @@ pub(crate) fn read(
     GivenUp::decode(&bytes).map(Some).ok_or_else(damaged)
 }
 
-/// Removes the files of a shard that was given up, unless it has come back, and says what was promised.
+/// Removes the files of a removed replica, unless the node is a member again, and returns its floor.
 pub(crate) async fn prepare(
     world: &World,
     dir: &Path,
@@ -163,7 +164,7 @@ pub(crate) async fn prepare(
     if found.files == Files::Marked {
         let journal = Journal::open(world, files, options.clone())?.journal;
         let now = Floor::of(&journal);
-        // It waits for its threads.
+        // Closing waits for the journal's threads.
         let closing = world.workers.blocking(Task::JournalClosing, move || journal.close());
         let _ = closing.await;
         let path = PathBuf::from(files);
@@ -183,7 +184,7 @@ pub(crate) async fn prepare(
     Ok(Some(found))
 }
 
-/// Nobody else is left to whom anything was promised. Blocking.
+/// Removes the file: no other node is left that relies on a promise. Blocking.
 pub(crate) fn forget(disk: &dyn Disk, dir: &Path, shard: ShardId) -> Result<(), OpenError> {
     if read(disk, dir, shard)?.is_none() {
         return Ok(());
@@ -237,8 +238,8 @@ mod tests {
         durable.await.expect("it says so").expect("it is durable");
     }
 
-    /// A shard with entries 0 to 4, which is given up.
-    async fn given_up(disk: &SimulatedDisk) -> GivenUp {
+    /// A shard with entries 0 to 4, whose replica is marked as removed.
+    async fn marked_as_removed(disk: &SimulatedDisk) -> GivenUp {
         disk.create_dir(Path::new(DIR)).expect("made");
         let journal = open(disk);
         for index in 0..5 {
@@ -257,9 +258,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn files_go_at_the_next_start_and_what_was_promised_stays() {
+    async fn files_are_removed_at_the_next_start_and_the_floor_stays() {
         let disk = SimulatedDisk::new();
-        let marked = given_up(&disk).await;
+        let marked = marked_as_removed(&disk).await;
         let found = prepared(&disk).await;
         assert_eq!((found.files, found.floor), (Files::Gone, marked.floor));
         assert_eq!(found.floor.last(), Some(LogEnd { term: 2, index: 4 }));
@@ -267,15 +268,15 @@ mod tests {
         assert_eq!(journal.last_id(), None, "its log is empty");
         append(&journal, 0).await;
         journal.close();
-        // What comes later is not removed.
+        // Newer files are not removed.
         assert_eq!(prepared(&disk).await, found);
         assert!(open(&disk).last_id().is_some());
     }
 
     #[tokio::test]
-    async fn a_shard_that_has_come_back_stays_and_so_does_what_was_promised() {
+    async fn files_and_floor_of_a_rejoined_shard_stay() {
         let disk = SimulatedDisk::new();
-        given_up(&disk).await;
+        marked_as_removed(&disk).await;
         let journal = open(&disk);
         append(&journal, 5).await;
         journal.close();
@@ -284,7 +285,7 @@ mod tests {
         assert_eq!(found.floor.last(), Some(LogEnd { term: 2, index: 5 }));
         let journal = open(&disk);
         assert_eq!(journal.last_id().map(|id| id.index), Some(5));
-        // It is given up again before it has had all that it had.
+        // The replica is removed again before it has all entries that it had before.
         let less = Floor::of(&Journal::clone(&journal)).expect("a floor");
         let again = GivenUp::of(less, Some(GivenUp { floor: less.beyond(9), ..found }));
         assert_eq!(again.ended, less.last());
@@ -293,10 +294,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_power_loss_at_any_moment_loses_no_promise() {
+    async fn power_loss_at_any_moment_keeps_the_floor() {
         for writes in 0..60 {
             let disk = SimulatedDisk::new();
-            let marked = given_up(&disk).await;
+            let marked = marked_as_removed(&disk).await;
             let mut disk = disk.power_loss(writes);
             // The power fails while the files are removed, and again.
             for turn in 0..2 {
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_not_passed_over() {
+    fn damaged_removal_file_is_an_error() {
         let disk = SimulatedDisk::new();
         disk.create_dir(Path::new(DIR)).expect("made");
         replace(&disk, Path::new(DIR), &name(SHARD), &mut [IoSlice::new(b"PRgiveup")])
@@ -324,7 +325,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_file_that_was_changed_or_cut_is_not_believed(
+        fn changed_or_cut_removal_file_is_rejected(
             position in any::<prop::sample::Index>(),
             bit in 0..8_u8,
             length in any::<prop::sample::Index>(),

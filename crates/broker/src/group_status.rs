@@ -1,34 +1,34 @@
-//! How the group of a shard stands: what nodes tell one another of it.
+//! State of a shard's group, as reported between nodes.
 
 use std::collections::BTreeMap;
 
 use base::ShardId;
 use serde::{Deserialize, Serialize};
 
-/// How a shard's group stands, as one node sees it. Travels between nodes: what is added later needs a variant of its
-/// own in what they ask.
+/// State of a shard's group as seen by one node. Travels between nodes: a later field needs a new variant of the
+/// query.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct GroupStatus {
     pub shard: ShardId,
-    /// The node that leads, as far as this one knows.
+    /// The leader, as far as this node knows.
     pub leader: Option<u32>,
-    /// The term in which it does.
+    /// The leader's term.
     pub term: u64,
     /// By the newest members in this node's log: committed, or about to be.
     pub voters: BTreeMap<u64, String>,
     pub learners: BTreeMap<u64, String>,
-    /// Whether a change of voters has only begun.
+    /// Whether a change of voters is in progress.
     pub is_changing: bool,
-    /// What the other members lack; known to the leader, and empty elsewhere.
+    /// Lag of the other members; known to the leader, and empty elsewhere.
     pub lags: Vec<MemberLag>,
 }
 
-/// What a member of a group lacks.
+/// Lag of a member of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MemberLag {
     pub node: u64,
-    /// Entries of the log.
+    /// Log entries behind the leader.
     pub entries: u64,
-    /// While it is sent a snapshot: how many bytes of it it has, and of how many; 0 of 0 until it has said.
+    /// Progress of a snapshot being sent: bytes received and total; 0 of 0 until the first report.
     pub snapshot: Option<(u64, u64)>,
 }

@@ -1,4 +1,4 @@
-//! The groups of the shards, as those see and change them who decide which node is in which.
+//! Queries and changes of the shards' groups, for the placement of replicas.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::hearsay::HeardGroup;
 use crate::local_shard::LocalShard;
 use crate::stored_status::StoredStatus;
 
-/// Why a group is not as it was asked to be. It may be half done, and can be asked for again.
+/// Reason why a group was not changed as requested. The change may be half done, and can be requested again.
 #[derive(Debug, thiserror::Error)]
 pub enum GroupChangeError {
     #[error("there is no {0} here")]
@@ -26,7 +26,7 @@ pub enum GroupChangeError {
     Change(#[from] ChangeError),
     #[error(transparent)]
     Transfer(#[from] TransferError),
-    /// Nobody leads the shard, or its leader does not say.
+    /// The shard has no leader, or its leader does not reply.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
     #[error(transparent)]
@@ -36,12 +36,12 @@ pub enum GroupChangeError {
 }
 
 impl Broker {
-    /// How the groups of this node's shards stand, the catalog's first.
+    /// Returns the state of the groups of this node's shards, the catalog's first.
     pub fn groups(&self) -> Vec<GroupStatus> {
         self.local_shards().iter().map(|shard| shard.group_status()).collect()
     }
 
-    /// The groups that this node leads: what it tells the others.
+    /// Returns the groups led by this node, for gossip to the other nodes.
     pub fn led_groups(&self) -> Vec<HeardGroup> {
         let led = self.local_shards().iter().filter_map(|shard| {
             let consensus::Role::Leader { term } = *shard.role()?.borrow() else { return None };
@@ -53,7 +53,7 @@ impl Broker {
         led.collect()
     }
 
-    /// The same as another node sees it.
+    /// Returns the state of the groups as seen by another node.
     pub async fn groups_of(
         &self,
         node: u32,
@@ -65,17 +65,17 @@ impl Broker {
         }
     }
 
-    /// Looks through everything that is stored now, unless that is under way already: then `false`.
+    /// Starts a scrub of all stored data; `false` if one is running already.
     pub fn scrub(&self) -> bool {
         self.scrubbing().begin()
     }
 
-    /// What is known of what this node has stored.
+    /// Returns the findings about this node's stored data.
     pub fn stored(&self) -> StoredStatus {
         self.scrubbing().stored(self.local_shards().iter().cloned())
     }
 
-    /// The same of another node.
+    /// Returns the findings about another node's stored data.
     pub async fn stored_at(
         &self,
         node: u32,
@@ -87,9 +87,8 @@ impl Broker {
         }
     }
 
-    /// Makes these the members of a shard's group, which this node leads; `within` bounds how long it waits for those
-    /// that are to vote to have the log. The change is made only while the members are the ones that it was decided
-    /// for.
+    /// Changes the members of a shard's group, which this node leads; `within` bounds the wait for new voters to have
+    /// the log. The change is made only if the members still equal `from`.
     pub async fn change_group(
         &self,
         shard: ShardId,
@@ -107,13 +106,13 @@ impl Broker {
         }
     }
 
-    /// Hands the leadership of a shard over, which this node has.
+    /// Transfers the leadership of a shard from this node.
     pub async fn hand_shard_over(&self, shard: ShardId, to: u64) -> Result<(), GroupChangeError> {
         Ok(self.local_shard(shard)?.transfer_leadership(to).await?)
     }
 
-    /// Nodes that are in some group as no later leader can take back; in a group that has none yet: all. Where a node
-    /// may be in no group, each shard's leader says so.
+    /// Returns the nodes that are committed members of some group; all nodes for a group without members yet. Where a
+    /// node may be in no group, each shard's leader is queried.
     pub async fn committed_members(&self) -> Result<BTreeSet<u64>, GroupChangeError> {
         if self.level().now() >= Level::REPLICAS {
             let asked = self.local_shards().iter().map(|shard| self.members_now(shard));
@@ -128,7 +127,7 @@ impl Broker {
         Ok(nodes)
     }
 
-    /// The nodes that are in a shard's group, or may be, as its leader says.
+    /// Returns the committed and pending members of a shard's group, from its leader.
     async fn members_now(&self, shard: &LocalShard) -> Result<BTreeSet<u64>, GroupChangeError> {
         if shard.is_led_here() {
             return Ok(shard.members_now().await?);
@@ -139,15 +138,15 @@ impl Broker {
         }
     }
 
-    /// Gives up what this node has of groups that it is in no more, as their leaders say: the next start removes the
-    /// files. Says which shards these are.
-    pub async fn give_up_former(&self) -> Vec<ShardId> {
+    /// Removes this node's replicas of groups in which it is no member any more, as confirmed by their leaders: the
+    /// next start removes the files. Returns the shards.
+    pub async fn remove_former_replicas(&self) -> Vec<ShardId> {
         let mut given_up = Vec::new();
         if self.level().now() < Level::REPLICAS {
             return given_up;
         }
-        // Whoever is not in the catalog's group any more leaves the cluster.
-        for shard in self.shards_with_rows().iter().filter(|shard| shard.is_to_give_up()) {
+        // The catalog's shard is left out: a node that is removed from its group leaves the cluster.
+        for shard in self.shards_with_rows().iter().filter(|shard| shard.has_unrecorded_removal()) {
             let here = u64::from(self.node());
             match self.members_now(shard).await {
                 Ok(members) if members.contains(&here) => continue,
@@ -160,7 +159,7 @@ impl Broker {
             let (world, dir) = self.data();
             let (disk, dir) = (Arc::clone(&world.disk), dir.to_owned());
             let (id, shard) = (shard.id(), Arc::clone(shard));
-            let noting = move || shard.give_up(&*disk, &dir);
+            let noting = move || shard.record_removal(&*disk, &dir);
             match world.workers.blocking(Task::NodeDirectory, noting).await {
                 Ok(Ok(())) => given_up.push(id),
                 Ok(Err(error)) => {
@@ -174,15 +173,15 @@ impl Broker {
         given_up
     }
 
-    /// Shards that this node has given up, and whose files it still has: they go when it is started the next time.
-    pub fn given_up(&self) -> Vec<ShardId> {
+    /// Returns the shards whose replica was removed and whose files are still there until the next start.
+    pub fn removed_replicas(&self) -> Vec<ShardId> {
         let former = self.local_shards().iter().filter(|shard| shard.has_former_files());
         former.map(|shard| shard.id()).collect()
     }
 
-    /// What another node tells of all groups that it leads, in place of what it told before.
-    pub fn hear_of_groups(&self, from_node: u64, groups: Vec<HeardGroup>) {
-        self.hearsay().hear(from_node, groups);
+    /// Receives the groups led by another node, in place of its previous report.
+    pub fn receive_led_groups(&self, from_node: u64, groups: Vec<HeardGroup>) {
+        self.hearsay().receive(from_node, groups);
     }
 
     /// Whether this node is a member of the shard's group, so that it has the rows, or is about to.

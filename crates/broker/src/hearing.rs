@@ -1,4 +1,4 @@
-//! Tells the shards of a node what others told of their groups ([`crate::hearsay`]): one task for all of them.
+//! Forwards leadership gossip ([`crate::hearsay`]) to the local shards: one task for all of them.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -9,10 +9,10 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use crate::hearsay::Hearsay;
 use crate::local_shard::LocalShard;
 
-/// The pause between two looks at who is connected.
+/// Interval of checks of the connections.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Tells the shards what is known of their groups. Ends when they are gone.
+/// Forwards the gossip to the shards. Ends when they are gone.
 pub(crate) async fn run(
     hearsay: Arc<Hearsay>,
     node: Arc<cluster::Node>,
@@ -27,11 +27,11 @@ pub(crate) async fn run(
             _ = looks.tick(), if !hearsay.is_empty() => {}
         }
         let now = Instant::now();
-        hearsay.look(|other| node.connected_for(NodeId(other)).is_some(), now);
+        hearsay.update_connections(|other| node.connected_for(NodeId(other)).is_some(), now);
         let mut known = hearsay.known(now);
         for shard in &shards {
             let Some(shard) = shard.upgrade() else { return };
-            shard.hear(known.remove(&shard.id()));
+            shard.set_gossip(known.remove(&shard.id()));
         }
     }
 }

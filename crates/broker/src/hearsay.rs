@@ -1,11 +1,11 @@
-//! What other nodes tell of the groups that they lead.
+//! Leadership gossip: the groups led by the other nodes.
 //!
-//! A node that is no member of a shard's group hears of no leader by consensus. So each node tells all others which
-//! groups it leads, in which term and with which members. It counts where consensus knows no leader, or one of an older
-//! term: requests go to whom was told of, who looks himself whether he leads.
+//! A node without a replica of a shard does not learn its leader from Raft. So each node sends all others the groups
+//! that it leads, with the term and members of each. Gossip counts where Raft knows no leader, or one of an older
+//! term: requests go to the node named by gossip, which checks itself whether it leads.
 //!
-//! What a node told is kept until it tells something else. It names a leader for as long as that node is connected, and
-//! for [`COUNTS_FOR`] after that; whom it named as members is known for longer, since it hardly changes.
+//! A node's report is kept until its next one. It names a leader while that node is connected, and for [`COUNTS_FOR`]
+//! after that. The members in it are used for longer, since they rarely change.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// A node that is not connected may lead on for so long, as far as others are told.
+/// Time for which a disconnected node still counts as a leader by gossip.
 const COUNTS_FOR: Duration = Duration::from_secs(2);
 
-/// A shard's group, as told by the node that leads it.
+/// A shard's group, as reported by its leader.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HeardGroup {
     pub shard: ShardId,
-    /// In which the node leads.
+    /// Term of the leader.
     pub term: u64,
     pub voters: Vec<u64>,
     pub learners: Vec<u64>,
@@ -35,13 +35,13 @@ impl HeardGroup {
     }
 }
 
-/// The newest that was told of a group.
+/// The newest report on a group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Known {
-    /// Who told it: the leader of the term.
+    /// The reporting node: the leader of the term.
     pub(crate) by: u64,
     pub(crate) group: HeardGroup,
-    /// Whether that one is connected, or was a moment ago.
+    /// Whether that node is connected, or was a moment ago.
     pub(crate) counts: bool,
 }
 
@@ -51,7 +51,7 @@ impl Known {
     }
 }
 
-/// What each of the other nodes told last.
+/// The last report of each other node.
 #[derive(Debug, Default)]
 pub(crate) struct Hearsay {
     told: Mutex<BTreeMap<u64, Told>>,
@@ -61,12 +61,12 @@ pub(crate) struct Hearsay {
 #[derive(Debug)]
 struct Told {
     groups: Vec<HeardGroup>,
-    /// Since when the node is not connected.
+    /// Time of the loss of the connection, if the node is not connected.
     gone_since: Option<Instant>,
 }
 
 impl Hearsay {
-    pub(crate) fn hear(&self, from: u64, groups: Vec<HeardGroup>) {
+    pub(crate) fn receive(&self, from: u64, groups: Vec<HeardGroup>) {
         self.told.lock().insert(from, Told { groups, gone_since: None });
         self.changed.notify_one();
     }
@@ -75,8 +75,8 @@ impl Hearsay {
         self.told.lock().is_empty()
     }
 
-    /// Notes who is connected.
-    pub(crate) fn look(&self, is_connected: impl Fn(u64) -> bool, now: Instant) {
+    /// Updates the connection state of the reporting nodes.
+    pub(crate) fn update_connections(&self, is_connected: impl Fn(u64) -> bool, now: Instant) {
         for (node, told) in &mut *self.told.lock() {
             told.gone_since = match is_connected(*node) {
                 true => None,
@@ -85,7 +85,7 @@ impl Hearsay {
         }
     }
 
-    /// The newest of each group.
+    /// Returns the newest report on each group.
     pub(crate) fn known(&self, now: Instant) -> BTreeMap<ShardId, Known> {
         let mut newest: BTreeMap<ShardId, Known> = BTreeMap::new();
         for (by, Told { groups, gone_since }) in &*self.told.lock() {
@@ -116,42 +116,42 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_term_that_is_told_of_counts() {
+    fn newest_reported_term_names_the_leader() {
         let (hearsay, now) = (Hearsay::default(), Instant::now());
         assert_eq!(leader(&hearsay, now), None);
-        hearsay.hear(1, vec![group(5)]);
-        hearsay.hear(2, vec![group(4)]);
+        hearsay.receive(1, vec![group(5)]);
+        hearsay.receive(2, vec![group(4)]);
         assert_eq!(leader(&hearsay, now), Some(ToldLeader { node: 1, term: 5 }));
-        hearsay.hear(3, vec![group(6)]);
+        hearsay.receive(3, vec![group(6)]);
         assert_eq!(leader(&hearsay, now), Some(ToldLeader { node: 3, term: 6 }));
-        hearsay.hear(3, Vec::new());
+        hearsay.receive(3, Vec::new());
         assert_eq!(leader(&hearsay, now), Some(ToldLeader { node: 1, term: 5 }));
         let known = hearsay.known(now);
         assert!(known[&SHARD].group.has(5) && !known[&SHARD].group.has(4));
     }
 
     #[test]
-    fn who_is_gone_counts_for_a_moment_and_again_when_he_is_back() {
+    fn disconnected_leader_counts_for_a_while_and_again_once_reconnected() {
         let (hearsay, begun) = (Hearsay::default(), Instant::now());
-        hearsay.hear(1, vec![group(5)]);
-        hearsay.look(|_| false, begun);
+        hearsay.receive(1, vec![group(5)]);
+        hearsay.update_connections(|_| false, begun);
         let soon = begun + COUNTS_FOR / 2;
-        hearsay.look(|_| false, soon);
+        hearsay.update_connections(|_| false, soon);
         assert!(leader(&hearsay, soon).is_some());
         let later = begun + COUNTS_FOR;
         assert_eq!(leader(&hearsay, later), None);
         assert_eq!(hearsay.known(later)[&SHARD].group.voters, [1, 2, 3], "the members are known");
-        hearsay.look(|_| true, later);
+        hearsay.update_connections(|_| true, later);
         assert!(leader(&hearsay, later).is_some());
     }
 
     #[test]
-    fn a_newer_term_counts_also_while_its_leader_is_gone() {
+    fn older_term_does_not_count_while_the_newer_leader_is_disconnected() {
         let (hearsay, begun) = (Hearsay::default(), Instant::now());
-        hearsay.hear(1, vec![group(5)]);
-        hearsay.hear(2, vec![group(6)]);
-        hearsay.look(|node| node == 1, begun);
-        // The leader of the older term was replaced, whatever he says.
+        hearsay.receive(1, vec![group(5)]);
+        hearsay.receive(2, vec![group(6)]);
+        hearsay.update_connections(|node| node == 1, begun);
+        // The leader of the older term was replaced, whatever it reports.
         assert_eq!(leader(&hearsay, begun + COUNTS_FOR), None);
     }
 }

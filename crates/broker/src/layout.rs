@@ -1,19 +1,19 @@
-//! Where a node's shards are in its data directory, and how one that was written before shards were apart
-//! is brought into that order.
+//! The places of a node's shards in its data directory, and the conversion of a directory from before the catalog had
+//! a shard of its own.
 //!
 //! ```text
-//! layout     which of these orders holds
+//! layout     the order in use
 //! cluster    the cluster's identity
-//! node       which node of several this is (crate `cluster`); none where it runs alone
+//! node       the node's number in its cluster (crate `cluster`); none where it runs alone
 //! shard-0    the catalog
 //! shard-1..  shards with rows
 //! ```
 //!
-//! Before, `shard-0` had the catalog and all rows in one log. It becomes `shard-1`, whose next snapshot
-//! has the rows alone; a new `shard-0` begins with a snapshot of the catalog. Each step leaves behind what
-//! the next start goes on from, wherever it ends:
+//! Before, `shard-0` had the catalog and all rows in one log. It becomes `shard-1`, whose next snapshot has the rows
+//! alone; a new `shard-0` begins with a snapshot of the catalog. Each step leaves a state from which the next start
+//! resumes, wherever it is interrupted:
 //!
-//! | found | what is done |
+//! | found | action |
 //! |---|---|
 //! | a `layout` | nothing |
 //! | neither shard | a new directory: `layout` is written |
@@ -36,12 +36,12 @@ use crate::local_shard::{Common, LocalShard, replica};
 
 const FILE: &str = "layout";
 const MAGIC: &[u8; 8] = b"PRlayou1";
-/// The order that this version writes: the first, without a file, had one shard for all.
+/// The order that this version writes. The first one, without a file, had one shard for everything.
 const ORDER: u32 = 2;
 /// Magic, order, checksum of both.
 const LEN: usize = 8 + 4 + 4;
 
-/// Sees to it that the shards of the directory are where they are looked for.
+/// Converts the directory if its shards are not at their places yet.
 pub(crate) async fn prepare(common: &Common<'_>) -> Result<(), OpenError> {
     let (disk, dir) = (&*common.world.disk, common.dir);
     if is_known(disk, dir)? {
@@ -63,7 +63,7 @@ pub(crate) async fn prepare(common: &Common<'_>) -> Result<(), OpenError> {
     write(disk, dir)
 }
 
-/// Divides what `rows` has, unless that is done.
+/// Splits the state in `rows`, unless that is done.
 async fn split(common: &Common<'_>, catalog: &Path, rows: &Path) -> Result<(), OpenError> {
     let (disk, dir) = (&*common.world.disk, common.dir);
     let (shard, consensus) = replica(common, rows, Role::Whole, None).await?;
@@ -84,7 +84,7 @@ async fn split(common: &Common<'_>, catalog: &Path, rows: &Path) -> Result<(), O
     Ok(())
 }
 
-/// Makes a shard that begins with this state.
+/// Creates a shard that begins with this state.
 async fn save(common: &Common<'_>, dir: &Path, state: machine::State) -> Result<(), OpenError> {
     let (shard, consensus) = replica(common, dir, state.role(), None).await?;
     shard.replace(state);

@@ -1,7 +1,7 @@
-//! Which node leads which shard. Each shard has a node that founds its group and leads it whenever it can, one after
-//! the other: so leaders are spread over the nodes. A node that takes over from one that died hands back what is
-//! that node's once it has been there for a while; a node that is told to stop hands over all that it leads, and so
-//! does one that is drained, whenever it has come to lead something.
+//! Spread of leaders over the nodes. Each shard has a preferred node, in turn, which founds its group and leads it
+//! whenever it can. A node that took over from a failed one hands the shard back once that node has been up for a
+//! while. A node that stops hands over all shards that it leads, and so does a drained node whenever it has become a
+//! leader.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -18,19 +18,20 @@ use crate::disk_health::DiskHealth;
 use crate::local_shard::LocalShard;
 use crate::remote::Remote;
 
-/// A node that stops goes on serving for so long at most, while other members catch up.
+/// Longest time for which a stopping node continues to serve while other members catch up.
 const KEPT_UP_WITHIN: Duration = Duration::from_secs(5);
-/// At most one shard is handed back in this time.
+/// At most one shard is handed back in this interval.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A node that returned is left alone for so long: it has things to catch up with, and may die again.
+/// Time before a returned node gets shards back: it has to catch up first, and may fail again.
 const SETTLED_AFTER: Duration = Duration::from_secs(30);
-/// After an attempt the shard stays where it is for so long.
+/// Time for which a shard stays where it is after an attempt.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
-/// The same for a node that is drained: who was to take over may have been behind.
+/// The same for a drained node: the new leader may have been behind.
 const DRAINED_AGAIN_AFTER: Duration = Duration::from_secs(3);
 
-/// The node that founds the shard's group, and leads it when it can: one of the voters that may lead. `nodes` are all of
-/// the cluster, in the order of their numbers: by their turn each leads as many shards, also where few have a shard.
+/// Returns the node that founds the shard's group, and leads it when it can: one of the voters that may lead. `nodes`
+/// are all nodes of the cluster, in the order of their numbers. The choice in turn gives each node as many shards to
+/// lead, also where few nodes have a shard.
 pub(crate) fn preferred(
     nodes: &[u64],
     members: &Members,
@@ -40,7 +41,7 @@ pub(crate) fn preferred(
     in_turn(nodes, members, shard, may_lead).first().copied()
 }
 
-/// The nodes that have a shard, as they are to lead it: the first one does when it can. Those that may not come last.
+/// Returns the nodes that have a shard, in the order of preference for its leader. Those that may not lead come last.
 pub(crate) fn order(
     nodes: &[u64],
     members: &Members,
@@ -52,7 +53,7 @@ pub(crate) fn order(
     order
 }
 
-/// The voters that may lead, beginning with the next one in turn: another node for each shard.
+/// Returns the voters that may lead, beginning with the next one in turn: another node for each shard.
 fn in_turn(
     nodes: &[u64],
     members: &Members,
@@ -69,14 +70,14 @@ fn in_turn(
     voters
 }
 
-/// All nodes that this one knows in its cluster, by their numbers.
+/// Returns all known nodes of the cluster, by their numbers.
 pub(crate) fn nodes_of(node: &Node) -> Vec<u64> {
     let mut nodes: Vec<u64> = node.known().into_iter().map(|known| known.id.0).collect();
     nodes.sort_unstable();
     nodes
 }
 
-/// Hands shards back. Ends when they are gone.
+/// Hands shards back to their preferred nodes. Ends when the shards are gone.
 pub(crate) async fn run(remote: Remote, health: Arc<DiskHealth>, shards: Vec<Weak<LocalShard>>) {
     let node = remote.node();
     let mut ticks = tokio::time::interval(LOOK_EVERY);
@@ -97,7 +98,7 @@ pub(crate) async fn run(remote: Remote, health: Arc<DiskHealth>, shards: Vec<Wea
             let here = node.identity().at.node;
             let (members, nodes) = (shard.consensus.members(), nodes_of(node));
             if node.rests(here) {
-                // To whom it would belong if he can take it, and else to whoever can.
+                // To the shard's preferred node if that can take it, and else to another node that can.
                 let may_lead = |id: u64| {
                     let is_full = health.is_full_elsewhere(id);
                     !node.rests(NodeId(id)) && !is_full && connected_for(node, id).is_some()
@@ -110,8 +111,8 @@ pub(crate) async fn run(remote: Remote, health: Arc<DiskHealth>, shards: Vec<Wea
                 }
                 continue;
             }
-            // While it goes to another node its leader is to be the one that brings that about.
-            if shard.is_on_its_way() {
+            // While the shard moves to other nodes, the placement chooses its leader.
+            if shard.is_changing_replicas() {
                 continue;
             }
             let may_lead = |id: u64| !node.rests(NodeId(id));
@@ -129,9 +130,9 @@ pub(crate) async fn run(remote: Remote, health: Arc<DiskHealth>, shards: Vec<Wea
     }
 }
 
-/// Hands over all shards that this node leads, each to another node that it is connected to, once the others have caught
-/// up enough to commit without this node.
-pub(crate) async fn hand_all_over(remote: &Remote, shards: &[Arc<LocalShard>]) {
+/// Hands over all shards that this node leads, each to another connected node, once the others have caught up enough
+/// to commit without this node.
+pub(crate) async fn hand_over_all(remote: &Remote, shards: &[Arc<LocalShard>]) {
     let node = remote.node();
     let here = node.identity().at.node.0;
     let led: Vec<_> = shards.iter().filter(|shard| shard.is_led_here()).collect();
@@ -146,7 +147,7 @@ pub(crate) async fn hand_all_over(remote: &Remote, shards: &[Arc<LocalShard>]) {
             tracing::info!(shard = %shard.id(), "this node stops although other members are behind or out of reach");
         }
         let others = shard.consensus.members().voters.into_keys().filter(|id| *id != here);
-        // The one that has been there longest lacks least. One that is drained leads if nobody else can.
+        // The node that has been up longest lags least. A drained node leads only if no other can.
         let rank = |id: u64| {
             let rests = node.rests(NodeId(id));
             Some((!rests, willing.contains(&id), connected_for(node, id)?, id))
@@ -158,7 +159,7 @@ pub(crate) async fn hand_all_over(remote: &Remote, shards: &[Arc<LocalShard>]) {
     join_all(handing).await;
 }
 
-/// For how long a node has been connected; `None` where it is not.
+/// Returns for how long a node has been connected; `None` where it is not.
 pub(crate) fn connected_for(node: &Node, id: u64) -> Option<Duration> {
     node.connected_for(NodeId(id))
 }
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn leaders_are_spread_and_the_catalog_is_the_first_nodes() {
+    fn leaders_are_spread_and_the_first_node_leads_the_catalog() {
         let members = members(3);
         let leads = |shard| preferred(&members, ShardId(shard), |_| true);
         assert_eq!(leads(0), Some(1));
@@ -202,20 +203,20 @@ mod tests {
     }
 
     #[test]
-    fn nobody_leads_a_shard_without_members() {
+    fn shard_without_eligible_members_has_no_preferred_leader() {
         assert_eq!(preferred(&members(0), ShardId::FIRST, |_| true), None);
         assert_eq!(preferred(&members(3), ShardId::FIRST, |_| false), None);
     }
 
     #[test]
-    fn who_may_not_lead_has_its_shards_led_by_the_others_in_turn() {
+    fn shards_of_an_ineligible_node_are_led_by_the_others_in_turn() {
         let members = members(3);
         let leads = |shard| preferred(&members, ShardId(shard), |node| node != 2);
         assert_eq!((1..=4).filter_map(leads).collect::<Vec<_>>(), [1, 3, 1, 3]);
     }
 
     #[test]
-    fn replicas_are_in_the_order_in_which_they_are_to_lead() {
+    fn replicas_are_ordered_by_preference_for_leading() {
         let members = members(3);
         let all = |shard| order(&members, ShardId(shard), |_| true);
         assert_eq!([1, 2, 3, 4].map(all), [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 2, 3]]);
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn where_three_of_many_have_a_shard_all_lead_as_many() {
+    fn leaders_are_even_when_three_of_many_nodes_have_each_shard() {
         for count in 3..=20 {
             let nodes: Vec<u64> = (1..=count).collect();
             let mut led: BTreeMap<u64, usize> = nodes.iter().map(|node| (*node, 0)).collect();
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_have_the_shard_has_the_next_one_lead() {
+    fn next_node_in_turn_with_a_replica_leads() {
         let members = Members::voting([2, 5].map(|id| (id, String::new())));
         let leads = |shard| super::preferred(&[1, 2, 3, 4, 5], &members, ShardId(shard), |_| true);
         assert_eq!((1..=6).filter_map(leads).collect::<Vec<_>>(), [2, 2, 5, 5, 5, 2]);

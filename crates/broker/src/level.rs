@@ -1,8 +1,8 @@
-//! At which feature level the cluster is: a document of the catalog says so, and this node follows it.
+//! The cluster's feature level: a document of the catalog sets it, and this node follows the document.
 //!
-//! A new cluster is founded at the newest level that all of its nodes support; one that does not say a level is at the
-//! first. Nothing is written at a level before the data directory remembers it: a program that does not support the level would
-//! otherwise find entries that it does not know, instead of an answer.
+//! A new cluster is founded at the newest level that all of its nodes support; one without a document is at the
+//! first. Nothing is written at a level before the data directory records it: a program that does not support the
+//! level would otherwise find entries that it cannot read, instead of an error.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -19,20 +19,20 @@ use crate::document_watch::DocumentWatch;
 use crate::error::{ExecuteError, OpenError};
 use crate::local_shard::LocalShard;
 
-/// Where the document is.
+/// Space and name of the document.
 pub const SPACE: &str = "cluster";
 pub const NAME: &str = "level";
 
-/// What the document says.
+/// Contents of the document.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LevelDocument {
     pub level: Level,
-    /// The program that had raised the cluster to it.
+    /// The program that raised the cluster to the level.
     pub program: String,
 }
 
 impl LevelDocument {
-    /// The cluster is raised by this program.
+    /// The document of a cluster raised by this program.
     pub fn of(level: Level) -> Self {
         Self { level, program: PROGRAM.to_owned() }
     }
@@ -44,7 +44,7 @@ impl From<LevelDocument> for Raised {
     }
 }
 
-/// What the catalog says; `None`: nothing, which is the first level.
+/// Reads the catalog's document; `None` if there is none, which means the first level.
 fn said(catalog: &LocalShard) -> Result<Option<LevelDocument>, serde_json::Error> {
     let body = catalog.read(|view| {
         let document = view.catalog.document(SPACE, NAME);
@@ -53,8 +53,8 @@ fn said(catalog: &LocalShard) -> Result<Option<LevelDocument>, serde_json::Error
     body.map(|body| serde_json::from_slice(&body)).transpose()
 }
 
-/// A cluster that has no shards yet begins at this level. Answers whether it says so: a node that founds alone, or the
-/// leader of the catalog, asks before it says how many shards there are.
+/// Sets the level of a cluster without shards. It has to succeed before the number of shards is set, by a node that
+/// founds alone or by the catalog's leader.
 pub(crate) async fn begin(catalog: &LocalShard, level: Level) -> Result<(), ExecuteError> {
     if level == Level::FIRST || catalog.read(|view| view.catalog.document(SPACE, NAME).is_some()) {
         return Ok(());
@@ -68,7 +68,7 @@ pub(crate) async fn begin(catalog: &LocalShard, level: Level) -> Result<(), Exec
     }
 }
 
-/// Goes to the level that the catalog says, if that is a later one and this program supports it.
+/// Raises the level to that of the catalog, if that is later and this program supports it.
 pub(crate) async fn reach(
     catalog: &LocalShard,
     world: &World,
@@ -96,8 +96,8 @@ pub(crate) async fn reach(
     Ok(())
 }
 
-/// Follows the document for as long as the catalog is open. A node that does not support the level that the cluster is raised to
-/// ends, and says which program it needs.
+/// Follows the document for as long as the catalog is open. A node that does not support the cluster's new level
+/// ends, with an error that names the program it needs.
 pub(crate) async fn follow(
     catalog: Weak<LocalShard>,
     watch: DocumentWatch,

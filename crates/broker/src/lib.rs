@@ -1,39 +1,41 @@
 //! The broker: shards, sequencing, dispatch and back-pressure. The one API that gateways call; it
 //! knows no protocol.
 //!
-//! * [`broker`]: the handle, and how a node opens
-//! * [`catalog`]: which topics, groups and documents there are, and changing them
-//! * [`shard_client`]: questions and changes about partitions, progress and committed offsets
-//! * [`append`]: what a producer hands in and gets back; `appending`: handing it in; `made`: batches of
-//!   records that came one by one; `request`: what is asked of the log
-//! * `sequencer`: gives batches their offsets and makes one proposal of all that waits
-//! * `local_shard`: a shard as this node has it; `layout`, `directories`: where its files are
-//! * `leading`: which node leads which shard; `electing`: somebody asks for that
-//! * `peers`: how shards reach one another; `outgoing`, `pusher`: what one sends to another
-//! * `hearsay`, `hearing`: what other nodes tell of the groups that they lead
-//! * `question`: what is asked of a shard's leader, and told; `asking`, `telling`: both sides of it
-//! * `forwarding`: appends that go to the node that leads, in order; `executing`: commands that do
-//! * `routing`: which shard has what; `adoption`: rows follow the catalog; `moves`: partitions go to other shards, and [`moving`]: how far they are
-//! * `shard`: applies what consensus committed, and answers whoever waits for it
-//! * [`fetch`]: reading by offset and by time; `reading`: in one shard; `bounds`: where a partition ends
-//! * `copies`: which copies of what another node leads are served
+//! * [`broker`]: the handle, and the opening of a node
+//! * [`catalog`]: topics, groups and documents, and changing them
+//! * [`shard_client`]: queries and changes of partitions, progress and committed offsets
+//! * [`append`]: append requests and replies; `appending`: entry points for them; `made`: batches built of single
+//!   records; `request`: requests to the log
+//! * `sequencer`: gives batches their offsets and makes one proposal of all waiting requests
+//! * `local_shard`: a shard on this node; `layout`, `directories`: its files
+//! * `leading`: spreads leaders over the nodes; `electing`: elections on request
+//! * `peers`: connections between shards; `outgoing`, `pusher`: messages from one shard to another
+//! * `hearsay`, `hearing`: leadership gossip of other nodes
+//! * `question`: queries to a shard's leader, and replies; `asking`, `telling`: their client and server
+//! * `forwarding`: appends forwarded to the leader, in order; `executing`: forwarded commands
+//! * `routing`: the shard of a partition or group; `adoption`: rows follow the catalog; `moves`: partitions move to
+//!   other shards, and [`moving`]: their progress
+//! * `shard`: applies committed entries, and answers the requests waiting for them
+//! * [`fetch`]: reading by offset and by time; `reading`: in one shard; `bounds`: start and end of a partition
+//! * `copies`: replicas that are served though another node leads
 //! * [`watch`]: waiting for records
-//! * `watch_elsewhere`: the same of shards that this node has no rows of
+//! * `watch_elsewhere`: the same for shards without rows on this node
 //! * [`budget`]: bytes in flight, bounded for the whole node
-//! * [`cpu`]: work on records that takes long, away from the threads of sockets
-//! * [`turns`]: how long work shares these threads
+//! * [`cpu`]: long work on records, away from the threads of sockets
+//! * [`turns`]: scheduling of long work on these threads
 //! * [`delivery`]: leasing records one by one, and settling each
 //! * `dedup`: finds copies of records that were appended before; `record_ids`: the hashes that it compares;
 //!   `record_id_memory`: their memory in a node
-//! * [`operations`]: what operators ask of one gateway and another carries out
-//! * `barrier`: that a copy of the catalog is the newest; `document_watch`: which documents changed
-//! * `changes`: what applied entries changed; `housekeeping`: retention, compaction, expiry, and space
-//!   that comes back, where something did; `compacted`: how far compaction came on this disk
-//! * `scrub`: looks through what is stored
-//! * [`backup`]: sends what a backup is made of; `backups`: what is held for it, `backup_parts`: what other nodes send of it; [`restore`]: makes shards of one
-//! * `vitals`: what probes and metrics see of it all
-//! * `watchdog`: tells when the disk hangs; `slow_disk`: then another node leads
-//! * [`error`]: what can go wrong, per operation
+//! * [`operations`]: operator requests that one gateway receives and another carries out
+//! * `barrier`: freshness of a copy of the catalog; `document_watch`: changed documents
+//! * `changes`: partitions changed by applied entries; `housekeeping`: retention, compaction, expiry and reclaiming
+//!   of space in these; `compacted`: progress of compaction on this disk
+//! * `scrub`: verifies all stored data
+//! * [`backup`]: sends the parts of a backup; `backups`: data retained for it, `backup_parts`: parts sent by other
+//!   nodes; [`restore`]: creates shards from one
+//! * `vitals`: state for probes and metrics
+//! * `watchdog`: reports a hanging disk; `slow_disk`: moves leadership off it
+//! * [`error`]: errors of each operation
 
 mod adoption;
 pub mod append;

@@ -39,10 +39,10 @@ use crate::watch::Watchers;
 mod handing_over;
 mod membership;
 
-/// For so long a node that stops waits for what it proposed before another one led, or nobody.
+/// Longest time for which a stopping node waits for its earlier proposals while another node, or none, leads.
 const ANSWERED_ELSEWHERE_WITHIN: Duration = Duration::from_secs(2);
 
-/// What the shards of a node have in common.
+/// Parts shared by the shards of a node.
 pub(crate) struct Common<'a> {
     pub(crate) world: &'a World,
     pub(crate) dir: &'a Path,
@@ -64,43 +64,43 @@ pub(crate) struct LocalShard {
     timeline: Arc<Timeline>,
     workers: Workers,
     requests: Mutex<Requests>,
-    /// `None` in the catalog's: it has no records.
+    /// `None` for the catalog, which has no records.
     delivery: Option<Handle>,
-    /// None once it shut down.
+    /// `None` after shutdown.
     tasks: Mutex<Option<Tasks>>,
     pub(crate) adopted: watch::Sender<Adopted>,
     node: u32,
-    /// What this node is in the shard's group; `None` where it is alone.
+    /// This node's role in the shard's group; `None` where it is alone.
     role: Option<watch::Receiver<consensus::Role>>,
-    /// Barriers before its copy is read.
+    /// Barriers for reads of its replica.
     pub(crate) reads: Barriers,
-    /// What other nodes told of the shard's group.
+    /// The newest gossip on the shard's group.
     pub(crate) heard: watch::Sender<Option<Known>>,
     cluster: Option<Arc<cluster::Node>>,
     level: Arc<ClusterLevel>,
     cpu: CpuPool,
     watchers: Arc<Watchers>,
-    /// What this node has given up of the shard, at last or before this start.
+    /// The last removal of the shard's replica from this node.
     given_up: Mutex<Option<GivenUp>>,
     #[cfg(test)]
     pub(crate) peers: Arc<Peers>,
 }
 
-/// How far the rows of a shard follow the catalog.
+/// Progress of a shard's rows in adopting the catalog.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Adopted {
-    /// The version of the catalog up to which they are as it wants them.
+    /// The adopted version of the catalog.
     pub(crate) version: u64,
-    /// They follow no further: the node is shutting down.
+    /// No further version will be adopted: the node is shutting down.
     pub(crate) ended: bool,
 }
 
-/// The way to the sequencer.
+/// The channel to the sequencer.
 #[derive(Debug)]
 struct Requests {
-    /// None once the shard shuts down.
+    /// `None` once the shard shuts down.
     sender: Option<mpsc::UnboundedSender<Request>>,
-    /// Hand-overs that are under way.
+    /// Number of transfers of leadership in progress.
     holds: u32,
 }
 
@@ -115,18 +115,17 @@ impl Requests {
 struct Tasks {
     sequencing: JoinHandle<()>,
     delivering: Option<JoinHandle<()>>,
-    /// What was sent to other shards is pushed.
+    /// Pushes the messages to other shards.
     pushing: Option<JoinHandle<()>>,
 }
 
 impl LocalShard {
-    /// Where a shard's files are.
+    /// Returns the directory of a shard's files.
     pub(crate) fn dir(dir: &Path, shard: ShardId) -> std::path::PathBuf {
         dir.join(format!("shard-{}", shard.0))
     }
 
-    /// Recovers the shard, and leads it unless it has other members. One with rows goes by the catalog that it
-    /// is given.
+    /// Recovers the shard, and leads it unless it has other members. A shard with rows follows the given catalog.
     pub(crate) async fn start(
         common: &Common<'_>,
         role: Role,
@@ -215,12 +214,12 @@ impl LocalShard {
         self.id
     }
 
-    /// Asks the machine. Keep the question short: an apply waits for it.
+    /// Reads the machine's state. `question` must be short: an apply waits for it.
     pub(crate) fn read<R>(&self, question: impl FnOnce(&View<'_>) -> R) -> R {
         self.shard.read(question)
     }
 
-    /// Puts a command into the log and answers what it led to, once it is durable and applied.
+    /// Proposes a command and returns the outcome, once it is durable and applied.
     pub(crate) async fn execute(&self, command: Command) -> Result<Outcome, ExecuteError> {
         let (reply, answer) = oneshot::channel();
         self.request(Request::Execute { command, reply })?;
@@ -239,19 +238,20 @@ impl LocalShard {
         &self.timeline
     }
 
-    /// For the shard's leader: up to where its log is applied, with all that was acknowledged before the call.
+    /// For the shard's leader: the index up to which its log is applied, including all that was acknowledged before
+    /// the call.
     pub(crate) async fn read_index(&self) -> Result<u64, Unavailable> {
         self.shard.pending.apply_answered().await;
         let index = self.consensus.read_index().await;
         index.map_err(|error| Unavailable::from(&error))
     }
 
-    /// For work that blocks.
+    /// Threads for blocking work.
     pub(crate) fn workers(&self) -> &Workers {
         &self.workers
     }
 
-    /// For work on records that takes long.
+    /// Pool for long work on records.
     pub(crate) fn cpu(&self) -> &CpuPool {
         &self.cpu
     }
@@ -269,20 +269,20 @@ impl LocalShard {
         self.consensus.snapshot_now().await.map_err(std::io::Error::other)
     }
 
-    /// Takes no more requests.
+    /// Closes the shard for requests.
     pub(crate) fn refuse_requests(&self) {
         if let Some(requests) = self.requests.lock().sender.take() {
             let _ = requests.send(Request::Closing);
         }
         if let Some(Tasks { pushing: Some(pushing), .. }) = &*self.tasks.lock() {
-            // What is not acknowledged is sent again by the next start.
+            // Unacknowledged messages are sent again by the next start.
             pushing.abort();
         }
         self.shard.outgoing.close();
         self.adopted.send_modify(|adopted| adopted.ended = true);
     }
 
-    /// Waits until the rows are as this version of the catalog wants them.
+    /// Waits until the rows have adopted this version of the catalog.
     pub(crate) async fn adopts(&self, version: u64) -> Result<(), Unavailable> {
         let mut adopted = self.adopted.subscribe();
         let reached = adopted.wait_for(|it| it.ended || it.version >= version).await;
@@ -292,7 +292,7 @@ impl LocalShard {
         }
     }
 
-    /// Whether the rows are as this version of the catalog wants them; where this node has none, whether a leader is
+    /// Whether the rows have adopted this version of the catalog; without rows on this node, whether a leader is
     /// known.
     pub(crate) fn is_ready(&self, version: u64) -> Result<bool, Unavailable> {
         if !self.has_rows() {
@@ -306,17 +306,17 @@ impl LocalShard {
         }
     }
 
-    /// Answers the requests that are under way, and closes the journal.
+    /// Completes the pending requests, and closes the journal.
     pub(crate) async fn shutdown(&self) {
         self.refuse_requests();
         let Some(tasks) = self.tasks.lock().take() else { return };
         let mut ending = pin!(async {
             if let (Some(delivery), Some(delivering)) = (&self.delivery, tasks.delivering) {
-                // What was settled before is made durable, which needs the sequencer.
+                // Earlier settles are made durable, which needs the sequencer.
                 delivery.tell(Message::Stop);
                 let _ = delivering.await;
             }
-            // The sequencer ends by itself, once all that it proposed is answered.
+            // The sequencer ends once all of its proposals are answered.
             let _ = tasks.sequencing.await;
         });
         let led_elsewhere = async {
@@ -328,7 +328,7 @@ impl LocalShard {
             () = ending.as_mut() => true,
             () = led_elsewhere => false,
         };
-        // Where nobody leads who could answer, the end of consensus does.
+        // Without a leader, the end of consensus completes the pending requests.
         self.consensus.shutdown().await;
         if !has_ended {
             ending.await;
@@ -346,7 +346,7 @@ pub(crate) async fn replica(
 ) -> Result<(Arc<Shard>, Consensus), OpenError> {
     let Common { world, options, failure, .. } = common;
     let mut options_of_journal = journal_options(options, role);
-    // What the log still claims cannot be reclaimed: with small segments that is little, too.
+    // Segments claimed by the log cannot be reclaimed; small segments make that a small amount.
     let snapshot_log_bytes_min = options_of_journal.segment_bytes.min(SEGMENT_BYTES_DEFAULT);
     let others = options.cluster.as_ref().is_some_and(|node| node.known().len() > 1);
     options_of_journal.repairable |= others;
@@ -390,7 +390,7 @@ pub(crate) async fn replica(
     Ok((shard, consensus))
 }
 
-/// How a shard's journal is opened.
+/// Returns the options for a shard's journal.
 pub(crate) fn journal_options(options: &BrokerOptions, role: Role) -> journal::Options {
     let mut of_shard = options.journal.clone();
     if role == Role::Catalog {
@@ -401,13 +401,13 @@ pub(crate) fn journal_options(options: &BrokerOptions, role: Role) -> journal::O
     of_shard
 }
 
-/// Whether a stored batch is as it was appended, and where it was.
+/// Whether a stored batch has its original bytes and offset.
 fn is_sound(batch: &[u8], base_offset: Option<u64>) -> bool {
     let header = record::verify_checksum(batch);
     header.is_ok_and(|header| base_offset.is_none_or(|offset| header.base_offset == offset))
 }
 
-/// The group of a shard, whose members are reached by the node's links.
+/// Returns the group of a shard, whose members are reached by the node's links.
 fn group(node: &cluster::Node, shard: ShardId) -> Group {
     let id = GroupId { cluster: node.identity().at.cluster.as_u128(), shard: shard.0 };
     let peers = Arc::new(LinkedPeers::new(node.links(), shard));

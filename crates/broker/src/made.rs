@@ -1,4 +1,4 @@
-//! Batches that a gateway makes of records which came one by one, as their topic wants them.
+//! Batches built by a gateway from single records, by their topic's settings.
 
 use base::PartitionId;
 use bytes::{Bytes, BytesMut};
@@ -7,7 +7,7 @@ use record::{BatchBuilder, BatchHeader, BatchOptions, Compression};
 
 use crate::append::AppendBatch;
 
-/// How a batch for the topic is made.
+/// Returns the options of a batch for the topic.
 pub fn batch_options(config: &TopicConfig) -> BatchOptions {
     let compression = match config.compression_type {
         CompressionType::Producer | CompressionType::Uncompressed => Compression::None,
@@ -19,15 +19,15 @@ pub fn batch_options(config: &TopicConfig) -> BatchOptions {
     BatchOptions { compression, ..BatchOptions::default() }
 }
 
-/// Whether the topic refuses records when it is full: then each is a batch of its own, so that those which fit are
-/// taken.
+/// Whether the topic rejects records when it is full: then each record gets its own batch, so that those which fit
+/// are accepted.
 pub fn refuses_when_full(config: &TopicConfig) -> bool {
     let limited = config.limit_records.is_some() || config.limit_bytes.is_some();
     limited && config.limit_overflow != LimitOverflow::DropOldest
 }
 
 impl AppendBatch {
-    /// What was built, for a partition. `log_append_time`: its records have the time at which they are appended, which is
+    /// Returns the built batch for a partition. `log_append_time`: its records get the time of the append, which is
     /// that of the newest.
     pub fn made(partition: PartitionId, builder: BatchBuilder, log_append_time: bool) -> Self {
         let mut bytes = BytesMut::from(Bytes::from(builder.finish()));

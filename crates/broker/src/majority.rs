@@ -1,5 +1,5 @@
-//! Whether this node is connected to a majority of a shard's voters. Without one no leader can be elected on this side of
-//! a cut, so that requests are refused early and clients look for the leader elsewhere.
+//! Connection of this node to a majority of a shard's voters. Without it no leader can be elected on this side of a
+//! partition of the network: requests are rejected early, and clients look for the leader elsewhere.
 
 use std::time::Duration;
 
@@ -8,11 +8,10 @@ use consensus::Members;
 use links::NodeId;
 use tokio::time::sleep;
 
-/// The pause between two looks at the connections.
+/// Interval of checks of the connections.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Whether this node and the voters that it is connected to are a majority of the group. True where the voters are not
-/// known.
+/// Whether this node and the voters connected to it are a majority of the group. True if the voters are not known.
 pub(crate) fn is_connected(node: &Node, members: &Members) -> bool {
     let voters = members.voters.keys();
     let connected = voters.filter(|id| node.connected_for(NodeId(**id)).is_some()).count();

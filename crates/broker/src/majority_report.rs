@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use crate::local_shard::LocalShard;
 use crate::majority::is_connected;
 
-/// A node without a leader for so long logs what it waits for, and again as often.
+/// Time without a leader before the first report, and interval of the next ones.
 const REPORTED_AFTER: Duration = Duration::from_secs(3);
 const REPORTED_EVERY: Duration = Duration::from_secs(10);
 const REPORT_LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -33,16 +33,15 @@ fn waits_for(node: &Node, members: &Members) -> String {
     }
 }
 
-/// Reports what this node waits for while the catalog has no leader: in the log, and to probes. Ends when the shard is
-/// gone.
+/// Reports in the log, and to probes, that this node waits for a leader of the catalog. Ends when the shard is gone.
 pub(crate) async fn report(node: Weak<Node>, catalog: Weak<LocalShard>) {
     let mut leaderless_since: Option<Instant> = None;
     let mut reported: Option<Instant> = None;
-    // Neither is kept from ending: the data directory is free once the node is dropped.
+    // Held weakly, so that both can end: the data directory is free once the node is dropped.
     while let (Some(shard), Some(node)) = (catalog.upgrade(), node.upgrade()) {
         let (leader, members) = (shard.leader(), shard.consensus.members());
         drop(shard);
-        // A follower whose leader is gone keeps it as its leader for as long as it cannot be elected itself.
+        // A follower keeps a lost leader as its leader for as long as it cannot be elected itself.
         let is_led = leader.is_some() && is_connected(&node, &members);
         if is_led || members.voters.is_empty() {
             if reported.take().is_some() {

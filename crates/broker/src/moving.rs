@@ -1,5 +1,5 @@
-//! What operators ask of partitions that move ([`crate::moves`]), and how moves stand: by this node's copies of the two
-//! shards, or as their leaders tell.
+//! Operator requests to move partitions ([`crate::moves`]), and the state of moves: by this node's replicas of the
+//! two shards, or from their leaders.
 
 use base::{Offset, PartitionId, ShardId, TopicId};
 use machine::Command;
@@ -11,17 +11,17 @@ use crate::error::{ExecuteError, Unavailable};
 use crate::question::{MoveFacts, Question, Told};
 use crate::shard_client::Elsewhere;
 
-/// How a move stands.
+/// State of a move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MoveState {
     /// Nothing was copied yet.
     Waits,
     Copies,
-    /// It takes no appends for a moment.
+    /// The partition accepts no appends for a moment.
     Frozen,
-    /// The other shard has it, and is about to serve it.
+    /// The other shard has the partition, and is about to serve it.
     HandedOver,
-    /// It is being given up.
+    /// The move is being cancelled.
     Cancelled,
 }
 
@@ -31,13 +31,13 @@ pub struct MoveStatus {
     pub from: ShardId,
     pub to: ShardId,
     pub state: MoveState,
-    /// Of its offsets so many are in the other shard.
+    /// Number of offsets in the other shard, of the total `of`.
     pub copied: u64,
     pub of: u64,
 }
 
 impl Broker {
-    /// Wants partitions of a topic in another shard. What follows goes on by itself; those that are there stay.
+    /// Requests that partitions of a topic move to another shard, in the background. Partitions that are there stay.
     pub async fn move_partitions(
         &self,
         topic: TopicId,
@@ -47,7 +47,7 @@ impl Broker {
         self.change_moves(Command::MovePartitions { topic, partitions, to }).await
     }
 
-    /// Wants partitions where they are, unless it is too late.
+    /// Cancels moves of partitions, unless they were handed over.
     pub async fn cancel_moves(
         &self,
         topic: TopicId,
@@ -60,21 +60,21 @@ impl Broker {
         self.execute(command).await.map(drop)
     }
 
-    /// In which shard a partition is, as far as this node knows.
+    /// Returns the shard of a partition, as far as this node knows.
     pub fn shard_with(&self, partition: PartitionId) -> ShardId {
         self.shard_of(partition).id()
     }
 
-    /// How many partitions move.
+    /// Number of moving partitions.
     pub fn moving_count(&self) -> u64 {
         self.catalog_shard().read(|view| view.catalog.moving_count() as u64)
     }
 
-    /// Partitions that move, and how far each is.
+    /// Returns the moving partitions, with the progress of each.
     pub async fn moves(&self) -> Result<Vec<MoveStatus>, Unavailable> {
         let moving: Vec<_> = self.catalog_shard().read(|view| view.catalog.all_moving().collect());
         let shards = self.shards_with_rows();
-        // Of each move two: what its source knows, and what its target does.
+        // Two facts of each move: the source's and the target's.
         let ends = moving.iter().flat_map(|(partition, moving)| {
             [self.shard_of(*partition).id(), moving.to].map(|shard| (shard, *partition, moving.id))
         });
@@ -98,7 +98,7 @@ impl Broker {
                 _ => None,
             },
         };
-        for (at, told) in self.ask_lists(asked, &elsewhere).await? {
+        for (at, told) in self.query_lists(asked, &elsewhere).await? {
             facts[at] = told;
         }
         let mut of_ends = ends.iter().map(|(shard, ..)| *shard).zip(facts);

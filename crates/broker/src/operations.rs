@@ -1,64 +1,62 @@
-//! What operators ask of one gateway and another carries out.
+//! Operator requests received by one gateway and carried out by another.
 //!
-//! Operators talk to the one gateway that has a request for it, and some of what they ask is about
-//! entities of another protocol. Gateways do not know each other, so each that has operations of its
-//! own implements [`OperationFamily`], and the server gives it to the one that hears operators. The
-//! decision that shapes it: an operation is a document that only the family reads, so that neither
-//! the broker nor the gateway in between learns the other's words, and an operation more is a change
-//! in one crate.
+//! Operators talk to one gateway, and some of their requests concern entities of another protocol. Gateways do not
+//! know each other, so each gateway with operations implements [`OperationFamily`], and the server passes it to the
+//! operators' gateway. An operation is a document that only the family reads. So neither the broker nor the gateway
+//! in between knows the other protocol's terms, and a new operation is a change in one crate.
 
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
 
-/// The document of an answer.
+/// The document of a reply.
 pub type OperationAnswer<'a> =
     Pin<Box<dyn Future<Output = Result<Vec<u8>, OperationError>> + Send + 'a>>;
 
 /// The operations of one gateway.
 pub trait OperationFamily: Send + Sync + Debug {
-    /// What an operation is about to do, which comes as [`OperationFamily::carry_out`] gets it.
+    /// Returns the effect of an operation, given as to [`OperationFamily::carry_out`].
     fn effect(&self, operation: &[u8]) -> Effect;
 
-    /// Whether the operation holds megabytes of stored data while it is carried out. Few of them run at a time.
+    /// Whether the operation holds megabytes of stored data while it runs. Few of them run at a time.
     fn holds_data(&self, _operation: &[u8]) -> bool {
         false
     }
 
-    /// Carries out one operation. It comes as a JSON document of at most
-    /// [`base::limits::OPERATION_BYTES_MAX`] bytes, unread; the answer is one, too.
+    /// Carries out one operation. The operation is a JSON document of at most [`base::limits::OPERATION_BYTES_MAX`]
+    /// bytes, not parsed yet; the reply is one, too.
     fn carry_out(&self, operation: Vec<u8>) -> OperationAnswer<'_>;
 }
 
-/// What an operation does.
+/// Effect of an operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// Nothing: whoever may see the cluster may ask for it.
+    /// No change: everyone allowed to see the cluster may request it.
     Look,
-    /// Only who may change the cluster may ask for it. In words, which are written and read by others: names, and no
-    /// values. What makes no sense is a change, without words.
+    /// A change: only users allowed to change the cluster may request it. The text is logged and read by people: it
+    /// has names, and no values. An invalid operation is a change with an empty text.
     Change(String),
 }
 
-/// Why an operation was not carried out, in words for whoever asked for it.
+/// Reason why an operation was not carried out, as a message to its user.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OperationError {
-    /// It makes no sense, or contradicts what is there.
+    /// The operation is invalid, or contradicts the present state.
     #[error("{0}")]
     Invalid(String),
-    /// What it is about is not there.
+    /// The subject of the operation does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// Whoever asked may not do that.
+    /// The user is not authorized.
     #[error("{0}")]
     NotAllowed(String),
-    /// Another node knows of it, which is to be asked.
+    /// Another node has to be queried.
     #[error("{0}")]
     Elsewhere(String),
-    /// The node could not do it now.
+    /// The node cannot do it now.
     #[error("{0}")]
     Unavailable(String),
-    /// The node could not do it.
+    /// The node failed to do it.
     #[error("{0}")]
     Failed(String),
 }

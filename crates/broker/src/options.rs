@@ -1,4 +1,4 @@
-//! How a node is run.
+//! Options of a node's broker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,29 +12,29 @@ use crate::delivery::history::HistoryFeed;
 pub struct BrokerOptions {
     /// This node's id in the cluster.
     pub node: u32,
-    /// Shards with records. `None`: as many as the node has, or `shards_new`. More than it has: it gets more,
-    /// which topics made from then on lie in, too. It cannot have fewer.
+    /// Number of shards with rows. `None`: those that the node has, or `shards_new`. A larger number adds shards,
+    /// which later topics use as well; a smaller one is an error.
     pub shards: Option<u32>,
-    /// What a node that is new gets where `shards` does not say.
+    /// Number of shards of a new node without `shards`.
     pub shards_new: u32,
     pub journal: journal::Options,
-    /// How much of a shard's log is kept for members that do not have it, behind a snapshot that does.
+    /// Size of the log retained after a snapshot for members that lag.
     pub kept_log_bytes_max: u64,
     /// Bytes of produce requests between socket and disk, for the whole node.
     pub request_bytes_in_flight_max: usize,
-    /// How often retention, compaction and space are looked after.
+    /// Interval of retention, compaction and reclaiming of space.
     pub housekeeping_interval: Duration,
-    /// How often all that is stored is looked through. `None`: only when an operator asks for it.
+    /// Interval of scrubs of all stored data. `None`: only on request of an operator.
     pub scrub_interval: Option<Duration>,
-    /// What each shard that this node leads remembers of what happened to records, in memory. 0: nothing.
+    /// Size in memory of the history of records, for each shard that this node leads. 0: none.
     pub history_bytes: usize,
-    /// Who hears of what happens to records of shards that this node leads. `None`: nobody.
+    /// Receiver of the history of records in shards that this node leads. `None`: no receiver.
     pub feed: Option<HistoryFeed>,
-    /// What this binary can replay and write; a member of a cluster has said it there.
+    /// Levels that this binary can replay and write; the same that a member of a cluster has reported to it.
     pub levels: Levels,
-    /// The cluster that this node is a member of. `None`: it is alone, and leads everything.
+    /// The cluster of this node. `None`: it is alone, and leads everything.
     pub cluster: Option<Arc<cluster::Node>>,
-    /// Hears why the node must stop; parts of it that are older than the broker have it, too.
+    /// Receives the reason why the node must stop; shared with parts of the node older than the broker.
     pub failure: Option<Failure>,
 }
 

@@ -1,7 +1,8 @@
-//! What a shard sends to others, as those who wait for it see it. The messages themselves are in its log.
+//! Messages to other shards, as seen by the requests that wait for them. The messages themselves are in the shard's
+//! log.
 //!
-//! Nothing here outlives the process, and nothing depends on it: who waits when the node ends hears that, and
-//! the message arrives all the same.
+//! This state does not outlive the process, and delivery does not depend on it: when the node ends, waiting requests
+//! fail, and the message arrives all the same.
 
 use std::collections::BTreeMap;
 
@@ -12,20 +13,20 @@ use tokio::sync::{Notify, oneshot};
 use crate::append::Appended;
 use crate::error::Unavailable;
 
-/// Where the rows of a message are, in their order. `None`: its topic is gone, or the message was there
-/// before and nobody remembers. It may be shorter than the message has rows.
+/// Offsets of a message's rows, in order. `None`: the topic is gone, or the message was a duplicate whose offsets are
+/// no longer known. It may be shorter than the number of rows.
 pub(crate) type Receipt = Vec<Option<Appended>>;
 
-/// A part of a unit that went to another shard.
+/// A part of a unit that was sent to another shard.
 #[derive(Debug)]
 pub(crate) struct Sent {
-    /// Of its rows among all of the unit.
+    /// Positions of its rows among all of the unit.
     pub(crate) places: Vec<usize>,
-    /// Comes once that shard has it.
+    /// Resolves once that shard has the message.
     pub(crate) receipt: oneshot::Receiver<Receipt>,
 }
 
-/// What became of a unit.
+/// Result of a unit.
 #[derive(Debug)]
 pub(crate) struct Entered<R> {
     pub(crate) rows: Vec<R>,
@@ -39,11 +40,11 @@ impl<R> Entered<R> {
 }
 
 impl Entered<Option<Appended>> {
-    /// Waits until other shards have what went there.
+    /// Waits until other shards have their parts.
     pub(crate) async fn arrived(self) -> Result<Vec<Option<Appended>>, Unavailable> {
         let Self { mut rows, sent } = self;
         for Sent { places, receipt } in sent {
-            // Dead letters stand behind what the caller gave, and are not waited for.
+            // Dead letters come after the caller's rows, and are not waited for.
             if places.iter().all(|place| *place >= rows.len()) {
                 continue;
             }
@@ -71,26 +72,26 @@ struct Waiting {
     closed: bool,
 }
 
-/// Both ends of what one receipt goes through. One that is asked for, and has come, is forgotten.
+/// Both ends of a receipt's channel. Removed once the receipt was both received and requested.
 #[derive(Debug)]
 struct Awaited {
-    /// Until it comes.
+    /// `None` once the receipt was received.
     sender: Option<oneshot::Sender<Receipt>>,
-    /// Until somebody asks for it.
+    /// `None` once the receipt was requested.
     receipt: Option<oneshot::Receiver<Receipt>>,
 }
 
 impl Awaited {
     fn send(&mut self, receipt: Receipt) {
         if let Some(sender) = self.sender.take() {
-            // Nobody may wait for it.
+            // The request that waits for it may be gone.
             let _ = sender.send(receipt);
         }
     }
 }
 
 impl Outgoing {
-    /// A message that this node proposed is in the log. To be called before whoever pushes it can see it.
+    /// Registers a message of this node in the log. To be called before the pusher can see it.
     pub(crate) fn announce(&self, to: ShardId, number: Offset) {
         let (sender, receipt) = oneshot::channel();
         let awaited = Awaited { sender: Some(sender), receipt: Some(receipt) };
@@ -100,13 +101,13 @@ impl Outgoing {
         }
     }
 
-    /// The receipt of a message that was announced, to be asked for once.
+    /// Returns the receipt of an announced message; to be called once.
     pub(crate) fn receipt(&self, to: ShardId, number: Offset) -> oneshot::Receiver<Receipt> {
         let mut waiting = self.waiting.lock();
         let awaited = waiting.receipts.get_mut(&(to, number));
         let receipt = awaited.and_then(|awaited| awaited.receipt.take());
         waiting.forget_if_done(to, number);
-        // The node is about to end: what never comes.
+        // The node is about to end: the receipt never comes.
         receipt.unwrap_or_else(|| oneshot::channel().1)
     }
 
@@ -119,7 +120,7 @@ impl Outgoing {
         waiting.forget_if_done(to, number);
     }
 
-    /// It has all messages below: what is not known of one by now will never be.
+    /// The other shard has all messages below: receipts still missing will never come.
     pub(crate) fn received_below(&self, to: ShardId, below: Offset) {
         let mut waiting = self.waiting.lock();
         let of_shard = waiting.receipts.range_mut((to, 0)..(to, below));
@@ -127,7 +128,7 @@ impl Outgoing {
         waiting.receipts.retain(|_, it| it.sender.is_some() || it.receipt.is_some());
     }
 
-    /// Something was sent: whoever pushes it looks.
+    /// Wakes the pusher after a message was sent.
     pub(crate) fn note_sent(&self) {
         self.sent.notify_one();
     }
@@ -136,7 +137,7 @@ impl Outgoing {
         self.sent.notified().await;
     }
 
-    /// The node is about to end: nobody will hear of what is on its way.
+    /// The node is about to end: drops all pending receipts.
     pub(crate) fn close(&self) {
         let mut waiting = self.waiting.lock();
         waiting.closed = true;
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn receipts_below_are_answered_and_no_others() {
+    fn only_receipts_below_the_number_are_sent() {
         let outgoing = Outgoing::default();
         let mut all: Vec<_> = [(ShardId(1), 5), (TO, 3), (TO, 7), (ShardId(3), 1)]
             .map(|(to, number)| announced(&outgoing, to, number))
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receipt_that_comes_before_it_is_asked_for_is_kept() {
+    fn receipt_received_before_its_request_is_kept() {
         let outgoing = Outgoing::default();
         outgoing.announce(TO, 3);
         outgoing.received(TO, 3, vec![None]);
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rows_that_went_elsewhere_have_their_places_once_they_arrived() {
+    async fn rows_of_other_shards_get_their_offsets_once_they_arrive() {
         let outgoing = Outgoing::default();
         let at = |base_offset| Some(Appended { base_offset, log_start: 0, duplicate: false });
         let sent = |number, places| Sent { places, receipt: announced(&outgoing, TO, number) };

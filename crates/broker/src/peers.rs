@@ -1,5 +1,5 @@
-//! How the shards of a node reach one another: by requests to each other's logs, and by nothing else. A shard
-//! that another node leads is reached by the same requests ([`crate::remote`]).
+//! Requests between the shards of a node: they reach one another through their logs only. A shard led by another node
+//! gets the same requests ([`crate::remote`]).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -20,25 +20,25 @@ use crate::remote::Remote;
 use crate::request::Request;
 use crate::shard::Shard;
 
-/// Holds no shard open: its log takes no more requests once everybody else is gone who could make some.
+/// Keeps no shard open: a log closes for requests once all other senders are gone.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     shards: RwLock<BTreeMap<ShardId, Reach>>,
     /// `None` where there are no other nodes.
     remote: Option<Remote>,
-    /// Of other nodes' lease sessions to shards that this one leads.
+    /// Lease sessions of other nodes at shards that this node leads.
     relays: Relays,
-    /// Whose this node's lease sessions are.
+    /// Users of this node's lease sessions.
     session_users: Arc<SessionUsers>,
     /// Unread bytes of those sessions.
     unread: Arc<NodeUnread>,
 }
 
-/// How a shard is reached.
+/// Channel to a shard.
 #[derive(Clone, Debug)]
 pub(crate) struct Reach {
     requests: mpsc::WeakUnboundedSender<Request>,
-    /// What this node is in the shard's group; `None` where it is alone.
+    /// This node's role in the shard's group; `None` where it is alone.
     role: Option<watch::Receiver<Role>>,
     shard: Weak<Shard>,
 }
@@ -48,7 +48,7 @@ impl Peers {
         Self { remote, ..Self::default() }
     }
 
-    /// The way to the other nodes, if there are any.
+    /// The connection to the other nodes, if there are any.
     pub(crate) fn remote(&self) -> Option<&Remote> {
         self.remote.as_ref()
     }
@@ -72,7 +72,7 @@ impl Peers {
         self.shards.write().insert(id, reach);
     }
 
-    /// Nobody reaches the shard, as while nobody leads it. What [`Self::restore`] takes.
+    /// Makes the shard unreachable, as without a leader. Returns the argument of [`Self::restore`].
     #[cfg(test)]
     pub(crate) fn cut_off(&self, shard: ShardId) -> Reach {
         self.shards.write().remove(&shard).expect("it was reached until now")
@@ -83,7 +83,7 @@ impl Peers {
         self.shards.write().insert(shard, reach);
     }
 
-    /// Goes to the node that leads the shard. Answered as unavailable where the shard is not there, or not yet.
+    /// Sends a request to the shard's leader. A shard that is missing, or not there yet, is unavailable.
     pub(crate) fn request(&self, shard: ShardId, request: Request) {
         let shards = self.shards.read();
         let Some(reach) = shards.get(&shard) else {
@@ -98,8 +98,8 @@ impl Peers {
         }
     }
 
-    /// What another node asks of a shard that this one leads, as far as that one knows. Who stops tells it to look
-    /// for the next leader.
+    /// Accepts another node's request to a shard that this node leads in that node's view. While stopping, this node
+    /// makes the sender look for the next leader.
     pub(crate) fn request_here(&self, shard: ShardId, request: Request) {
         match self.shards.read().get(&shard) {
             Some(reach) => reach.request(request, &Unavailable::NotLeader),
@@ -107,8 +107,8 @@ impl Peers {
         }
     }
 
-    /// What another node's relay asks of a shard that this one leads, as far as that one knows. `None`: it is not
-    /// understood, or not served.
+    /// Accepts a relay message of another node to a shard that this node leads in that node's view. `None` if it is
+    /// not understood, or not served.
     pub(crate) async fn relay_here(
         &self,
         shard: ShardId,
@@ -127,7 +127,7 @@ impl Peers {
         self.relays.answer(led, from, head, body).await
     }
 
-    /// The newest version of the catalog, as the node says that leads it.
+    /// Returns the newest version of the catalog, from its leader.
     pub(crate) async fn catalog_versions(
         &self,
         leader: Option<u32>,
@@ -138,7 +138,7 @@ impl Peers {
         }
     }
 
-    /// Up to where the shard's log is applied at the node that leads it.
+    /// Returns the index up to which the shard's leader has applied its log.
     pub(crate) async fn read_index(
         &self,
         leader: Option<u32>,
@@ -150,7 +150,7 @@ impl Peers {
         }
     }
 
-    /// Up to which index the shard's log is applied here.
+    /// Returns the index up to which the shard's log is applied here.
     pub(crate) fn applied(&self, shard: ShardId) -> u64 {
         let shard = self.shards.read().get(&shard).and_then(|reach| reach.shard.upgrade());
         shard.map_or(0, |shard| shard.applied())
@@ -158,7 +158,7 @@ impl Peers {
 }
 
 impl Reach {
-    /// Puts the request in line here. `stopping` is the answer where the log takes no more.
+    /// Queues the request here. `stopping` is the error once the log is closed for requests.
     fn request(&self, request: Request, stopping: &Unavailable) {
         match self.requests.upgrade() {
             Some(requests) => {

@@ -1,4 +1,4 @@
-//! Requests that wait for a proposal, and their answers once it is written or applied.
+//! Requests that wait for a proposal, and their replies once it is written or applied.
 
 use base::{Offset, PartitionId, ShardId};
 use bytes::Bytes;
@@ -13,39 +13,37 @@ use crate::outgoing::{Entered, Outgoing, Receipt, Sent};
 use crate::request::{CommandReply, ReceiveError, UnitAnswer};
 use crate::unplaced::Unplaced;
 
-/// Who waits for a proposal.
+/// The requests that wait for a proposal.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     pub(crate) appends: Vec<PendingAppend>,
     pub(crate) units: Vec<PendingUnit>,
     pub(crate) messages: Vec<PendingMessage>,
-    /// The entry's commands from this one on stand alone and are answered; those before belong to
-    /// units.
+    /// The entry's commands from this one on stand alone and get replies; those before belong to units.
     pub(crate) first_alone: usize,
     pub(crate) commands: Vec<CommandReply>,
-    /// Who imports a part of a partition, with the place of its command.
+    /// Imports of parts of partitions, with the position of each command.
     pub(crate) imports: Vec<(usize, CommandReply)>,
-    /// Readers that want to see what was answered early, and who waits for all that was asked before. Dropped once the proposal is applied, or
-    /// failed: that is all they wait for.
+    /// Readers that need to see early replies, and callers that wait for all earlier requests. Dropped, and so
+    /// notified, once the proposal is applied or has failed.
     pub(crate) readers: Vec<oneshot::Sender<()>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct PendingAppend {
     pub(crate) slots: Vec<Slot>,
-    /// Every batch of it is for a topic whose durability is `replicated`: it is answered when it
-    /// is written.
+    /// Every batch is for a topic whose durability is `replicated`: the reply is sent when the entry is written.
     pub(crate) early: bool,
-    /// What of it becomes dead letters because there is no room for it.
+    /// Batches that become dead letters for lack of room.
     pub(crate) overflow: Option<Overflow>,
-    /// `None` once it was answered.
+    /// `None` once the reply was sent.
     pub(crate) reply: Option<oneshot::Sender<Appends>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct PendingUnit {
     pub(crate) slots: Vec<Slot>,
-    /// Messages that it puts into outboxes: where they go, their numbers, and the places of their rows.
+    /// Messages that it puts into outboxes: target, number, and the positions of their rows.
     pub(crate) sent: Vec<(ShardId, Offset, Vec<usize>)>,
     pub(crate) reply: oneshot::Sender<UnitAnswer>,
 }
@@ -54,34 +52,34 @@ pub(crate) struct PendingUnit {
 #[derive(Debug)]
 pub(crate) struct PendingMessage {
     pub(crate) origin: Origin,
-    /// None where it was taken before.
+    /// Empty where the message was accepted before.
     pub(crate) rows: Vec<MessageRow>,
     pub(crate) reply: oneshot::Sender<Result<Receipt, ReceiveError>>,
 }
 
-/// What one partition gets of a message.
+/// The part of a message for one partition.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessageRow {
     pub(crate) partition: PartitionId,
     pub(crate) records: u32,
-    /// The proposal's body; `None`: its topic was gone when it came.
+    /// The proposal's body; `None` if the topic was gone.
     pub(crate) body: Option<usize>,
-    /// The partition is another shard's by now, and its records are on their way there.
+    /// The partition has moved to another shard, and its records are forwarded there.
     pub(crate) went_on: bool,
 }
 
-/// Batches that were refused for want of room and become dead letters. Their producer is answered
-/// after those are in the log: what it sent counts against its budget until then.
+/// Batches that were rejected for lack of room and become dead letters. Their producer gets its reply after those are
+/// in the log: until then the records count against its budget.
 #[derive(Debug)]
 pub(crate) struct Overflow {
     pub(crate) batches: Vec<(PartitionId, Bytes)>,
     pub(crate) delivery: Handle,
 }
 
-/// What became of one row of a request when it was sequenced.
+/// Result of sequencing one row of a request.
 #[derive(Debug)]
 pub(crate) enum Slot {
-    /// It is the proposal's body of this number.
+    /// The proposal's body of this number.
     Body {
         partition: PartitionId,
         body: usize,
@@ -92,7 +90,7 @@ pub(crate) enum Slot {
         partition: PartitionId,
         base_offset: Offset,
     },
-    /// It goes to another shard, and is the proposal's body of this number.
+    /// A row for another shard, in the proposal's body of this number.
     Sent {
         body: usize,
     },
@@ -107,7 +105,7 @@ impl PendingAppend {
             Some(Overflow { batches, delivery }) => {
                 delivery.tell(Message::Overflowed { batches, answers, reply });
             }
-            // The caller may have gone; the records stay.
+            // The client may be gone; the records stay.
             None => drop(reply.send(answers)),
         }
     }
@@ -158,7 +156,7 @@ impl PendingMessage {
                 };
                 Ok(self.rows.into_iter().map(place).collect())
             }
-            // Others led in between, or one before it was not taken.
+            // Another leader was in between, or an earlier message was not accepted.
             false => Err(ReceiveError::OutOfOrder { expected }),
         };
         let _ = self.reply.send(answer);
@@ -166,13 +164,13 @@ impl PendingMessage {
 }
 
 impl Pending {
-    /// Requests that still wait for an early answer.
+    /// Number of requests that still wait for an early reply.
     pub(crate) fn early(&self) -> usize {
         self.appends.iter().filter(|append| append.early && append.reply.is_some()).count()
     }
 
-    /// The proposal is written: answers those that asked for no more. The leader sequenced them,
-    /// and the log keeps that order.
+    /// The proposal is written: sends the early replies. The leader sequenced these requests, and the log keeps that
+    /// order.
     pub(crate) fn answer_early(&mut self, rows: &Rows) -> usize {
         let mut answered = 0;
         for append in self.appends.iter_mut().filter(|append| append.early) {
@@ -182,7 +180,7 @@ impl Pending {
         answered
     }
 
-    /// Whether any of the answers depends on what is in the log.
+    /// Whether a reply depends on the log.
     pub(crate) fn awaits_the_log(&self) -> bool {
         let refused = |slot: &Slot| matches!(slot, Slot::Refused(_));
         !self.commands.is_empty()
@@ -192,7 +190,7 @@ impl Pending {
             || self.appends.iter().any(|append| !append.slots.iter().all(refused))
     }
 
-    /// Answers requests of which nothing was taken.
+    /// Sends the replies of requests that were rejected entirely.
     pub(crate) fn answer_refused(self) {
         debug_assert!(!self.awaits_the_log());
         self.fail(&Unavailable::Stopping);
@@ -258,7 +256,7 @@ impl Slot {
         Ok(Appended { base_offset, log_start: log_start(rows, partition), duplicate })
     }
 
-    /// The answer to a row that stands alone: it is in no message.
+    /// Returns the result of a row that stands alone, in no message.
     fn answer_here(self, rows: &Rows, applied: &Applied) -> Result<Appended, AppendError> {
         self.answer(rows, applied)?.ok_or(AppendError::UnitRefused)
     }
@@ -281,11 +279,11 @@ impl Slot {
                 AppendOutcome::Duplicate { base_offset } => taken(partition, base_offset, true),
                 AppendOutcome::UnknownPartition => Err(AppendError::UnknownPartition(partition)),
                 AppendOutcome::Producer(refusal) => Err(AppendError::Sequence(refusal)),
-                // Sequenced by a leader that was no longer one; the client tries again.
+                // Sequenced by a former leader; the client tries again.
                 AppendOutcome::NotSequenced { .. } => Err(Unavailable::NotLeader.into()),
                 AppendOutcome::Moving => Err(AppendError::Moving(partition)),
                 AppendOutcome::UnitRefused => Err(AppendError::UnitRefused),
-                // It was brought once before, and taken by another leader: who brings it asks again.
+                // A resent append that another leader accepted: the sender queries the result again.
                 AppendOutcome::PassedOver => Err(Unavailable::Unanswered.into()),
             },
         }

@@ -1,4 +1,4 @@
-//! The proposals of this node that are on their way, and who waits for each.
+//! The pending proposals of this node, and the requests waiting for each.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -13,9 +13,9 @@ use crate::pending::Pending;
 pub(crate) struct PendingProposals {
     by_ticket: Mutex<HashMap<u64, Pending>>,
     next_ticket: AtomicU64,
-    /// Requests that are answered when they are written, without the sync.
+    /// Number of requests that get their reply when they are written, without the sync.
     early: AtomicUsize,
-    /// The ticket of the last proposal of which something was answered so.
+    /// The ticket of the last proposal with an early reply.
     answered_early: AtomicU64,
 }
 
@@ -23,7 +23,7 @@ impl Default for PendingProposals {
     fn default() -> Self {
         Self {
             by_ticket: Mutex::default(),
-            // Ticket 0 means "nobody here waits": an entry that is replayed or someone else's.
+            // Ticket 0 means that no request waits here: the entry is replayed, or another node's.
             next_ticket: AtomicU64::new(1),
             early: AtomicUsize::new(0),
             answered_early: AtomicU64::new(0),
@@ -32,31 +32,31 @@ impl Default for PendingProposals {
 }
 
 impl PendingProposals {
-    /// A number for a proposal of this node, never given twice.
+    /// Returns a unique number for a proposal of this node.
     pub(crate) fn ticket(&self) -> u64 {
         self.next_ticket.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Registers who waits, before the proposal can possibly be applied.
+    /// Registers the waiting requests, before the proposal can possibly be applied.
     pub(crate) fn expect(&self, ticket: u64, pending: Pending) {
         self.early.fetch_add(pending.early(), Ordering::AcqRel);
         self.by_ticket.lock().insert(ticket, pending);
     }
 
-    /// Who waits for a proposal that is applied.
+    /// Removes and returns the requests that wait for an applied proposal.
     pub(crate) fn take(&self, ticket: u64) -> Option<Pending> {
         let pending = self.by_ticket.lock().remove(&ticket)?;
         self.early.fetch_sub(pending.early(), Ordering::AcqRel);
         Some(pending)
     }
 
-    /// A proposal is written. `answer` answers what waits for no more, and counts it.
+    /// A proposal is written. `answer` sends the early replies, and returns their number.
     pub(crate) fn written(&self, ticket: u64, answer: impl FnOnce(&mut Pending) -> usize) {
         if self.early.load(Ordering::Acquire) == 0 {
             return;
         }
         if let Some(pending) = self.by_ticket.lock().get_mut(&ticket) {
-            // Before the answers: a client that has one may send another client to read.
+            // Before the replies: a client that has one may trigger another client to read.
             if pending.early() > 0 {
                 self.answered_early.fetch_max(ticket, Ordering::AcqRel);
             }
@@ -64,8 +64,8 @@ impl PendingProposals {
         }
     }
 
-    /// Waits until all that was answered before it was applied is applied, so that a
-    /// reader sees it from then on. Proposals are applied in the order of their tickets.
+    /// Waits until all proposals with early replies are applied, so that a reader sees them from then on. Proposals
+    /// are applied in the order of their tickets.
     pub(crate) async fn apply_answered(&self) {
         let ticket = self.answered_early.load(Ordering::Acquire);
         let applied = {
@@ -75,11 +75,11 @@ impl PendingProposals {
             pending.readers.push(reader);
             applied
         };
-        // Nothing is ever sent: its end is the message.
+        // No value is ever sent: the sender is dropped.
         let _ = applied.await;
     }
 
-    /// Drops these once all that is proposed by now is applied, or failed.
+    /// Drops these senders once all present proposals are applied, or have failed.
     pub(crate) fn drop_after_all(&self, waiting: Vec<oneshot::Sender<()>>) {
         if waiting.is_empty() {
             return;
@@ -90,7 +90,7 @@ impl PendingProposals {
         }
     }
 
-    /// The proposal will not be applied, or nobody can know whether it will.
+    /// The proposal will not be applied, or its outcome is unknown.
     pub(crate) fn fail(&self, ticket: u64, why: &Unavailable) {
         let Some(pending) = self.take(ticket) else { return };
         pending.fail(why);

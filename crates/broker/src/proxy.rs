@@ -1,4 +1,4 @@
-//! What this node answers to requests for shards that it leads.
+//! Server of requests from other nodes for shards that this node leads.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -22,11 +22,11 @@ use crate::remote::wire::{self, Decoded};
 use crate::scrub::Scrubbing;
 use crate::stored_status::StoredStatus;
 
-/// Answers other nodes for as long as the broker is open.
+/// Replies to other nodes for as long as the broker is open.
 #[derive(Debug)]
 pub(crate) struct LedHere {
     peers: Weak<Peers>,
-    /// The catalog's, and then those with rows.
+    /// The catalog's shard, then those with rows.
     shards: OnceLock<Vec<Weak<LocalShard>>>,
     catalog: OnceLock<Weak<LocalShard>>,
     health: Arc<DiskHealth>,
@@ -47,18 +47,18 @@ impl LedHere {
         })
     }
 
-    /// From now on the others are told which version of the catalog is the newest, if this node leads it.
+    /// Starts to serve the newest version of the catalog, if this node leads it.
     pub(crate) fn set_catalog(&self, catalog: &Arc<LocalShard>) {
         let _ = self.catalog.set(Arc::downgrade(catalog));
     }
 
-    /// From now on the others are told how far the shards are that this node leads.
+    /// Starts to serve requests for the shards.
     pub(crate) fn set_shards(&self, shards: &[Arc<LocalShard>], scrubbing: &Arc<Scrubbing>) {
         let _ = self.scrubbing.set(Arc::clone(scrubbing));
         let _ = self.shards.set(shards.iter().map(Arc::downgrade).collect());
     }
 
-    /// From now on other nodes may take backups of what this one has.
+    /// Starts to serve backups of this node's shards.
     pub(crate) fn set_backups(&self, sends: Arc<dyn SendsBackups>) {
         let _ = self.backups.set(sends);
     }
@@ -105,7 +105,7 @@ impl Proxy for LedHere {
                     let catalog = catalog.ok_or(Declined::NotServed)?;
                     let asked = timeout(BARRIER_WITHIN, catalog.versions_now());
                     let versions = asked.await.unwrap_or(Err(Unavailable::Unanswered));
-                    Ok(Message::of_head(wire::answer_catalog_versions(versions)))
+                    Ok(Message::of_head(wire::encode_catalog_versions_reply(versions)))
                 }
                 .boxed();
             }
@@ -115,13 +115,14 @@ impl Proxy for LedHere {
                     let led = found.ok_or(Declined::NotServed)?;
                     let asked = timeout(BARRIER_WITHIN, led.read_index());
                     let index = asked.await.unwrap_or(Err(Unavailable::Unanswered));
-                    Ok(Message::of_head(wire::answer_read_index(index)))
+                    Ok(Message::of_head(wire::encode_read_index_reply(index)))
                 }
                 .boxed();
             }
             Some(Decoded::WouldLead) => {
                 let would = self.health.is_well(Instant::now());
-                return async move { Ok(Message::of_head(wire::answer_would_lead(would))) }.boxed();
+                return async move { Ok(Message::of_head(wire::encode_would_lead_reply(would))) }
+                    .boxed();
             }
             Some(Decoded::HandOver(to)) => {
                 let found = self.shard(shard);
@@ -129,7 +130,7 @@ impl Proxy for LedHere {
                     let led = found.ok_or(Declined::NotServed)?;
                     let done = led.transfer_leadership(to).await;
                     let done = done.map_err(|error| error.to_string());
-                    Ok(Message::of_head(wire::answer_hand_over(done)))
+                    Ok(Message::of_head(wire::encode_hand_over_reply(done)))
                 }
                 .boxed();
             }
@@ -137,7 +138,7 @@ impl Proxy for LedHere {
                 let found = self.shard(shard);
                 return async move {
                     let looked = found.ok_or(Declined::NotServed)?.look(look).await;
-                    Ok(Message::of_head(wire::answer_look(looked)))
+                    Ok(Message::of_head(wire::encode_look_reply(looked)))
                 }
                 .boxed();
             }
@@ -146,7 +147,7 @@ impl Proxy for LedHere {
                     self.backups.get().map(|it| it.back_up_for_another(backup, shard, step));
                 return async move {
                     let done = sending.ok_or(Declined::NotServed)?.await;
-                    Ok(wire::answer_backup(done.ok_or(Declined::NotServed)?))
+                    Ok(wire::encode_backup_reply(done.ok_or(Declined::NotServed)?))
                 }
                 .boxed();
             }
@@ -154,7 +155,7 @@ impl Proxy for LedHere {
                 let found = self.shard(shard);
                 return async move {
                     let led = found.ok_or(Declined::NotServed)?;
-                    Ok(wire::answer_rows(led.tell(question).await))
+                    Ok(wire::encode_rows_reply(led.reply_to(question).await))
                 }
                 .boxed();
             }
@@ -164,21 +165,21 @@ impl Proxy for LedHere {
                     let led = found.ok_or(Declined::NotServed)?;
                     let asked = timeout(BARRIER_WITHIN, led.members_now());
                     let members = asked.await.unwrap_or(Err(Unavailable::Unanswered));
-                    Ok(Message::of_head(wire::answer_members(members)))
+                    Ok(Message::of_head(wire::encode_members_reply(members)))
                 }
                 .boxed();
             }
             Some(Decoded::SessionUsers(sessions)) => {
                 let users = sessions.into_iter().map(|it| peers.session_users().of(it)).collect();
-                let answer = Message::of_head(wire::answer_session_users(users));
+                let answer = Message::of_head(wire::encode_session_users_reply(users));
                 return async { Ok(answer) }.boxed();
             }
             Some(Decoded::Groups) => {
-                let answer = self.groups().map(wire::answer_groups).map(Message::of_head);
+                let answer = self.groups().map(wire::encode_groups_reply).map(Message::of_head);
                 return async { answer.ok_or(Declined::NotServed) }.boxed();
             }
             Some(Decoded::Stored) => {
-                let answer = self.stored().map(wire::answer_stored).map(Message::of_head);
+                let answer = self.stored().map(wire::encode_stored_reply).map(Message::of_head);
                 return async { answer.ok_or(Declined::NotServed) }.boxed();
             }
             None => {

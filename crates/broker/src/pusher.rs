@@ -1,12 +1,12 @@
-//! Pushes what a shard sent to other shards: reads messages from the shard's journal in their order, hands them
-//! to those shards' logs, and acknowledges in its own log what they took.
+//! Pushes messages from a shard to other shards: reads them from the shard's journal in order, sends them to those
+//! shards' logs, and acknowledges received ones in its own log.
 //!
-//! All that matters is in the two logs. What is known here is of one term and starts anew with the next: then
-//! everything is sent again that is not acknowledged, and a shard passes over what it has. So a message is
-//! taken once, and those of a channel in their order.
+//! All lasting state is in the two logs. The state here is of one term and is rebuilt in the next: then all
+//! unacknowledged messages are sent again, and a shard skips those it has. So a message is accepted once, and those
+//! of a channel in order.
 //!
-//! Channels do not wait for one another: each has one read of its next message under way at most, which may be
-//! from disk. Acknowledgements wait a moment for others; a channel with nothing in it costs nothing.
+//! Channels do not wait for one another: each has at most one read of its next message in progress, which may be from
+//! disk. Acknowledgements are batched for a moment; an empty channel costs nothing.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -38,9 +38,9 @@ use crate::request::{Message, ReceiveError, Request};
 use crate::shard::Shard;
 use crate::stored::batches_in;
 
-/// Before a message is sent again that could not be taken.
+/// Delay before a message that was not accepted is sent again.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
-/// The same where that will not change soon.
+/// The same where the cause will last.
 const LATER: Duration = Duration::from_secs(1);
 
 /// Runs until it is cancelled.
@@ -59,7 +59,7 @@ pub(crate) async fn run(shard: Arc<Shard>, consensus: Consensus, peers: Arc<Peer
         pusher.run(pin!(leadership.lost())).await;
     }
     shard.outgoing.close();
-    // The part that ended reports why.
+    // The part that ended reports the reason.
     std::future::pending::<()>().await;
 }
 
@@ -68,41 +68,41 @@ struct Pusher {
     shard: Arc<Shard>,
     peers: Arc<Peers>,
     channels: BTreeMap<ShardId, Channel>,
-    /// How many are under way.
+    /// Number of reads in progress.
     reads: usize,
-    /// The channel of which a read began last: where reads are many, the next ones have their turn.
+    /// The channel of the last read: where reads are many, the following channels come next.
     last_read: ShardId,
     under_way: FuturesUnordered<BoxFuture<'static, Ended>>,
 }
 
-/// A channel with something in it.
+/// A channel with messages.
 struct Channel {
     /// The number of the next message to send.
     next: Offset,
-    /// It is being read.
+    /// The next message is being read.
     reading: bool,
     in_flight: usize,
     bytes_in_flight: u64,
-    /// One of those in flight was not taken: none is sent before the others came back.
+    /// A message in flight was not accepted: none is sent until the others have completed.
     broken: bool,
     not_before: Option<Instant>,
     /// The other shard has all messages below.
     received: Offset,
-    /// So many of them, with so many bytes, are not acknowledged in the log.
+    /// Number and bytes of received messages that are not acknowledged in the log.
     unacknowledged: (usize, u64),
     acknowledging: bool,
-    /// When they are acknowledged at the latest.
+    /// Latest time of the acknowledgement.
     due_at: Option<Instant>,
 }
 
-/// A read, a message or an acknowledgement came to its end.
+/// A read, a message or an acknowledgement has completed.
 enum Ended {
     Read(Read),
     Message { to: ShardId, origin: Origin, bytes: u64, result: Result<Receipt, ReceiveError> },
     Acknowledged { to: ShardId, below: Offset, result: Result<(), ExecuteError> },
 }
 
-/// A message that was read, or could not be.
+/// A message that was read, or the error of the read.
 struct Read {
     to: ShardId,
     origin: Origin,
@@ -118,9 +118,9 @@ struct Outbound {
 
 impl Pusher {
     async fn run(mut self, mut lost: Pin<&mut impl Future<Output = ()>>) {
-        self.hear_of_former();
+        self.deliver_former_receipts();
         loop {
-            self.look();
+            self.find_messages();
             let (before, after): (Vec<ShardId>, Vec<ShardId>) =
                 self.channels.keys().partition(|to| **to <= self.last_read);
             for to in after.into_iter().chain(before) {
@@ -144,22 +144,23 @@ impl Pusher {
         }
     }
 
-    /// An earlier term may have ended before it told of all that was acknowledged in it.
-    fn hear_of_former(&self) {
+    /// Delivers receipts of an earlier term, which may have ended before it reported all acknowledged messages.
+    fn deliver_former_receipts(&self) {
         for (to, outbox) in self.shard.rows().channels().outboxes() {
             self.shard.outgoing.received_below(to, outbox.acknowledged());
         }
     }
 
-    /// Looks which channels have something in them.
-    fn look(&mut self) {
+    /// Finds the channels with messages.
+    fn find_messages(&mut self) {
         let rows = self.shard.rows();
         for (to, outbox) in rows.channels().outboxes().filter(|(_, outbox)| !outbox.is_empty()) {
             self.channels.entry(to).or_insert_with(|| Channel::at(outbox.acknowledged()));
         }
     }
 
-    /// Sends as many of a channel's messages as may be on their way. What is not in memory is read meanwhile.
+    /// Sends as many of a channel's messages as may be in flight. A message that is not in memory is read in the
+    /// background.
     fn push(&mut self, to: ShardId) {
         loop {
             let Some(channel) = self.channels.get_mut(&to) else { return };
@@ -174,7 +175,7 @@ impl Pusher {
                 Some(Outbound { origin, batches: Arc::clone(batches) })
             });
             let Some(message) = next else { return };
-            // What is no longer there was acknowledged, whoever did that: it is not waited for.
+            // Missing messages were acknowledged, in this term or an earlier one.
             channel.skip_to(message.origin.number);
             let bytes = bytes_of(&message.batches);
             if channel.in_flight > 0
@@ -201,14 +202,14 @@ impl Pusher {
         }
     }
 
-    /// Sends what was read, unless it is not its turn any more.
+    /// Sends the message, unless it is out of order by now.
     fn on_read(&mut self, read: Read) {
         let Read { to, origin, bytes, batches } = read;
         self.reads -= 1;
         let Some(channel) = self.channels.get_mut(&to) else { return };
         channel.reading = false;
         match batches {
-            // One before it was not taken meanwhile: it is read again after that.
+            // An earlier message was not accepted meanwhile: this one is read again after it.
             Ok(_) if channel.broken || channel.next != origin.number => {}
             Ok(batches) => {
                 channel.next = origin.next;
@@ -270,7 +271,7 @@ impl Pusher {
                 channel.acknowledging = false;
                 if let Err(error) = result {
                     tracing::debug!(%to, below, %error, "messages could not be acknowledged");
-                    // With the next ones, or again by themselves.
+                    // Together with the next ones, or again by itself.
                     channel.unacknowledged.0 += 1;
                     channel.due_at = Some(Instant::now() + ACKNOWLEDGED_WITHIN);
                 }
@@ -278,7 +279,7 @@ impl Pusher {
         }
     }
 
-    /// Puts into the log how far the other shard has come, if it is time.
+    /// Logs the other shard's progress, if that is due.
     fn acknowledge(&mut self, to: ShardId) {
         let Some(channel) = self.channels.get_mut(&to) else { return };
         if !channel.is_acknowledgement_due(Instant::now()) {
@@ -322,8 +323,8 @@ impl Channel {
         !waits && self.in_flight < MESSAGES_IN_FLIGHT_MAX
     }
 
-    /// The first message that is there, from the next one to send on, has this number. All below a gap is
-    /// acknowledged, what is on its way too.
+    /// Skips to the first existing message from the next one to send on. All messages below a gap are acknowledged,
+    /// also those in flight.
     fn skip_to(&mut self, number: Offset) {
         if number > self.next {
             (self.next, self.received) = (number, number);
@@ -340,14 +341,14 @@ impl Channel {
 
     fn on_refused(&mut self, to: ShardId, origin: Origin, why: &ReceiveError) {
         let wait = match why {
-            // Others on their way were refused, or this is what was sent in an earlier term.
+            // Earlier messages in flight were rejected, or this one was sent in an earlier term.
             ReceiveError::OutOfOrder { .. } if self.broken => Duration::ZERO,
             ReceiveError::OutOfOrder { expected } => {
                 tracing::debug!(%to, number = origin.number, expected,
                     "a message came out of its turn; what was not taken is sent again");
                 AGAIN_AFTER
             }
-            // Nobody leads there, or a new topic is about to be there.
+            // The shard has no leader, or is about to adopt a new topic.
             ReceiveError::Refused(
                 AppendError::Unavailable(_) | AppendError::UnknownPartition(_),
             ) => AGAIN_AFTER,
@@ -362,7 +363,7 @@ impl Channel {
         self.not_before = Some(self.not_before.map_or(again, |known| known.max(again)));
     }
 
-    /// Not while an acknowledgement is under way: each is one command about all that came until then.
+    /// Not while an acknowledgement is in progress: each is one command for all messages received until then.
     fn is_acknowledgement_due(&self, now: Instant) -> bool {
         let (messages, bytes) = self.unacknowledged;
         let much = messages >= OUTBOX_MESSAGES_MAX / 4 || bytes >= OUTBOX_BYTES_MAX / 4;
@@ -370,14 +371,14 @@ impl Channel {
         !self.acknowledging && messages > 0 && (much || due)
     }
 
-    /// When something is to be done though nothing happens.
+    /// Returns when the next action is due without an event.
     fn due_at(&self) -> Option<Instant> {
         let due = self.due_at.filter(|_| !self.acknowledging);
         let again = self.not_before.filter(|_| !self.broken);
         [due, again].into_iter().flatten().min()
     }
 
-    /// Nothing is on its way. Where something is in the outbox still the next look finds it.
+    /// Whether nothing is in flight. The next look finds messages still in the outbox.
     fn is_idle(&self) -> bool {
         self.in_flight == 0
             && !self.reading
@@ -388,7 +389,7 @@ impl Channel {
     }
 }
 
-/// Pending for ever when there is nothing to wait for.
+/// Pending for ever without a due time.
 async fn until(due: Option<Instant>) {
     match due {
         Some(due) => sleep_until(due).await,
@@ -396,7 +397,7 @@ async fn until(due: Option<Instant>) {
     }
 }
 
-/// The message's batches, each for the partitions that it goes to.
+/// Reads the message's batches, each for its target partitions.
 async fn read(
     journal: &Journal,
     to: ShardId,
@@ -423,7 +424,7 @@ async fn read(
                 return Err("it is for no partition".to_owned());
             };
             offset = header.base_offset + header.last_offset_delta.max(0) as u64 + 1;
-            // The bytes are written with another offset there, and are shared with readers here.
+            // The bytes get another offset there, and are shared with readers here.
             let bytes = BytesMut::from(&bytes[..]);
             let batch = AppendBatch::new(*first, header, bytes);
             found.push(AppendBatch { also: also.to_vec(), ..batch });
@@ -443,9 +444,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_that_are_on_their_way_have_not_arrived_because_the_next_is_looked_for() {
+    fn skipping_to_the_next_message_does_not_acknowledge_those_in_flight() {
         let mut channel = Channel::at(5);
-        // That of 5 to 7 is on its way.
+        // The message 5 to 7 is in flight.
         (channel.next, channel.in_flight) = (8, 1);
         channel.skip_to(8);
         assert_eq!((channel.received, channel.next), (5, 8));

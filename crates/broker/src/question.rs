@@ -1,9 +1,9 @@
-//! What a node that has no rows of a shard asks of the node that leads it, and what is told.
+//! Queries of nodes without rows of a shard to its leader, and the replies.
 //!
-//! A question is about one shard. How much is asked and told at a time is bounded by who asks, and again by who answers
+//! A query concerns one shard. Its size and that of its reply are limited by the client, and again by the server
 //! ([`crate::telling`]).
 //!
-//! * [`parts`]: what is told of a group or a partition, as it is seen in rows
+//! * [`parts`]: facts about a group or a partition, read from rows
 
 mod parts;
 
@@ -20,13 +20,13 @@ use crate::error::FetchError;
 pub(crate) use parts::{GroupFacts, MoveFacts, Part, after, epoch_at};
 pub use parts::{LeaseProgress, OffsetAges};
 
-/// Since when a node may be without the rows of a shard.
+/// Level from which a node may be without the rows of a shard.
 pub(crate) const ASKED_SINCE: Level = Level::REPLICAS;
-/// Partitions, groups or records that one question is about.
+/// Maximum number of partitions, groups or records in one query.
 pub(crate) const ASKED_AT_ONCE_MAX: usize = 2_000;
-/// Names or offsets that one answer has.
+/// Maximum number of names or offsets in one reply.
 pub(crate) const TOLD_AT_ONCE_MAX: usize = 1_000;
-/// Who waits for records is answered after so long, also if there are none.
+/// Longest wait for records; then the reply comes even if there are none.
 pub(crate) const WAITS_FOR: Duration = Duration::from_secs(2);
 
 /// A variant is only ever added at the end.
@@ -41,7 +41,7 @@ pub(crate) enum Question {
         partitions: Vec<u32>,
     },
     LeaseFloors(Vec<(LeaseGroupId, u32)>),
-    /// Of these offsets of a partition, which the group has settled.
+    /// Which of these offsets of a partition the group has settled.
     Settled {
         group: LeaseGroupId,
         partition: u32,
@@ -62,13 +62,13 @@ pub(crate) enum Question {
         partition: Option<PartitionId>,
         max: u32,
     },
-    /// How far the moves with these numbers are, which begin or end in the shard.
+    /// Progress of the moves with these numbers, which begin or end in the shard.
     Moves(Vec<(PartitionId, u64)>),
-    /// To be answered once the rows follow the catalog up to this version.
+    /// Replied to once the rows have adopted this version of the catalog.
     Adopted {
         version: u64,
     },
-    /// Batches from the one that has this offset on.
+    /// Reads batches from the one with this offset on.
     Read {
         partition: PartitionId,
         offset: Offset,
@@ -79,7 +79,7 @@ pub(crate) enum Question {
         timestamp_ms: i64,
     },
     OffsetOfMaxTimestamp(PartitionId),
-    /// To be answered once one of these partitions does not begin or end there, or after [`WAITS_FOR`].
+    /// Replied to once the bounds of one of these partitions differ, or after [`WAITS_FOR`].
     Changed(Vec<(PartitionId, Option<Bounds>)>),
 }
 
@@ -116,11 +116,11 @@ base::levels!(Told {
         | GroupCount | GroupNames | Offsets | OffsetsAfter | Moves | Adopted | Read | Timed;
 });
 
-/// What is told, and the batches that go with it.
+/// The reply, and its batches.
 pub(crate) type Answered = Result<(Told, Vec<Bytes>), FetchError>;
 
 impl Question {
-    /// How many things it is about.
+    /// Number of items in the query.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Bounds(of) | Self::LastAppends(of) | Self::LiveBytes(of) => of.len(),

@@ -1,4 +1,4 @@
-//! Reading what one shard has of a partition, by offset and by time.
+//! Reads of a partition in one shard, by offset and by time.
 
 use base::limits::FETCH_BYTES_MAX;
 use base::{Offset, PartitionId};
@@ -9,13 +9,13 @@ use crate::bounds::{Bounds, TimedOffset};
 use crate::error::{FetchError, Unavailable};
 use crate::local_shard::LocalShard;
 
-/// Consecutive batches, as they lie in the journal.
+/// Consecutive batches, as stored in the journal.
 #[derive(Clone, Debug)]
 pub struct Batches {
-    /// Whole batches, one or more in each. The first may begin below the offset that was asked
-    /// for, since that may lie in the middle of a batch; empty at the end of the partition. Where
-    /// other partitions have a batch, too, its bytes begin with an offset that is not this one's:
-    /// [`batches_in`](crate::batches_in) goes by the right one, [`Stored::put_pieces`] puts it in.
+    /// Whole batches, one or more in each. The first may begin below the requested offset, which may be in the middle
+    /// of a batch; empty at the end of the partition. The bytes of a batch shared with other partitions begin with an
+    /// offset of one of those: [`batches_in`](crate::batches_in) uses the right one, and [`Stored::put_pieces`]
+    /// writes it.
     pub records: Vec<Stored>,
     pub high_watermark: Offset,
     pub log_start: Offset,
@@ -27,8 +27,8 @@ impl Batches {
     }
 }
 
-/// Where a partition of a shard that this node leads begins and ends. A new leader that has not applied all yet would
-/// call offsets out of range that were acknowledged.
+/// Returns the start and end of a partition of a shard that this node leads. A new leader that has not applied all
+/// entries yet is rejected: it would report acknowledged offsets as out of range.
 pub(crate) fn bounds_here(
     shard: &LocalShard,
     partition: PartitionId,
@@ -45,7 +45,7 @@ pub(crate) fn bounds_known(
 ) -> Result<Bounds, FetchError> {
     shard.read(|view| {
         let here = view.rows.partition(partition).map(Bounds::of);
-        // It moved, and one of the two that know so has not said it here.
+        // The partition has moved, and the shard or the catalog here does not know it yet.
         let moves = || {
             let topic = view.catalog.topic(partition.topic);
             let moved = |topic: &machine::Topic| topic.placement.epoch_base(partition.index) > 0;
@@ -75,7 +75,7 @@ pub(crate) async fn read_within(
         let read = shard.journal().read(partition.stream(), offset, bytes_max).await;
         read.map_err(|error| FetchError::Storage(error.to_string()))?
     };
-    // It may have been dropped between the two, having moved: then nothing was found, and nothing is said.
+    // A moved partition may have been dropped in between: the empty result would be wrong.
     if records.is_empty() && offset < end && shard.shard.rows().known(partition).is_none() {
         return Err(Unavailable::NotLeader.into());
     }
@@ -83,7 +83,7 @@ pub(crate) async fn read_within(
 }
 
 impl LocalShard {
-    /// What the shard has of a partition, whether or not this node leads.
+    /// Reads the shard's records of a partition, whether or not this node leads.
     pub(crate) async fn read_known(
         &self,
         partition: PartitionId,
@@ -121,7 +121,7 @@ impl LocalShard {
             .await
             .map_err(|error| FetchError::Storage(error.to_string()))?;
         Ok(at
-            // The batch may begin below the log's start: what is deleted is not named again.
+            // The batch may begin below the log start: deleted offsets are not returned.
             .map(|(offset, timestamp)| TimedOffset {
                 offset: offset.max(bounds.log_start),
                 timestamp,

@@ -1,17 +1,17 @@
-//! Memory of the ids of records, over all shards of a node.
+//! Memory of record ids, over all shards of a node.
 
 use base::limits::DEDUP_BYTES_PER_ID;
 
-/// Ids in the shards of a node.
+/// Number of ids in the shards of a node.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Memory {
     pub(crate) ids: u64,
-    /// Shards with rows that the node has.
+    /// Number of the node's shards with rows.
     pub(crate) shards: u64,
 }
 
 impl Memory {
-    /// How many ids a shard with so many has to forget.
+    /// Number of ids that a shard with `of_shard` ids has to forget.
     pub(crate) fn surplus(self, of_shard: u64, budget_bytes: u64) -> u64 {
         let budget = budget_bytes / DEDUP_BYTES_PER_ID;
         let share = budget / self.shards.max(1);

@@ -1,7 +1,7 @@
-//! The ids of a batch's records (`postroad.id`), as they are compared for `dedup.window.ms`.
+//! The ids of a batch's records (`postroad.id`), hashed for the comparison of `dedup.window.ms`.
 //!
-//! Ids are part of the replicated state, so every node hashes alike: the first 128 bits of SHA-256. A client cannot find
-//! two ids with one hash.
+//! Ids are part of the replicated state, so every node hashes alike: the first 128 bits of SHA-256. A client cannot
+//! find two ids with one hash.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use machine::ids::IdHash;
@@ -12,14 +12,14 @@ pub(crate) fn hash(id: &[u8]) -> IdHash {
     digest.as_ref().first_chunk().map_or(0, |first| IdHash::from_be_bytes(*first))
 }
 
-/// The ids of a batch's records, each with its record's place in the batch.
+/// The ids of a batch's records, each with its record's position in the batch.
 #[derive(Clone, Debug, Default)]
 pub struct RecordIds(pub(crate) Box<[(u64, u128)]>);
 
 impl RecordIds {
-    /// Unpacks the batch if it is compressed.
+    /// Reads the ids, decompressing the batch if needed.
     pub fn read(batch: &[u8]) -> Self {
-        // A batch that cannot be read did not come through a gateway; it is no duplicate.
+        // A batch that cannot be decoded did not come through a gateway; it is no duplicate.
         let Ok(batch) = Batch::decode(batch) else { return Self(Box::default()) };
         let records = batch.records().map_while(Result::ok).enumerate();
         let ids = records.filter_map(|(delta, record)| {
@@ -33,7 +33,7 @@ impl RecordIds {
         self.0.len()
     }
 
-    /// Those of the records that are not copies, at the places that they had.
+    /// Returns the ids of the records that are not copies, at their former positions.
     pub(crate) fn without(self, copies: &[u64]) -> Self {
         let ids = self.0.into_iter();
         Self(ids.filter(|(delta, _)| copies.binary_search(delta).is_err()).collect())

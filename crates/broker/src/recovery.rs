@@ -1,14 +1,14 @@
-//! The shards of a node that goes on alone, because the majority of its cluster is lost for good.
+//! Recovery of a node's shards when it continues alone, because the majority of its cluster is lost for good.
 //!
-//! Each shard's log gets an entry by which the node is alone in the group ([`consensus::recovery`]). The logs of
-//! different shards may have lost more or less of their ends, so that what they knew of each other is put right, in
-//! their logs as well:
+//! Each shard's log gets an entry that makes the node the only member of the group ([`consensus::recovery`]).
+//! Different logs may have lost more or less of their ends, so their knowledge of each other is repaired, by entries
+//! in the logs as well:
 //!
-//! * the catalog gives out nothing again that its lost end may have given out, and every shard takes over all that it
-//!   has: topics that only the lost end knew are dropped
-//! * both ends of each channel go on behind all that either of them knows of
-//! * groups that had committed offsets in one shard behind the ends of partitions in another one go on at these ends,
-//!   where the next record will be
+//! * the catalog skips all numbers that its lost end may have allocated, and every shard adopts the whole catalog:
+//!   topics known only to the lost end are dropped
+//! * both ends of each channel resume after everything known to either of them
+//! * committed offsets beyond the end of a partition in another shard are set back to that end, where the next record
+//!   will be
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -37,9 +37,9 @@ use crate::peers::Peers;
 use crate::shard::Shard;
 use crate::timeline::Timeline;
 
-/// More topics, and lease groups, than a lost end of a log gives out.
+/// Number of topics and of lease groups skipped: more than a lost end of a log allocates.
 const NUMBERS_SKIPPED: u32 = 10_000;
-/// More producers' ids.
+/// The same for producer ids.
 const PRODUCER_IDS_SKIPPED: i64 = 1 << 32;
 const OFFSETS_PER_COMMAND: usize = 1_000;
 
@@ -57,17 +57,16 @@ pub enum RecoverError {
     Propose(#[from] ProposeError),
 }
 
-/// What a shard of the directory has.
+/// State of a shard in the directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShardStanding {
     pub shard: ShardId,
     pub standing: Standing,
-    /// The time of the log's last entry for the machine, ms since the epoch, where it is behind the snapshot.
+    /// Time of the log's last entry for the machine after the snapshot, ms since the epoch.
     pub last_ms: Option<i64>,
 }
 
-/// Messages between two shards, by their numbers, that were sent and are not at either end: what was to come of them
-/// did not, or did and is lost.
+/// Messages between two shards, by number, that were sent and are at neither end: their effect is missing, or lost.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Gap {
     pub from: ShardId,
@@ -75,19 +74,19 @@ pub struct Gap {
     pub numbers: std::ops::Range<Offset>,
 }
 
-/// What became of the shards.
+/// Result of the recovery.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Recovered {
     pub gaps: Vec<Gap>,
-    /// Topics that only lost entries of the catalog knew: their records are dropped.
+    /// Number of topics known only to lost entries of the catalog: their records are dropped.
     pub topics_dropped: usize,
-    /// Offsets that groups had committed behind the ends of partitions: they go on at these ends.
+    /// Number of offsets committed beyond the ends of partitions and set back to these ends.
     pub offsets_set_back: usize,
-    /// Whether ends of channels did not fit together.
+    /// Whether ends of channels disagreed.
     pub resumed: bool,
 }
 
-/// Reads what each shard of the directory has. The catalog's first.
+/// Reads the state of each shard in the directory, the catalog's first.
 pub async fn survey(
     world: &World,
     dir: &Path,
@@ -108,9 +107,9 @@ pub async fn survey(
     Ok(found)
 }
 
-/// Makes the node of `options` the only member of all its groups, reached at `address`, and puts right what its shards
-/// know of each other. `change` says what becomes of the catalog's documents, or why that cannot be said. May be called
-/// again after an interruption.
+/// Makes the node of `options` the only member of all its groups, reached at `address`, and repairs its shards'
+/// knowledge of each other. `change` returns the change of the catalog's documents, or an error. May be called again
+/// after an interruption.
 pub async fn recover<E>(
     world: &World,
     dir: &Path,
@@ -149,7 +148,7 @@ pub async fn recover<E>(
     recovered
 }
 
-/// All shards with rows that the catalog has.
+/// Opens all shards with rows of the catalog.
 async fn open_rows(
     common: &Common<'_>,
     catalog: &Replica,
@@ -163,7 +162,7 @@ async fn open_rows(
     Ok(())
 }
 
-/// A shard that this node leads alone; nothing but what is proposed here happens in it.
+/// A shard that this node leads alone; only the proposals made here change it.
 struct Replica {
     shard: Arc<Shard>,
     consensus: Consensus,
@@ -247,7 +246,7 @@ async fn put_right<E>(
     Ok(Ok(Recovered { gaps, topics_dropped: dropped.len(), offsets_set_back, resumed }))
 }
 
-/// Whoever committed an offset had read up to there; what is read from there on is what comes next.
+/// A group with a committed offset has read up to it; it continues with the next new record.
 async fn set_offsets_back(
     rows: &BTreeMap<ShardId, Replica>,
     now_ms: &BTreeMap<ShardId, i64>,
@@ -288,14 +287,14 @@ async fn set_offsets_back(
     Ok(count)
 }
 
-/// What becomes of a shard's ends of its channels.
+/// New ends of a shard's channels.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Resumed {
     sent: Vec<(ShardId, Offset)>,
     taken: Vec<(ShardId, Offset)>,
 }
 
-/// Where both ends of all channels go on, and what is at neither of them.
+/// Returns where both ends of all channels resume, and the messages at neither end.
 fn resume(channels: &BTreeMap<ShardId, Channels>) -> (BTreeMap<ShardId, Resumed>, Vec<Gap>) {
     let (mut resumed, mut gaps) = (BTreeMap::<_, Resumed>::new(), Vec::new());
     for (&from, sender) in channels {
@@ -321,8 +320,8 @@ fn resume(channels: &BTreeMap<ShardId, Channels>) -> (BTreeMap<ShardId, Resumed>
     (resumed, gaps)
 }
 
-/// The number of the first message of an outbox that begins here or later. What was sent and not committed may lie
-/// across the end of what was taken.
+/// Returns the number of the first message of an outbox that begins at `from` or later. An uncommitted message may
+/// span the end of the received ones.
 fn next_whole(outbox: &Outbox, from: Offset) -> Offset {
     outbox.messages_from(from).next().map_or(outbox.end(), |(number, _)| number)
 }
@@ -331,7 +330,7 @@ fn role(shard: ShardId) -> Role {
     if shard == ShardId::CATALOG { Role::Catalog } else { Role::Rows(shard) }
 }
 
-/// They are numbered without a gap.
+/// Shards are numbered without a gap.
 fn shards_in(world: &World, dir: &Path) -> Result<Vec<ShardId>, OpenError> {
     let mut shards = Vec::new();
     for shard in (0..=SHARDS_MAX).map(ShardId) {
@@ -360,7 +359,7 @@ fn open(
 }
 
 async fn close(world: &World, journal: Journal) {
-    // Waits for its threads.
+    // Waits for the journal's threads.
     let closing = world.workers.blocking(tasks::Task::JournalClosing, move || journal.close());
     let _ = closing.await;
 }
@@ -374,7 +373,7 @@ mod tests {
     const A: ShardId = ShardId(1);
     const B: ShardId = ShardId(2);
 
-    /// Has sent messages of so many records each to the other one, which acknowledged all below.
+    /// A sender of messages with these numbers of records to another shard, which acknowledged all below.
     fn sender(of: ShardId, to: ShardId, messages: &[u32], acknowledged: Offset) -> Channels {
         let mut state = State::of(Role::Rows(of));
         let mut applied = Applied::new();
@@ -423,10 +422,10 @@ mod tests {
     }
 
     #[test]
-    fn ends_that_agree_stay_as_they_are() {
+    fn channel_ends_that_agree_stay_unchanged() {
         let nothing = (Vec::new(), Vec::new(), Vec::new());
         assert_eq!(resumed(Channels::default(), Channels::default()), nothing);
-        // On its way, acknowledged, and taken while that is not known.
+        // In flight, acknowledged, and received without an acknowledgement.
         for (acknowledged, expected) in [(0, 0), (3, 3), (0, 3), (1, 2)] {
             let sent = sender(A, B, &[1, 1, 1], acknowledged);
             assert_eq!(resumed(sent, receiver(A, expected)), nothing, "{acknowledged} {expected}");
@@ -434,21 +433,21 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_was_set_back_goes_on_behind_what_was_taken() {
+    fn sender_that_was_set_back_resumes_after_the_received_messages() {
         let sent = sender(A, B, &[1, 1], 1);
         assert_eq!(resumed(sent, receiver(A, 9)), (vec![(B, 9)], vec![], vec![]));
         assert_eq!(resumed(Channels::default(), receiver(A, 4)), (vec![(B, 4)], vec![], vec![]));
     }
 
     #[test]
-    fn a_receiver_that_was_set_back_passes_over_what_is_gone_and_says_so() {
+    fn receiver_that_was_set_back_skips_lost_messages_and_reports_the_gap() {
         let sent = sender(A, B, &[1, 1, 1, 1], 3);
         let gap = Gap { from: A, to: B, numbers: 1..3 };
         assert_eq!(resumed(sent, receiver(A, 1)), (vec![], vec![(A, 3)], vec![gap]));
     }
 
     #[test]
-    fn a_message_that_lies_across_the_end_of_what_was_taken_is_passed_over() {
+    fn message_across_the_end_of_the_received_ones_is_skipped() {
         let sent = sender(A, B, &[1, 5, 1], 0);
         assert_eq!(resumed(sent, receiver(A, 3)), (vec![], vec![(A, 6)], vec![]));
     }

@@ -1,7 +1,7 @@
-//! Another member's state takes the place of this one's: what a shard keeps beside its state is made anew.
+//! Replacement of a shard's state by a snapshot of another member: the shard rebuilds the data kept beside its state.
 //!
-//! It happens to a member that had fallen far behind, so not to one that leads the shard. But the catalog may
-//! be replaced on a node that leads shards with rows: these look at everything that they have of it again.
+//! This happens to a member that had fallen far behind, so not to the shard's leader. But the catalog may be replaced
+//! on a node that leads shards with rows: these examine all their definitions again.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -14,12 +14,12 @@ use crate::delivery::handle::{Handle, Message};
 use crate::shard::Shard;
 
 impl Shard {
-    /// The state of a snapshot, if it is one of this shard.
+    /// Decodes the state of a snapshot, if it is of this shard.
     pub(crate) fn decode(&self, machine: &[u8]) -> Result<State, RestoreError> {
         let state = State::decode_within(self.level.can(), machine)
             .map_err(|error| RestoreError(error.to_string()))?;
         let role = self.role();
-        // Where both may be found, both are taken: see [`crate::layout`].
+        // A directory with both roles accepts either: see [`crate::layout`].
         if state.role() != role && role != Role::Whole {
             let found = state.role();
             return Err(RestoreError(format!("it is of {found:?}, and this is {role:?}")));
@@ -33,7 +33,7 @@ impl Shard {
         machine: &[u8],
     ) -> Result<Replace, RestoreError> {
         let state = self.decode(machine)?;
-        let forgotten = self.compacted.will_be_replaced();
+        let forgotten = self.compacted.begin_replacement();
         forgotten.map_err(|error| {
             RestoreError(format!("what is compacted is not forgotten: {error}"))
         })?;
@@ -44,10 +44,10 @@ impl Shard {
         };
         let put = move |switch: &mut dyn FnMut()| {
             let new = groups(&state.catalog);
-            // Under the lock: whoever reads an end must find its batches in the index.
+            // Under the lock: a reader of an end offset must find its batches in the index.
             let former = self.exchange(state, switch);
             self.note_adopted();
-            self.compacted.goes_on();
+            self.compacted.end_replacement();
             self.changes.note_all();
             let groups: BTreeSet<LeaseGroupId> = groups(&former.catalog).chain(new).collect();
             if let Some(delivery) = self.delivery.get() {
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_is_exchanged_with_its_batches_and_all_look_at_it_again() {
+    fn state_and_batches_are_replaced_together_and_examined_again() {
         let watchers = Arc::new(Watchers::default());
         let (rows, other) = (Role::Rows(ShardId(1)), Role::Rows(ShardId(2)));
         let shard = shard(rows, &watchers);
@@ -124,11 +124,11 @@ mod tests {
     }
 
     #[test]
-    fn a_catalog_that_is_replaced_is_looked_at_by_the_shards_that_go_by_it() {
+    fn replaced_catalog_is_examined_by_the_shards_that_follow_it() {
         let watchers = Arc::new(Watchers::default());
         let catalog = shard(Role::Catalog, &watchers);
         let rows = shard(Role::Rows(ShardId(1)), &watchers);
-        catalog.lead_on(&rows);
+        catalog.add_follower(&rows);
         drop(rows.changes.take());
         let replace = Arc::clone(&catalog).replacement(3, &state(Role::Catalog)).expect("it is");
         (replace.put)(&mut || {});

@@ -1,4 +1,4 @@
-//! What is asked of a shard's log.
+//! Requests to a shard's log.
 
 use base::Offset;
 use base::limits::ENTRY_ROW_BYTES;
@@ -12,19 +12,18 @@ use crate::outgoing::{Entered, Receipt};
 
 pub(crate) type CommandReply = oneshot::Sender<Result<Outcome, ExecuteError>>;
 
-/// An answer to batches has a result for each row: of each batch, its
-/// partition's first, then those of `also`.
+/// The reply to batches has a result for each row: for each batch, that of its partition, then those of `also`.
 pub(crate) enum Request {
-    /// Each row is taken or refused by itself.
+    /// Each row is accepted or rejected on its own.
     Append {
         batches: Vec<AppendBatch>,
-        /// Another node brings them, or this one after another did not answer: the number of the first row. What was taken
-        /// before is answered again, and not taken again.
+        /// Number of the first row, in an append of another node, or one of this node after another one did not
+        /// reply. Rows accepted before get their former results, and are not appended again.
         from: Option<Numbered>,
         reply: oneshot::Sender<Appends>,
     },
-    /// At least one batch, and commands that go into the same entry: all of it takes effect, or
-    /// nothing. What is for partitions of other shards goes there as messages.
+    /// At least one batch, and commands for the same entry: all take effect, or none. Rows for partitions of other
+    /// shards are sent there as messages.
     Unit {
         batches: Vec<AppendBatch>,
         commands: Vec<Command>,
@@ -39,8 +38,8 @@ pub(crate) enum Request {
         command: Command,
         reply: CommandReply,
     },
-    /// Members of groups as their coordinator has them, which lasts for one term of the shard. In any other term they would
-    /// replace what a later coordinator has stored.
+    /// Group members as their coordinator has them, for one term of the shard. In any other term they would replace
+    /// those stored by a later coordinator.
     KeepMembers {
         /// `None`: the node is alone, and its coordinator outlives all terms.
         term: Option<u64>,
@@ -53,35 +52,35 @@ pub(crate) enum Request {
         batches: Vec<AppendBatch>,
         reply: CommandReply,
     },
-    /// Dropped once all that was asked before is in the log, or refused; what is set aside may come later.
+    /// Dropped once all earlier requests are in the log, or rejected; units waiting for an outbox may come later.
     Settle(oneshot::Sender<()>),
-    /// A driver begins, or its term is over: whether its units may wait for room in an outbox. Where they may
-    /// not, those that wait are given back.
+    /// Whether a driver's units may wait for room in an outbox: true when a driver begins, false when its term ends.
+    /// In that case the waiting units are given back.
     MayWait(bool),
-    /// The node is about to end: what waits for room in an outbox waits no longer.
+    /// The node is about to end: no unit may wait for room in an outbox any more.
     Closing,
 }
 
-/// What becomes of a unit.
+/// Result of a unit.
 #[derive(Debug)]
 pub(crate) enum UnitAnswer {
-    /// Of each row.
+    /// The result of each row.
     Entered(UnitReply),
-    /// It had no room, and nothing of it was done: the driver of the next term asks for it again.
+    /// The unit had no room and did not take effect: the driver of the next term requests it again.
     GivenBack { batches: Vec<AppendBatch>, commands: Vec<Command> },
 }
 
 pub(crate) type UnitReply = Entered<Result<Option<Appended>, AppendError>>;
 
-/// A message as it travels from the leader of one shard to that of another.
+/// A message on its way from the leader of one shard to that of another.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) origin: Origin,
-    /// The partitions of each are of the shard that it goes to.
+    /// All partitions are in the target shard.
     pub(crate) batches: Vec<AppendBatch>,
 }
 
-/// Why a message was not taken.
+/// Reason why a message was not accepted.
 #[derive(Clone, PartialEq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub(crate) enum ReceiveError {
     #[error("message {expected} is the next one")]
@@ -91,7 +90,7 @@ pub(crate) enum ReceiveError {
 }
 
 impl ReceiveError {
-    /// The other shard takes nothing any more: the node is about to end.
+    /// Whether the other shard accepts no more messages because the node is about to end.
     pub(crate) fn is_final(&self) -> bool {
         let ends =
             |why: &Unavailable| matches!(why, Unavailable::Stopping | Unavailable::Failed(_));
@@ -100,7 +99,7 @@ impl ReceiveError {
 }
 
 impl Request {
-    /// About what it takes of an entry.
+    /// Approximate size in the entry.
     pub(crate) fn bytes(&self) -> usize {
         let of_batches = |batches: &[AppendBatch]| -> usize {
             let ids = |batch: &AppendBatch| batch.ids.as_ref().map_or(0, |ids| ids.len() * 18);
@@ -124,7 +123,7 @@ impl Request {
         }
     }
 
-    /// Answers without having done anything.
+    /// Rejects the request without executing it.
     pub(crate) fn refuse(self, why: &Unavailable) {
         match self {
             Request::Append { batches, reply, .. } => {
@@ -147,7 +146,7 @@ impl Request {
     }
 }
 
-/// Answers each row of a unit that was not done.
+/// Rejects each row of a unit that was not executed.
 pub(crate) fn refuse_unit(
     batches: &[AppendBatch],
     reply: oneshot::Sender<UnitAnswer>,

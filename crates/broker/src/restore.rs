@@ -1,5 +1,5 @@
-//! Makes the shards of a data directory out of a backup: of each its snapshot, as a member makes one that another member
-//! sent, and the entries of its log up to the cut. What the next start makes of that is what the shard was.
+//! Creates the shards of a data directory from a backup. Each shard gets its snapshot, installed like one from
+//! another member, and the entries of its log up to the cut. The next start recovers the shard from these.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ use crate::layout;
 use crate::local_shard::{LocalShard, journal_options};
 use crate::options::BrokerOptions;
 
-/// Why there is no directory that a node could start from. It may be tried again.
+/// Reason why the directory was not restored. The restore may be tried again.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     #[error(transparent)]
@@ -35,7 +35,7 @@ pub enum RestoreError {
     NoRoom { shard: ShardId },
 }
 
-/// Writes all shards of a backup, in place of what an interrupted attempt has left of them.
+/// Writes all shards of a backup, in place of the remains of an interrupted attempt.
 pub async fn write_shards(
     world: &World,
     dir: &Path,

@@ -1,8 +1,8 @@
-//! Looks through all that the node has stored, a little at a time, so that what changed at rest is found while
-//! others still have it. What is found is the journal's to note, and consensus' to repair.
+//! Scrubbing: reads all stored data of the node, a little at a time, so that corruption at rest is found while other
+//! nodes still have the data. The journal notes damage, and consensus repairs it.
 //!
-//! It stays out of everybody's way: reads go past the page cache, in pieces of a quarter of a megabyte, so many in a
-//! second that a pass takes as long as half the time between two, and none while a write or sync takes long.
+//! Scrubbing must not disturb other work. It reads past the page cache, in pieces of a quarter of a megabyte. The
+//! rate is such that a pass takes half of the time between two passes. It pauses while a write or sync takes long.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -20,13 +20,13 @@ use world::{Clock, Instant};
 use crate::local_shard::LocalShard;
 use crate::stored_status::StoredStatus;
 
-/// The first pass begins so long after a start: that has enough to read.
+/// Delay of the first pass after a start, which has enough to read.
 const FIRST_AFTER: Duration = Duration::from_secs(3_600);
-/// Who writes for so long has the disk to himself.
+/// Duration from which a write or sync counts as slow: scrubbing pauses meanwhile.
 const SLOW_WRITE: Duration = Duration::from_millis(20);
 const SLOW_WRITE_PAUSE: Duration = Duration::from_millis(100);
 
-/// What the task and those who ask it have in common.
+/// State shared by the task and its callers.
 #[derive(Debug, Default)]
 pub(crate) struct Scrubbing {
     asked: Notify,
@@ -40,7 +40,7 @@ struct State {
 }
 
 impl Scrubbing {
-    /// Has everything looked through now, unless that is under way already: then `false`.
+    /// Starts a pass; `false` if one is running already.
     pub(crate) fn begin(&self) -> bool {
         let is_idle = self.state.lock().under_way.is_none();
         if is_idle {
@@ -57,7 +57,7 @@ impl Scrubbing {
     }
 }
 
-/// Passes, one every `interval` if there is one, and whenever one is asked for.
+/// Runs a pass every `interval`, if there is one, and on request.
 pub(crate) async fn run(
     shards: Vec<Weak<LocalShard>>,
     interval: Option<Duration>,
@@ -81,14 +81,14 @@ pub(crate) async fn run(
     }
 }
 
-/// How many bytes a second are looked at of so many: in half of the interval, or soon.
+/// Returns the bytes read per second for this total: in half of the interval, or soon on request.
 fn rate_of(bytes: u64, interval: Option<Duration>) -> u64 {
     let Some(interval) = interval else { return SCRUB_BYTES_PER_SECOND_ASKED };
     let rate = bytes / (interval.as_secs() / 2).max(1);
     rate.clamp(SCRUB_BYTES_PER_SECOND_MIN, SCRUB_BYTES_PER_SECOND_MAX)
 }
 
-/// Over all shards, one after the other. `None`: the node is gone.
+/// Scrubs all shards, one after the other. `None` if the node is gone.
 async fn pass(
     shards: &[Weak<LocalShard>],
     interval: Option<Duration>,
@@ -133,7 +133,7 @@ async fn pass(
         }
         before += scrub.progress().0;
         let shard = shard.upgrade()?;
-        save_anew(&shard, &scrub).await;
+        replace_damaged_snapshot(&shard, &scrub).await;
     }
     let damaged: usize =
         shards.iter().filter_map(Weak::upgrade).map(|it| it.journal().damaged().len()).sum();
@@ -141,8 +141,8 @@ async fn pass(
     Some(())
 }
 
-/// A snapshot that is damaged is written again: the state is in memory.
-async fn save_anew(shard: &LocalShard, scrub: &Scrub) {
+/// Saves a damaged snapshot again: the state is in memory.
+async fn replace_damaged_snapshot(shard: &LocalShard, scrub: &Scrub) {
     if scrub.bad_snapshots() == 0 {
         return;
     }
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pass_takes_half_of_the_time_between_two_and_is_bounded() {
+    fn scrub_rate_fills_half_of_the_interval_within_bounds() {
         let week = Some(Duration::from_secs(7 * 86_400));
         assert_eq!(rate_of(1 << 30, week), SCRUB_BYTES_PER_SECOND_MIN);
         assert_eq!(rate_of(2 << 40, week), (2 << 40) / (7 * 43_200));

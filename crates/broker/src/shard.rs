@@ -1,8 +1,8 @@
-//! A shard as its replicas see it: the machine, the journal's index beside it, and on the leader
-//! those who wait for an answer.
+//! A shard's replicated state machine: the machine, the journal's index beside it, and on the leader the requests
+//! that wait for a reply.
 //!
-//! One lock holds the machine. Consensus takes it once an entry, to apply; whoever asks a question
-//! takes it shared, for as long as the question lasts. Nothing is taken for a single record.
+//! One lock protects the machine. Consensus takes it once per entry, to apply; a reader takes it shared for the
+//! length of a query. It is never taken per record.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -31,7 +31,7 @@ use crate::state_lock::{Rank, Reading, StateLock};
 use crate::unplaced::Unplaced;
 use crate::watch::{MarkedWatches, Watchers};
 
-/// What a shard's leader decides by: its rows, and the catalog as this node knows it.
+/// The state for a shard leader's decisions: its rows, and the catalog as this node knows it.
 pub(crate) struct View<'a> {
     pub(crate) catalog: &'a Catalog,
     pub(crate) rows: &'a Rows,
@@ -41,7 +41,7 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// The other shard that has the partition. `None`: this one has it, or there is no such partition.
+    /// Returns the other shard that has the partition. `None` if this one has it, or it does not exist.
     pub(crate) fn elsewhere(&self, partition: PartitionId) -> Option<ShardId> {
         if self.rows.partition(partition).is_some() {
             return None;
@@ -52,7 +52,7 @@ impl View<'_> {
         self.placed(partition).filter(|shard| *shard != self.shard)
     }
 
-    /// Whether the catalog has a place for the partition in this shard, which may not have taken that over.
+    /// Whether the catalog places the partition in this shard, which may not have adopted that yet.
     pub(crate) fn is_placed_here(&self, partition: PartitionId) -> bool {
         self.placed(partition) == Some(self.shard)
     }
@@ -67,37 +67,37 @@ impl View<'_> {
 #[derive(Debug)]
 pub(crate) struct Shard {
     pub(crate) journal: Journal,
-    /// What may be written, and what can be applied.
+    /// The cluster's level, which limits what may be written, and the levels that can be applied.
     pub(crate) level: Arc<ClusterLevel>,
     /// The node's copy of the catalog, for a shard with rows; its own is empty.
     catalog: Option<Arc<Shard>>,
-    /// The catalog's version, for those who take over its changes.
+    /// The catalog's version, for the tasks that adopt its changes.
     pub(crate) versions: watch::Sender<u64>,
-    /// The version of the catalog that the rows follow, for those who wait until they do.
+    /// The version of the catalog that the rows have adopted, for those waiting for it.
     pub(crate) adopted: watch::Sender<u64>,
-    /// The index of the last entry that was applied since the node was started.
+    /// The index of the last entry applied since the node was started.
     applied: AtomicU64,
-    /// The last settle of the log is the mark of a clean end: see `delivery/driver/ending.rs`.
+    /// Whether the last settle in the log marks a clean end: see `delivery/driver/ending.rs`.
     ended_cleanly: AtomicBool,
-    /// Those who wait for an index, and what wakes them.
+    /// Number of waiters for an index, and their wake-up.
     applied_awaited: AtomicUsize,
     applied_more: Notify,
-    /// Shards with rows that go by this catalog: told of what changes in it.
+    /// Shards with rows that follow this catalog, and are notified of its changes.
     followers: Mutex<Vec<Weak<Shard>>>,
-    /// Told of documents that change in this catalog.
+    /// Notified of changed documents of this catalog.
     pub(crate) document_watchers: DocumentWatchers,
     pub(crate) watchers: Arc<Watchers>,
-    /// What housekeeping has not looked at.
+    /// Changes that housekeeping has not examined.
     pub(crate) changes: Changes,
-    /// How far partitions are compacted on this disk, where the shard has other members.
+    /// Offset up to which each partition is compacted on this disk, where the shard has other members.
     pub(crate) compacted: Compacted,
-    /// What this shard sends to others.
+    /// Messages from this shard to others.
     pub(crate) outgoing: Outgoing,
-    /// What others sent to it and found no topic.
+    /// Records from other shards whose topic was deleted.
     pub(crate) unplaced: Unplaced,
-    /// Set once the node leads: until then there is nobody to deliver to.
+    /// Set once the node leads: until then there are no sessions.
     pub(crate) delivery: OnceLock<Handle>,
-    /// Ids of records in the state, for those who do not lock it.
+    /// Number of record ids in the state, readable without its lock.
     record_ids: AtomicU64,
     state: StateLock,
     pub(crate) pending: PendingProposals,
@@ -112,7 +112,7 @@ struct Scratch {
     marked: MarkedWatches,
 }
 
-/// Counts a waiter out when it is dropped.
+/// Decrements the number of waiters when dropped.
 struct Leaves<'a>(&'a AtomicUsize);
 
 impl Drop for Leaves<'_> {
@@ -168,7 +168,7 @@ impl Shard {
         self.state.read().role()
     }
 
-    /// Sets a state that no entry made. The next snapshot has it.
+    /// Sets a state without an entry. The next snapshot has it.
     pub(crate) fn replace(&self, state: State) {
         self.note_record_ids(&state);
         *self.state.write() = state;
@@ -178,7 +178,7 @@ impl Shard {
         self.record_ids.store(state.rows.record_ids().len(), Ordering::Relaxed);
     }
 
-    /// Ids of records in all shards of the node.
+    /// Number of record ids in all shards of the node.
     pub(crate) fn record_ids_of_node(&self) -> Memory {
         let Some(catalog) = &self.catalog else { return Memory::default() };
         let mut memory = Memory::default();
@@ -189,7 +189,8 @@ impl Shard {
         memory
     }
 
-    /// Sets another state; `switch` is called while nobody reads. Answers the former one.
+    /// Sets another state, and calls `switch` under the lock, so that no reader sees one without the other. Returns
+    /// the former state.
     pub(crate) fn exchange(&self, state: State, switch: &mut dyn FnMut()) -> State {
         let version = state.catalog.version();
         self.note_record_ids(&state);
@@ -212,13 +213,13 @@ impl Shard {
         self.state.is_locked()
     }
 
-    /// From now on a shard is told what changes in this catalog.
-    pub(crate) fn lead_on(&self, follower: &Arc<Shard>) {
+    /// Registers a shard that follows this catalog.
+    pub(crate) fn add_follower(&self, follower: &Arc<Shard>) {
         self.followers.lock().push(Arc::downgrade(follower));
     }
 
-    /// The catalog changed: delivery and housekeeping of each shard with rows look at what that concerns.
-    fn tell_followers(&self, commands: &[Command], applied: &Applied) {
+    /// Notifies the delivery and housekeeping of each shard with rows of a change of the catalog.
+    fn notify_followers(&self, commands: &[Command], applied: &Applied) {
         self.document_watchers.note(commands, applied);
         let version = self.state.read().catalog.version();
         self.versions.send_if_modified(|known| std::mem::replace(known, version) != version);
@@ -230,30 +231,30 @@ impl Shard {
         }
     }
 
-    /// Whether the process that led the shard before ended with all leases back.
+    /// Whether the shard's former process ended after it had returned all leases.
     pub(crate) fn ended_cleanly(&self) -> bool {
         self.ended_cleanly.load(Ordering::Acquire)
     }
 
-    /// Up to which index the log is applied; 0 before anything was since the start.
+    /// Index up to which the log is applied; 0 before the first one since the start.
     pub(crate) fn applied(&self) -> u64 {
         self.applied.load(Ordering::Acquire)
     }
 
-    /// Up to which index the catalog that the shard goes by is applied here.
+    /// Index up to which this node's copy of the shard's catalog is applied.
     pub(crate) fn catalog_applied(&self) -> u64 {
         self.catalog.as_ref().map_or(0, |catalog| catalog.applied())
     }
 
-    /// Waits until that is so much.
+    /// Waits until the catalog is applied up to this index.
     pub(crate) async fn catalog_applied_to(&self, index: u64) {
         if let Some(catalog) = &self.catalog {
             catalog.applied_to(index).await;
         }
     }
 
-    /// Waits until this node's copy of the catalog has what the rows follow. A new leader may have the rows of topics and
-    /// lease groups that its copy does not have yet.
+    /// Waits until this node's copy of the catalog has the version that the rows have adopted. A new leader may have
+    /// rows of topics and lease groups that its copy does not have yet.
     pub(crate) async fn catalog_has_rows(&self) {
         let Some(catalog) = &self.catalog else { return };
         let adopted = self.state.read().rows.adopted();
@@ -265,7 +266,7 @@ impl Shard {
         }
     }
 
-    /// Waits until the log is applied up to this index, which is committed.
+    /// Waits until the log is applied up to this committed index.
     pub(crate) async fn applied_to(&self, index: u64) {
         self.applied_awaited.fetch_add(1, Ordering::SeqCst);
         let _leaves = Leaves(&self.applied_awaited);
@@ -279,7 +280,7 @@ impl Shard {
         }
     }
 
-    /// Waits until this copy of the catalog has all that another one had.
+    /// Waits until this copy of the catalog has these versions.
     pub(crate) async fn reaches(&self, versions: CatalogVersions) {
         self.applied_awaited.fetch_add(1, Ordering::SeqCst);
         let _leaves = Leaves(&self.applied_awaited);
@@ -305,17 +306,17 @@ impl Shard {
         self.adopted.send_if_modified(|known| std::mem::replace(known, version) != version);
     }
 
-    /// The rows alone, for as long as this is held: an apply waits for it.
+    /// Reads the rows alone; an apply waits until the guard is dropped.
     pub(crate) fn rows(&self) -> Reading<'_, Rows> {
         self.state.read().map(|state| &state.rows)
     }
 
-    /// The state, for as long as this is held: an apply waits for it.
+    /// Reads the state; an apply waits until the guard is dropped.
     pub(crate) fn state(&self) -> Reading<'_, State> {
         self.state.read()
     }
 
-    /// Reads an entry's bodies into `appends`, in the machine's words.
+    /// Reads an entry's bodies into `appends`, as the machine describes them.
     fn describe(bodies: &[Body], appends: &mut Vec<Append>) {
         appends.clear();
         appends.extend(bodies.iter().map(|body| {
@@ -334,7 +335,7 @@ impl Shard {
         }));
     }
 
-    /// Carries out what the machine decided about bytes: which are live, which are dead.
+    /// Carries out the machine's decisions about bytes: which are live, and which are dead.
     fn settle_bytes(&self, index: u64, applied: &Applied) {
         for (body, outcome) in applied.appends.iter().enumerate() {
             match outcome {
@@ -359,7 +360,7 @@ impl Shard {
         }
     }
 
-    /// Whoever pushes a message must not be before those who wait for its receipt.
+    /// Announces messages before the pusher can see them, so that their receipts are awaited.
     fn announce_sent(&self, rows: &Rows, appends: &[Append], applied: &Applied) {
         for (append, outcome) in appends.iter().zip(&applied.appends) {
             let taken = matches!(outcome, AppendOutcome::Taken { .. });
@@ -401,9 +402,9 @@ impl StateMachine for Shard {
             if sends && entry.ticket != 0 {
                 self.announce_sent(&state.rows, appends, applied);
             }
-            // Under the lock: whoever reads the new end must find its batches in the index.
+            // Under the lock: a reader of the new end must find its batches in the index.
             self.settle_bytes(entry.id.index, applied);
-            // Under the lock, for the same reason: whoever knows of a record finds it delivered.
+            // Under the lock, for the same reason: a reader that learns of a record finds it delivered.
             let trimmed = applied.trimmed.iter().map(|(partition, _)| *partition);
             let appended = appends.iter().map(|append| append.partition);
             self.watchers.mark_topics(appended.chain(trimmed), marked);
@@ -422,7 +423,7 @@ impl StateMachine for Shard {
         }
         // Only a catalog has followers.
         if self.catalog.is_none() && !commands.is_empty() {
-            self.tell_followers(&commands, applied);
+            self.notify_followers(&commands, applied);
         }
         if entry.ticket != 0
             && let Some(feed) = self.delivery.get().and_then(|delivery| delivery.feed.as_ref())
@@ -435,7 +436,7 @@ impl StateMachine for Shard {
             let state = self.state.read();
             pending.answer(&state.rows, applied, &self.outgoing, &self.unplaced);
         }
-        // After the answers: whoever is to hear of it is known by then.
+        // After the replies: by then the receipts are awaited.
         if commands.iter().any(|command| matches!(command, Command::Send { .. })) {
             self.outgoing.note_sent();
         }
@@ -470,8 +471,8 @@ impl StateMachine for Shard {
     }
 }
 
-/// About how many microseconds of work an entry is. Most commands are rare; a settle may be about a
-/// thousand records, each of them apart from the others.
+/// Approximate work of an entry, in microseconds. Most commands are rare; a settle may concern a thousand records,
+/// each with its own change.
 fn changes(appends: &[Append], commands: &[Command]) -> u64 {
     const PER_BATCH: usize = 2;
     const IDS_PER_MICROSECOND: usize = 4;

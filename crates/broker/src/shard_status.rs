@@ -1,4 +1,4 @@
-//! What operators see of a shard.
+//! State of a shard for operators.
 
 use base::ShardId;
 use consensus::CatchUp;
@@ -10,11 +10,11 @@ use crate::local_shard::LocalShard;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShardStatus {
     pub shard: ShardId,
-    /// In which this node leads it.
+    /// The newest term with an applied entry.
     pub term: u64,
     /// The index after the last entry of its log.
     pub log_end: u64,
-    /// Topics of which it has partitions, and how many partitions; none in the catalog's shard.
+    /// Numbers of topics and partitions in the shard; none in the catalog's shard.
     pub topics: u64,
     pub partitions: u64,
     pub segments: u64,
@@ -22,20 +22,20 @@ pub struct ShardStatus {
     pub live_bytes: u64,
     /// Since the node was started.
     pub syncs: u64,
-    /// From the start of a sync to its end, on average since the node was started.
+    /// Average duration of a sync since the node was started.
     pub sync_micros: u64,
-    /// Records that other shards sent to topics that were deleted before they arrived, since the node was started:
-    /// they are dropped.
+    /// Records from other shards whose topic was deleted before they arrived, since the node was started: they are
+    /// dropped.
     pub unplaced: u64,
-    /// Nodes that lack what the log no longer has, as far as the leader knows: they are sent a snapshot.
+    /// Nodes that lack entries which the log has dropped, as far as the leader knows: they get a snapshot.
     pub catching_up: Vec<CatchingUp>,
 }
 
-/// A node that is sent a snapshot.
+/// A node that receives a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CatchingUp {
     pub node: u64,
-    /// Of the batches that it lacked it has so many bytes, as it said last; 0 of 0 before that.
+    /// Bytes received by its last report, of the missing batches' total; 0 of 0 before the first report.
     pub bytes: u64,
     pub of_bytes: u64,
 }
@@ -46,12 +46,12 @@ impl Broker {
         self.local_shards().iter().map(|shard| status(shard)).collect()
     }
 
-    /// The newest term in which something was applied in the catalog.
+    /// The newest term with an applied entry in the catalog.
     pub fn catalog_epoch(&self) -> i32 {
         self.catalog_shard().consensus.term() as i32
     }
 
-    /// The place after the last entry of the catalog's log.
+    /// The index after the last entry of the catalog's log.
     pub fn catalog_log_end(&self) -> u64 {
         self.catalog_shard().journal().last_id().map_or(0, |last| last.index + 1)
     }

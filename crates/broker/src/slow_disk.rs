@@ -1,8 +1,9 @@
-//! Leadership leaves a disk that is slow, hangs or is full, while other members of the shard go on. A follower with such
-//! a disk delays no client: a majority acknowledges without it. A leader with such a disk delays all its clients.
+//! Moves leadership off a disk that is slow, hangs or is full, while other members of the shard work. A follower with
+//! such a disk delays no client: a majority acknowledges without it. A leader with such a disk delays all its
+//! clients.
 //!
-//! A disk that was stuck or full is *unwell* until it has been well for a while. Its node is handed no shard then, and
-//! stands for election after the others.
+//! A disk that was stuck or full is *unwell* until it has been well for a while. Meanwhile its node gets no shard
+//! handed over, and campaigns after the others.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -24,17 +25,17 @@ use crate::remote::Remote;
 const STUCK_WORDS: &str = "the disk is stuck";
 const FULL_WORDS: &str = "the disk is full";
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Who looks so late did not run meanwhile.
+/// Delay of a check from which the process counts as paused meanwhile.
 const PAUSED_AFTER: Duration = Duration::from_millis(250);
 /// Time from one attempt to hand a shard over to the next one. Writes of the shard fail or wait meanwhile.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
-/// A leader says several times in this that it leads.
+/// Silence after which a leader counts as lost: it sends several heartbeats in this time.
 const SILENT_AFTER: Duration = Duration::from_secs(1);
-/// A disk that hangs may hold the engine up, too.
+/// A disk that hangs may block the engine, too.
 const HANDED_OVER_WITHIN: Duration = Duration::from_secs(2);
 
-/// Since when this node's processes have run without a pause: while they stood still (SIGSTOP, a paused virtual machine)
-/// nobody can tell what the disk did.
+/// Time since which this process has run without a pause. During a pause (SIGSTOP, a paused virtual machine) the
+/// state of the disk is unknown.
 #[derive(Debug)]
 struct Awake {
     since: Instant,
@@ -53,23 +54,24 @@ impl Awake {
         self.looked = now;
     }
 
-    /// For how long a disk has been seen to be busy that says that it has been for `busy_for`.
+    /// Returns for how long a busy disk was observed to be busy, given its own report `busy_for`.
     fn seen(&self, busy_for: Option<Duration>) -> Option<Duration> {
         busy_for.map(|busy_for| busy_for.min(self.looked - self.since))
     }
 }
 
-/// What is seen of a shard whose journal is busy for long.
+/// Observations of a shard whose journal is busy for long.
 #[derive(Debug, Default)]
 struct Stall {
-    /// What others had when it began.
+    /// Progress of the other members when it began.
     begun: Option<BTreeMap<u64, u64>>,
     not_before: Option<Instant>,
     leaderless_since: Option<Instant>,
 }
 
 impl Stall {
-    /// Who goes on while this node's disk does not, and lacks nearly nothing. Those that lack least come first.
+    /// Returns the members that make progress while this node's disk does not, and lag by little, in ascending order
+    /// of lag.
     fn look(&mut self, busy_for: Option<Duration>, progress: Option<&Progress>) -> Vec<u64> {
         let busy_for = busy_for.filter(|busy| *busy >= DISK_SLOW_AFTER);
         let Some((busy_for, progress)) = busy_for.zip(progress) else {
@@ -91,7 +93,7 @@ impl Stall {
         found.into_iter().map(|(_, node)| node).collect()
     }
 
-    /// Whether a hand-over may be tried, and not so soon again.
+    /// Whether a hand-over may be tried, at most once in [`RETRY_AFTER`].
     fn may_try(&mut self, now: Instant) -> bool {
         let may = self.not_before.is_none_or(|at| at <= now);
         if may {
@@ -100,12 +102,12 @@ impl Stall {
         may
     }
 
-    /// Whether the node may stand for election in the shard. `hears`: another leader says lately that it leads.
+    /// Whether the node may campaign in the shard. `hears`: another leader sent a heartbeat lately.
     fn may_stand(&mut self, is_well: bool, role: Role, hears: bool, now: Instant) -> bool {
         let leaderless = match role {
             Role::None => true,
             Role::Leader { .. } => false,
-            // It may be gone: whoever does not stand has no other one.
+            // The leader may be gone, and without a campaign this node finds no other one.
             Role::Follower { .. } | Role::Learner { .. } => !hears,
         };
         let since = leaderless.then(|| self.leaderless_since.unwrap_or(now));
@@ -114,7 +116,7 @@ impl Stall {
     }
 }
 
-/// The members that lack nearly nothing, those that lack least first.
+/// Returns the members that lag by little, in ascending order of lag.
 fn up_to_date(progress: &Progress) -> Vec<u64> {
     let lacks_little = |has: &u64| progress.last.saturating_sub(*has) <= APPEND_ENTRIES_MAX as u64;
     let mut found: Vec<(u64, u64)> = progress
@@ -127,8 +129,9 @@ fn up_to_date(progress: &Progress) -> Vec<u64> {
     found.into_iter().map(|(_, node)| node).collect()
 }
 
-/// Hands a shard over to the first of these nodes with a well disk, otherwise to the first one with a disk that works: a
-/// disk that was unwell a minute ago is better than one that is stuck or full now. `why`: the state of this node's disk.
+/// Hands a shard over to the first of these nodes with a well disk, otherwise to the first one with a disk that
+/// works: a disk that was unwell a minute ago is better than one that is stuck or full now. `why`: the state of this
+/// node's disk.
 async fn hand_on(
     remote: &Remote,
     health: &DiskHealth,
@@ -150,7 +153,7 @@ async fn hand_on(
     }
 }
 
-/// Looks at the disk. Ends when the shards are gone.
+/// Watches the disk. Ends when the shards are gone.
 pub(crate) async fn run(node: Arc<Node>, health: Arc<DiskHealth>, shards: Vec<Weak<LocalShard>>) {
     let remote = Remote::new(&node);
     let mut was_full = false;
@@ -196,7 +199,7 @@ pub(crate) async fn run(node: Arc<Node>, health: Arc<DiskHealth>, shards: Vec<We
                 let may_stand = stall.may_stand(health.is_well(now), role, hears, now);
                 shard.consensus.set_may_stand(may_stand);
             }
-            // Looked at only where it matters: this comes round twenty times a second.
+            // Determined only where needed: this loop runs twenty times a second.
             let is_slow = busy_for >= Some(DISK_SLOW_AFTER);
             let progress = (is_slow || is_full).then(|| shard.consensus.progress()).flatten();
             let (mut candidates, mut why) = (stall.look(busy_for, progress.as_ref()), STUCK_WORDS);
@@ -229,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_goes_to_the_member_that_goes_on_and_has_most() {
+    fn shard_of_a_stuck_disk_goes_to_the_most_complete_working_member() {
         let mut stall = Stall::default();
         let then = progress(10, [(2, 8), (3, 7)]);
         assert_eq!(stall.look(SLOW, Some(&then)), [0; 0]);
@@ -238,18 +241,18 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_stays_where_it_is_if_the_others_are_stuck_too() {
+    fn shard_stays_if_the_other_members_are_stuck_too() {
         let mut stall = Stall::default();
         let then = progress(10, [(2, 8), (3, 7)]);
         assert_eq!(stall.look(SLOW, Some(&then)), [0; 0]);
         assert_eq!(stall.look(STUCK, Some(&progress(20, [(2, 8), (3, 7)]))), [0; 0]);
-        // One that lacks much would have to catch up first.
+        // A member that lags much would have to catch up first.
         let far = progress(20 + APPEND_ENTRIES_MAX as u64, [(2, 8), (3, 9)]);
         assert_eq!(stall.look(STUCK, Some(&far)), [0; 0]);
     }
 
     #[test]
-    fn members_that_lack_little_are_offered_the_shard_and_the_most_complete_first() {
+    fn nearly_complete_members_are_candidates_and_the_most_complete_first() {
         let far = 1 + APPEND_ENTRIES_MAX as u64;
         let progress = Progress { last: far, matched: [(2, far - 1), (3, far), (4, 0)].into() };
         assert_eq!(up_to_date(&progress), [3, 2]);
@@ -258,14 +261,14 @@ mod tests {
     #[test]
     fn full_disk_of_another_node_counts_until_it_reports_room() {
         let health = DiskHealth::default();
-        health.hear(2, true);
+        health.set_full(2, true);
         assert!(health.is_full_elsewhere(2) && !health.is_full_elsewhere(3));
-        health.hear(2, false);
+        health.set_full(2, false);
         assert!(!health.is_full_elsewhere(2));
     }
 
     #[test]
-    fn a_disk_is_not_slow_for_what_a_process_that_stood_still_did_not_see() {
+    fn pause_of_the_process_does_not_count_as_a_slow_disk() {
         let mut now = Instant::now();
         let mut awake = Awake::new(now);
         let mut look = |after| {
@@ -283,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_had_is_noted_anew_for_each_stall() {
+    fn progress_of_others_is_recorded_again_for_each_stall() {
         let mut stall = Stall::default();
         let then = progress(10, [(2, 8), (3, 7)]);
         assert_eq!(stall.look(SLOW, Some(&then)), [0; 0]);
@@ -295,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_is_unwell_until_it_was_well_for_a_while() {
+    fn stuck_disk_is_unwell_until_it_was_well_for_a_while() {
         let (health, mut now) = (DiskHealth::default(), Instant::now());
         health.note_slow(now);
         assert!(health.is_well(now), "slow is not stuck");
@@ -309,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_with_an_unwell_disk_stands_where_nobody_leads_for_long() {
+    fn node_with_an_unwell_disk_campaigns_after_long_without_a_leader() {
         let (mut stall, mut now) = (Stall::default(), Instant::now());
         let follower = Role::Follower { leader: 2, term: 1 };
         assert!(stall.may_stand(true, Role::None, false, now));
@@ -319,7 +322,7 @@ mod tests {
         assert!(stall.may_stand(false, Role::None, false, now));
         assert!(!stall.may_stand(false, follower, true, now));
         assert!(!stall.may_stand(false, Role::None, false, now));
-        // Nor is a leader one that is not heard of.
+        // A follower's silent leader does not count as a leader.
         assert!(!stall.may_stand(false, follower, true, now));
         assert!(!stall.may_stand(false, follower, false, now));
         now += STANDS_ANYWAY_AFTER;

@@ -1,6 +1,6 @@
-//! The lock of a shard's state. A catalog's is taken before those of rows, and of rows one at a time. A thread that
-//! takes one again, even to read, waits for ever once an apply waits in between; so in builds with assertions a
-//! thread that breaks the order panics at once, also where no apply is near.
+//! The lock of a shard's state. A catalog's lock is taken before those of rows, and the locks of rows one at a time.
+//! A thread that takes one again, even to read, deadlocks once an apply waits in between. So in builds with
+//! assertions a thread that breaks the order panics at once, even without an apply.
 
 use std::ops::{Deref, DerefMut};
 
@@ -9,7 +9,7 @@ use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard, RwLockWriteGua
 
 use self::held::Held;
 
-/// What is taken first has the smaller one.
+/// The smaller rank is locked first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Rank {
     Catalog,
@@ -22,7 +22,7 @@ pub(crate) struct StateLock {
     rank: Rank,
 }
 
-/// The state, or a part of it, until this is dropped: an apply waits for it.
+/// Guard of the state, or of a part of it: an apply waits until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Reading<'a, T> {
     guard: MappedRwLockReadGuard<'a, T>,
@@ -85,7 +85,7 @@ impl DerefMut for Writing<'_> {
     }
 }
 
-/// What this thread holds. Nothing in a build without assertions.
+/// Locks that this thread holds. Nothing in a build without assertions.
 #[cfg(debug_assertions)]
 mod held {
     use std::cell::Cell;
@@ -97,7 +97,7 @@ mod held {
         static HELD: Cell<u8> = const { Cell::new(0) };
     }
 
-    /// One more lock of this thread, until it is dropped.
+    /// A lock of this thread, until dropped.
     #[derive(Debug)]
     pub(super) struct Held(u8);
 
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(not(debug_assertions), ignore = "only builds with assertions look")]
-    fn what_could_wait_for_ever_panics_at_once() {
+    fn lock_order_violation_panics_at_once() {
         let [catalog, rows, others] = [Rank::Catalog, Rank::Rows, Rank::Rows]
             .map(|rank| StateLock::new(State::of(Role::Whole), rank));
         for (held, wanted) in
@@ -152,7 +152,7 @@ mod tests {
             assert!(panicked.is_err());
             drop(held);
         }
-        // In order, and let go in any.
+        // Taken in order, and released in any order.
         let (outer, inner) = (catalog.read(), rows.read());
         drop(outer);
         drop(inner);

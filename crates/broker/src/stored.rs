@@ -1,11 +1,11 @@
-//! Batches in what the journal gives back.
+//! Batches in the results of the journal.
 
 use bytes::Bytes;
 use journal::Stored;
 use record::{BatchError, BatchHeader};
 
-/// Each of the batches that were read: its header, with the base offset that it has in its partition,
-/// and its bytes, which may begin with another one. Of a piece nothing follows the first error.
+/// Returns each batch that was read: its header, with the base offset in its partition, and its bytes, which may
+/// begin with another offset. A piece ends at its first error.
 pub fn batches_in(
     records: &[Stored],
 ) -> impl Iterator<Item = Result<(BatchHeader, Bytes), BatchError>> + '_ {

@@ -1,15 +1,14 @@
-//! What a node knows of what it has stored: what nodes tell one another of it.
+//! Findings about a node's stored data, as reported between nodes.
 
 use serde::{Deserialize, Serialize};
 
-/// What came of looking through what a node has stored. Travels between nodes: what is added later needs a variant
-/// of its own in what they ask.
+/// Result of scrubbing a node's stored data. Travels between nodes: a later field needs a new variant of the query.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct StoredStatus {
-    /// Bytes that the pass under way has looked at, and of about how many.
+    /// Bytes read by the current pass, and the approximate total.
     pub under_way: Option<(u64, u64)>,
-    /// When the last pass ended, by the node's clock.
+    /// End of the last pass, by the node's clock.
     pub ended_ms: Option<i64>,
-    /// What is known to be damaged now, whoever found it.
+    /// Known damage, found by any reader.
     pub damaged: Vec<String>,
 }

@@ -1,5 +1,5 @@
-//! Answers what other nodes ask about the rows of a shard that this one leads. Only who leads answers, and has applied all
-//! that was acknowledged: nothing that is told is an empty copy.
+//! Server of queries about the rows of a shard that this node leads. A node replies only while it leads, and once it
+//! has applied everything acknowledged: no reply comes from an empty replica.
 
 use base::limits::{ADOPTED_WITHIN, LEASE_READ_BYTES};
 use base::{LeaseGroupId, Offset, PartitionId};
@@ -14,17 +14,17 @@ use crate::question::{
 };
 
 impl LocalShard {
-    /// Answers what another node asks, if this one leads.
-    pub(crate) async fn tell(&self, question: Question) -> Answered {
+    /// Replies to a query of another node, if this node leads.
+    pub(crate) async fn reply_to(&self, question: Question) -> Answered {
         if let Question::Adopted { version } = question {
-            // Who does not lead is not asked again for as long.
-            self.leads_and_has_all().await?;
+            // Checked first, so that a query to a follower fails without a wait.
+            self.check_serves().await?;
             return match timeout(ADOPTED_WITHIN, self.adopts(version)).await {
                 Ok(adopted) => Ok((adopted.map(|()| Told::Adopted)?, Vec::new())),
                 Err(_) => Err(Unavailable::Unanswered.into()),
             };
         }
-        self.leads_and_has_all().await?;
+        self.check_serves().await?;
         match question {
             Question::Read { partition, offset, bytes_max } => {
                 let bytes_max = (bytes_max as usize).min(LEASE_READ_BYTES);
@@ -41,18 +41,18 @@ impl LocalShard {
             Question::OffsetOfMaxTimestamp(partition) => {
                 Ok((Told::Timed(self.offset_of_max_timestamp(partition).await?), Vec::new()))
             }
-            Question::Changed(known) => self.tell_changed(known).await,
+            Question::Changed(known) => self.reply_when_changed(known).await,
             question => {
                 if question.len() > ASKED_AT_ONCE_MAX {
                     return Err(FetchError::Storage("too much is asked at once".to_owned()));
                 }
-                let told = tell_of(self, &question);
+                let told = reply_from_rows(self, &question);
                 told.map(|told| (told, Vec::new())).ok_or(Unavailable::NotLeader.into())
             }
         }
     }
 
-    async fn leads_and_has_all(&self) -> Result<(), Unavailable> {
+    async fn check_serves(&self) -> Result<(), Unavailable> {
         if self.serves_in().is_none() {
             return Err(Unavailable::NotLeader);
         }
@@ -60,7 +60,7 @@ impl LocalShard {
         Ok(())
     }
 
-    async fn tell_changed(&self, known: Vec<(PartitionId, Option<Bounds>)>) -> Answered {
+    async fn reply_when_changed(&self, known: Vec<(PartitionId, Option<Bounds>)>) -> Answered {
         let partitions: Vec<PartitionId> = known.iter().map(|(id, _)| *id).collect();
         if partitions.len() > ASKED_AT_ONCE_MAX {
             return Err(FetchError::Storage("too much is asked at once".to_owned()));
@@ -74,17 +74,17 @@ impl LocalShard {
         let mut found = bounds();
         let is_new = known.iter().zip(&found).any(|((_, known), found)| known != found);
         if !is_new {
-            // It is asked again, or there is something.
+            // After the time limit the client repeats the query.
             let _ = timeout(WAITS_FOR, watch.ready()).await;
-            self.leads_and_has_all().await?;
+            self.check_serves().await?;
             found = bounds();
         }
         Ok((Told::Bounds(found), Vec::new()))
     }
 }
 
-/// `None`: it is not answered by a look at the rows.
-fn tell_of(shard: &LocalShard, question: &Question) -> Option<Told> {
+/// Returns the reply by rows alone; `None` for a query that needs more.
+fn reply_from_rows(shard: &LocalShard, question: &Question) -> Option<Told> {
     let rows = shard.shard.rows();
     let known = |id: &PartitionId| rows.known(*id);
     let at_most = |max: u32| (max as usize).min(TOLD_AT_ONCE_MAX);

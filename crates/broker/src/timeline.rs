@@ -1,32 +1,31 @@
-//! One line of time for what lasts (leases) and for what has a date (a record's delay, its time to
-//! live, retention), though the wall clock may be set at any moment.
+//! One timeline for durations (leases) and for dates (a record's delay, its time to live, retention), though the wall
+//! clock may be set at any moment.
 //!
-//! The line begins at the wall clock's time when the node starts and goes on by the monotonic clock.
-//! A date is moved onto it by how far the wall clock was from the line when the date was made; the
-//! timestamp of its record says when that was. So a step of the wall clock changes nothing for what
-//! was made before it, and what is made afterwards means the clock as it is now. Where it cannot be
-//! told which side of a step a date is from, the later time is taken: late, never early.
+//! The timeline begins at the wall clock's time when the node starts, and advances by the monotonic clock. A date is
+//! placed on it by the difference of the two at the time when the date was made, as given by the timestamp of its
+//! record. So a step of the wall clock does not affect earlier dates, and later ones mean the new time. Where a date
+//! may be from either side of a step, the later time is used: late, never early.
 //!
-//! Over a restart nothing is known of steps: the line begins anew at the wall clock's time.
+//! Steps are not remembered over a restart: the timeline begins at the wall clock's time again.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use world::Clock;
 
-/// Two clocks are not read in the same moment: nearer than this they agree.
+/// Clocks are not read in the same moment: a smaller difference is no step.
 const STEP_MIN_MS: i64 = 50;
-/// Steps that are told apart. Of more, the oldest two count as one.
+/// Maximum number of remembered steps. Beyond it the oldest two are merged.
 const STEPS_MAX: usize = 16;
 
 #[derive(Debug)]
 pub struct Timeline {
     clock: Arc<dyn Clock>,
-    /// The line's time when the monotonic clock was 0.
+    /// The timeline's time when the monotonic clock was 0.
     origin_ms: i64,
     shifts: Mutex<Shifts>,
 }
 
-/// How far the line is ahead of the wall clock, now and at times before.
+/// Lead of the timeline over the wall clock, now and at earlier times.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Shifts {
     now_ms: i64,
@@ -34,11 +33,10 @@ pub struct Shifts {
     former: Vec<Former>,
 }
 
-/// Before a step.
+/// The lead before a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Former {
-    /// The wall clock's time as the step was made, had there been none. What was stamped before it
-    /// has a lower one.
+    /// The wall clock's time at the step, had there been none. Earlier timestamps are lower.
     until_ms: i64,
     shift_ms: i64,
 }
@@ -49,13 +47,13 @@ impl Timeline {
         Self { clock, origin_ms, shifts: Mutex::default() }
     }
 
-    /// Where the line is now. Never goes back or jumps.
+    /// Returns the present time on the timeline. It never goes back or jumps.
     pub fn now_ms(&self) -> i64 {
         self.origin_ms.saturating_add(self.clock.monotonic_ms())
     }
 
-    /// Looks at the wall clock, and says how dates are moved onto the line. To be called now and
-    /// then: a step that is noticed late cannot be told from the time that passed.
+    /// Reads the wall clock, and returns how dates are placed on the timeline. To be called periodically: a step that
+    /// is noticed late cannot be told from elapsed time.
     pub fn shifts(&self) -> Shifts {
         let mut shifts = self.shifts.lock().unwrap_or_else(PoisonError::into_inner);
         let now_ms = self.now_ms();
@@ -63,8 +61,8 @@ impl Timeline {
         shifts.clone()
     }
 
-    /// A time for everything that was stamped until now to be compared with, of which no step of
-    /// the wall clock is a part: what is old by it is old indeed.
+    /// Returns the time against which earlier timestamps are compared, without any step of the wall clock: a record
+    /// that is too old by it really is.
     pub fn unstepped_ms(&self) -> i64 {
         let latest = self.shifts().latest_ms();
         self.now_ms().saturating_sub(latest)
@@ -88,12 +86,12 @@ impl Shifts {
         }
     }
 
-    /// Where on the line a date is that was made when the wall clock said `stamp_ms`.
+    /// Returns the place on the timeline of a date made when the wall clock was at `stamp_ms`.
     pub fn place(&self, date_ms: i64, stamp_ms: i64) -> i64 {
         date_ms.saturating_add(self.at(stamp_ms))
     }
 
-    /// What the wall clock says, as it is now, when the line is there.
+    /// Returns the present wall clock's time for a time on the timeline.
     pub fn wall(&self, line_ms: i64) -> i64 {
         line_ms.saturating_sub(self.now_ms)
     }
@@ -123,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_does_not_move_the_line() {
+    fn step_of_the_wall_clock_does_not_move_the_timeline() {
         let (clock, timeline) = timeline();
         assert_eq!(timeline.now_ms(), START_MS);
         for step in [HOUR_MS, -3 * HOUR_MS] {
@@ -135,8 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_from_before_a_step_ahead_stays_where_it_was_and_one_from_after_it_means_the_new_time()
-    {
+    fn step_ahead_keeps_earlier_dates_and_applies_to_later_ones() {
         let (clock, timeline) = timeline();
         timeline.shifts();
         let stamp = clock.now_ms();
@@ -151,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_that_may_be_from_before_a_step_back_is_late_and_never_early() {
+    fn ambiguous_date_around_a_step_back_is_late_and_never_early() {
         let (clock, timeline) = timeline();
         let before = clock.now_ms();
         clock.advance_ms(10_000);
@@ -164,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_grows_old_by_a_step() {
+    fn step_of_the_wall_clock_ages_no_record() {
         let (clock, timeline) = timeline();
         for step in [HOUR_MS, -2 * HOUR_MS, 5 * HOUR_MS] {
             let stamp = clock.now_ms();
@@ -177,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_without_end_are_remembered_as_a_few_and_none_makes_a_date_early() {
+    fn many_steps_are_merged_and_make_no_date_early() {
         let (clock, timeline) = timeline();
         let stamp = clock.now_ms();
         for _ in 0..100 {
@@ -191,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_are_not_read_at_once_have_not_been_set() {
+    fn small_difference_of_the_clocks_is_no_step() {
         let (clock, timeline) = timeline();
         clock.step_ms(STEP_MIN_MS - 1);
         assert_eq!(timeline.shifts(), Shifts::default());

@@ -1,19 +1,18 @@
-//! Turns: how long work shares the threads that serve sockets.
+//! Scheduling slots for long work on the threads that serve sockets.
 //!
-//! These threads run what is ready in the order in which it became ready. A record passes them six
-//! times on its way to the disk and back, so a thousand requests that each run for a millisecond at a
-//! time would delay it by six seconds. Work that has run for a while therefore waits for a turn, and
-//! there are fewer turns than threads: what waits for one is not ready, and everything else passes.
+//! These threads run tasks in the order in which they became ready. A record passes them six times on its way to the
+//! disk and back, so a thousand requests that each run for a millisecond at a time would delay it by six seconds.
+//! Work that has run for a while therefore waits for a slot, and there are fewer slots than threads: a task that
+//! waits for one is not ready, and everything else runs.
 //!
-//! Whoever has a turn never waits for something that others need a turn to give: it gives its own back
-//! before ([`Pace::rest`]).
+//! A task that has a slot never waits for another task that needs one: it releases its slot before ([`Pace::rest`]).
 
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The turns of a node.
+/// The slots of a node.
 #[derive(Clone, Debug)]
 pub struct Turns(Arc<Semaphore>);
 
@@ -22,8 +21,8 @@ impl Turns {
         Self(Arc::new(Semaphore::new(at_once.max(1))))
     }
 
-    /// For the runtime that this is called in: half of its threads, at least one.
-    pub fn of_runtime() -> Self {
+    /// Slots for the current runtime: half of its threads, at least one.
+    pub fn for_runtime() -> Self {
         Self::new(Handle::current().metrics().num_workers() / 2)
     }
 
@@ -34,15 +33,15 @@ impl Turns {
     }
 }
 
-/// Pauses in one turn. Few pieces of work are begun and not done, so that few hold memory.
+/// Number of pauses in one slot. Few tasks are in progress at a time, so that few hold memory.
 const PAUSES_PER_TURN: u32 = 32;
 
-/// Counts the steps of one piece of work, and pauses after so many. Short work pays nothing; long
-/// work goes on in turns.
+/// Yield budget of one task: counts its steps, and pauses after a number of them. Short work pays nothing; long work
+/// continues in slots.
 #[derive(Debug)]
 pub struct Pace {
     turns: Turns,
-    /// Steps without a pause.
+    /// Number of steps without a pause.
     at_once: u32,
     left: u32,
     turn: Option<OwnedSemaphorePermit>,
@@ -50,12 +49,12 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// The first `at_once` steps need no turn.
+    /// Creates the budget; the first `at_once` steps need no slot.
     pub fn new(turns: &Turns, at_once: u32) -> Self {
         Self { turns: turns.clone(), at_once, left: at_once, turn: None, pauses_left: 0 }
     }
 
-    /// For work that is known to be long: it waits for a turn before its first step.
+    /// Waits for a slot before the first step of work that is known to be long.
     pub async fn begin(&mut self) {
         if self.turn.is_none() {
             self.turn = self.turns.take().await;
@@ -64,7 +63,7 @@ impl Pace {
         }
     }
 
-    /// Before work of so many steps.
+    /// To be called before work of so many steps.
     pub async fn step(&mut self, cost: u32) {
         if self.left < cost {
             self.pause().await;
@@ -73,9 +72,9 @@ impl Pace {
     }
 
     async fn pause(&mut self) {
-        // With the turn, if it has one. A task that yields runs again after the thread has looked at its
-        // sockets; handed on before, the turn would make another task ready, and threads that have
-        // something ready look at their sockets rarely.
+        // Keeps the slot, if it has one. A task that yields runs again after the thread has polled its sockets.
+        // Passing the slot on before would make another task ready, and threads with ready tasks rarely poll their
+        // sockets.
         tokio::task::yield_now().await;
         if self.pauses_left == 0 {
             self.rest();
@@ -85,7 +84,7 @@ impl Pace {
         self.left = self.at_once;
     }
 
-    /// Gives the turn back, before something is waited for.
+    /// Releases the slot, before the task waits for something.
     pub fn rest(&mut self) {
         self.turn = None;
         self.pauses_left = 0;
@@ -100,7 +99,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn short_work_needs_no_turn() {
+    async fn short_work_needs_no_slot() {
         let turns = Turns::new(1);
         let mut long = Pace::new(&turns, 10);
         long.begin().await;
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_that_costs_more_than_a_turn_gets_one_for_itself() {
+    async fn work_above_the_budget_gets_a_slot() {
         let mut pace = Pace::new(&Turns::new(1), 10);
         pace.step(100).await;
         assert!(pace.turn.is_some());
@@ -125,7 +124,7 @@ mod tests {
 
     /// The queue of the threads: a task that only yields sees how many others ran meanwhile.
     #[tokio::test]
-    async fn of_a_thousand_at_work_few_are_ahead_of_whoever_comes() {
+    async fn few_of_a_thousand_tasks_run_before_a_new_one() {
         const WORKERS: usize = 1_000;
         let turns = Turns::new(1);
         let steps = Arc::new(AtomicUsize::new(0));
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn turns_go_round_and_are_of_a_bounded_length() {
+    async fn slots_rotate_and_have_a_bounded_length() {
         const TURNS_OF_EACH: u32 = 3;
         let turns = Turns::new(1);
         let order = Arc::new(parking_lot::Mutex::new(Vec::new()));

@@ -1,5 +1,5 @@
-//! Records that other shards sent to topics that were deleted before they arrived: dead letters, mostly. They are
-//! dropped, for there is nowhere to put them; operators see how many, and the log says so now and then.
+//! Records from other shards whose topic was deleted before they arrived: dead letters, mostly. They are dropped,
+//! since they have no target; operators see their number, and the log reports it now and then.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use base::{PartitionId, ShardId};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// A line for each would fill the log while a group dead-letters to a topic that is no more.
+/// Limits the log while a group dead-letters to a deleted topic.
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ struct Log {
 }
 
 impl Log {
-    /// How many the next line is about, if it is time for one.
+    /// Returns the number of records for the next line, if one is due.
     fn note(&mut self, records: u64, now: Instant) -> Option<u64> {
         self.since += records;
         if self.last.is_some_and(|last| now - last < LOGGED_EVERY) {
@@ -46,7 +46,7 @@ impl Unplaced {
         }
     }
 
-    /// Since the node was started.
+    /// Number of records since the node was started.
     pub(crate) fn records(&self) -> u64 {
         self.records.load(Ordering::Relaxed)
     }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_an_interval_is_about_all_records_since_the_last() {
+    fn one_log_line_per_interval_counts_all_records_since_the_last() {
         let begun = Instant::now();
         let mut log = Log::default();
         let mut note = |records, after: u64| log.note(records, begun + Duration::from_secs(after));

@@ -1,5 +1,5 @@
-//! What can be seen of a node at any time, whatever it stores: for probes and metrics. Reading it costs a few words a
-//! shard and a look at the list of its segments, and never a look at each topic, partition or group.
+//! State of a node for probes and metrics. Reading it costs a few words a shard and a walk over the list of its
+//! segments, independent of the number of topics, partitions and groups.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,69 +14,70 @@ use crate::delivery::LeaseTotals;
 use crate::local_shard::LocalShard;
 use crate::shard::View;
 
-/// A node, as it was when somebody looked.
+/// State of a node at one time.
 #[derive(Clone, Debug)]
 pub struct Vitals {
     pub topics: u64,
     pub partitions: u64,
     pub lease_groups: u64,
-    /// Bytes of producers' requests that are on their way, and how many may be.
+    /// Bytes of producers' requests in flight, and their limit.
     pub produce_bytes: (u64, u64),
-    /// Bytes that ids of records may take (`dedup.memory.max.bytes`).
+    /// Limit of the memory for record ids (`dedup.memory.max.bytes`).
     pub record_id_bytes_max: u64,
-    /// Bytes of deliveries that no consumer has read, and how many there may be before connections with much unread wait.
+    /// Bytes of deliveries that no consumer has read, and the limit above which connections with much unread data
+    /// wait.
     pub unread_bytes: (u64, u64),
     /// The catalog's first.
     pub shards: Vec<ShardVitals>,
 }
 
-/// A shard of it.
+/// State of one shard.
 #[derive(Clone, Debug)]
 pub struct ShardVitals {
     pub shard: ShardId,
-    /// The node that leads it, as far as this one knows.
+    /// The leader, as far as this node knows.
     pub leader: Option<u32>,
     pub is_led_here: bool,
     pub term: u64,
     /// The index after the last entry of its log.
     pub log_end: u64,
-    /// Up to which index the log was applied since the start; 0 where nothing was.
+    /// Index up to which the log was applied since the start; 0 if none was.
     pub applied: u64,
-    /// Entries that the member which lacks most of them lacks. `None`: the shard is led elsewhere, or has no others.
+    /// Entries that the most lagging member lacks. `None`: another node leads the shard, or it has no other members.
     pub lag_max: Option<u64>,
     pub journal: journal::Stats,
     pub segments: u64,
     pub segment_bytes: u64,
-    /// Of bodies in them that may still be read.
+    /// Bytes of bodies in the segments that may still be read.
     pub live_bytes: u64,
-    /// For how long a write or sync has hung, if one does.
+    /// Time for which a write or sync has hung, if one does.
     pub hung_for: Option<Duration>,
-    /// Records are refused until there is room on the disk.
+    /// Whether records are rejected until the disk has room.
     pub is_full: bool,
     pub leases: LeaseTotals,
-    /// Records from other shards that found their topic deleted.
+    /// Records from other shards whose topic was deleted.
     pub unplaced: u64,
     pub record_ids: RecordIdVitals,
 }
 
-/// Ids of records that the shard remembers (`dedup.window.ms`).
+/// Record ids in the shard's state (`dedup.window.ms`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RecordIdVitals {
     pub ids: u64,
-    /// Memory that they take.
+    /// Memory of the ids.
     pub bytes: u64,
-    /// Ids that a limit displaced before their window was over.
+    /// Number of ids displaced by a limit before their window was over.
     pub forgotten_early: u64,
-    /// Topics that do not reach back to the start of their window, because a limit displaced ids.
+    /// Number of topics that do not reach back to the start of their window, because a limit displaced ids.
     pub windows_cut: u64,
 }
 
-/// Why a node should not be asked, of what the broker knows.
+/// Reason of the broker why clients should not use this node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unready {
-    /// Nobody leads the catalog.
+    /// The catalog has no leader.
     NoLeader,
-    /// A write or sync has not returned for so long.
+    /// A write or sync has not returned for this time.
     DiskHangs(Duration),
 }
 
@@ -102,7 +103,7 @@ impl Broker {
         }
     }
 
-    /// Whether clients should be sent elsewhere. A full disk is no reason: reads and settles go on.
+    /// Whether clients should use another node. Not for a full disk: reads and settles still work.
     pub fn unready(&self) -> Option<Unready> {
         let shards = self.local_shards();
         let hung = shards.iter().find_map(|shard| hung_for(&shard.journal().stats()));
@@ -113,7 +114,7 @@ impl Broker {
     }
 }
 
-/// For how long a write or sync has hung.
+/// Returns for how long a write or sync has hung.
 fn hung_for(stats: &journal::Stats) -> Option<Duration> {
     stats.busy_for.filter(|busy| *busy >= SYNC_HUNG_AFTER)
 }

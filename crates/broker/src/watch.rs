@@ -1,11 +1,11 @@
 //! Waiting for records.
 //!
-//! A [`Watch`] names the partitions that somebody waits for. It collects those that changed, so
-//! that a consumer of 10,000 partitions looks at the three that did and not at all of them. An
-//! append costs one look-up a batch; a partition that nobody watches costs nothing.
+//! A [`Watch`] has the partitions that a session waits for, and collects the changed ones: a consumer of 10,000
+//! partitions examines the three that changed instead of all. An append costs one look-up per batch; an unwatched
+//! partition costs nothing.
 //!
-//! Delivery watches whole topics: a million partitions are one entry, and what changed in them is
-//! marked before a producer is answered.
+//! Delivery watches whole topics: a million partitions are one entry, and their changes are marked before a producer
+//! gets its reply.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use base::{HashMap, HashSet, PartitionId, TopicId};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Add first, then look at the partition, then wait: nothing is missed in between.
+/// Add first, then examine the partition, then wait: so no change is missed in between.
 #[derive(Debug)]
 pub struct Watch {
     ready: Arc<Ready>,
@@ -26,7 +26,7 @@ pub struct Watch {
 
 #[derive(Debug, Default)]
 struct Ready {
-    /// Of its watch: those that came later have greater ones.
+    /// Id of its watch; ids ascend in the order of creation.
     id: u64,
     partitions: Mutex<ReadyPartitions>,
     notify: Notify,
@@ -35,15 +35,15 @@ struct Ready {
 #[derive(Debug, Default)]
 struct ReadyPartitions {
     in_order: Vec<PartitionId>,
-    /// Only filled when `in_order` is long enough for a scan of it to hurt.
+    /// Only filled when `in_order` is too long for a cheap scan.
     members: HashSet<PartitionId>,
 }
 
-/// Up to here a scan is cheaper than a hash.
+/// Length up to which a scan is cheaper than a hash.
 const SCAN_MAX: usize = 8;
 
 impl Ready {
-    /// Whether nothing was marked before.
+    /// Marks a partition. Returns whether none was marked before.
     fn mark(&self, partition: PartitionId) -> bool {
         let mut partitions = self.partitions.lock();
         partitions.insert(partition) && partitions.in_order.len() == 1
@@ -51,7 +51,7 @@ impl Ready {
 }
 
 impl ReadyPartitions {
-    /// False when it is there already.
+    /// False when it is marked already.
     fn insert(&mut self, partition: PartitionId) -> bool {
         if self.in_order.len() < SCAN_MAX {
             if self.in_order.contains(&partition) {
@@ -70,17 +70,17 @@ impl ReadyPartitions {
     }
 }
 
-/// Who watches what, for one shard.
+/// The watches of one node, by partition and topic.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
     last_id: AtomicU64,
     by_partition: Mutex<HashMap<PartitionId, Watching>>,
     by_topic: Mutex<HashMap<TopicId, Watching>>,
-    /// Somebody waits for a partition that nobody waited for.
+    /// Notified when a partition gets its first watch.
     pub(crate) added: Notify,
 }
 
-/// Watches of topics that have a change marked and are not woken yet.
+/// Watches of topics with a marked change that are not woken yet.
 #[derive(Debug, Default)]
 pub(crate) struct MarkedWatches(Vec<Arc<Ready>>);
 
@@ -92,11 +92,10 @@ impl MarkedWatches {
     }
 }
 
-/// Those that watch one partition, by their ids: with thousands of them one that goes must be found
-/// without a look at all.
+/// The watches of one partition, by their ids: among thousands, one that is removed must be found without a scan.
 type Watching = Vec<(u64, Arc<Ready>)>;
 
-/// Partitions that are taken off while the registry is locked: appends wait for the lock.
+/// Partitions unregistered under one lock of the registry, for which appends wait.
 const UNREGISTERED_AT_ONCE: usize = 256;
 
 impl Watchers {
@@ -107,8 +106,8 @@ impl Watchers {
         Watch { ready, members, topics, registry }
     }
 
-    /// Marks partitions that changed in the watches of their topics. Those are woken apart from that,
-    /// when producers have their answers.
+    /// Marks changed partitions in the watches of their topics. Those are woken separately, after producers have
+    /// their replies.
     pub(crate) fn mark_topics(
         &self,
         partitions: impl Iterator<Item = PartitionId>,
@@ -125,7 +124,7 @@ impl Watchers {
         }
     }
 
-    /// These partitions changed: they were appended to, or they are gone.
+    /// Wakes the watches of changed partitions: those with appends, and deleted ones.
     pub(crate) fn wake(&self, partitions: impl Iterator<Item = PartitionId>) {
         let watchers = self.by_partition.lock();
         if watchers.is_empty() {
@@ -143,12 +142,12 @@ impl Watchers {
 }
 
 impl Watchers {
-    /// The partitions that somebody waits for one by one.
+    /// Returns the partitions that are watched individually.
     pub(crate) fn watched(&self) -> Vec<PartitionId> {
         self.by_partition.lock().keys().copied().collect()
     }
 
-    /// Whatever is watched may have changed.
+    /// Wakes all watches: any partition may have changed.
     pub(crate) fn wake_all(&self) {
         let watchers = self.by_partition.lock();
         for (partition, watching) in watchers.iter() {
@@ -166,7 +165,7 @@ impl Watch {
         self.add_all(&[partition]);
     }
 
-    /// The registry is locked meanwhile: some hundred at a time.
+    /// Adds partitions under one lock of the registry: to be called for some hundred at a time.
     pub fn add_all(&self, partitions: &[PartitionId]) {
         let mut members = self.members.lock();
         let mut watchers = self.registry.by_partition.lock();
@@ -199,7 +198,7 @@ impl Watch {
         }
     }
 
-    /// All of the topic's partitions, also those that are to come.
+    /// Adds all of the topic's partitions, also later ones.
     pub(crate) fn add_topic(&self, topic: TopicId) {
         if self.topics.lock().insert(topic) {
             self.register(self.registry.by_topic.lock().entry(topic).or_default());
@@ -212,19 +211,19 @@ impl Watch {
         }
     }
 
-    /// Those that were named one by one.
+    /// Number of individually added partitions.
     pub fn partitions(&self) -> usize {
         self.members.lock().len()
     }
 
-    /// The partitions that changed since this was last called, each once, oldest change first.
+    /// Takes the partitions changed since the last call, each once, oldest change first.
     pub fn take_ready(&self) -> Vec<PartitionId> {
         let mut ready = self.ready.partitions.lock();
         ready.members.clear();
         std::mem::take(&mut ready.in_order)
     }
 
-    /// Returns when [`take_ready`](Self::take_ready) has something to say, or had a moment ago.
+    /// Returns when [`take_ready`](Self::take_ready) has changes, or had some a moment ago.
     pub async fn ready(&self) {
         while self.ready.partitions.lock().in_order.is_empty() {
             self.ready.notify.notified().await;
@@ -272,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_names_each_changed_partition_once() {
+    fn watch_names_each_changed_partition_once() {
         let watchers = Arc::new(Watchers::default());
         let watch = watchers.watch();
         for index in 0..100 {
@@ -288,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_or_dropped_is_no_longer_woken() {
+    fn removed_or_dropped_watch_is_not_woken() {
         let watchers = Arc::new(Watchers::default());
         let (first, second) = (watchers.watch(), watchers.watch());
         first.add(partition(1));
@@ -303,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_watch_of_a_topic_names_the_partitions_that_changed_and_wakes_once_for_all() {
+    fn topic_watch_names_changed_partitions_and_wakes_once() {
         let watchers = Arc::new(Watchers::default());
         let (watch, mut marked) = (watchers.watch(), MarkedWatches::default());
         watchers.mark_topics([partition(1)].into_iter(), &mut marked);
@@ -324,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn of_thousands_that_watch_the_same_each_goes_alone() {
+    fn watches_of_the_same_partitions_are_dropped_independently() {
         let watchers = Arc::new(Watchers::default());
         let mut watches: Vec<Watch> = (0..2_000).map(|_| watchers.watch()).collect();
         let all: Vec<_> = (0..600).map(partition).collect();
@@ -337,7 +336,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_change_before_the_wait_is_not_missed() {
+    async fn change_before_the_wait_is_not_missed() {
         let watchers = Arc::new(Watchers::default());
         let watch = watchers.watch();
         watch.add(partition(1));

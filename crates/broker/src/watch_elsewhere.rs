@@ -1,8 +1,8 @@
-//! Waiting for records of shards that this node has no rows of: their leaders are asked what has changed.
+//! Waiting for records of shards without rows on this node, by queries to their leaders.
 //!
-//! Questions wait at the leader of each shard, about all partitions that sessions of this node wait for. A question is
-//! answered once one of its partitions has changed, and asked again; the others go on waiting. Without a session that
-//! waits for such a partition nothing is asked.
+//! Queries wait at the leader of each shard, for all partitions that sessions of this node wait for. A query gets its
+//! reply once one of its partitions has changed, and is repeated; the others keep waiting. Without a session that
+//! waits for such a partition there are no queries.
 
 use std::future::Future;
 use std::sync::{Arc, Weak};
@@ -15,23 +15,23 @@ use futures_util::{FutureExt, StreamExt};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use crate::asking::ask_leader_for;
+use crate::asking::query_leader_for;
 use crate::bounds::Bounds;
 use crate::local_shard::LocalShard;
 use crate::question::{ASKED_AT_ONCE_MAX, Question, Told, WAITS_FOR};
 use crate::remote::Remote;
 use crate::watch::Watchers;
 
-/// Between two questions: what changes meanwhile is in one answer.
+/// Delay between two queries, to collect changes in one reply.
 const PAUSE: Duration = Duration::from_millis(10);
-/// After a question that failed.
+/// Delay after a failed query.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
-/// Questions that wait for one shard, besides those that its partitions take when they are asked about together.
+/// Maximum number of waiting queries of one shard, beyond the minimum for its partitions.
 const QUESTIONS_APART_MAX: usize = 8;
-/// Whoever became no member is asked about after so long, if nobody begins to wait meanwhile.
+/// Interval of checks for shards whose replica was removed, if no session begins to wait meanwhile.
 const LOOKS_AFTER: Duration = Duration::from_secs(2);
 
-/// Ends when the shards are gone. The catalog's is the first of them.
+/// Runs until the shards are gone. The first of them is the catalog's.
 pub(crate) async fn run(remote: Remote, shards: Vec<Weak<LocalShard>>, watchers: Arc<Watchers>) {
     let mut known: HashMap<PartitionId, Option<Bounds>> = HashMap::default();
     let mut pending = Pending::default();
@@ -81,7 +81,7 @@ pub(crate) async fn run(remote: Remote, shards: Vec<Weak<LocalShard>>, watchers:
 /// The leader's reply for each partition. `None`: the leader was not reachable, or the query was dropped.
 type Changes = Option<Vec<(PartitionId, Option<Bounds>)>>;
 
-/// The questions that wait at leaders.
+/// The queries that wait at leaders.
 #[derive(Debug, Default)]
 struct Pending {
     number: u64,
@@ -92,16 +92,16 @@ struct Pending {
 struct PendingQuestion {
     shard: ShardId,
     ids: Vec<PartitionId>,
-    /// Dropped with this.
+    /// Ends the query when dropped.
     _waits: oneshot::Sender<()>,
 }
 
-/// A question to be asked: its number, what ends it, and its partitions.
+/// A query to send: its number, its end, and its partitions.
 type Asked = (u64, oneshot::Receiver<()>, Vec<PartitionId>);
 
 impl Pending {
-    /// The questions to be asked so that each of these partitions is in one. Those that wait already go on,
-    /// unless they are too many: then all of the shard are asked anew, together.
+    /// Returns the queries to send so that each of these partitions is in one. Waiting queries stay, unless they are
+    /// too many: then all partitions of the shard are queried together again.
     fn add(&mut self, shard: ShardId, ids: Vec<PartitionId>) -> Vec<Asked> {
         let of_shard = |it: &&PendingQuestion| it.shard == shard;
         let waiting = self.questions.values().filter(of_shard);
@@ -131,7 +131,7 @@ impl Pending {
     }
 }
 
-/// Nothing, once the other end of `dropped` is gone.
+/// Returns `None` once the other end of `dropped` is gone.
 async fn until(dropped: oneshot::Receiver<()>, question: impl Future<Output = Changes>) -> Changes {
     tokio::select! {
         biased;
@@ -140,7 +140,7 @@ async fn until(dropped: oneshot::Receiver<()>, question: impl Future<Output = Ch
     }
 }
 
-/// The partitions that somebody waits for and this node has no rows of, by their shards.
+/// Returns the watched partitions without rows on this node, by their shards.
 fn watched_elsewhere<'a>(
     shards: &'a [Arc<LocalShard>],
     watchers: &Watchers,
@@ -169,14 +169,14 @@ async fn changed(
     shard: Arc<LocalShard>,
     asked: Vec<(PartitionId, Option<Bounds>)>,
 ) -> Changes {
-    // Of one that is new here the leader tells at once where it is.
+    // For a partition without known bounds the leader replies at once.
     let ids: Vec<PartitionId> = asked.iter().map(|(id, _)| *id).collect();
     let part = |told| match told {
         Told::Bounds(bounds) if bounds.len() == ids.len() => Some(bounds),
         _ => None,
     };
     let question = Question::Changed(asked);
-    let told = ask_leader_for(Some(&remote), &shard, &question, WAITS_FOR * 2, part).await;
+    let told = query_leader_for(Some(&remote), &shard, &question, WAITS_FOR * 2, part).await;
     drop(shard);
     match told {
         Ok(told) => Some(ids.into_iter().zip(told).collect()),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn question_goes_on_waiting_when_another_is_answered_or_a_watcher_comes() {
+    fn query_keeps_waiting_when_another_completes_or_a_watcher_is_added() {
         let mut pending = Pending::default();
         let chunk = ASKED_AT_ONCE_MAX as u32;
         let mut first = asked(&mut pending, 0..2 * chunk);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_of_a_shard_are_bounded_by_asking_them_together() {
+    fn queries_of_a_shard_are_merged_to_bound_their_number() {
         let mut pending = Pending::default();
         let mut most = 0;
         for end in 1..200 {

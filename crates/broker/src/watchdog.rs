@@ -1,5 +1,5 @@
-//! Tells when the disk hangs. A sync that does not return stops every acknowledgement and says
-//! nothing by itself; whoever looks after the node should not have to find out from its clients.
+//! Reports a hanging disk. A sync that does not return stops every acknowledgement without an error, and operators
+//! should not have to learn of it from clients.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::local_shard::LocalShard;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Apart from housekeeping, which itself waits for the log.
+/// Separate from housekeeping, which itself waits for the log.
 pub(crate) async fn run(shards: Vec<Weak<LocalShard>>) {
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -42,7 +42,7 @@ enum Change {
     Returned,
 }
 
-/// Whether a hung sync was told of.
+/// Whether a hung sync was reported.
 #[derive(Debug, Default)]
 struct Hung(bool);
 
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hang_is_told_once_and_so_is_its_end() {
+    fn hang_and_its_end_are_each_reported_once() {
         let mut hung = Hung::default();
         let ten = Duration::from_secs(10);
         assert_eq!(hung.look(&stats(None)), None);

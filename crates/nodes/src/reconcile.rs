@@ -56,7 +56,7 @@ async fn give_up(broker: WeakBroker) {
     loop {
         sleep(GIVE_UP_EVERY).await;
         let Some(broker) = broker.upgrade() else { return };
-        for shard in broker.give_up_former().await {
+        for shard in broker.remove_former_replicas().await {
             tracing::info!(%shard, "this node has given the shard up: its files go when it is started the next time");
         }
     }

@@ -69,7 +69,7 @@ pub(crate) async fn status(
 
 /// Files that nodes still have of shards that they gave up.
 fn given_up(broker: &Broker, cluster: &Node) -> Vec<String> {
-    let own = broker.given_up().into_iter().map(|shard| shard.0).collect();
+    let own = broker.removed_replicas().into_iter().map(|shard| shard.0).collect();
     let mut told = BTreeMap::from([(u64::from(broker.node()), own)]);
     for (node, bytes) in &*cluster.groups().heard().borrow() {
         let is_live = cluster.connected_for(*node).is_some();

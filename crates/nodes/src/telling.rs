@@ -36,11 +36,12 @@ pub(crate) async fn hear(broker: WeakBroker, mut heard: watch::Receiver<BTreeMap
         let is_new = |(node, told): &(&NodeId, &Bytes)| known.get(node) != Some(told);
         for (node, told) in now.iter().filter(is_new) {
             let Some(Told { leads, is_full, .. }) = Told::of_bytes(told) else { continue };
-            broker.hear_of_disk(node.0, is_full);
+            broker.note_disk_report(node.0, is_full);
             let had = known.get(node).and_then(|had| Told::of_bytes(had));
             // Nobody leads anything that is told of below the level.
             if !leads.is_empty() || had.is_some_and(|had| !had.leads.is_empty()) {
-                broker.hear_of_groups(node.0, leads.into_iter().map(HeardGroup::from).collect());
+                broker
+                    .receive_led_groups(node.0, leads.into_iter().map(HeardGroup::from).collect());
             }
         }
         drop(broker);
@@ -114,7 +115,7 @@ impl Told {
         let spreads = broker.level().now() >= Level::REPLICAS;
         let led = if spreads { broker.led_groups() } else { Vec::new() };
         let leads = led.into_iter().map(ToldGroup::from).collect();
-        let given_up = broker.given_up().into_iter().map(|shard| shard.0).collect();
+        let given_up = broker.removed_replicas().into_iter().map(|shard| shard.0).collect();
         let now = Self { endpoints: self.endpoints.clone(), is_unwell, is_full, leads, given_up };
         if *self != now {
             *self = now;

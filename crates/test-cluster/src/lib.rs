@@ -214,7 +214,7 @@ pub async fn start_four() -> Vec<TestNode> {
                     told.clone_from(&led);
                     let others = others.iter().filter_map(WeakBroker::upgrade);
                     for other in others.filter(|other| other.node() != broker.node()) {
-                        other.hear_of_groups(broker.node().into(), led.clone());
+                        other.receive_led_groups(broker.node().into(), led.clone());
                     }
                 }
                 drop(broker);

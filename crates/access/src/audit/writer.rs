@@ -46,7 +46,7 @@ async fn write(broker: &Broker, events: &[Box<Event>]) -> Result<(), String> {
     if events.is_empty() {
         return Ok(());
     }
-    let topic = broker.topic_of_nodes(TOPIC, AUDIT_KEPT_MS, AUDIT_KEPT_BYTES).await;
+    let topic = broker.internal_topic_partition(TOPIC, AUDIT_KEPT_MS, AUDIT_KEPT_BYTES).await;
     let topic = topic.map_err(|error| error.to_string())?;
     let mut builder = BatchBuilder::new(BatchOptions::default());
     for event in events {

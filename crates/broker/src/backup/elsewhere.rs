@@ -1,5 +1,5 @@
-//! Parts of a backup of shards that this node does not have: a member of the shard's group sends them, one for all parts
-//! of a shard. That one holds what is held for a backup, by the same number and within the same bounds.
+//! Backup parts of shards without a replica on this node. One member of the shard's group sends all parts of a shard.
+//! It retains the data under the same backup number and within the same bounds.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::error::Unavailable;
 use crate::leading::connected_for;
 use crate::local_shard::LocalShard;
 
-/// A snapshot is saved before it is sent, and pieces are paced.
+/// Covers the snapshot, which is saved before it is sent, and the pacing of pieces.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
 const ENDED_WITHIN: Duration = Duration::from_secs(2);
 
@@ -48,7 +48,7 @@ impl SendsBackups for WeakBroker {
 }
 
 impl Broker {
-    /// What another node asks of this one for its backup.
+    /// Executes a backup step requested by another node.
     async fn back_up_for_another(
         &self,
         backup: u64,
@@ -93,7 +93,7 @@ impl Broker {
         })
     }
 
-    /// Begins at the first node that has the shard and sends it.
+    /// Begins at the first connected node that has the shard and sends it.
     pub(super) async fn start_elsewhere(
         &self,
         backup: u64,
@@ -107,7 +107,7 @@ impl Broker {
                 .is_some_and(|cluster| connected_for(cluster, u64::from(**node)).is_some())
         };
         for node in nodes.iter().filter(connected) {
-            match self.ask_member(backup, shard, *node, &BackupStep::Shard).await {
+            match self.request_from_member(backup, shard, *node, &BackupStep::Shard).await {
                 Ok((BackupPart::Shard { id: (term, leader, index), sections, segments }, _)) => {
                     let id = EntryId { term, leader, index };
                     let sections = sections.map(|(bytes, crc)| SectionSize { bytes, crc });
@@ -132,7 +132,7 @@ impl Broker {
         from: u64,
     ) -> Result<Bytes, BackupError> {
         let step = BackupStep::Section { section: section as u8, from };
-        match self.ask_sender(backup, shard, &step).await? {
+        match self.request_from_sender(backup, shard, &step).await? {
             (BackupPart::Bytes { .. }, bytes) => Ok(bytes),
             _ => Err(unexpected()),
         }
@@ -146,7 +146,7 @@ impl Broker {
         row: u64,
     ) -> Result<SegmentPiece, BackupError> {
         let step = BackupStep::Segment { segment, row };
-        match self.ask_sender(backup, shard, &step).await? {
+        match self.request_from_sender(backup, shard, &step).await? {
             (BackupPart::Bytes { next }, bytes) => Ok(SegmentPiece { bytes, next }),
             _ => Err(unexpected()),
         }
@@ -158,26 +158,26 @@ impl Broker {
         shard: &LocalShard,
         from: u64,
     ) -> Result<LogPiece, BackupError> {
-        match self.ask_sender(backup, shard, &BackupStep::Log { from }).await? {
+        match self.request_from_sender(backup, shard, &BackupStep::Log { from }).await? {
             (BackupPart::Log { next, more }, entries) => Ok(LogPiece { entries, next, more }),
             _ => Err(unexpected()),
         }
     }
 
-    /// Waits until the node that sends the shard has applied its log up to here.
+    /// Waits until the node that sends the shard has applied its log up to `index`.
     pub(super) async fn applied_elsewhere(
         &self,
         backup: u64,
         shard: &LocalShard,
         index: u64,
     ) -> Result<(), BackupError> {
-        match self.ask_sender(backup, shard, &BackupStep::Applied { index }).await? {
+        match self.request_from_sender(backup, shard, &BackupStep::Applied { index }).await? {
             (BackupPart::Done, _) => Ok(()),
             _ => Err(unexpected()),
         }
     }
 
-    /// Lets others go of what they hold for it. Those that do not hear it do so by themselves.
+    /// Ends the backup at the sending nodes. Nodes that miss the request drop it after a time without requests.
     pub(super) fn end_elsewhere(&self, backup: u64, senders: BTreeMap<ShardId, u32>) {
         let Some(remote) = self.peers().remote().filter(|_| !senders.is_empty()) else { return };
         let remote = remote.clone();
@@ -188,7 +188,7 @@ impl Broker {
         });
     }
 
-    async fn ask_sender(
+    async fn request_from_sender(
         &self,
         backup: u64,
         shard: &LocalShard,
@@ -198,10 +198,10 @@ impl Broker {
         let sender = self.backups().with(backup, |backup| {
             backup.elsewhere.get(&shard.id()).copied().ok_or(BackupError::NoShard(shard.id()))
         })?;
-        self.ask_member(backup, shard, sender, step).await
+        self.request_from_member(backup, shard, sender, step).await
     }
 
-    async fn ask_member(
+    async fn request_from_member(
         &self,
         backup: u64,
         shard: &LocalShard,

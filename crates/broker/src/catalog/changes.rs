@@ -1,7 +1,7 @@
-//! Changes of the catalog. Each is an entry of the log, and holds on this node when it is answered.
+//! Changes of the catalog. Each is a log entry, and is visible on this node when the call returns.
 //!
-//! All fail alike: [`ExecuteError::Refused`] says what spoke against the change, which was then not
-//! made; [`ExecuteError::Unavailable`] that it may or may not have been made.
+//! All fail alike: [`ExecuteError::Refused`] has the reason and means that the change was not made;
+//! [`ExecuteError::Unavailable`] means that it may or may not have been made.
 
 use base::limits::NEW_TOPIC_PARTITIONS_MAX;
 use base::topics::STATE_OF_KAFKA;
@@ -15,7 +15,7 @@ use crate::broker::Broker;
 use crate::error::ExecuteError;
 use crate::fetch::Bounds;
 
-/// What an idempotent producer puts into its batches.
+/// Identity of an idempotent producer in its batches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProducerIdentity {
     pub id: i64,
@@ -25,7 +25,8 @@ pub struct ProducerIdentity {
 /// As in Kafka.
 const PRODUCER_IDS_AT_ONCE: u32 = 1_000;
 
-/// Limits the partitions of a topic that is created or grows. The machine permits more, and topics that have more remain.
+/// Limits the partitions of a topic that is created or grows. The machine permits more, and existing topics keep
+/// more.
 fn check_new_partitions(requested: u32) -> Result<(), Refusal> {
     let at_most = NEW_TOPIC_PARTITIONS_MAX;
     match requested <= at_most {
@@ -35,21 +36,22 @@ fn check_new_partitions(requested: u32) -> Result<(), Refusal> {
 }
 
 impl Broker {
-    /// Whether a topic may have these values of its own, whatever they are: nodes of an earlier version could not read some.
+    /// Rejects settings of a topic above the cluster's feature level: nodes of an earlier version could not read
+    /// them.
     pub fn check_level_of(&self, config: &Overrides) -> Result<(), Refusal> {
         let (needed, at) = (level_of(config), self.level().now());
         if needed <= at { Ok(()) } else { Err(Refusal::LevelTooLow { needed, at }) }
     }
 
-    /// Whether clients may make a topic of this name. One that is there already stays as it is.
-    pub(crate) fn check_name_of_new(name: &str) -> Result<(), Refusal> {
+    /// Rejects names that clients may not create. An existing topic of such a name stays.
+    pub(crate) fn check_new_topic_name(name: &str) -> Result<(), Refusal> {
         match STATE_OF_KAFKA.contains(&name) {
             true => Err(TopicNameError::StateOfKafka { name: name.to_owned() }.into()),
             false => Ok(()),
         }
     }
 
-    /// Makes topics in one entry, each made or refused by itself; answers in their order.
+    /// Creates topics in one entry, each accepted or rejected on its own; returns the results in their order.
     pub async fn create_topics(
         &self,
         topics: Vec<NewTopic>,
@@ -59,7 +61,7 @@ impl Broker {
             _ => None,
         };
         let check = |topic: &NewTopic| {
-            let named = Self::check_name_of_new(&topic.name);
+            let named = Self::check_new_topic_name(&topic.name);
             let level = named.and_then(|()| self.check_level_of(&topic.config));
             level.and_then(|()| check_new_partitions(topic.partitions)).err()
         };
@@ -84,7 +86,7 @@ impl Broker {
         Ok(refused.into_iter().map(answer).collect())
     }
 
-    /// Makes one topic.
+    /// Creates one topic.
     pub async fn create_topic(&self, topic: NewTopic) -> Result<TopicId, ExecuteError> {
         let made = self.create_topics(vec![topic]).await?.into_iter().next();
         made.expect("each topic is answered").map_err(ExecuteError::Refused)
@@ -110,8 +112,8 @@ impl Broker {
         self.execute(Command::SetTopicConfig { topic, config }).await.map(drop)
     }
 
-    /// Makes a topic what is wanted, all of it or nothing, if it is what was seen: else
-    /// [`Refusal::TopicChanged`].
+    /// Changes a topic from the definition `seen` to `wanted`, atomically. A topic that differs from `seen` is
+    /// rejected with [`Refusal::TopicChanged`].
     pub async fn change_topic(
         &self,
         topic: TopicId,
@@ -124,12 +126,12 @@ impl Broker {
         self.execute(Command::ChangeTopic { topic, seen, wanted }).await.map(drop)
     }
 
-    /// The whole new set of what holds for the node and for topics that say nothing themselves.
+    /// Replaces the settings of the node, which are the defaults of all topics.
     pub async fn set_node_config(&self, config: Overrides) -> Result<(), ExecuteError> {
         self.execute(Command::SetNodeConfig { config }).await.map(drop)
     }
 
-    /// The whole new set of a group's own values.
+    /// Replaces a group's own settings.
     pub async fn set_group_config(
         &self,
         group: String,
@@ -138,8 +140,8 @@ impl Broker {
         self.execute(Command::SetGroupConfig { group, config }).await.map(drop)
     }
 
-    /// Makes a lease group that begins at `starts`, one a partition; one that is missing is the
-    /// partition's start. Answers the group that is there if it has an equal configuration.
+    /// Creates a lease group that begins at `starts`, one per partition; a missing one is the partition's start.
+    /// Returns the existing group if its configuration is equal.
     pub async fn create_lease_group(
         &self,
         topic: TopicId,
@@ -156,7 +158,7 @@ impl Broker {
         self.execute_for(command, group_of).await
     }
 
-    /// Whether a group that is new may begin at `starts`. The catalog does not know where partitions end.
+    /// Checks that a new group may begin at `starts`. The catalog does not know the ends of partitions.
     async fn check_starts(
         &self,
         topic: TopicId,
@@ -218,8 +220,8 @@ impl Broker {
         self.execute(Command::DeleteLeaseGroup { group }).await.map(drop)
     }
 
-    /// Makes or replaces a document; with `expect` only where its version is that one, and 0 is that
-    /// of a document which is not there. Answers the version that it has now.
+    /// Creates or replaces a document; with `expect` only at that version, where 0 means that there is no document.
+    /// Returns its new version.
     pub async fn put_document(
         &self,
         space: &str,
@@ -235,7 +237,7 @@ impl Broker {
         self.execute_for(command, version_of).await
     }
 
-    /// Deletes a document; with `expect` only where its version is that one.
+    /// Deletes a document; with `expect` only at that version.
     pub async fn delete_document(
         &self,
         space: &str,
@@ -246,13 +248,13 @@ impl Broker {
         self.execute(Command::DeleteDocument { space, name, expect }).await.map(drop)
     }
 
-    /// Changes documents, and a topic with them: all of it, or nothing where a condition does not hold.
+    /// Changes documents, and a topic with them: atomically, and only if all conditions hold.
     pub async fn change_documents(&self, change: DocumentsChange) -> Result<(), ExecuteError> {
         self.execute(Command::ChangeDocuments(change)).await.map(drop)
     }
 
-    /// An id that no producer has. The node takes some from the log at a time; those that are left when it
-    /// ends are never given.
+    /// Returns an unused producer id. The node reserves a range in the log at a time; the rest of it is never used
+    /// after the node ends.
     pub async fn allocate_producer_id(&self) -> Result<ProducerIdentity, ExecuteError> {
         let mut left = self.producer_ids().lock().await;
         if left.is_empty() {

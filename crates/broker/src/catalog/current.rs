@@ -1,4 +1,4 @@
-//! That this node's copy of the catalog is the newest, and who else is there to change it.
+//! Freshness of this node's copy of the catalog, and the other nodes that may change it.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use crate::document_watch::DocumentWatch;
 use crate::error::Unavailable;
 use crate::local_shard::LocalShard;
 
-/// Before the next try, where nobody leads the catalog or the one who did does not any more.
+/// Delay before a retry while the catalog has no known leader or its leader has stepped down.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 impl Broker {
-    /// Which start of this node this is. Of a node that is alone it is 0, always.
+    /// Number of this node's start. Always 0 on a node that is alone.
     pub fn boot(&self) -> u64 {
         self.cluster().map_or(0, |cluster| cluster.identity().at.boot)
     }
 
-    /// The start of another node that this one is connected to; `None` where it is not.
+    /// Number of the start of another connected node; `None` where it is not connected.
     pub fn connected_boot(&self, node: u32) -> Option<u64> {
         let peer = self.cluster()?.links().peer(NodeId(node.into()))?;
         peer.status(Lane::Control).connected_boot()
@@ -34,13 +34,13 @@ impl Broker {
 }
 
 impl Broker {
-    /// Watches the documents of these spaces. At first all of them count as changed.
+    /// Watches the documents of these spaces. Initially all of them count as changed.
     pub fn watch_documents(&self, spaces: &'static [&'static str]) -> DocumentWatch {
         self.catalog_shard().shard.document_watchers.watch(spaces)
     }
 
-    /// Waits until this node's copy of the catalog has all that was answered by any node before the call, so that
-    /// what is not in it is not there. Fails where the catalog's leader cannot be asked in time.
+    /// Waits until this node's copy of the catalog has every change acknowledged by any node before the call, so that
+    /// an entry missing from it does not exist. Fails if the catalog's leader does not reply in time.
     pub async fn catalog_is_current(&self) -> Result<(), Unavailable> {
         if self.is_alone() {
             return Ok(());
@@ -53,7 +53,7 @@ impl Broker {
         }
     }
 
-    /// Number of barriers of the catalog that this node began since its start. A node that is alone needs none.
+    /// Number of barriers of the catalog begun since this node started. A node that is alone needs none.
     pub fn catalog_barriers(&self) -> u64 {
         self.barriers().begun()
     }
@@ -78,7 +78,7 @@ impl Broker {
 }
 
 impl LocalShard {
-    /// For the catalog's leader: which version it has, that it is the newest, and that it still leads.
+    /// Confirms this node's leadership of the catalog, and returns the catalog's version.
     pub(crate) async fn versions_now(&self) -> Result<CatalogVersions, Unavailable> {
         self.consensus.read_index().await.map_err(|error| Unavailable::from(&error))?;
         Ok(self.read(|view| CatalogVersions::of(view.catalog)))

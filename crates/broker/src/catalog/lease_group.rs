@@ -10,7 +10,7 @@ use machine::config::{LeaseGroupConfig, Overrides};
 pub struct LeaseGroup<'a>(pub(super) &'a machine::LeaseGroup);
 
 impl<'a> LeaseGroup<'a> {
-    /// Never given to another group.
+    /// Unique; never reused for another group.
     pub fn id(self) -> LeaseGroupId {
         self.0.id
     }
@@ -24,17 +24,17 @@ impl<'a> LeaseGroup<'a> {
         &self.0.name
     }
 
-    /// What holds: the group's own values, then the defaults.
+    /// Effective settings: the group's own values, then the defaults.
     pub fn config(self) -> &'a Arc<LeaseGroupConfig> {
         &self.0.config
     }
 
-    /// The group's own values, as they were given.
+    /// The group's own settings, as they were set.
     pub fn overrides(self) -> &'a Arc<Overrides> {
         &self.0.overrides
     }
 
-    /// Nothing is delivered.
+    /// Whether deliveries are paused.
     pub fn is_paused(self) -> bool {
         self.0.paused
     }

@@ -1,13 +1,12 @@
-//! The catalog: which topics, lease groups, configurations and documents there are.
+//! The catalog: topics, lease groups, configurations and documents.
 //!
-//! Every node has a copy of it, so a question is answered at once and by this node alone. A
-//! [`CatalogView`] shows definitions and nothing that records change: what a partition holds and how
-//! far a group has come belongs to a shard, which another node may lead
-//! ([`crate::ShardClient`]).
+//! Every node has a copy of it, so this node answers queries at once and without a request to others. A
+//! [`CatalogView`] shows definitions only, nothing that records change: the contents of a partition and the progress
+//! of a group belong to a shard, which another node may lead ([`crate::ShardClient`]).
 //!
-//! * [`topic`], [`lease_group`]: what a definition says
+//! * [`topic`], [`lease_group`]: the definitions
 //! * `changes`: changing the catalog, through the log
-//! * `current`: hearing which documents changed, and that this node's copy is the newest
+//! * `current`: changes of documents, and the freshness of this node's copy
 
 mod changes;
 mod current;
@@ -32,16 +31,15 @@ pub use topic::Topic;
 
 /// The catalog as it is now, read under the lock that an apply waits for.
 ///
-/// Copy out what is needed and drop it. Bind what it answers to a variable before matching on it:
-/// the view would otherwise live as long as the `match` does, and a second one taken meanwhile on
-/// the same thread could wait for ever behind an apply that waits for the first (builds with
-/// assertions panic). It cannot be sent
-/// to another thread, and clippy refuses one that is held across an await.
+/// Copy the values that are needed and drop the view. Bind its results to a variable before matching on them: the
+/// view would otherwise live as long as the `match`, and a second one taken meanwhile on the same thread could
+/// deadlock behind an apply that waits for the first (builds with assertions panic). The view cannot be sent to
+/// another thread, and clippy rejects one that is held across an await.
 #[clippy::has_significant_drop]
 pub struct CatalogView<'a>(Reading<'a, Catalog>);
 
 impl Broker {
-    /// Asks the catalog.
+    /// Opens a view of the catalog.
     pub fn catalog(&self) -> CatalogView<'_> {
         CatalogView(self.catalog_shard().shard.state().map(|state| &state.catalog))
     }
@@ -68,7 +66,7 @@ impl CatalogView<'_> {
         self.0.topic_with_uuid(uuid).map(Topic)
     }
 
-    /// The number of the topic of this name.
+    /// Returns the number of the topic of this name.
     pub fn topic_id(&self, name: &str) -> Option<TopicId> {
         self.topic_named(name).map(Topic::id)
     }
@@ -78,7 +76,7 @@ impl CatalogView<'_> {
         self.0.topics().map(Topic)
     }
 
-    /// Those from this name on, sorted: to look at all of them, some at a time.
+    /// Topics from this name on, sorted: for reading all of them in pages.
     pub fn topics_from(&self, name: Bound<&str>) -> impl Iterator<Item = Topic<'_>> {
         self.0.topics_from(name).map(Topic)
     }
@@ -87,23 +85,23 @@ impl CatalogView<'_> {
         self.0.topic_count()
     }
 
-    /// Of all topics together.
+    /// Total over all topics.
     pub fn partition_count(&self) -> u64 {
         self.0.partition_count()
     }
 
-    /// Differs between two times if a topic was made, grown or deleted in between.
+    /// Differs between two times if a topic was created, grown or deleted in between.
     pub fn stamp(&self) -> CatalogStamp {
         self.0.stamp()
     }
 
-    /// Whether [`Broker::create_topics`] would make this topic now, and with what configuration.
+    /// Checks whether [`Broker::create_topics`] would create this topic now, and returns its configuration.
     pub fn check_new_topic(&self, new: &NewTopic) -> Result<TopicConfig, Refusal> {
-        Broker::check_name_of_new(&new.name)?;
+        Broker::check_new_topic_name(&new.name)?;
         self.0.check_new_topic(new)
     }
 
-    /// Whether [`Broker::change_topic`] would make the topic what is wanted now.
+    /// Checks whether [`Broker::change_topic`] would change the topic to `wanted` now.
     pub fn check_definition(
         &self,
         topic: TopicId,
@@ -113,7 +111,7 @@ impl CatalogView<'_> {
         self.0.check_definition(topic, seen, wanted)
     }
 
-    /// Whether [`Broker::create_partitions`] would grow this topic now.
+    /// Checks whether [`Broker::create_partitions`] would grow this topic now.
     pub fn check_create_partitions(&self, topic: TopicId, total: u32) -> Result<(), Refusal> {
         self.0.check_create_partitions(topic, total)
     }
@@ -126,12 +124,12 @@ impl CatalogView<'_> {
         self.0.node_config()
     }
 
-    /// A group's configuration; the default if none was set, whether or not the group exists.
+    /// Returns a group's configuration; the default if none was set, whether or not the group exists.
     pub fn group_config(&self, name: &str) -> &GroupConfig {
         self.0.group_config(name)
     }
 
-    /// Groups that have values of their own. Sorted by name.
+    /// Groups with settings of their own. Sorted by name.
     pub fn configured_groups(&self) -> impl Iterator<Item = &str> {
         self.0.configured_groups()
     }
@@ -152,12 +150,12 @@ impl CatalogView<'_> {
         self.0.lease_group_named(topic, name).map(LeaseGroup)
     }
 
-    /// Groups of this name, one a topic, sorted by number.
+    /// Groups of this name, at most one per topic, sorted by number.
     pub fn lease_groups_with_name(&self, name: &str) -> impl Iterator<Item = LeaseGroup<'_>> {
         self.0.lease_groups_with_name(name).map(LeaseGroup)
     }
 
-    /// Names of lease groups after this one, sorted: to look at all of them, some at a time.
+    /// Names of lease groups after this one, sorted: for reading all of them in pages.
     pub fn lease_group_names_after(&self, name: &str) -> impl Iterator<Item = &str> {
         self.0.lease_group_names_after(name)
     }
@@ -189,7 +187,7 @@ impl CatalogView<'_> {
         self.0.documents(space)
     }
 
-    /// Those whose names begin so. Sorted by name.
+    /// Documents whose names have this prefix. Sorted by name.
     pub fn documents_under(
         &self,
         space: &str,
@@ -198,8 +196,8 @@ impl CatalogView<'_> {
         self.0.documents_under(space, prefix)
     }
 
-    /// Differs between two times if a document was made, replaced or deleted in between: what was
-    /// read from documents before is then out of date.
+    /// Differs between two times if a document was created, replaced or deleted in between: documents read before are
+    /// then out of date.
     pub fn documents_stamp(&self) -> u64 {
         self.0.documents_stamp()
     }

@@ -1,4 +1,4 @@
-//! Topics that only nodes write ([`base::topics`]), each made by the first node that has something to write.
+//! Topics that only nodes write ([`base::topics`]). The first node with a record for such a topic creates it.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use crate::broker::Broker;
 use crate::error::ExecuteError;
 
 impl Broker {
-    /// The one partition of such a topic. It is made if it is not there, and keeps records for so many milliseconds, of so many
-    /// bytes at most.
-    pub async fn topic_of_nodes(
+    /// Returns the one partition of such a topic, which is created if missing. It retains records for `kept_ms`
+    /// milliseconds, and at most `kept_bytes` bytes.
+    pub async fn internal_topic_partition(
         &self,
         name: &str,
         kept_ms: i64,
@@ -28,7 +28,7 @@ impl Broker {
             let (name, uuid) = (name.to_owned(), self.entropy().uuid());
             match self.create_topic(NewTopic { name, uuid, partitions: 1, config }).await {
                 Ok(_) => {}
-                // Another node made it, of which this one is about to hear.
+                // Another node created it; this node's copy of the catalog is about to have it.
                 Err(ExecuteError::Refused(Refusal::TopicExists { .. })) => {
                     self.catalog_is_current().await?;
                 }

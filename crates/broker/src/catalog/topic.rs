@@ -11,7 +11,7 @@ use uuid::Uuid;
 pub struct Topic<'a>(pub(super) &'a machine::Topic);
 
 impl<'a> Topic<'a> {
-    /// Never given to another topic.
+    /// Unique; never reused for another topic.
     pub fn id(self) -> TopicId {
         self.0.id
     }
@@ -28,12 +28,12 @@ impl<'a> Topic<'a> {
         self.0.created_ms
     }
 
-    /// What holds: the topic's own values, then the node's, then the defaults.
+    /// Effective settings: the topic's own values, then the node's, then the defaults.
     pub fn config(self) -> &'a Arc<TopicConfig> {
         &self.0.config
     }
 
-    /// The topic's own values, as they were given.
+    /// The topic's own settings, as they were set.
     pub fn overrides(self) -> &'a Arc<Overrides> {
         &self.0.overrides
     }
@@ -46,8 +46,8 @@ impl<'a> Topic<'a> {
         self.0.partition_ids()
     }
 
-    /// The partition of this number, which may come from outside: `None` where it is negative or
-    /// the topic has fewer.
+    /// Returns the partition of this number, which may come from a client: `None` where it is negative or the topic
+    /// has fewer.
     pub fn partition(self, index: impl TryInto<u32>) -> Option<PartitionId> {
         let index = index.try_into().ok().filter(|index| *index < self.partition_count())?;
         Some(PartitionId::new(self.id(), index))

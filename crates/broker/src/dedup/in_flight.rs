@@ -11,7 +11,7 @@ use super::Seen;
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
     seen: HashMap<(TopicId, u128), Seen>,
-    /// By ticket.
+    /// Ordered by ticket.
     in_order: VecDeque<(u64, TopicId, u128)>,
 }
 

@@ -1,5 +1,5 @@
-//! Ids that a leader learned from the log, as all leaders do below [`base::Level::RECORD_IDS`]: of records that are
-//! still there, by their timestamps.
+//! Ids learned by a leader from the log, below [`base::Level::RECORD_IDS`]: those of records that still exist, by
+//! their timestamps.
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,7 @@ pub(super) struct Learned {
 #[derive(Debug, Default)]
 struct Window {
     seen: HashMap<u128, Seen>,
-    /// In the order of arrival: the oldest is first.
+    /// In the order of arrival, the oldest first.
     in_order: VecDeque<(i64, u128)>,
 }
 
@@ -31,7 +31,7 @@ impl Learned {
         self.topics.get(&topic)?.seen.get(&id).copied()
     }
 
-    /// While the ids are being stored their places must not change: none is forgotten then.
+    /// While the ids are being stored their places must not change, so `keep_all` prevents forgetting.
     pub(super) fn remember(&mut self, topic: TopicId, id: u128, seen: Seen, keep_all: bool) {
         let window = self.topics.entry(topic).or_default();
         window.insert(id, seen);
@@ -53,7 +53,7 @@ impl Learned {
         }
     }
 
-    /// Topics with their numbers of ids, sorted by number.
+    /// Topics with their numbers of ids, sorted by topic number.
     pub(super) fn topics(&self) -> Vec<(TopicId, usize)> {
         let mut topics: Vec<_> =
             self.topics.iter().map(|(topic, window)| (*topic, window.in_order.len())).collect();
@@ -76,7 +76,7 @@ impl Learned {
         window.in_order.range(from.min(to)..to).filter_map(known).collect()
     }
 
-    /// Learns the ids in a batch that is stored already. After the last of several, [`Self::put_in_order`].
+    /// Learns the ids of a stored batch. After the last of several batches, call [`Self::put_in_order`].
     pub(super) fn learn_batch(&mut self, bytes: &[u8], going: Going) {
         let Going { partition, base_offset, window_ms, now_ms, ticket } = going;
         let from_ms = now_ms.saturating_sub(window_ms);
@@ -93,16 +93,16 @@ impl Learned {
         }
     }
 
-    /// Sorts what was learned into what was known.
+    /// Merges the ids just learned into the known ones.
     pub(super) fn put_in_order(&mut self, topic: TopicId) {
         if let Some(window) = self.topics.get_mut(&topic) {
-            // Two runs that are sorted: this sort merges them.
+            // The sort merges two sorted runs.
             window.in_order.make_contiguous().sort();
             window.forget_surplus(DEDUP_IDS_MAX);
         }
     }
 
-    /// Learns the ids that the log holds.
+    /// Learns the ids in the log.
     pub(super) async fn load(shard: &Shard, now_ms: i64) -> Self {
         let mut learned = Self::default();
         let dedups: Vec<(PartitionId, i64)> = shard.read(|state| {

@@ -1,6 +1,6 @@
-//! Limits of a shard's record ids: `dedup.ids.max` of a topic, and `dedup.memory.max.bytes` of a node, of which each
-//! shard has its share. Beyond either the oldest arrivals are forgotten first. The leader decides, and the entry
-//! says it, so that replicas agree.
+//! Limits of a shard's record ids: `dedup.ids.max` of a topic, and the shard's share of the node's
+//! `dedup.memory.max.bytes`. Beyond either limit the oldest arrivals are forgotten first. The leader decides this and
+//! writes it into the entry, so that replicas agree.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::Dedup;
 use crate::record_id_memory::Memory;
 use crate::shard::View;
 
-/// When the log last said that ids are forgotten early.
+/// Time of the last log message about ids forgotten early.
 #[derive(Debug, Default)]
 pub(super) struct EarlyNotice(Option<Instant>);
 
@@ -32,7 +32,7 @@ impl EarlyNotice {
     }
 }
 
-/// The change of a topic without any ids; `None` where the topic has no window.
+/// Returns a topic's change, still without ids; `None` where the topic has no window.
 fn topic_change(topic: TopicId, view: &View<'_>, now_ms: i64) -> Option<TopicIdsChange> {
     let config = &view.catalog.topic(topic)?.config;
     let before_ms = now_ms.saturating_sub(config.dedup_window_ms);
@@ -41,8 +41,8 @@ fn topic_change(topic: TopicId, view: &View<'_>, now_ms: i64) -> Option<TopicIds
 }
 
 impl Dedup {
-    /// Notes at the begin of a proposal whether its entry may carry ids.
-    pub(crate) fn look(&mut self, permits: bool, view: &View<'_>) {
+    /// Notes at the start of a proposal whether its entry may carry ids.
+    pub(crate) fn begin_proposal(&mut self, permits: bool, view: &View<'_>) {
         let is_complete = view.rows.record_ids().is_complete();
         self.replicates = permits || is_complete;
         if is_complete {
@@ -50,13 +50,14 @@ impl Dedup {
         }
     }
 
-    /// Whether there are learned ids that no proposal has stored yet.
+    /// Whether some learned ids are not yet in a proposal that stores them.
     pub(crate) fn seeds(&self) -> bool {
         let learned = self.learned.as_ref();
         learned.is_some_and(|it| !it.is_empty()) && !self.seeding.is_over()
     }
 
-    /// The command of an entry with these ids. `has_window`: it appends to a topic with a window, though it may be without ids.
+    /// Returns the command for an entry with these ids. `has_window`: the entry appends to a topic with a window,
+    /// even if without ids.
     pub(crate) fn change(
         &mut self,
         appended: Vec<(TopicId, AppendedIds)>,
@@ -89,7 +90,7 @@ impl Dedup {
         RecordIdsChange { topics: changes.into_values().collect(), complete }
     }
 
-    /// Has the oldest ids forgotten where the node has too many.
+    /// Lowers the limits so that the oldest ids are forgotten where the node has too many.
     fn limit(
         &mut self,
         changes: &mut BTreeMap<TopicId, TopicIdsChange>,

@@ -1,13 +1,14 @@
 //! Topics with `dedup.window.ms`: a record whose `postroad.id` arrived within the window is not appended again.
 //!
-//! Ids are checked where records get their place, so that of two copies in flight only one gets one. A record is known
+//! Ids are checked where records get their offsets, so that of two copies in flight only one gets an offset. A record
+//! is known
 //!
 //! * by the state of the shard, once its entry is applied ([`machine::rows::record_ids`])
 //! * as in flight, from its proposal until then
-//! * below [`base::Level::RECORD_IDS`] by what the leader learned from the log ([`learned`]). The first leader at that level
-//!   stores what it has learned ([`seeding`])
+//! * below [`base::Level::RECORD_IDS`] by the ids that the leader learned from the log ([`learned`]). The first
+//!   leader at that level stores them ([`seeding`])
 //!
-//! [`limits`] bounds what the state keeps.
+//! [`limits`] bounds the ids in the state.
 
 mod in_flight;
 mod learned;
@@ -42,32 +43,32 @@ pub(crate) struct Dedup {
     early: EarlyNotice,
 }
 
-/// A record with an id, and the proposal that it is in.
+/// A record with an id, and its proposal.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     at_ms: i64,
     partition: PartitionId,
     offset: Offset,
-    /// 0: it was in the log.
+    /// 0 for a record found in the log.
     ticket: u64,
 }
 
-/// The part of a batch that is new.
+/// The new part of a batch.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Deduplicated {
     /// All records are new.
     Whole,
-    /// None is: the place of the first one.
+    /// No record is new; this is where the first one was appended before.
     Nothing { partition: PartitionId, offset: Offset },
-    /// Records at these places in the batch are copies: see [`without`].
+    /// The records at these positions in the batch are copies: see [`without`].
     Part(Copies),
 }
 
-/// Places of records in their batch, ascending.
+/// Positions of records in their batch, ascending.
 pub(crate) type Copies = Vec<u64>;
 
-/// The batch without these records: the same offsets, and the same numbers of its producer. `None`
-/// where it cannot be read: it stays as it is.
+/// Returns the batch without these records; offsets and producer sequences stay. `None` for a batch that cannot be
+/// decoded, which stays whole.
 pub(crate) fn without(batch: &[u8], copies: &[u64]) -> Option<Vec<u8>> {
     let header = BatchHeader::parse(batch).ok()?;
     if copies.len() == header.record_count as usize {
@@ -81,7 +82,7 @@ pub(crate) fn without(batch: &[u8], copies: &[u64]) -> Option<Vec<u8>> {
     }
 }
 
-/// Where a batch is about to go.
+/// Target of a batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Going {
     pub(crate) partition: PartitionId,
@@ -92,8 +93,7 @@ pub(crate) struct Going {
 }
 
 impl Dedup {
-    /// Looks for ids that are known, and notes new ones as in flight. Returns with the outcome the ids that the entry
-    /// carries.
+    /// Finds known ids, and notes new ones as in flight. Returns the outcome and the ids that the entry carries.
     pub(crate) fn check(
         &mut self,
         header: &BatchHeader,
@@ -132,7 +132,7 @@ impl Dedup {
             }
         }
         let new = new.into_iter().collect();
-        // An idempotent producer counts what it sends: its batch keeps its place, be it empty.
+        // An idempotent producer numbers its batches: the batch keeps its place, even if empty.
         if let Some((partition, offset)) = first
             && copies.len() == header.record_count as usize
             && !header.is_idempotent()
@@ -161,8 +161,8 @@ impl Dedup {
         })
     }
 
-    /// Records of a batch that are copies of others in it or of those that arrived since `from_ms`, if some are and some
-    /// are not. Nothing is noted.
+    /// Returns the records of a batch that are copies of others in it or of those that arrived since `from_ms`;
+    /// `None` if none or all of them are. Notes nothing.
     pub(crate) fn copies_among(
         &self,
         topic: TopicId,
@@ -179,7 +179,7 @@ impl Dedup {
         (!copies.is_empty() && copies.len() < header.record_count as usize).then_some(copies)
     }
 
-    /// Learns the ids of a batch that another shard hands over, where this leader learns from logs.
+    /// Learns the ids of a batch that another shard hands over, if this leader learns from logs.
     pub(crate) fn learn_imported(&mut self, batches: &[(Bytes, Going)]) {
         let Some(learned) = self.learned.as_mut() else { return };
         for (bytes, going) in batches {
@@ -190,7 +190,7 @@ impl Dedup {
         }
     }
 
-    /// Whether the ids in an import's batches count, or come by a step of their own.
+    /// Whether the ids in imported batches count. Otherwise they arrive by a step of their own.
     pub(crate) fn learns(&self) -> bool {
         self.learned.is_some()
     }
@@ -200,17 +200,17 @@ impl Dedup {
         self.in_flight.applied(ticket);
     }
 
-    /// Proposals from this one on failed: their records are not there.
+    /// Proposals from this ticket on failed: their records do not exist.
     pub(crate) fn forget_from(&mut self, ticket: u64) {
         self.in_flight.forget_from(ticket);
         if let Some(learned) = &mut self.learned {
             learned.forget_from(ticket);
         }
-        // Parts of what is to be stored may be among them.
+        // The failed proposals may include parts of the stored ids.
         self.seeding = Seeding::default();
     }
 
-    /// Begins a term before which other nodes led. Reads the log only where the state does not have all ids.
+    /// Begins a term after another node's. Reads the log only where the state does not have all ids.
     pub(crate) async fn begin(&mut self, shard: &Shard, now_ms: i64) {
         *self = Self::default();
         let is_complete = shard.rows().record_ids().is_complete();
@@ -219,20 +219,20 @@ impl Dedup {
         }
     }
 
-    /// Whether a proposal of a former term may be placed: no other leader has taken one of its ids meanwhile.
+    /// Whether a proposal of a former term may be placed: no other leader has accepted one of its ids meanwhile.
     pub(crate) fn may_place_again(commands: &[Command], bodies: &[Body], view: &View<'_>) -> bool {
         let stored = view.rows.record_ids();
         in_flight::ids_of(commands, bodies)
             .all(|(id, partition, _, from_ms)| stored.find(partition.topic, id, from_ms).is_none())
     }
 
-    /// Notes again the ids of a proposal that is placed in another term.
+    /// Notes the ids of a proposal again when it is placed in another term.
     pub(crate) fn place_again(&mut self, ticket: u64, commands: &[Command], bodies: &[Body]) {
         self.in_flight.place_again(ticket, commands, bodies);
     }
 }
 
-/// Whether a batch came without ids, such as from another node, and goes to a topic with a window.
+/// Whether a batch for a topic with a window came without ids, such as from another node.
 fn lacks_ids(batch: &AppendBatch, view: &View<'_>) -> bool {
     batch.ids.is_none()
         && batch.partitions().any(|partition| {
@@ -241,7 +241,7 @@ fn lacks_ids(batch: &AppendBatch, view: &View<'_>) -> bool {
         })
 }
 
-/// Reads ids that batches came without, where that does not take long. The state must not be locked.
+/// Reads the ids of batches that came without, where that is quick. The state must not be locked.
 pub(crate) fn read_ids(drained: &mut [Request], shard: &Shard) {
     let mut lacking: Vec<(usize, usize)> = Vec::new();
     shard.read(|view| {

@@ -1,5 +1,5 @@
-//! Stores what a leader learned from the log in the state of the shard, once, in parts. Ids that arrive meanwhile are in
-//! the entries of their records already.
+//! Stores the ids that a leader learned from the log in the state of the shard, once, in parts. Ids that arrive
+//! meanwhile are in the entries of their records already.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,9 +15,9 @@ pub(super) struct Seeding(Option<Rest>);
 /// Ids that are not proposed yet.
 #[derive(Debug)]
 struct Rest {
-    /// How many ids each has, as of the beginning.
+    /// Topics with their numbers of ids as of the beginning.
     topics: VecDeque<(TopicId, usize)>,
-    /// Ids of the first topic that are proposed.
+    /// Number of ids of the first topic that are proposed.
     proposed: usize,
 }
 
@@ -31,8 +31,8 @@ impl Seeding {
         self.0.as_ref().is_some_and(|rest| rest.topics.is_empty())
     }
 
-    /// Adds the next part to what an entry stores. `new_change` makes the change of a topic; `None`: its ids do not count any
-    /// more. True with the last part.
+    /// Adds the next part to the changes of an entry. `new_change` returns the change of a topic; `None` if its ids
+    /// no longer count. Returns true with the last part.
     pub(super) fn next(
         &mut self,
         learned: &Learned,

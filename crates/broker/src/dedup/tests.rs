@@ -21,7 +21,7 @@ fn batch(ids: &[Option<&str>], producer_id: i64) -> Vec<u8> {
     builder.finish()
 }
 
-/// By what the state does not have yet.
+/// With a state that has no ids.
 fn dedup() -> Dedup {
     Dedup { replicates: true, ..Dedup::default() }
 }
@@ -34,7 +34,7 @@ fn check(dedup: &mut Dedup, bytes: &[u8], base_offset: u64, now_ms: i64) -> Dedu
 }
 
 #[test]
-fn id_is_taken_once_within_the_window() {
+fn duplicate_id_within_the_window_is_not_appended() {
     let mut dedup = dedup();
     let both = batch(&[Some("a"), Some("b")], -1);
     assert_eq!(check(&mut dedup, &both, 0, 0), Deduplicated::Whole);
@@ -48,7 +48,7 @@ fn id_is_taken_once_within_the_window() {
 fn new_records_of_a_batch_with_copies_keep_their_offsets() {
     let mut dedup = dedup();
     check(&mut dedup, &batch(&[Some("a")], -1), 0, 0);
-    // The same id twice in one batch is one too many as well.
+    // An id twice in one batch is a duplicate, too.
     let mixed = batch(&[Some("b"), Some("a"), None, Some("b"), Some("c")], -1);
     let Deduplicated::Part(copies) = check(&mut dedup, &mixed, 1, 0) else { panic!("a part") };
     let rest = without(&mixed, &copies).expect("it can be read");
@@ -58,7 +58,7 @@ fn new_records_of_a_batch_with_copies_keep_their_offsets() {
 }
 
 #[test]
-fn a_producer_that_counts_keeps_its_place_though_nothing_is_new() {
+fn idempotent_producer_keeps_its_place_for_an_all_duplicate_batch() {
     let mut dedup = dedup();
     check(&mut dedup, &batch(&[Some("a")], 7), 0, 0);
     let bytes = batch(&[Some("a")], 7);
@@ -71,7 +71,7 @@ fn a_producer_that_counts_keeps_its_place_though_nothing_is_new() {
 }
 
 #[test]
-fn entry_carries_the_ids_of_records_that_are_new() {
+fn entry_carries_the_ids_of_new_records() {
     let mut dedup = dedup();
     let bytes = batch(&[Some("a"), None, Some("b")], -1);
     let header = BatchHeader::parse(&bytes).expect("a batch");
@@ -103,7 +103,7 @@ fn applied_proposal_is_no_longer_in_flight() {
     check(&mut dedup, &batch(&[Some("a")], -1), 0, 0);
     check(&mut dedup, &batch(&[Some("b")], -1), 1, 0);
     dedup.applied(1);
-    // The state that this test has knows none of them.
+    // The state of this test has none of the ids.
     assert_eq!(check(&mut dedup, &batch(&[Some("a")], -1), 2, 0), Deduplicated::Whole);
     let again = Deduplicated::Nothing { partition: PARTITION, offset: 1 };
     assert_eq!(check(&mut dedup, &batch(&[Some("b")], -1), 3, 0), again);

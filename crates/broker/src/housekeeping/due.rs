@@ -1,5 +1,4 @@
-//! One due time per partition, in order: whoever waits for a date looks at what is due, and at
-//! nothing else.
+//! One due time per partition, in order, so that a check examines the due partitions and no others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +17,7 @@ impl<T> Default for Dues<T> {
 }
 
 impl<T: Copy + Ord> Dues<T> {
-    /// Replaces what was there; `None` for never.
+    /// Replaces the due time; `None` for never.
     pub(crate) fn set(&mut self, partition: PartitionId, at: Option<T>) {
         let former = match at {
             Some(at) => self.of.insert(partition, at),
@@ -35,7 +34,7 @@ impl<T: Copy + Ord> Dues<T> {
         }
     }
 
-    /// Not later than `at`.
+    /// Lowers the due time to `at`.
     pub(crate) fn hasten(&mut self, partition: PartitionId, at: T) {
         if self.of.get(&partition).is_none_or(|known| at < *known) {
             self.set(partition, Some(at));
@@ -50,7 +49,7 @@ impl<T: Copy + Ord> Dues<T> {
         self.in_order.first().is_some_and(|(at, _)| *at <= now)
     }
 
-    /// Takes out one that is due.
+    /// Removes and returns a due partition.
     pub(crate) fn pop(&mut self, now: T) -> Option<PartitionId> {
         let &(at, partition) = self.in_order.first()?;
         if at > now {
@@ -74,7 +73,7 @@ impl<T: Copy + Ord> Dues<T> {
     }
 }
 
-/// Takes a topic's partitions out of a map, without a look at the others.
+/// Removes a topic's partitions from a map, without touching the others.
 pub(crate) fn split_topic<V>(
     map: &mut BTreeMap<PartitionId, V>,
     topic: TopicId,
@@ -94,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_comes_in_order_and_once() {
+    fn due_partitions_are_popped_once_and_in_order() {
         let mut dues = Dues::default();
         for (index, at) in [(0, 30), (1, 10), (2, 20), (3, 40)] {
             dues.set(partition(1, index), Some(at));
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_that_is_gone_leaves_nothing_behind() {
+    fn forgotten_topic_leaves_no_due_times() {
         let mut dues = Dues::default();
         for topic in [1, 2, u32::MAX] {
             (0..3).for_each(|index| dues.set(partition(topic, index), Some(5)));

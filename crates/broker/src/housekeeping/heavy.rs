@@ -1,5 +1,5 @@
-//! HeavyWork at work that keeps the disk busy for long: one shard of the node compacts at a time, in the
-//! order in which they asked. A shard that waits for its turn goes on with everything else.
+//! Limits work that keeps the disk busy for long: one shard of the node compacts at a time, in the order of requests.
+//! A shard that waits for its slot continues with everything else.
 
 use std::fmt;
 use std::future::Future;
@@ -9,16 +9,16 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
-/// The heavy work of a node, of which one shard has its turn.
+/// The heavy work of a node, with a slot for one shard.
 #[derive(Clone, Debug)]
 pub(super) struct HeavyWork(Arc<Semaphore>);
 
-/// The turn of a shard, for as long as this is there.
+/// The slot of a shard, held until dropped.
 pub(super) type Turn = OwnedSemaphorePermit;
 
 type Waiting = Pin<Box<dyn Future<Output = Result<Turn, AcquireError>> + Send>>;
 
-/// The place of a shard in the queue for a turn.
+/// The place of a shard in the queue for a slot.
 #[derive(Default)]
 pub(super) struct Queued {
     work: HeavyWork,
@@ -36,7 +36,7 @@ impl Queued {
         Self { work: work.clone(), waiting: None }
     }
 
-    /// The shard's turn, if it has come. Otherwise the shard keeps its place until it asks again.
+    /// Returns the slot if it is free for this shard. Otherwise the shard keeps its place until the next call.
     pub(super) fn take(&mut self) -> Option<Turn> {
         let work = &self.work.0;
         let waiting =
@@ -46,7 +46,7 @@ impl Queued {
         taken.ok()
     }
 
-    /// Gives the place up: the shard has nothing to do.
+    /// Gives up the place, since the shard has no work.
     pub(super) fn leave(&mut self) {
         self.waiting = None;
     }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_are_taken_one_at_a_time_in_the_order_of_asking() {
+    fn slots_are_granted_one_at_a_time_in_the_order_of_requests() {
         let work = HeavyWork::default();
         let [mut a, mut b, mut c] = [(); 3].map(|()| Queued::in_line(&work));
         let turn = a.take().expect("it is free");

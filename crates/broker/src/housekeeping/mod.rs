@@ -1,18 +1,19 @@
-//! What is done in the background, at our own pace: retention marks bytes dead, compaction drops
-//! what a later record replaced, producers that fell silent are forgotten, and space comes back.
+//! Background work at its own pace: retention marks bytes dead, compaction drops replaced records, silent producers
+//! are forgotten, and space is reclaimed.
 //!
-//! What goes through the log is the work of the shard's leader. Every node compacts and takes back space of its own disk.
+//! The shard's leader does the work that goes through the log. Every node compacts and reclaims space on its own
+//! disk.
 //!
-//! A round looks at what changed since the one before and at what has become due, whatever is
-//! stored. After a start, and when the node is configured anew, every partition that holds records
-//! is looked at once, some of them a round.
+//! A round examines the partitions that changed since the previous one or have become due, regardless of the amount
+//! of stored data. After a start, and after a change of the node's configuration, every partition with records is
+//! examined once, a number of them in each round.
 //!
-//! * `retention`: what is too old or too much
-//! * `compaction`: what a later record replaced, and `outlook`: when a pass is due
-//! * `crate::changes`, `due`: which partitions these look at, so that idle ones cost nothing
-//! * `record_ids`: ids that are out of their window
-//! * `survey`: a look at all of them, in steps
-//! * `space`: when space is taken back
+//! * `retention`: records that are too old or too many
+//! * `compaction`: replaced records, and `outlook`: when a pass is due
+//! * `crate::changes`, `due`: the partitions that these examine, so that idle ones cost nothing
+//! * `record_ids`: ids outside their window
+//! * `survey`: all partitions, in steps
+//! * `space`: when space is reclaimed
 //! * `heavy`: one shard of the node compacts at a time
 
 mod compaction;
@@ -45,16 +46,16 @@ use crate::housekeeping::space::Space;
 use crate::housekeeping::survey::Survey;
 use crate::local_shard::LocalShard;
 
-/// Producers are forgotten after a day or so; an hour more or less does not matter.
+/// Producers expire after a day or so; an hour more or less does not matter.
 const PRODUCERS_EVERY: Duration = Duration::from_secs(60 * 60);
-/// New starts that one command carries.
+/// Number of new log starts in one command.
 const STARTS_PER_COMMAND: usize = 10_000;
 
-/// Ends when the shards are gone. Each shard has rounds of its own: one that is slow, or has no leader,
-/// delays no other.
+/// Runs until the shards are gone. Each shard has its own rounds: a slow or leaderless shard delays no other.
 pub(crate) async fn run(shards: Vec<Weak<LocalShard>>, backups: Arc<Backups>, interval: Duration) {
     let heavy = HeavyWork::default();
-    let keeping = shards.iter().map(|shard| keep(shard.clone(), Queued::in_line(&heavy), interval));
+    let keeping =
+        shards.iter().map(|shard| run_rounds(shard.clone(), Queued::in_line(&heavy), interval));
     tokio::join!(join_all(keeping), expire_backups(&shards, &backups, interval));
 }
 
@@ -64,8 +65,8 @@ fn ticks(interval: Duration) -> Interval {
     ticks
 }
 
-/// Rounds of one shard.
-async fn keep(shard: Weak<LocalShard>, heavy: Queued, interval: Duration) {
+/// Runs the rounds of one shard.
+async fn run_rounds(shard: Weak<LocalShard>, heavy: Queued, interval: Duration) {
     let mut ticks = ticks(interval);
     let mut housekeeping = Housekeeping { heavy, ..Housekeeping::default() };
     let mut producers_due = Instant::now() + PRODUCERS_EVERY;
@@ -94,12 +95,12 @@ async fn expire_backups(shards: &[Weak<LocalShard>], backups: &Backups, interval
     }
 }
 
-/// Partitions that a round looked at, for which reason whatever.
+/// Number of partitions that a round examined, for any reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Looks {
     retention: usize,
     compaction: usize,
-    /// Whether segments were looked at.
+    /// Whether segments were examined.
     space: bool,
 }
 
@@ -111,7 +112,7 @@ struct Housekeeping {
     space: Space,
     heavy: Queued,
     record_ids: RecordIds,
-    /// This node led the shard in the last round, and has looked at what changed since.
+    /// Whether this node led the shard in the last round, and has examined its changes since.
     leads: bool,
 }
 
@@ -123,7 +124,7 @@ impl Housekeeping {
         }
         let leads = self.leads(shard);
         self.record_ids.forget(shard, Instant::now()).await;
-        let (retention, compaction) = self.look(shard, changed, leads).await;
+        let (retention, compaction) = self.examine(shard, changed, leads).await;
         let space = self.space.is_due(Instant::now());
         if space {
             self.reclaim(shard).await;
@@ -131,20 +132,20 @@ impl Housekeeping {
         Looks { retention, compaction, space }
     }
 
-    /// Who begins to lead, or to follow, looks at everything.
+    /// Whether this node leads the shard. After a change of its role everything is examined.
     fn leads(&mut self, shard: &LocalShard) -> bool {
         let leads = shard.is_led_here();
         if std::mem::replace(&mut self.leads, leads) != leads {
             (self.retention, self.compaction) = Default::default();
             self.survey.add_all();
-            // It is not behind the others any more.
-            shard.shard.compacted.goes_on();
+            // Its replica is not behind the others any more.
+            shard.shard.compacted.end_replacement();
         }
         leads
     }
 
-    /// How many partitions retention and compaction looked at.
-    async fn look(
+    /// Returns the numbers of partitions that retention and compaction examined.
+    async fn examine(
         &mut self,
         shard: &Arc<LocalShard>,
         mut changed: Changed,
@@ -181,7 +182,7 @@ impl Housekeeping {
         (retention, compaction)
     }
 
-    /// Moves the start of partitions that hold more, or older, than their topic keeps.
+    /// Advances the log start of partitions with more or older records than their topic retains.
     async fn retain(
         &mut self,
         shard: &Arc<LocalShard>,
@@ -198,7 +199,7 @@ impl Housekeeping {
             let round = retention.round(&looking, &changed, now);
             (retention, round)
         };
-        // Its end by a panic is the node's: nothing is lost by it that would be missed.
+        // A panic there ends the node anyway; the default state loses only hints.
         let looked = shard.workers().blocking(Task::HousekeepingDisk, look).await;
         let (retention, round) = looked.unwrap_or_default();
         self.retention = retention;
@@ -207,7 +208,7 @@ impl Housekeeping {
             let command = Command::AdvanceStart { starts: starts.to_vec() };
             if let Err(error) = shard.execute(command).await {
                 tracing::warn!(%error, "retention could not move the start of partitions");
-                self.retention.again(starts.iter().map(|(partition, _)| *partition), now);
+                self.retention.retry(starts.iter().map(|(partition, _)| *partition), now);
             }
         }
         looks

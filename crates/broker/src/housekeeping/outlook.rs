@@ -1,20 +1,19 @@
-//! When a partition is due for compaction, by its batches: now, and what has to come about first if
-//! not.
+//! When a partition is due for compaction, by its batches: now, or by a date or a number of appended bytes.
 
 use std::ops::Range;
 
 use base::Offset;
 use journal::Address;
 
-/// What a topic's configuration says of when.
+/// A topic's settings for when to compact.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
-    /// Batches as young as this are left alone (`min.compaction.lag.ms`).
+    /// Batches younger than this are not compacted (`min.compaction.lag.ms`).
     pub(crate) min_lag_ms: i64,
-    /// Dirty records older than this make the pass due whatever the ratio.
+    /// Dirty records older than this make a pass due at any ratio.
     pub(crate) max_lag_ms: i64,
-    /// What would be Kafka's active segment is left alone too: batches as young as this
-    /// (`segment.ms`) that are among the newest so many bytes (`segment.bytes`).
+    /// The batches of what would be Kafka's active segment are not compacted: those younger than this (`segment.ms`)
+    /// among the newest bytes of this number (`segment.bytes`).
     pub(crate) segment_ms: i64,
     pub(crate) active_bytes: u64,
     pub(crate) dirty_ratio_min: f64,
@@ -22,19 +21,19 @@ pub(crate) struct Rule {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Outlook {
-    /// From when on a pass is due if nothing is appended, ms since the epoch; `i64::MAX` for never.
+    /// Time from which a pass is due without appends, ms since the epoch; `i64::MAX` for never.
     pub(crate) date_ms: i64,
-    /// The partition's bytes before which appends make none due earlier.
+    /// Size of the partition in bytes below which appends make no pass due earlier.
     pub(crate) to_bytes: u64,
 }
 
-/// After `ms` more than that have passed.
+/// Time at which more than `ms` have passed since `at_ms`.
 fn later(at_ms: i64, ms: i64) -> i64 {
     at_ms.saturating_add(ms).saturating_add(1)
 }
 
 impl Rule {
-    /// The end of the part that is old enough; `None` when nothing is.
+    /// Returns the end of the part that is old enough; `None` if there is none.
     pub(crate) fn eligible_up_to(&self, batches: &[Address], now_ms: i64) -> Option<Offset> {
         let before_ms = now_ms.saturating_sub(self.min_lag_ms);
         let active_after_ms = now_ms.saturating_sub(self.segment_ms);
@@ -48,7 +47,7 @@ impl Rule {
         old.last().map(Address::next_offset)
     }
 
-    /// Whether these offsets, all of them old enough, are worth a pass: what is before them is compacted.
+    /// Whether these offsets, all of them old enough, are worth a pass; those before them are compacted.
     pub(crate) fn is_due(&self, batches: &[Address], dirty: Range<Offset>, now_ms: i64) -> bool {
         let Range { start: compacted_to, end: up_to } = dirty;
         let overdue_before_ms = now_ms.saturating_sub(self.max_lag_ms);
@@ -69,15 +68,15 @@ impl Rule {
         dirty as f64 >= self.dirty_ratio_min * (clean + dirty) as f64
     }
 
-    /// When that will be so. Exact where nothing is appended; appends are to be followed by
-    /// [`Outlook::to_bytes`] and by what an older batch than all of these closes.
+    /// Returns when a pass will be due. Exact without appends; for appends the caller compares [`Outlook::to_bytes`],
+    /// and the date by which a batch older than all of these closes the segment.
     pub(crate) fn outlook(&self, batches: &[Address], compacted_to: Offset) -> Outlook {
         let old_enough = self.old_enough(batches);
         let all_bytes: u64 = batches.iter().map(|batch| u64::from(batch.len)).sum();
         let mut date_ms = i64::MAX;
-        // More of the partition than this is not waited for.
+        // Upper bound of the growth before the next list.
         let mut grows = all_bytes / 8 + 1;
-        // Appended so much, a batch that begins here is not among the newest any more.
+        // Number of appended bytes after which a batch that begins here is not among the newest any more.
         let closes = |begin: u64| match (self.active_bytes + 1).saturating_sub(all_bytes - begin) {
             0 => u64::MAX,
             bytes => bytes,
@@ -106,13 +105,13 @@ impl Rule {
         }
         if !worth {
             let needed = self.dirty_ratio_min * clean as f64 / (1.0 - self.dirty_ratio_min);
-            // Too many to count, where all has to be dirty, is as good as never.
+            // A number that overflows, where everything has to be dirty, is as good as never.
             grows = grows.min((needed as u64).saturating_sub(dirty).max(1));
         }
         Outlook { date_ms, to_bytes: all_bytes.saturating_add(grows) }
     }
 
-    /// From when on each batch is old enough, with all before it.
+    /// Times from which each batch is old enough, with all before it.
     fn old_enough(&self, batches: &[Address]) -> Vec<i64> {
         let mut from: Vec<i64> = Vec::with_capacity(batches.len());
         let (mut newest, mut oldest_ms) = (0_u64, i64::MAX);
@@ -173,7 +172,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_pass_is_due_from_the_date_on_and_not_before(
+        fn pass_is_due_from_the_date_on_and_not_before(
             rule in rule(), stored in stored(), compacted_to in 0..12_u64,
         ) {
             let batches = batches(&stored);
@@ -185,10 +184,10 @@ mod tests {
         }
 
         #[test]
-        fn appends_make_none_due_before_so_many_bytes_or_what_an_old_batch_closes(
+        fn appends_below_the_byte_limit_make_no_pass_due_before_the_date(
             rule in rule(), stored in stored(), more in stored(), compacted_to in 0..12_u64,
         ) {
-            // Without the exception that bytes of a later batch may close an older dirty one.
+            // Excludes the case that bytes of a later batch close an older dirty one.
             let rule = Rule { max_lag_ms: i64::MAX, ..rule };
             let outlook = rule.outlook(&batches(&stored), compacted_to);
             let all: Vec<_> = stored.iter().chain(&more).copied().collect();

@@ -1,4 +1,5 @@
-//! Forgets ids of records (`dedup.window.ms`) of topics that get no new ones: with those the sequencer forgets old ids.
+//! Forgets record ids (`dedup.window.ms`) of topics without appends. In other topics the sequencer forgets old ids
+//! with each append.
 
 use std::time::Duration;
 
@@ -11,11 +12,11 @@ use crate::local_shard::LocalShard;
 use crate::record_id_memory::Memory;
 use crate::shard::View;
 
-/// Between two looks at a shard.
+/// Interval of checks of a shard.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Topics that one command is about.
+/// Maximum number of topics in one command.
 const TOPICS_PER_COMMAND: usize = 1_000;
-/// A window may be over for this part of it before its ids go: so they go many at a time.
+/// Fraction of the window by which its ids may outlive it, so that many are forgotten at a time.
 const PART_OF_WINDOW: i64 = 16;
 const LATE_AT_LEAST_MS: i64 = 1_000;
 
@@ -50,7 +51,7 @@ impl RecordIds {
     }
 }
 
-/// The change of the topic with the oldest ids, where the node has too many.
+/// Returns a change of the topic with the oldest ids, where the node has too many ids.
 fn surplus(view: &View<'_>, memory: Memory, now_ms: i64) -> Option<TopicIdsChange> {
     let stored = view.rows.record_ids();
     let budget = view.catalog.node_config().own.dedup_memory_bytes_max;
@@ -61,7 +62,7 @@ fn surplus(view: &View<'_>, memory: Memory, now_ms: i64) -> Option<TopicIdsChang
     Some(TopicIdsChange::new(topic, before_ms, ids.len().saturating_sub(surplus)))
 }
 
-/// Changes of topics whose oldest ids are out of their window.
+/// Returns changes of topics whose oldest ids are outside their window.
 fn expired(view: &View<'_>, now_ms: i64) -> Vec<TopicIdsChange> {
     let stored = view.rows.record_ids();
     let of_topic = |topic: TopicId| {

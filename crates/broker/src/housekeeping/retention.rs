@@ -1,18 +1,16 @@
-//! Retention: the start of a partition moves when it holds more, or older, than its topic keeps.
+//! Retention: advances the log start of a partition with more or older records than its topic retains.
 //!
-//! What is too large goes at once. What is too old goes once it has been known to be too old for
-//! the check interval (Kafka's `log.retention.check.interval.ms`): the timestamp is the
-//! producer's, and a record of last year that was appended a moment ago (a backfill, a replay)
-//! must be there for the consumers that follow. Because a batch cannot be found to be old before
-//! it is stored, each is stored for the interval at least. What was found is remembered per
-//! partition, and only while there is something to remember; a restart begins anew, so that it
-//! makes the wait longer and never shorter.
+//! Records over the size limit are deleted at once. Records that are too old are deleted once they have been found
+//! too old for the check interval (Kafka's `log.retention.check.interval.ms`). The timestamp is the producer's, and a
+//! record of last year that was appended a moment ago (a backfill, a replay) must stay readable for the consumers
+//! that follow. Because a batch cannot be found old before it is stored, each is stored for the interval at least.
+//! The findings of a partition are kept only while there are some; a restart loses them, which makes the wait longer
+//! and never shorter.
 //!
-//! Only what may have changed is looked at: partitions that entries changed, and those of which the
-//! time has come. Each has at most one date, that of its oldest batch, and while something of it was
-//! found one moment. Dates are compared with the log's kind of time, the moment with the monotonic
-//! clock; so a step of the wall clock makes no date come early, and none is missed: a date is due
-//! for as long as it is past.
+//! A round examines only partitions changed by entries, and those whose time has come. Each partition has at most one
+//! date, that of its oldest batch, and one moment while some of its records are found too old. Dates are compared
+//! with the log's kind of time, moments with the monotonic clock. So a step of the wall clock makes no date come
+//! early, and none is missed: a date is due for as long as it is past.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -25,40 +23,40 @@ use crate::changes::Change;
 use crate::housekeeping::due::{Dues, split_topic};
 use crate::local_shard::LocalShard;
 
-/// How many findings of a partition are remembered: each lasts for the check interval, and they
-/// are at least this part of it apart. More of them delete a steady stream in smaller steps.
+/// Number of findings kept of a partition. Each lasts for the check interval, and they are at least this part of it
+/// apart. A larger number deletes a steady stream in smaller steps.
 const FINDINGS_MAX: u32 = 8;
 /// Partitions that are looked up under one lock: an apply waits for it.
 const ROWS_PER_READ: usize = 1_000;
-/// What could not be read is tried again.
+/// Delay before a retry after a failed read.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
-/// Remembers which records were found to be too old, and when; and who is looked at next.
+/// Records found too old, with the time of the finding, and the partitions to examine next.
 #[derive(Debug, Default)]
 pub(crate) struct Retention {
     findings: BTreeMap<PartitionId, Findings>,
-    /// When the oldest batch that is not too old will be, ms since the epoch.
+    /// When the oldest batch that is not yet too old will be, ms since the epoch.
     dates: Dues<i64>,
-    /// When there is more to say of what was found.
+    /// When a finding is due, or the next one is to be made.
     moments: Dues<Instant>,
 }
 
-/// What a round of retention came to.
+/// Result of a round of retention.
 #[derive(Debug, Default)]
 pub(crate) struct Round {
-    /// New starts of the partitions that hold more, or older, than their topic keeps.
+    /// New log starts of the partitions with more or older records than their topic retains.
     pub(crate) starts: Vec<(PartitionId, Offset)>,
-    /// Partitions whose batches were looked at.
+    /// Number of partitions whose batches were examined.
     pub(crate) looks: usize,
 }
 
-/// Everything below an offset was found to be too old, at these times; both ascend.
+/// Offsets below which everything was found too old, with the times of the findings; both ascend.
 #[derive(Debug, Default)]
 struct Findings(VecDeque<(Instant, Offset)>);
 
 impl Findings {
-    /// Takes in that all below `old_to` is too old now. Returns below which offset that has been
-    /// known for `interval`.
+    /// Notes that everything below `old_to` is too old now. Returns the offset below which this has been known for
+    /// `interval`.
     fn due(&mut self, old_to: Offset, now: Instant, interval: Duration) -> Option<Offset> {
         let mut due = None;
         while let Some(&(found_at, offset)) = self.0.front()
@@ -77,11 +75,11 @@ impl Findings {
         if is_news {
             self.0.push_back((now, old_to));
         }
-        // The retention time may have been raised meanwhile, and then less is too old.
+        // The retention time may have been raised meanwhile, and then fewer records are too old.
         due.map(|due| due.min(old_to))
     }
 
-    /// When to look again, though nothing else becomes too old.
+    /// Returns when to examine the partition again, though nothing else becomes too old.
     fn next(&self, old_to: Offset, interval: Duration) -> Option<Instant> {
         let &(first_at, _) = self.0.front()?;
         let &(last_at, offset) = self.0.back()?;
@@ -91,7 +89,7 @@ impl Findings {
     }
 }
 
-/// What a topic keeps of one partition.
+/// Retention settings of one partition.
 struct Kept {
     partition: PartitionId,
     log_start: Offset,
@@ -100,17 +98,17 @@ struct Kept {
 }
 
 impl Retention {
-    /// Whether there is something to look at though nothing changed.
+    /// Whether partitions are due without a change.
     pub(crate) fn is_due(&self, shard: &LocalShard, now: Instant) -> bool {
         self.dates.is_due(shard.timeline().unstepped_ms()) || self.moments.is_due(now)
     }
 
-    /// The start of these could not be moved.
-    pub(crate) fn again(&mut self, partitions: impl Iterator<Item = PartitionId>, now: Instant) {
+    /// Marks partitions whose log start could not be advanced as due.
+    pub(crate) fn retry(&mut self, partitions: impl Iterator<Item = PartitionId>, now: Instant) {
         partitions.for_each(|partition| self.moments.set(partition, Some(now)));
     }
 
-    /// Looks at what changed, and at what is due.
+    /// Examines the changed and the due partitions.
     pub(crate) fn round(
         &mut self,
         shard: &LocalShard,
@@ -121,7 +119,7 @@ impl Retention {
         let interval_ms =
             shard.read(|state| state.catalog.node_config().own.retention_check_interval_ms);
         let interval = Duration::from_millis(u64::try_from(interval_ms).unwrap_or(0));
-        // And whether its age is asked for: what is appended does not make the oldest batch older.
+        // Partitions to examine, and whether by age: an append does not make the oldest batch older.
         let mut todo: BTreeMap<PartitionId, bool> = BTreeMap::new();
         for (&partition, change) in changed {
             let known = self.dates.has(partition) || self.moments.has(partition);
@@ -161,7 +159,7 @@ impl Retention {
         self.moments.forget(topic);
     }
 
-    /// Those of which something may go. Of the others nothing is remembered.
+    /// Returns the partitions from which records may be deleted, and forgets the others.
     fn kept(&mut self, shard: &LocalShard, some: Vec<(PartitionId, bool)>) -> Vec<(Kept, bool)> {
         let found = shard.read(|state| {
             let kept = |partition: PartitionId| {
@@ -262,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_old_goes_when_that_has_been_known_for_the_interval() {
+    fn old_records_are_deleted_once_found_old_for_the_interval() {
         let mut checks = Checks::new();
         assert_eq!(checks.at(0, 10), None);
         assert_eq!(checks.at(79, 10), None);
@@ -270,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_became_old_later_waits_for_its_own_interval() {
+    fn records_that_became_old_later_wait_for_their_own_interval() {
         let mut checks = Checks::new();
         checks.at(0, 10);
         assert_eq!(checks.at(20, 15), None);
@@ -280,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_stream_is_remembered_in_few_findings_and_deleted_step_by_step() {
+    fn steady_stream_needs_few_findings_and_is_deleted_in_steps() {
         let mut checks = Checks::new();
         for second in 0..1000 {
             let due = checks.at(second, 100 + second);
@@ -293,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_retention_keeps_what_was_found_before() {
+    fn longer_retention_keeps_records_found_old_before() {
         let mut checks = Checks::new();
         checks.at(0, 10);
         assert_eq!(checks.at(80, 3), Some(3));

@@ -1,27 +1,26 @@
-//! When space is taken back: soon after something changed, and not for as long as nothing does.
+//! When space is reclaimed: soon after a change, and rarely while nothing changes.
 //!
-//! A dead segment is deleted only once a snapshot says that it is dead, and without traffic none
-//! comes by itself. One is taken for it at once where that frees at least as much as it writes, and
-//! else after a while: a large state is not written over and over for one small segment after the
-//! other.
+//! A dead segment is deleted only once a snapshot records it as dead, and without traffic no snapshot is taken. One
+//! is taken for it at once if that frees at least as much as it writes, and otherwise after a while: a large state is
+//! not written over and over for one small segment after the other.
 
 use std::time::Duration;
 
 use journal::Reclaimed;
 use tokio::time::Instant;
 
-/// What an entry changed may be sealed, or covered by a snapshot, only some time after it.
+/// An entry may be sealed, or covered by a snapshot, only some time after it was written.
 const BUSY_FOR: Duration = Duration::from_secs(60);
-/// And however quiet it is: a pass walks the segments, which takes microseconds for a thousand.
+/// Interval of passes without changes: a pass walks the segments, which takes microseconds for a thousand.
 const PASS_EVERY: Duration = Duration::from_secs(60);
-/// How long dead segments wait that are worth less than a snapshot.
+/// Time after which a snapshot is taken for dead segments smaller than it.
 const SNAPSHOT_AFTER: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 pub(crate) struct Space {
     changed: Option<Instant>,
     passed: Option<Instant>,
-    /// Since when dead segments have waited for a snapshot.
+    /// Time since which dead segments have waited for a snapshot.
     waiting: Option<Instant>,
 }
 
@@ -30,14 +29,14 @@ impl Space {
         self.changed = Some(now);
     }
 
-    /// Whether a pass may find something.
+    /// Whether a pass may find a segment to reclaim.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         let within = |at: Option<Instant>, time| at.is_some_and(|at| now - at < time);
         self.waiting.is_some() || within(self.changed, BUSY_FOR) || !within(self.passed, PASS_EVERY)
     }
 
-    /// Takes in what a pass did. Whether a snapshot is to be taken for what waits, when the last one
-    /// has so many bytes.
+    /// Notes the result of a pass. Returns whether to take a snapshot for the waiting segments, given the size of the
+    /// last one.
     pub(crate) fn passed(&mut self, now: Instant, done: Reclaimed, snapshot_bytes: u64) -> bool {
         self.passed = Some(now);
         if done.waiting == 0 {
@@ -48,7 +47,7 @@ impl Space {
         done.waiting_bytes >= snapshot_bytes || now - since >= SNAPSHOT_AFTER
     }
 
-    /// A snapshot was taken: what it knows as dead goes in the next pass.
+    /// A snapshot was taken: the next pass deletes the segments that it records as dead.
     pub(crate) fn snapshot_taken(&mut self, now: Instant) {
         self.waiting = Some(now);
     }
@@ -74,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_dead_segment_waits_and_a_large_one_does_not() {
+    fn small_dead_segment_waits_and_a_large_one_does_not() {
         let begun = Instant::now();
         let mut space = Space::default();
         assert!(space.passed(begun, dead(16 * MEGABYTE), 16 * MEGABYTE));
@@ -86,12 +85,12 @@ mod tests {
             }
             due
         });
-        // One was written each second before.
+        // Without the delay there would be one each second.
         assert!((8..=10).contains(&snapshots.count()));
     }
 
     #[test]
-    fn several_small_ones_together_are_worth_a_snapshot() {
+    fn several_small_dead_segments_together_are_worth_a_snapshot() {
         let begun = Instant::now();
         let mut space = Space::default();
         assert!(!space.passed(begun, dead(16 * MEGABYTE), 40 * MEGABYTE));
@@ -99,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_looked_at_while_nothing_changes() {
+    fn passes_are_rare_while_nothing_changes() {
         let begun = Instant::now();
         let mut space = Space::default();
         let mut passes = |from: u64, to: u64| {
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_a_snapshot_is_looked_at_until_it_has_gone() {
+    fn pass_stays_due_until_the_dead_segment_is_deleted() {
         let begun = Instant::now();
         let mut space = Space::default();
         space.passed(begun, dead(1), 100);

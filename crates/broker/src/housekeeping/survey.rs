@@ -1,5 +1,5 @@
-//! A look at all partitions that hold records, or at all of a topic, some at a time: an apply waits
-//! while they are listed, and whoever looks at them has other things to do as well.
+//! A walk over all partitions with records, or over those of a topic, in steps: an apply waits while they are listed,
+//! and the caller has other work as well.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -8,38 +8,38 @@ use base::{PartitionId, TopicId};
 
 use crate::local_shard::LocalShard;
 
-/// Rows that are passed under one lock.
+/// Number of rows passed under one lock.
 const ROWS_PER_READ: usize = 1_000;
-/// Topics that are listed under one lock.
+/// Number of topics listed under one lock.
 const TOPICS_PER_READ: usize = 1_000;
-/// Partitions with records that a round takes.
+/// Number of partitions with records in a round.
 const PARTITIONS_PER_ROUND: usize = 10_000;
-/// Rows that a round passes, with records or without.
+/// Number of rows passed in a round, with records or without.
 const ROWS_PER_ROUND: usize = 100_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
-    /// The last topic that was listed of all, while all are.
+    /// The last topic listed so far, while all topics are listed.
     all_after: Option<Bound<String>>,
-    /// Topics to go through, and the partition that the first is at.
+    /// Topics to walk, and the position in the first of them.
     topics: VecDeque<TopicId>,
     next_index: u32,
 }
 
 impl Survey {
-    /// From the first topic on, also when it is under way.
+    /// Starts at the first topic, also while a walk is in progress.
     pub(crate) fn add_all(&mut self) {
         self.all_after = Some(Bound::Unbounded);
     }
 
     pub(crate) fn add(&mut self, topic: TopicId) {
-        // Of the one that it is at some were passed already.
+        // The current topic is added again, since some of its partitions were passed already.
         if !self.topics.iter().skip(1).any(|known| *known == topic) {
             self.topics.push_back(topic);
         }
     }
 
-    /// The partitions of this round.
+    /// Returns the partitions of this round.
     pub(crate) fn next(&mut self, shard: &LocalShard) -> Vec<PartitionId> {
         let mut found = Vec::new();
         let mut passed = 0;
@@ -55,7 +55,7 @@ impl Survey {
         found
     }
 
-    /// Lists more topics of all. `false` when there are no more.
+    /// Lists more topics. `false` when there are no more.
     fn list(&mut self, shard: &LocalShard) -> bool {
         let Some(after) = self.all_after.take() else { return false };
         let from = after.as_ref().map(String::as_str);
@@ -72,7 +72,7 @@ impl Survey {
         self.all_after.is_some()
     }
 
-    /// Goes on in the first topic; how many rows it passed, at least one.
+    /// Continues in the first topic; returns the number of rows passed, at least one.
     fn pass(&mut self, shard: &LocalShard, topic: TopicId, found: &mut Vec<PartitionId>) -> usize {
         let (from, to) = (self.next_index, self.next_index.saturating_add(ROWS_PER_READ as u32));
         let rows = shard.read(|state| {

@@ -1,4 +1,4 @@
-//! Rounds carried out by hand, and what each of them looks at.
+//! Rounds carried out by hand, and the partitions that each examines.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ struct Node {
 }
 
 impl Node {
-    /// The broker's own housekeeping has its first round behind it, and no other for a year.
+    /// The broker's own housekeeping has done its first round, and does no other for a year.
     async fn open(disk: &SimulatedDisk) -> Self {
         let clock = Arc::new(ManualClock::new(START_MS));
         let options = BrokerOptions {
@@ -74,7 +74,7 @@ impl Node {
         self.broker.execute(command).await.expect("configured");
     }
 
-    /// Partitions that retention and compaction looked at.
+    /// Returns the numbers of partitions that retention and compaction examined.
     async fn round(&mut self) -> (usize, usize) {
         let Looks { retention, compaction, .. } =
             self.housekeeping.round(&self.broker.shards_with_rows()[0]).await;
@@ -90,7 +90,7 @@ impl Node {
 }
 
 #[tokio::test]
-async fn what_did_not_change_is_not_looked_at() {
+async fn unchanged_partitions_are_not_examined() {
     let mut node = Node::open(&SimulatedDisk::new()).await;
     let topic = node.topic("kept", 1_000, &[WEEK]).await;
     node.append(topic, 0..100, START_MS).await;
@@ -102,7 +102,7 @@ async fn what_did_not_change_is_not_looked_at() {
 }
 
 #[tokio::test]
-async fn what_grows_old_is_looked_at_when_it_does() {
+async fn partition_is_examined_when_its_oldest_batch_expires() {
     let mut node = Node::open(&SimulatedDisk::new()).await;
     let topic = node.topic("hour", 3, &[("retention.ms", "3600000")]).await;
     node.append(topic, 0..1, START_MS).await;
@@ -119,7 +119,7 @@ async fn what_grows_old_is_looked_at_when_it_does() {
 }
 
 #[tokio::test]
-async fn a_step_of_the_clock_neither_expires_nor_loses_a_date() {
+async fn step_of_the_clock_neither_expires_nor_loses_a_date() {
     let mut node = Node::open(&SimulatedDisk::new()).await;
     let topic = node.topic("hour", 1, &[("retention.ms", "3600000")]).await;
     node.append(topic, 0..1, START_MS).await;
@@ -128,13 +128,13 @@ async fn a_step_of_the_clock_neither_expires_nor_loses_a_date() {
         node.clock.step_ms(step);
         assert_eq!(node.round().await, (0, 0));
     }
-    // The clock was 100 hours behind for a while, and what was stamped then is not old before.
+    // The clock was 100 hours behind for a while; records stamped then do not expire earlier.
     node.clock.advance_ms(101 * HOUR_MS + 1);
     assert_eq!(node.round().await, (1, 0));
 }
 
 #[tokio::test]
-async fn retention_and_reclaiming_go_on_while_another_shard_compacts() {
+async fn retention_and_reclaiming_continue_while_another_shard_compacts() {
     let mut node = Node::open(&SimulatedDisk::new()).await;
     let compacted = node.topic("compacted", 1, &[("cleanup.policy", "compact")]).await;
     let small = node.topic("small", 1, &[("retention.bytes", "1")]).await;
@@ -153,7 +153,7 @@ async fn retention_and_reclaiming_go_on_while_another_shard_compacts() {
 }
 
 #[tokio::test]
-async fn an_altered_configuration_has_its_topic_looked_at() {
+async fn changed_configuration_has_its_topic_examined() {
     let mut node = Node::open(&SimulatedDisk::new()).await;
     let altered = node.topic("altered", 2, &[WEEK]).await;
     let other = node.topic("other", 2, &[WEEK]).await;
@@ -174,7 +174,7 @@ async fn an_altered_configuration_has_its_topic_looked_at() {
 }
 
 #[tokio::test]
-async fn a_restart_looks_at_all_that_holds_records_once() {
+async fn restart_examines_each_partition_with_records_once() {
     let disk = SimulatedDisk::new();
     let node = Node::open(&disk).await;
     let kept = node.topic("kept", 300, &[WEEK]).await;
@@ -191,7 +191,7 @@ async fn a_restart_looks_at_all_that_holds_records_once() {
 }
 
 #[tokio::test]
-async fn a_start_with_much_is_spread_over_rounds() {
+async fn examination_after_a_start_is_spread_over_rounds() {
     let mut node = Node::open(&SimulatedDisk::new()).await;
     let partitions = 25_000;
     let topic = node.topic("many", partitions, &[WEEK]).await;
@@ -212,7 +212,7 @@ async fn a_deleted_topic_leaves_nothing_behind() {
     let mut node = Node::open(&SimulatedDisk::new()).await;
     let policy = ("cleanup.policy", "compact,delete");
     let topic = node.topic("gone", 5, &[policy, ("retention.ms", "1000")]).await;
-    // Old when it comes, so that something is found.
+    // Too old when appended, so that there are findings.
     node.append(topic, 0..5, START_MS - HOUR_MS).await;
     node.append(topic, 0..5, START_MS).await;
     node.round().await;
@@ -225,7 +225,7 @@ async fn a_deleted_topic_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_dirty_partition_is_listed_as_it_grows_by_an_eighth_and_not_with_each_append() {
+async fn dirty_partition_is_listed_per_eighth_of_growth_not_per_append() {
     let mut node = Node::open(&SimulatedDisk::new()).await;
     let topic = node.topic("compacted", 1, &[("cleanup.policy", "compact")]).await;
     let mut looks = 0;
@@ -237,7 +237,7 @@ async fn a_dirty_partition_is_listed_as_it_grows_by_an_eighth_and_not_with_each_
 }
 
 #[tokio::test]
-async fn a_partition_is_compacted_when_its_segment_would_have_closed_and_then_left_alone() {
+async fn partition_is_compacted_once_when_its_segment_would_have_closed() {
     let mut node = Node::open(&SimulatedDisk::new()).await;
     let config = [("cleanup.policy", "compact"), ("segment.ms", "3600000")];
     let topic = node.topic("compacted", 1, &config).await;

@@ -1,7 +1,8 @@
-//! Handing leadership over, so that appends made at this node are not refused.
+//! Transfer of leadership without rejected appends.
 //!
-//! A proposal that comes too late for a term is refused, and with it its appends. So before the term ends the sequencer
-//! gets no more appends from [`crate::forwarding`], which keeps them for the next leader, and settles those that it has.
+//! A proposal that misses the end of a term is rejected, and with it its appends. So before the term ends the
+//! sequencer gets no more appends from [`crate::forwarding`], which keeps them for the next leader, and settles those
+//! that it has.
 
 use std::time::Duration;
 
@@ -13,10 +14,10 @@ use super::LocalShard;
 use crate::append::{AppendBatch, Appends};
 use crate::request::Request;
 
-/// The hand-over waits so long for earlier appends to be settled; what takes longer may be refused.
+/// Time for which the transfer waits for earlier appends to be settled; slower ones may be rejected.
 const SETTLED_WITHIN: Duration = Duration::from_millis(250);
 
-/// While one exists, [`LocalShard::append_unless_handing_over`] takes nothing.
+/// While a hold exists, [`LocalShard::append_unless_handing_over`] accepts no appends.
 struct Hold<'a>(&'a LocalShard);
 
 impl Drop for Hold<'_> {
@@ -26,22 +27,22 @@ impl Drop for Hold<'_> {
 }
 
 impl LocalShard {
-    /// Hands leadership over to that voter, as [`consensus::Consensus::transfer_leadership`] does.
+    /// Transfers leadership to this voter, as [`consensus::Consensus::transfer_leadership`] does.
     pub(crate) async fn transfer_leadership(&self, to: u64) -> Result<(), TransferError> {
         let (settles, settled) = oneshot::channel();
         let _hold = {
             let mut requests = self.requests.lock();
             requests.holds += 1;
-            // A node that stops has nothing that could be waited for.
+            // A stopping node rejects the request, and has no appends to wait for.
             let _ = requests.send(Request::Settle(settles));
             Hold(self)
         };
-        // Nothing is ever sent: its end is the message.
+        // No value is ever sent: the sender is dropped once all is settled.
         let _ = timeout(SETTLED_WITHIN, settled).await;
         self.consensus.transfer_leadership(to).await
     }
 
-    /// Takes an append; gives it back while leadership is being handed over.
+    /// Accepts an append, or returns it while leadership is being transferred.
     pub(crate) fn append_unless_handing_over(
         &self,
         batches: Vec<AppendBatch>,
@@ -51,7 +52,7 @@ impl LocalShard {
         if requests.holds > 0 {
             return Err((batches, reply));
         }
-        // When the node is stopping the request is dropped, and with it the sender of the answer.
+        // When the node is stopping the request is dropped, and with it the sender of the reply.
         let _ = requests.send(Request::Append { batches, from: None, reply });
         Ok(())
     }

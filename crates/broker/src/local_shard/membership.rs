@@ -1,4 +1,4 @@
-//! What this node is in a shard's group, and who else is in it.
+//! This node's role in a shard's group, and the group's members.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -20,7 +20,7 @@ use crate::hearsay::Known;
 use crate::majority;
 
 impl LocalShard {
-    /// The node that leads the shard, as far as this one knows. Alone it does so also between two terms.
+    /// Returns the shard's leader, as far as this node knows. A node that is alone leads also between two terms.
     pub(crate) fn leader(&self) -> Option<u32> {
         let Some(role) = &self.role else { return Some(self.node) };
         let role = *role.borrow();
@@ -30,7 +30,7 @@ impl LocalShard {
         }
     }
 
-    /// How the shard's group stands, as this node sees it.
+    /// Returns the state of the shard's group as seen by this node.
     pub(crate) fn group_status(&self) -> GroupStatus {
         let group = &self.consensus;
         let catching_up = group.catching_up();
@@ -51,7 +51,7 @@ impl LocalShard {
         }
     }
 
-    /// Whether records are refused here until the disk has room.
+    /// Whether this node rejects records until its disk has room.
     pub(crate) fn disk_is_full(&self) -> bool {
         matches!(self.journal().room(), Room::Full { .. })
     }
@@ -70,22 +70,22 @@ impl LocalShard {
         self.role.is_none()
     }
 
-    /// Whether this node leads the shard. Alone it does so also between two terms.
+    /// Whether this node leads the shard. A node that is alone leads also between two terms.
     pub(crate) fn is_led_here(&self) -> bool {
         let role = self.role.as_ref();
         role.is_none_or(|role| matches!(*role.borrow(), consensus::Role::Leader { .. }))
     }
 
-    /// The term in which this node leads the shard and has applied all that was committed before it: only then has it
-    /// all that was acknowledged, and may answer questions. Alone it is always the same one, also between two
-    /// elections.
+    /// Returns the term in which this node leads the shard, once it has applied all entries committed before that
+    /// term: only then does it have everything acknowledged, and may serve queries. A node that is alone always
+    /// returns the same term, also between two elections.
     pub(crate) fn serves_in(&self) -> Option<u64> {
         let Some(role) = &self.role else { return Some(0) };
         let consensus::Role::Leader { term } = *role.borrow() else { return None };
         (self.consensus.term() == term).then_some(term)
     }
 
-    /// The term in which the shard is led, as far as this node knows.
+    /// Returns the term of the shard's leader, as far as this node knows.
     pub(crate) fn term(&self) -> u64 {
         let role = self.role.as_ref().map(|role| *role.borrow());
         match role {
@@ -94,13 +94,13 @@ impl LocalShard {
         }
     }
 
-    /// What this node is in the shard's group; `None` where it is alone.
+    /// This node's role in the shard's group; `None` where it is alone.
     pub(crate) fn role(&self) -> Option<watch::Receiver<consensus::Role>> {
         self.role.clone()
     }
 
-    /// Keeps what another node told of the group last, in place of what was told before.
-    pub(crate) fn hear(&self, known: Option<Known>) {
+    /// Stores the newest gossip on the group, in place of the previous one.
+    pub(crate) fn set_gossip(&self, known: Option<Known>) {
         self.consensus.told_of_leader(known.as_ref().and_then(Known::leader));
         self.heard.send_if_modified(|last| {
             let is_new = *last != known;
@@ -110,7 +110,7 @@ impl LocalShard {
     }
 
     /// Whether this node has the rows, or is about to have them: it is a member of the group by its own log, and no
-    /// leader says in a newer term that it is none. Who was removed may never see that in its log.
+    /// leader of a newer term denies it. A removed node may never get the entry that removes it.
     pub(crate) fn is_member(&self) -> bool {
         if self.role.is_none() || self.is_led_here() {
             return true;
@@ -123,13 +123,13 @@ impl LocalShard {
         newer.is_none_or(|heard| heard.group.has(self.node.into()))
     }
 
-    /// Whether this node's rows of the shard are asked. Where they are not, this node is no member of the group: the one
-    /// that leads is asked. Below the level at which that may be, every node is a member, or about to be.
+    /// Whether this node's own rows are read. Otherwise it is no member of the group, and the leader is queried.
+    /// Below the level that permits this, every node is a member or about to be.
     pub(crate) fn has_rows(&self) -> bool {
         self.level.now() < Level::REPLICAS || self.is_member()
     }
 
-    /// The members of the group: by this node's log, and where it is none of them as their leader told last.
+    /// Returns the members of the group: by this node's log, or by gossip if this node is no member.
     pub(crate) fn members(&self) -> Members {
         let own = self.consensus.members();
         if self.is_member() {
@@ -151,22 +151,22 @@ impl LocalShard {
         self.cluster.as_ref().is_none_or(|node| majority::is_connected(node, &self.members()))
     }
 
-    /// Resolves after [`MAJORITY_AWAITED_FOR`], once no majority of the shard's voters is connected. Never where the node
-    /// is alone.
+    /// Resolves after [`MAJORITY_AWAITED_FOR`], once no majority of the shard's voters is connected; never where the
+    /// node is alone.
     pub(crate) async fn majority_is_absent(&self) {
         let Some(node) = &self.cluster else { return std::future::pending().await };
         majority::absent_after(node, MAJORITY_AWAITED_FOR, || self.members()).await;
     }
 
-    /// Whether the shard goes to another node: one learns, or more vote than are to.
-    pub(crate) fn is_on_its_way(&self) -> bool {
+    /// Whether the shard is moving to other nodes: it has a learner, or too many voters.
+    pub(crate) fn is_changing_replicas(&self) -> bool {
         let Members { voters, learners } = self.consensus.members();
         let has_rows = self.id() != ShardId::CATALOG && self.level.now() >= Level::REPLICAS;
         has_rows && (!learners.is_empty() || voters.len() > REPLICAS)
     }
 
-    /// For the shard's leader: the nodes that are in the group, or may come to be by what is under way. Whoever is
-    /// not among them is in it no more, whatever a node says that has not heard of that.
+    /// For the shard's leader: the nodes that are members of the group, or may become members by a pending change.
+    /// All others are no members any more, even if their own log still lists them.
     pub(crate) async fn members_now(&self) -> Result<BTreeSet<u64>, Unavailable> {
         self.read_index().await?;
         let failed = |error| Unavailable::from(&error);
@@ -177,8 +177,9 @@ impl LocalShard {
         Ok(all.map(|(node, _)| node).collect())
     }
 
-    /// Whether this node has a log of a group that it is in no more, as far as it knows, and has not given it up.
-    pub(crate) fn is_to_give_up(&self) -> bool {
+    /// Whether this node has the log of a group in which it is no member any more, as far as it knows, and has not
+    /// recorded the removal.
+    pub(crate) fn has_unrecorded_removal(&self) -> bool {
         let last = self.journal().last_id().map(LogEnd::from);
         let has_given_up = |it: &GivenUp| it.files == Files::Marked && it.ended == last;
         !self.is_member()
@@ -186,7 +187,7 @@ impl LocalShard {
             && !self.given_up.lock().as_ref().is_some_and(has_given_up)
     }
 
-    /// Whether this node still has the files of a group that it is in no more.
+    /// Whether this node still has the files of a removed replica.
     pub(crate) fn has_former_files(&self) -> bool {
         let last = self.journal().last_id().map(LogEnd::from);
         let given_up = self.given_up.lock();
@@ -194,8 +195,8 @@ impl LocalShard {
             && given_up.as_ref().is_some_and(|it| it.files == Files::Marked && it.ended == last)
     }
 
-    /// Notes that the next start is to remove the files. Blocking.
-    pub(crate) fn give_up(&self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+    /// Records that the next start has to remove the files. Blocking.
+    pub(crate) fn record_removal(&self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
         let floor = Floor::of(self.journal()).map_err(io::Error::other)?;
         let mut given_up = self.given_up.lock();
         let now = GivenUp::of(floor, *given_up);

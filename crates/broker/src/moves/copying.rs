@@ -1,4 +1,4 @@
-//! The bytes of a partition on their way to another shard, while it is served here.
+//! The copy of a partition's bytes to another shard, while the partition is served here.
 
 use base::limits::DEDUP_IDS_PER_ENTRY;
 use base::{Level, Offset, PartitionId};
@@ -15,30 +15,30 @@ use crate::request::Request;
 use crate::shard::View;
 use crate::stored::batches_in;
 
-/// One request has so much, or one batch.
+/// Size of one request, apart from a larger batch.
 const PART_BYTES: usize = 1 << 20;
 
 pub(super) struct Copy<'a> {
     mover: &'a Mover,
     shard: &'a LocalShard,
     it: &'a Move,
-    /// The term in which it began: who led before knows nothing of what was appended since.
+    /// The term at the start: an earlier leader does not know later appends.
     term: Option<u64>,
-    /// The other shard has everything below.
+    /// The other shard has everything below this offset.
     next: Offset,
-    /// The other shard has the ids up to this place among those of the topic.
+    /// The other shard has the topic's ids before this position.
     ids_from: u64,
 }
 
-/// What comes next.
+/// The next batches to copy.
 struct Part {
     batches: Vec<AppendBatch>,
-    /// There is nothing else up to here.
+    /// There are no other batches up to this offset.
     to: Offset,
 }
 
 impl<'a> Copy<'a> {
-    /// Goes on where the other shard is.
+    /// Resumes at the other shard's progress.
     pub(super) async fn begin(
         mover: &'a Mover,
         shard: &'a LocalShard,
@@ -47,20 +47,20 @@ impl<'a> Copy<'a> {
         let term = shard.serves_in();
         let mut copy = Self { mover, shard, it, term, next: 0, ids_from: 0 };
         let (start, _) = copy.bounds()?;
-        // It may begin within a batch.
+        // The log start may be within a batch.
         let first = copy.read(start).await?.batches.first().map(|it| it.header.base_offset);
         let start = first.map_or(start, |first| first.min(start));
         let (from, to) = (start, start);
         let begun =
             MoveStep { partition: it.partition, id: it.id, what: Step::Import { from, to } };
-        copy.next = match mover.ask(it.to, Command::Move(begun)).await? {
+        copy.next = match mover.execute(it.to, Command::Move(begun)).await? {
             Outcome::Imported { next } => next,
             _ => return Err(Stopped::Unexpected),
         };
         Ok(copy)
     }
 
-    /// Where the partition begins and ends, as long as this node may say so.
+    /// Returns the start and end of the partition, while this node leads in the same term and the move is wanted.
     fn bounds(&self) -> Result<(Offset, Offset), Stopped> {
         if self.term.is_none() || self.shard.serves_in() != self.term {
             return Err(Stopped::NotWanted);
@@ -75,7 +75,8 @@ impl<'a> Copy<'a> {
         })
     }
 
-    /// Copies until the other shard has everything that there was at a moment, and says up to where that is.
+    /// Copies until the other shard has everything that existed at the call, and returns the offset up to which it
+    /// does.
     pub(super) async fn catch_up(&mut self) -> Result<Offset, Stopped> {
         let (_, goal) = self.bounds()?;
         loop {
@@ -89,21 +90,21 @@ impl<'a> Copy<'a> {
                 return Ok(self.next);
             }
             let Part { batches, to } = self.read(self.next.max(start)).await?;
-            // Nothing comes behind the last batch up to where the partition ended when this was asked.
+            // No batch follows the last one up to the end that was read above.
             let to = if batches.is_empty() { end } else { to };
             let Move { partition, id, to: shard, .. } = *self.it;
             let step = MoveStep { partition, id, what: Step::Import { from: self.next, to } };
             let request = |reply| Request::Import { step, batches, reply };
             match self.mover.request(shard, request).await? {
                 Outcome::Imported { next } if next > self.next => self.next = next,
-                // Others led here meanwhile, and had copied something else.
+                // Another leader meanwhile copied other batches.
                 _ => return Err(Stopped::Unexpected),
             }
         }
     }
 
-    /// Copies the ids by which copies of the partition's records are found (`dedup.window.ms`), of all records that there
-    /// are at this moment.
+    /// Copies the ids by which duplicates of the partition's records are found (`dedup.window.ms`), for all records
+    /// as of now.
     async fn copy_ids(&mut self) -> Result<(), Stopped> {
         let Move { partition, id, to: shard, .. } = *self.it;
         if self.mover.level.now() < Level::RECORD_IDS {
@@ -118,7 +119,7 @@ impl<'a> Copy<'a> {
             let (change, next, last) = match part {
                 Ids::None => return Ok(()),
                 Ids::Incomplete => {
-                    // The next proposal of this shard stores what is missing.
+                    // The next proposal of this shard stores the missing ids.
                     let (awaits, _) = oneshot::channel();
                     let _ = self.shard.request(Request::Settle(awaits));
                     return Err(Stopped::IdsIncomplete);
@@ -129,7 +130,7 @@ impl<'a> Copy<'a> {
             if !change.is_empty() {
                 let what = Step::ImportIds(change);
                 let command = Command::Move(MoveStep { partition, id, what });
-                self.mover.ask(shard, command).await?;
+                self.mover.execute(shard, command).await?;
             }
             self.ids_from = next;
             if next >= end {
@@ -146,7 +147,7 @@ impl<'a> Copy<'a> {
         for batch in batches_in(&stored) {
             let (header, bytes) = batch.map_err(|error| Stopped::Read(error.to_string()))?;
             let mut bytes = BytesMut::from(&bytes[..]);
-            // Where other partitions have the batch, too, its bytes begin with an offset of theirs.
+            // A batch shared with other partitions begins with one of their offsets.
             record::assign(&mut bytes, header.base_offset, header.leader_epoch);
             part.to = header.next_offset();
             part.batches.push(AppendBatch::new(partition, header, bytes));
@@ -155,15 +156,15 @@ impl<'a> Copy<'a> {
     }
 }
 
-/// Ids of a partition that come next.
+/// The next ids of a partition.
 enum Ids {
-    /// Of a topic without a window, or of a cluster whose leaders learn ids from logs.
+    /// The topic has no window, or the cluster's leaders learn ids from logs.
     None,
-    /// The shard has not stored yet what its leader learned from the log.
+    /// The shard has not stored yet the ids that its leader learned from the log.
     Incomplete,
     Part {
         change: TopicIdsChange,
-        /// The place behind those that were looked at, and the one behind all of the topic.
+        /// The position after the examined ids, and the one after all of the topic.
         next: u64,
         end: u64,
     },

@@ -1,20 +1,20 @@
-//! Moves partitions to other shards ([ADR 0024]). The leader of the shard that a partition leaves does it, step by step:
+//! Moves partitions to other shards ([ADR 0024]). The leader of the source shard carries out the steps:
 //!
 //! ```text
-//! copies what is there while the partition is served     Import and ImportIds, as often as it takes, in the other shard's log
-//! stops appends                                          Freeze, in its own
-//! copies the rest; where that takes too long             Thaw, and later again
-//! gives the partition away                               HandOver: from here on there is no way back
-//! has it served there, and says where it is              Activate there, EndMove in the catalog
-//! drops its bytes, a moment later                        Leave
+//! copy the records while the partition is served         Import and ImportIds, repeated, in the target's log
+//! stop appends                                           Freeze, in the source's log
+//! copy the rest; if that takes too long                  Thaw, and retry later
+//! hand the partition over                                HandOver: from here on the move cannot be cancelled
+//! activate it at the target, and record its place        Activate in the target's log, EndMove in the catalog
+//! drop its bytes, a moment later                         Leave
 //! ```
 //!
-//! The logs have all that matters. Whoever leads next looks at the rows and at what the catalog wants, and goes on.
+//! All state is in the logs. The next leader resumes by the rows and by the moves that the catalog wants.
 //!
-//! * `copying`: the partition's bytes on their way
-//! * `wanted`: what is to be done next
+//! * `copying`: the copy of the partition's bytes
+//! * `wanted`: the next step
 //!
-//! What operators ask is in `crate::moving`.
+//! Requests of operators are in `crate::moving`.
 //!
 //! [ADR 0024]: ../../../../docs/adr/0024-a-partition-moves-by-its-source.md
 
@@ -39,21 +39,21 @@ use crate::request::Request;
 
 use wanted::{Move, Wanted};
 
-/// Between two looks at what is wanted.
+/// Interval of checks for wanted moves.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Before another try, where a step was not possible.
+/// Delay before a retry of a failed step.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
-/// The bytes of a partition that is elsewhere are kept for so long: a node that has not heard of it yet reads them.
+/// Time for which the source keeps the bytes of a moved partition: nodes that do not know of the move yet read them.
 const LEAVES_AFTER: Duration = Duration::from_millis(500);
-/// For so long a partition takes no appends; then it takes some again, and is moved later.
+/// Longest time without appends to a partition; then it is thawed, and moved later.
 const FROZEN_AT_MOST: Duration = Duration::from_millis(700);
-/// What is left is copied within this while the partition is served, or the freeze is not begun.
+/// The freeze begins only if the rest was copied within this time while the partition is served.
 const NEARLY_THERE: Duration = Duration::from_millis(200);
-/// Leader epochs after a move are above all that there may have been before it: there is no time for so many
-/// elections between the choice and the moment in which it holds.
+/// Leader epochs after a move exceed all earlier ones: there is no time for so many elections between the choice of
+/// the epoch and its activation.
 const EPOCH_STEP: i32 = 1 << 16;
 
-/// Moves what leaves the shards that this node leads, until they are gone.
+/// Moves partitions out of the shards that this node leads, until the shards are gone.
 pub(crate) async fn run(
     shards: Vec<Weak<LocalShard>>,
     peers: Arc<Peers>,
@@ -68,16 +68,16 @@ pub(crate) async fn run(
     join_all(shards.into_iter().map(|shard| of_shard(shard).run())).await;
 }
 
-/// Of one shard.
+/// Moves the partitions of one shard.
 struct Mover {
     shard: Weak<LocalShard>,
     peers: Arc<Peers>,
     level: Arc<ClusterLevel>,
-    /// Partitions that are left alone until then.
+    /// Partitions with a delayed next step.
     not_before: BTreeMap<PartitionId, Instant>,
 }
 
-/// Why a step was not done.
+/// Reason why a step was not done.
 #[derive(Debug, thiserror::Error)]
 enum Stopped {
     #[error(transparent)]
@@ -120,7 +120,7 @@ impl Mover {
             }
             if let Err(stopped) = done {
                 match stopped {
-                    // Another node goes on.
+                    // Another node resumes the move.
                     Stopped::NotWanted | Stopped::Execute(ExecuteError::Unavailable(_)) => {
                         tracing::debug!(%partition, %stopped, "a move waits");
                     }
@@ -133,7 +133,7 @@ impl Mover {
         }
     }
 
-    /// What is to be done, if this node leads the shard and may do it.
+    /// Returns the next step, if this node leads the shard and the level permits moves.
     fn next(&self, shard: &LocalShard) -> Option<Wanted> {
         if self.level.now() < MOVES_SINCE || shard.serves_in().is_none() {
             return None;
@@ -159,11 +159,11 @@ impl Mover {
         }
     }
 
-    /// From the first byte to the end. What was done before is not done again.
+    /// Moves a partition from the first byte to the end. Steps done before are not repeated.
     async fn move_on(&self, shard: &LocalShard, it: &Move) -> Result<(), Stopped> {
         let Move { partition, id, to, frozen } = *it;
         if frozen {
-            // By a leader that is gone: what it had copied meanwhile is not known here.
+            // Frozen by a lost leader, whose progress of the copy is not known here.
             here(shard, partition, id, Step::Thaw).await?;
         }
         let mut copy = copying::Copy::begin(self, shard, it).await?;
@@ -186,14 +186,14 @@ impl Mover {
             Err(stopped) => Err(stopped),
         };
         if let Err(stopped) = handed_over {
-            // Where it was handed over all the same, this changes nothing.
+            // If the partition was handed over all the same, this has no effect.
             here(shard, partition, id, Step::Thaw).await?;
             return Err(stopped);
         }
         self.finish(shard, it).await
     }
 
-    /// The partition is the other shard's.
+    /// Finishes a move after the hand-over to the other shard.
     async fn finish(&self, shard: &LocalShard, it: &Move) -> Result<(), Stopped> {
         let Move { partition, id, to, .. } = *it;
         let (row, base) = shard
@@ -204,7 +204,7 @@ impl Mover {
         let epoch_base = epoch_base.filter(|base| *base < i32::MAX / 2).ok_or(Stopped::TooOften)?;
         let activate = Step::Activate { row, epoch_base };
         let activate = MoveStep { partition, id, what: activate };
-        let epoch_base = match self.ask(to, Command::Move(activate)).await? {
+        let epoch_base = match self.execute(to, Command::Move(activate)).await? {
             Outcome::Activated { epoch_base } => epoch_base,
             _ => return Err(Stopped::Unexpected),
         };
@@ -221,16 +221,16 @@ impl Mover {
         here(shard, partition, id, Step::Forget).await
     }
 
-    /// A topic that is gone has no moves either.
+    /// Ends a move in the catalog. A deleted topic has no moves.
     async fn end(&self, partition: PartitionId, id: u64, end: MoveEnd) -> Result<(), Stopped> {
-        match self.ask(ShardId::CATALOG, Command::EndMove { partition, id, end }).await {
+        match self.execute(ShardId::CATALOG, Command::EndMove { partition, id, end }).await {
             Ok(_) | Err(ExecuteError::Refused(Refusal::UnknownTopic { .. })) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Puts a command into the log of a shard, whichever node leads it.
-    async fn ask(&self, shard: ShardId, command: Command) -> Result<Outcome, ExecuteError> {
+    /// Proposes a command to the log of a shard, on any leader.
+    async fn execute(&self, shard: ShardId, command: Command) -> Result<Outcome, ExecuteError> {
         self.request(shard, |reply| Request::Execute { command, reply }).await
     }
 
@@ -245,7 +245,7 @@ impl Mover {
     }
 }
 
-/// Puts a step into the log of a shard that this node leads.
+/// Proposes a step to the log of a shard that this node leads.
 async fn here(
     shard: &LocalShard,
     partition: PartitionId,

@@ -1,5 +1,5 @@
-//! What is to be done next about moves in a shard: by its rows, and by what this node knows of the catalog. The copy of
-//! the catalog may be old; what is done is done only where a newer one would not say otherwise.
+//! The next step of the moves in a shard, by its rows and by this node's copy of the catalog. The copy may be old; a
+//! step is taken only where a newer copy could not contradict it.
 
 use base::{PartitionId, ShardId, TopicId};
 use machine::rows::moves::{Leaving, Phase};
@@ -8,19 +8,19 @@ use crate::shard::View;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Wanted {
-    /// It is served here and wanted elsewhere.
+    /// The partition is served here and wanted elsewhere.
     Move(Move),
-    /// It was handed over.
+    /// The partition was handed over.
     Finish(Move),
-    /// The catalog says where it is: its bytes are of no use here.
+    /// The catalog has the new place: the bytes here are no longer needed.
     Leave { partition: PartitionId, id: u64 },
-    /// It is not to be handed over.
+    /// The partition is not to be handed over.
     Cancel(Move),
-    /// The catalog knows no more of a move that was cancelled.
+    /// The catalog has no cancelled move any more.
     Forget { partition: PartitionId, id: u64 },
-    /// What came here of a partition whose move was cancelled.
+    /// Records copied here for a move that was cancelled.
     Discard { partition: PartitionId, id: u64 },
-    /// Parts of a topic that was deleted came after this shard had heard of that.
+    /// Records of a deleted topic copied here after this shard had adopted the deletion.
     Drop { topic: TopicId, adopted: u64 },
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Move {
     pub(super) partition: PartitionId,
     pub(super) id: u64,
     pub(super) to: ShardId,
-    /// It takes no appends.
+    /// The partition accepts no appends.
     pub(super) frozen: bool,
 }
 
@@ -45,13 +45,13 @@ impl Wanted {
     }
 }
 
-/// The next of all, apart from partitions that rest.
+/// Returns the next step of all, apart from delayed partitions.
 pub(super) fn next(view: &View<'_>, rests: impl Fn(PartitionId) -> bool) -> Option<Wanted> {
     let (catalog, rows) = (view.catalog, view.rows);
     if catalog.moving_count() == 0 && rows.moving_topics().next().is_none() {
         return None;
     }
-    // Of one that was not there when this copy was last brought up to date nothing can be said.
+    // A move newer than this copy of the catalog is undecided.
     let knows = |id: u64| catalog.moves() >= id;
     let moving = |partition: PartitionId| {
         let topic = catalog.topic(partition.topic)?;
@@ -86,10 +86,10 @@ pub(super) fn next(view: &View<'_>, rests: impl Fn(PartitionId) -> bool) -> Opti
         rows.partition(partition)?;
         let (id, to) = (moving.id, moving.to);
         let known = rows.topic(partition.topic)?.leaving(partition.index);
-        // Later moves are answered by the log as they come.
+        // The log decides about later moves when they come.
         let frozen = known.is_some_and(|it| it.id == id && it.phase == Phase::Frozen);
         let it = Move { partition, id, to, frozen };
-        // Two shards have it while a move is finished: the source does that.
+        // Two shards have the row while a move is finished: the source does that.
         let is_here = to != view.shard;
         is_here.then_some(if moving.cancelled { Wanted::Cancel(it) } else { Wanted::Move(it) })
     });

@@ -1,4 +1,4 @@
-//! What is told of a group or a partition, as it is seen in a shard's rows.
+//! Facts about a group or a partition, read from a shard's rows.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bounds::Bounds;
 
-/// What is asked about a group with committed offsets, all in one.
+/// All facts about a group with committed offsets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct GroupFacts {
     pub(crate) offsets: u64,
@@ -25,13 +25,13 @@ impl GroupFacts {
     }
 }
 
-/// What a shard knows of a partition that moves from it, or to it.
+/// Facts of a shard about a partition that moves from it, or to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct MoveFacts {
     pub(crate) bounds: Option<Bounds>,
-    /// In its source.
+    /// Phase of the move in its source.
     pub(crate) phase: Option<Phase>,
-    /// In its target: up to where it is there.
+    /// Progress of the move in its target.
     pub(crate) next: Option<Offset>,
 }
 
@@ -47,12 +47,12 @@ impl MoveFacts {
     }
 }
 
-/// How old the offsets of a group are. Both times are ms since the epoch.
+/// Ages of a group's offsets. Both times are ms since the epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct OffsetAges {
-    /// When the oldest was committed; `None` if there is none.
+    /// Commit time of the oldest offset; `None` without offsets.
     pub oldest_commit_ms: Option<i64>,
-    /// When the first one expires that was committed with a time of its own.
+    /// Earliest expiry of an offset that was committed with its own retention time.
     pub next_expire_ms: Option<i64>,
 }
 
@@ -66,22 +66,21 @@ impl OffsetAges {
     }
 }
 
-/// A lease group in one partition.
+/// Progress of a lease group in one partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LeaseProgress {
-    /// Everything below is settled or deleted; the record at the floor is not settled, or not there
-    /// yet.
+    /// Everything below is settled or deleted; the record at the floor is not settled, or does not exist yet.
     pub floor: Offset,
     /// The offset that the next record will get.
     pub end: Offset,
     /// Records above the floor that are settled.
     pub settled_above: u64,
-    /// Records that are not settled and were delivered.
+    /// Records that were delivered and are not settled.
     pub retried: u64,
 }
 
-/// A lease group in a shard as it was at one time. It is shared, so that a look at many partitions does
-/// not hold the state's lock.
+/// A snapshot of a lease group's rows in a shard. It is shared, so that reading many partitions does not hold the
+/// state's lock.
 pub(crate) struct Part {
     group: Arc<GroupRows>,
     topic: Arc<TopicRows>,
@@ -106,7 +105,7 @@ impl Part {
     }
 }
 
-/// What a group committed in partitions after this one.
+/// Returns a group's commits in partitions after this one.
 pub(crate) fn after(
     group: &Group,
     partition: Option<PartitionId>,

@@ -1,10 +1,10 @@
-//! Sends requests for shards that another node leads to that node, and hands its answers on.
+//! Requests for shards that another node leads: sends them to that node, and returns its replies.
 //!
-//! A request that got no answer may have been carried out: whoever asked hears [`Unavailable::Unanswered`] and decides
-//! whether to ask again. Channels do, since their messages are numbered. Requests arrive in the order in which they were
-//! made, unless one waits for a connection or for room.
+//! A request without a reply may have been executed: the caller gets [`Unavailable::Unanswered`] and decides whether
+//! to retry. Channels do, since their messages are numbered. Requests arrive in the order in which they were made,
+//! unless one waits for a connection or for room.
 //!
-//! * `wire`: how requests and answers lie in a message; `crate::proxy` answers them
+//! * `wire`: the encoding of requests and replies; `crate::proxy` serves them
 
 pub(crate) mod wire;
 
@@ -35,13 +35,13 @@ use crate::stored_status::StoredStatus;
 
 use wire::{Awaiting, Executed};
 
-/// A change that another node made in the catalog is waited for so long in this node's copy.
+/// Longest wait for another node's change of the catalog in this node's copy.
 const SEEN_WITHIN: Duration = Duration::from_secs(5);
-/// It waits for the other node to have what was written last, and to be elected.
+/// Time for the other node to have the last entries, and to be elected.
 const HANDED_OVER_WITHIN: Duration = Duration::from_secs(5);
 const WOULD_LEAD_WITHIN: Duration = Duration::from_millis(200);
 
-/// The way to the leaders among the other nodes.
+/// Connection to the leaders among the other nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Remote {
     node: Arc<Node>,
@@ -56,7 +56,7 @@ impl Remote {
         &self.node
     }
 
-    /// Asks in a task of its own. `copy` is what this node has of the shard.
+    /// Sends a request from a task of its own. `copy` is this node's replica of the shard.
     pub(crate) fn request(&self, leader: u64, shard: ShardId, copy: Weak<Shard>, request: Request) {
         let (message, awaiting) = match wire::encode(request) {
             Ok(encoded) => encoded,
@@ -71,33 +71,43 @@ impl Remote {
             }
         }
         .boxed();
-        // It is sent here, if there is room, and not whenever its task begins: messages of a channel keep their order.
+        // Sent here if there is room, and not when the task begins: messages of a channel keep their order.
         if (&mut asking).now_or_never().is_none() {
             tasks::spawn(Task::RemoteRequest, asking);
         }
     }
 
-    /// Asks a shard's leader up to where its log is applied.
+    /// Queries a shard's leader for the index up to which its log is applied.
     pub(crate) async fn read_index(&self, leader: u32, shard: ShardId) -> Result<u64, Unavailable> {
         let deadline = Instant::now() + BARRIER_WITHIN;
-        let asking = self.node.ask(NodeId(leader.into()), shard, wire::ask_read_index(), deadline);
+        let asking = self.node.ask(
+            NodeId(leader.into()),
+            shard,
+            wire::encode_read_index_request(),
+            deadline,
+        );
         let reply = asking.await.map_err(|error| unanswered(&error))?;
         wire::read_index(&reply.head)
     }
 
-    /// Whether a node would lead well: it answers at once, and its disk is well.
+    /// Whether a node would lead well: it replies at once, and its disk is well.
     pub(crate) async fn would_lead(&self, node: u64) -> bool {
         self.has_well_disk(node).await == Some(true)
     }
 
-    /// Whether the disk of a node is well; `None` where the node does not answer at once.
+    /// Whether the disk of a node is well; `None` if the node does not reply at once.
     pub(crate) async fn has_well_disk(&self, node: u64) -> Option<bool> {
         let deadline = Instant::now() + WOULD_LEAD_WITHIN;
-        let reply = self.node.ask(NodeId(node), ShardId::CATALOG, wire::ask_would_lead(), deadline);
+        let reply = self.node.ask(
+            NodeId(node),
+            ShardId::CATALOG,
+            wire::encode_would_lead_request(),
+            deadline,
+        );
         wire::would_lead(&reply.await.ok()?.head)
     }
 
-    /// Asks a shard's leader to hand it over; or why it still leads, or may do so.
+    /// Requests a shard's leader to transfer leadership; the error is the reason why it still leads, or may do so.
     pub(crate) async fn hand_over(
         &self,
         leader: u32,
@@ -105,7 +115,7 @@ impl Remote {
         to: u32,
     ) -> Result<(), String> {
         let deadline = Instant::now() + HANDED_OVER_WITHIN;
-        let (asked, leader) = (wire::ask_hand_over(to.into()), NodeId(leader.into()));
+        let (asked, leader) = (wire::encode_hand_over_request(to.into()), NodeId(leader.into()));
         match self.node.ask(leader, shard, asked, deadline).await {
             Ok(reply) => wire::hand_over(&reply.head)
                 .unwrap_or_else(|| Err("its leader does not understand that".to_owned())),
@@ -113,30 +123,31 @@ impl Remote {
         }
     }
 
-    /// Asks the catalog's leader which version of it is the newest.
+    /// Queries the catalog's leader for the newest version.
     pub(crate) async fn catalog_versions(
         &self,
         leader: u32,
     ) -> Result<CatalogVersions, Unavailable> {
-        let (message, deadline) = (wire::ask_catalog_versions(), Instant::now() + BARRIER_WITHIN);
+        let (message, deadline) =
+            (wire::encode_catalog_versions_request(), Instant::now() + BARRIER_WITHIN);
         let asking = self.node.ask(NodeId(leader.into()), ShardId::CATALOG, message, deadline);
         let reply = asking.await.map_err(|error| unanswered(&error))?;
         wire::catalog_versions(&reply.head)
     }
 
-    /// Asks a node what it knows of what it has stored.
+    /// Queries a node for the findings about its stored data.
     pub(crate) async fn stored(
         &self,
         node: u32,
         within: Duration,
     ) -> Result<StoredStatus, Unavailable> {
-        let (message, deadline) = (wire::ask_stored(), Instant::now() + within);
+        let (message, deadline) = (wire::encode_stored_request(), Instant::now() + within);
         let asking = self.node.ask(NodeId(node.into()), ShardId::CATALOG, message, deadline);
         let reply = asking.await.map_err(|error| unanswered(&error))?;
         wire::stored(&reply.head)
     }
 
-    /// Asks a node what it knows of a record of a shard.
+    /// Queries a node about a record of a shard.
     pub(crate) async fn look(
         &self,
         node: u32,
@@ -144,39 +155,40 @@ impl Remote {
         look: &Look,
         within: Duration,
     ) -> Result<Looked, Unavailable> {
-        let (message, deadline) = (wire::ask_look(look.clone()), Instant::now() + within);
+        let (message, deadline) =
+            (wire::encode_look_request(look.clone()), Instant::now() + within);
         let asking = self.node.ask(NodeId(node.into()), shard, message, deadline);
         let reply = asking.await.map_err(|error| unanswered(&error))?;
         wire::looked(&reply.head)
     }
 
-    /// Asks a shard's leader about its rows.
-    pub(crate) async fn ask_about_rows(
+    /// Queries a shard's leader about its rows.
+    pub(crate) async fn query_rows(
         &self,
         leader: u32,
         shard: ShardId,
         question: &Question,
         deadline: Instant,
     ) -> Result<(Told, Bytes), FetchError> {
-        let message = wire::ask_rows(question);
+        let message = wire::encode_rows_request(question);
         let asking = self.node.ask(NodeId(leader.into()), shard, message, deadline);
         let reply = asking.await.map_err(|error| unanswered(&error))?;
-        wire::rows_told(reply)
+        wire::decode_rows_reply(reply)
     }
 
-    /// Asks a shard's leader which nodes are in the group, or may be.
+    /// Queries a shard's leader for the committed and pending members of the group.
     pub(crate) async fn members(
         &self,
         leader: u32,
         shard: ShardId,
     ) -> Result<BTreeSet<u64>, Unavailable> {
-        let (message, deadline) = (wire::ask_members(), Instant::now() + BARRIER_WITHIN);
+        let (message, deadline) = (wire::encode_members_request(), Instant::now() + BARRIER_WITHIN);
         let asking = self.node.ask(NodeId(leader.into()), shard, message, deadline);
         let reply = asking.await.map_err(|error| unanswered(&error))?;
         wire::members(&reply.head)
     }
 
-    /// Asks a member of a shard's group for a part of a backup.
+    /// Requests a part of a backup from a member of a shard's group.
     pub(crate) async fn back_up(
         &self,
         node: u32,
@@ -185,13 +197,14 @@ impl Remote {
         step: &BackupStep,
         within: Duration,
     ) -> Result<(BackupPart, Bytes), BackupError> {
-        let (message, deadline) = (wire::ask_backup(backup, step), Instant::now() + within);
+        let (message, deadline) =
+            (wire::encode_backup_request(backup, step), Instant::now() + within);
         let asking = self.node.ask(NodeId(node.into()), shard, message, deadline);
         let reply = asking.await.map_err(|error| unanswered(&error))?;
         wire::backed_up(reply)
     }
 
-    /// Asks a node whose its lease sessions are.
+    /// Queries a node for the users of its lease sessions.
     pub(crate) async fn session_users(
         &self,
         node: u32,
@@ -199,26 +212,27 @@ impl Remote {
         sessions: &[SessionId],
         within: Duration,
     ) -> Result<Vec<Option<SessionUser>>, Unavailable> {
-        let (message, deadline) = (wire::ask_session_users(sessions), Instant::now() + within);
+        let (message, deadline) =
+            (wire::encode_session_users_request(sessions), Instant::now() + within);
         let asking = self.node.ask(NodeId(node.into()), shard, message, deadline);
         let reply = asking.await.map_err(|error| unanswered(&error))?;
         wire::session_users(&reply.head)
     }
 
-    /// Asks a node how the groups of its shards stand.
+    /// Queries a node for the state of its shards' groups.
     pub(crate) async fn groups(
         &self,
         node: u32,
         within: Duration,
     ) -> Result<Vec<GroupStatus>, Unavailable> {
-        let (message, deadline) = (wire::ask_groups(), Instant::now() + within);
+        let (message, deadline) = (wire::encode_groups_request(), Instant::now() + within);
         let asking = self.node.ask(NodeId(node.into()), ShardId::CATALOG, message, deadline);
         let reply = asking.await.map_err(|error| unanswered(&error))?;
         wire::groups(&reply.head)
     }
 }
 
-/// A change of the catalog is answered once this node's copy has it: whoever asked may look for it here next.
+/// Replies to a change of the catalog once this node's copy has it: the client may look for it here next.
 async fn answer(shard: ShardId, copy: &Weak<Shard>, awaiting: Awaiting, reply: &[u8]) {
     let Some(Executed { index, reply, result }) = awaiting.answered(reply) else { return };
     if shard == ShardId::CATALOG
@@ -227,7 +241,7 @@ async fn answer(shard: ShardId, copy: &Weak<Shard>, awaiting: Awaiting, reply: &
     {
         tracing::warn!(index, "this node's copy of the catalog is behind");
     }
-    // Whoever asked may be gone.
+    // The client may be gone.
     let _ = reply.send(result);
 }
 

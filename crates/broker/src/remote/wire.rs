@@ -1,5 +1,5 @@
-//! How requests and answers lie in a message: what they say is its head, batches are its body, one after the
-//! other.
+//! Encoding of requests and replies in a message: the head has the request or reply, and the body its batches, one
+//! after the other.
 
 use std::collections::BTreeSet;
 
@@ -28,14 +28,14 @@ mod backups;
 mod nodes;
 mod rows;
 
-pub(crate) use backups::{answer_backup, ask_backup, backed_up};
+pub(crate) use backups::{backed_up, encode_backup_reply, encode_backup_request};
 pub(crate) use nodes::*;
-pub(crate) use rows::{answer_rows, ask_rows, rows_told};
+pub(crate) use rows::{decode_rows_reply, encode_rows_reply, encode_rows_request};
 mod members;
 
-pub(crate) use members::{answer_members, ask_members, members};
+pub(crate) use members::{encode_members_reply, encode_members_request, members};
 
-/// What a node asks of a shard's leader. A variant is only ever added at the end.
+/// A request to a shard's leader, or to a node. A variant is only ever added at the end.
 #[derive(Debug, Serialize, Deserialize)]
 enum Asked {
     Append {
@@ -50,36 +50,36 @@ enum Asked {
     Execute {
         command: Command,
     },
-    /// What follows is of a relay of lease sessions.
+    /// The rest of the head belongs to a relay of lease sessions.
     Relay,
-    /// Of the catalog's leader: which version is the newest.
+    /// To the catalog's leader: the newest version.
     CatalogVersions,
-    /// Whether the node's disk is one to lead on.
+    /// Whether the node's disk is fit to lead on.
     WouldLead,
-    /// Of a shard's leader: up to where its log is applied, with all that was acknowledged before.
+    /// To a shard's leader: the index up to which its log is applied, including all that was acknowledged before.
     ReadIndex,
-    /// How the groups of the node's shards stand.
+    /// State of the groups of the node's shards.
     Groups,
-    /// What is known of what the node has stored.
+    /// Findings about the node's stored data.
     Stored,
-    /// Of a shard's leader: that the other node is to lead it.
+    /// To a shard's leader: transfer leadership to node `to`.
     HandOver {
         to: u64,
     },
-    /// What the node knows of a record.
+    /// The node's knowledge of a record.
     Look(Look),
-    /// Whose these sessions of the node are.
+    /// The users of these sessions of the node.
     SessionUsers(Vec<SessionId>),
     /// A part of a partition that moves to the shard.
     Import {
         step: MoveStep,
         batches: Vec<Batch>,
     },
-    /// Of a shard's leader: something about its rows.
+    /// To a shard's leader: a query about its rows.
     Rows(Question),
-    /// Of a shard's leader: which nodes are in the group, or may be.
+    /// To a shard's leader: the committed and pending members of the group.
     Members,
-    /// Of a member of a shard's group: a step of a backup that another node sends.
+    /// To a member of a shard's group: a step of a backup that another node sends.
     BackUp {
         backup: u64,
         step: BackupStep,
@@ -103,7 +103,7 @@ base::levels!(Asked {
 });
 
 impl Asked {
-    /// The other side knows which node asks.
+    /// Builds the request; the receiver knows the sending node, so its id is left out.
     fn appends(batches: Vec<Batch>, from: Option<Numbered>) -> Self {
         match from {
             Some(Numbered { incarnation, number, .. }) => {
@@ -114,7 +114,7 @@ impl Asked {
     }
 }
 
-/// A batch, apart from its bytes.
+/// A batch without its bytes.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Batch {
     partition: PartitionId,
@@ -129,7 +129,7 @@ enum Answer {
     Append(Appends),
     Receive(Result<Receipt, ReceiveError>),
     Execute {
-        /// Up to there the shard's log was applied when this was answered.
+        /// Index up to which the shard's log was applied when the reply was sent.
         index: u64,
         result: Result<Outcome, ExecuteError>,
     },
@@ -138,14 +138,14 @@ enum Answer {
     ReadIndex(Result<u64, Unavailable>),
     Groups(Vec<GroupStatus>),
     Stored(StoredStatus),
-    /// Or why it still leads.
+    /// The error is the reason why it still leads.
     HandOver(Result<(), String>),
     Looked(Looked),
     SessionUsers(Vec<Option<SessionUser>>),
-    /// What is told of batches goes with a body.
+    /// Batches of the reply are in the body.
     Rows(Result<Told, FetchError>),
     Members(Result<BTreeSet<u64>, Unavailable>),
-    /// Bytes go with a body.
+    /// Bytes are in the body.
     BackedUp(Result<BackupPart, BackupError>),
 }
 
@@ -155,30 +155,30 @@ base::levels!(Answer {
     Level::REPLICAS => Rows | Members | BackedUp;
 });
 
-/// Who waits for an answer of another node.
+/// A request awaiting the reply of another node.
 pub(crate) enum Awaiting {
     Append { rows: usize, reply: oneshot::Sender<Appends> },
     Receive(oneshot::Sender<Result<Receipt, ReceiveError>>),
     Execute(CommandReply),
 }
 
-/// A command was carried out or refused; the reply is to be sent.
+/// A command was executed or rejected; its reply is still to be sent.
 pub(crate) struct Executed {
     pub(crate) index: u64,
     pub(crate) reply: CommandReply,
     pub(crate) result: Result<Outcome, ExecuteError>,
 }
 
-/// What is asked of this node, and the answer that is awaited.
+/// A request to this node's log, awaiting its result.
 pub(crate) enum Asking {
     Append(oneshot::Receiver<Appends>),
     Receive(oneshot::Receiver<Result<Receipt, ReceiveError>>),
     Execute(oneshot::Receiver<Result<Outcome, ExecuteError>>),
 }
 
-/// What another node asks.
+/// A decoded request of another node.
 pub(crate) enum Decoded {
-    /// Of a shard's log.
+    /// A request to a shard's log.
     Request(Request, Asking),
     /// The rest of the head, and the body.
     Relay(Bytes, Bytes),
@@ -187,7 +187,7 @@ pub(crate) enum Decoded {
     ReadIndex,
     Groups,
     Stored,
-    /// To this node.
+    /// The node that is to lead.
     HandOver(u64),
     Look(Look),
     SessionUsers(Vec<SessionId>),
@@ -196,12 +196,12 @@ pub(crate) enum Decoded {
     BackUp(u64, BackupStep),
 }
 
-/// What the head of a relay's message begins with.
+/// Returns the first bytes of a relay message's head.
 pub(crate) fn relay_head() -> &'static [u8] {
     &[3]
 }
 
-/// Gives the request back where it is for this node alone.
+/// Encodes a request; returns it if it is for this node only.
 #[expect(clippy::result_large_err, reason = "it is moved once, and is no error")]
 pub(crate) fn encode(request: Request) -> Result<(Message, Awaiting), Request> {
     let (asked, body, awaiting) = match request {
@@ -240,8 +240,8 @@ pub(crate) fn divide(batches: Vec<AppendBatch>) -> (Vec<Batch>, Vec<Bytes>) {
     batches.into_iter().map(apart).unzip()
 }
 
-/// Batches whose bytes are apart already, and may be sent again.
-pub(crate) fn ask_append(
+/// Encodes batches whose bytes are kept apart, so that they can be sent again.
+pub(crate) fn encode_append_request(
     batches: &[AppendBatch],
     bytes: &[Bytes],
     from: Option<Numbered>,
@@ -256,23 +256,25 @@ pub(crate) fn ask_append(
     Message { head: bytes_of(&Asked::appends(batches, from)), body: bytes.to_vec() }
 }
 
-pub(crate) fn ask_catalog_versions() -> Message {
+pub(crate) fn encode_catalog_versions_request() -> Message {
     Message { head: bytes_of(&Asked::CatalogVersions), body: Vec::new() }
 }
 
-pub(crate) fn answer_catalog_versions(versions: Result<CatalogVersions, Unavailable>) -> Bytes {
+pub(crate) fn encode_catalog_versions_reply(
+    versions: Result<CatalogVersions, Unavailable>,
+) -> Bytes {
     bytes_of(&Answer::CatalogVersions(versions))
 }
 
-pub(crate) fn ask_read_index() -> Message {
+pub(crate) fn encode_read_index_request() -> Message {
     Message { head: bytes_of(&Asked::ReadIndex), body: Vec::new() }
 }
 
-pub(crate) fn answer_read_index(index: Result<u64, Unavailable>) -> Bytes {
+pub(crate) fn encode_read_index_reply(index: Result<u64, Unavailable>) -> Bytes {
     bytes_of(&Answer::ReadIndex(index))
 }
 
-/// What the leader answered.
+/// Decodes the leader's reply.
 pub(crate) fn read_index(answer: &[u8]) -> Result<u64, Unavailable> {
     match postcard::from_bytes(answer) {
         Ok(Answer::ReadIndex(index)) => index.map_err(elsewhere),
@@ -280,11 +282,11 @@ pub(crate) fn read_index(answer: &[u8]) -> Result<u64, Unavailable> {
     }
 }
 
-pub(crate) fn ask_would_lead() -> Message {
+pub(crate) fn encode_would_lead_request() -> Message {
     Message { head: bytes_of(&Asked::WouldLead), body: Vec::new() }
 }
 
-pub(crate) fn answer_would_lead(would: bool) -> Bytes {
+pub(crate) fn encode_would_lead_reply(would: bool) -> Bytes {
     bytes_of(&Answer::WouldLead(would))
 }
 
@@ -295,7 +297,7 @@ pub(crate) fn would_lead(answer: &[u8]) -> Option<bool> {
     }
 }
 
-/// What the leader answered.
+/// Decodes the leader's reply.
 pub(crate) fn catalog_versions(answer: &[u8]) -> Result<CatalogVersions, Unavailable> {
     match postcard::from_bytes(answer) {
         Ok(Answer::CatalogVersions(versions)) => versions.map_err(elsewhere),
@@ -303,8 +305,7 @@ pub(crate) fn catalog_versions(answer: &[u8]) -> Result<CatalogVersions, Unavail
     }
 }
 
-/// What another node asks.
-/// `None`: it is not understood.
+/// Decodes a request of another node; `None` if it is unknown or malformed.
 pub(crate) fn decode(message: Received, asker: NodeId) -> Option<Decoded> {
     let Received { head, body } = message;
     let (asked, rest) = postcard::take_from_bytes(&head).ok()?;
@@ -356,7 +357,7 @@ fn join(batches: Vec<Batch>, mut body: Bytes) -> Option<Vec<AppendBatch>> {
     body.is_empty().then_some(joined)
 }
 
-/// The batches that are in front of the body. The links do not check a body: the batches' own checksums do.
+/// Takes the batches at the front of the body. The links do not check a body: the batches' own checksums do.
 pub(crate) fn take(batches: Vec<Batch>, body: &mut Bytes) -> Option<Vec<AppendBatch>> {
     let mut joined = Vec::with_capacity(batches.len().min(body.len()));
     for Batch { partition, also, expect, bytes } in batches {
@@ -364,7 +365,7 @@ pub(crate) fn take(batches: Vec<Batch>, body: &mut Bytes) -> Option<Vec<AppendBa
         if length > body.len() {
             return None;
         }
-        // Its own bytes: what a leader writes into a batch must be nobody else's.
+        // Copied, because the leader writes into a batch's bytes, which must not be shared.
         let bytes = BytesMut::from(&body.split_to(length)[..]);
         let header = verify_checksum(&bytes).ok()?;
         joined.push(AppendBatch { also, expect, ..AppendBatch::new(partition, header, bytes) });
@@ -373,7 +374,7 @@ pub(crate) fn take(batches: Vec<Batch>, body: &mut Bytes) -> Option<Vec<AppendBa
 }
 
 impl Asking {
-    /// The answer, with how far the shard's log was applied by then.
+    /// Returns the encoded result, with the applied index of the shard's log.
     pub(crate) async fn answer(self, applied: impl Fn() -> u64) -> Option<Bytes> {
         let answer = match self {
             Self::Append(answer) => Answer::Append(answer.await.ok()?),
@@ -388,7 +389,7 @@ impl Asking {
 }
 
 impl Awaiting {
-    /// Tells who waits, unless it was a command: that one is told by the caller.
+    /// Sends the result to the waiting request. The result of a command is returned to the caller, who sends it.
     pub(crate) fn answered(self, answer: &[u8]) -> Option<Executed> {
         match (self, postcard::from_bytes(answer)) {
             (Self::Append { rows, reply }, Ok(Answer::Append(answers)))
@@ -412,7 +413,7 @@ impl Awaiting {
                 });
                 Some(Executed { index, reply, result })
             }
-            // A node of a later version answered something that this one does not know.
+            // An unknown reply, of a node of a later version.
             (awaiting, _) => {
                 awaiting.fail(&Unavailable::Unanswered);
                 None
@@ -442,7 +443,7 @@ pub(crate) fn elsewhere_append(error: AppendError) -> AppendError {
     }
 }
 
-/// That another node stops or has failed is no reason for this one to give up: a third may lead next.
+/// Maps errors of another node: that it stops or has failed does not stop this one, since a third may lead next.
 pub(crate) fn elsewhere(why: Unavailable) -> Unavailable {
     match why {
         Unavailable::Stopping | Unavailable::Failed(_) => Unavailable::Unanswered,
@@ -459,7 +460,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_relay_asks_begins_as_no_request_does() {
+    fn head_of_a_relay_message_differs_from_all_requests() {
         assert_eq!(bytes_of(&Asked::Relay), relay_head());
         let head = [relay_head(), b"the rest"].concat().into();
         let received = Received { head, body: Bytes::from_static(b"body") };

@@ -1,10 +1,10 @@
-//! Finds the shard of a partition or of a group of consumers.
+//! Finds the shard of a partition or of a consumer group.
 //!
-//! The catalog's placement says which shard has a partition. A group's committed offsets are in its home
-//! shard: the hash of its name gives one of 256 slots, and slots are spread over the shards that there
-//! were when the node was founded.
+//! The catalog's placement has the shard of each partition. A group's committed offsets are in its home shard: the
+//! hash of its name gives one of 256 slots, and slots are spread over the shards that existed when the node was
+//! founded.
 //!
-//! * `terms`: for how long this node leads what
+//! * `terms`: the terms in which this node leads a shard
 
 use std::sync::Arc;
 
@@ -17,18 +17,18 @@ use crate::broker::Broker;
 use crate::local_shard::LocalShard;
 
 impl Broker {
-    /// Those with rows, in the order of their numbers.
+    /// Shards with rows, in the order of their numbers.
     pub(crate) fn shards_with_rows(&self) -> &[Arc<LocalShard>] {
         &self.local_shards()[1..]
     }
 
     pub(crate) fn local(&self, shard: ShardId) -> &Arc<LocalShard> {
-        // An unknown shard: the first one does not have the rows either, and answers so.
+        // For an unknown shard the first one is returned: it does not have the rows either, and reports that.
         let shards = self.local_shards();
         shards.get(shard.0 as usize).unwrap_or(&shards[1])
     }
 
-    /// The shard that has the partition.
+    /// Returns the shard that has the partition.
     pub(crate) fn shard_of(&self, partition: PartitionId) -> &Arc<LocalShard> {
         if let [only] = self.shards_with_rows() {
             return only;
@@ -40,7 +40,7 @@ impl Broker {
         self.local(found.unwrap_or(ShardId::FIRST))
     }
 
-    /// The shards of these partitions, in their order, as places in [`Broker::shards_with_rows`].
+    /// Returns the shards of these partitions, in their order, as places in [`Broker::shards_with_rows`].
     pub(crate) fn places_of(&self, partitions: impl Iterator<Item = PartitionId>) -> Vec<usize> {
         let count = self.shards_with_rows().len();
         if count == 1 {
@@ -56,7 +56,7 @@ impl Broker {
         })
     }
 
-    /// The shards that have any of a topic's partitions.
+    /// Returns the shards that have partitions of a topic.
     pub(crate) fn shards_of(&self, topic: TopicId) -> Vec<&Arc<LocalShard>> {
         let shards: Vec<ShardId> = self.catalog_shard().read(|view| {
             let topic = view.catalog.topic(topic);
@@ -66,7 +66,7 @@ impl Broker {
         shards.into_iter().map(|shard| self.local(shard)).collect()
     }
 
-    /// Who leads each shard with rows, and since when.
+    /// Returns the leader and term of each shard with rows.
     pub fn shard_leaders(&self) -> ShardLeaders {
         let led = |shard: &Arc<LocalShard>| {
             let epoch = shard.term() as i32;
@@ -75,12 +75,13 @@ impl Broker {
         ShardLeaders(self.shards_with_rows().iter().map(led).collect())
     }
 
-    /// Who leads a topic's partitions, and since when.
+    /// Returns the leaders and epochs of a topic's partitions.
     pub fn leaders(&self, topic: TopicId) -> Leaders {
         self.leaders_among(&self.shard_leaders(), topic)
     }
 
-    /// The same by what is known of the shards already: an answer about many topics asks about these once.
+    /// Returns the leaders of a topic's partitions, given those of the shards: a reply about many topics determines
+    /// these once.
     pub fn leaders_among(&self, shards: &ShardLeaders, topic: TopicId) -> Leaders {
         let of_shards = Arc::clone(&shards.0);
         if of_shards.len() == 1 {
@@ -93,12 +94,12 @@ impl Broker {
         Leaders { of_shards, placement }
     }
 
-    /// Whether this node leads the shard of the partition, and has all that was acknowledged in it.
+    /// Whether this node leads the shard of the partition, and has everything acknowledged in it.
     pub fn leads(&self, partition: PartitionId) -> bool {
         self.is_alone() || self.shard_of(partition).serves_in().is_some()
     }
 
-    /// [`Broker::leads`] of each of these partitions.
+    /// [`Broker::leads`] for each of these partitions.
     pub fn leads_each(&self, partitions: &[PartitionId]) -> Vec<bool> {
         if self.is_alone() {
             return vec![true; partitions.len()];
@@ -109,25 +110,25 @@ impl Broker {
         places.into_iter().map(|place| serves[place]).collect()
     }
 
-    /// The nodes that have a copy of a partition, ascending: of each, unless [`Broker::is_spread`]. Then there are as many
-    /// of others.
+    /// Returns the nodes with a replica of a partition, ascending. They are the same for all partitions unless
+    /// [`Broker::is_spread`]; then other partitions have as many replicas on other nodes.
     pub fn replicas(&self) -> Vec<u32> {
         self.shards_with_rows()[0].replicas()
     }
 
-    /// Whether some partitions are on other nodes than others.
+    /// Whether partitions differ in the nodes of their replicas.
     pub fn is_spread(&self) -> bool {
         let mut shards = self.shards_with_rows().iter().map(|shard| shard.replicas());
         let first = shards.next();
         shards.any(|other| Some(other) != first)
     }
 
-    /// The nodes that have a vote in the catalog's group, ascending.
+    /// Voters of the catalog's group, ascending.
     pub fn catalog_voters(&self) -> Vec<u32> {
         self.catalog_shard().replicas()
     }
 
-    /// The node that leads the shard of the group, and so coordinates it.
+    /// Returns the group's coordinator: the leader of its home shard.
     pub fn coordinator(&self, group: &str) -> Option<u32> {
         self.home_of(group).leader()
     }
@@ -137,12 +138,12 @@ impl Broker {
         self.home_of(group).is_led_here()
     }
 
-    /// The node that leads the catalog.
+    /// Returns the catalog's leader.
     pub fn catalog_leader(&self) -> Option<u32> {
         self.catalog_shard().leader()
     }
 
-    /// The leader epoch of a partition's batches.
+    /// Returns the leader epoch of a partition's batches.
     pub fn leader_epoch(&self, partition: PartitionId) -> i32 {
         let base = self.catalog_shard().read(|view| {
             let topic = view.catalog.topic(partition.topic);
@@ -156,7 +157,7 @@ impl Broker {
         base.saturating_add(term as i32)
     }
 
-    /// The shard that has the group's committed offsets.
+    /// Returns the shard with the group's committed offsets.
     pub(crate) fn home_of(&self, group: &str) -> &Arc<LocalShard> {
         if let [only] = self.shards_with_rows() {
             return only;
@@ -172,17 +173,17 @@ impl Broker {
         }
         let shards = self.catalog_shard().read(|view| view.catalog.slot_shards()).max(1);
         let place = (slot_of(group) % shards) as usize;
-        // A shard that this node does not know: the first one does not have the rows either, and answers so.
+        // For an unknown shard the first one is returned: it does not have the rows either, and reports that.
         if place < count { place } else { 0 }
     }
 }
 
-/// Who leads a partition.
+/// The leader of a partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Leader {
-    /// `None`: nobody, as far as this node knows.
+    /// `None` if this node knows no leader.
     pub node: Option<u32>,
-    /// The term of its shard, and what was added when the partition was moved: it only rises.
+    /// The term of its shard, plus an increment for each move of the partition: it only rises.
     pub epoch: i32,
 }
 
@@ -196,42 +197,41 @@ struct Led {
     replicas: Vec<u32>,
 }
 
-/// Who leads each shard with rows, as it was at one time.
+/// The leaders of all shards with rows, at one time.
 #[derive(Clone, Debug)]
 pub struct ShardLeaders(Arc<[Led]>);
 
 impl ShardLeaders {
-    /// Of each shard: who leads it, and the nodes that have it, the one that leads when it can first. The places are
-    /// those of
+    /// Returns the leader and the replicas of each shard, the preferred leader first, in the order of
     /// [`Leaders::place_of`].
     pub fn each(&self) -> impl Iterator<Item = (Leader, &[u32])> {
         self.0.iter().map(|led| (led.leader, &led.replicas[..]))
     }
 }
 
-/// Who leads each shard, as those who ask about partitions of one topic want to know it.
+/// The leaders of a topic's partitions.
 #[derive(Clone, Debug)]
 pub struct Leaders {
-    /// Of the shards with rows.
+    /// The leaders of the shards with rows.
     of_shards: Arc<[Led]>,
     placement: Placement,
 }
 
 impl Default for Leaders {
-    /// Of no topic.
+    /// Leaders of no topic.
     fn default() -> Self {
         Self { of_shards: Arc::new([]), placement: Placement::ALL_IN_FIRST }
     }
 }
 
 impl Leaders {
-    /// Of a topic that goes round so many shards, beginning with one of them; nobody is known to lead them.
+    /// Leaders of a topic spread over `shards` shards from `start` on, all of them unknown.
     pub fn unknown(start: u32, shards: u32) -> Self {
         let placement = Placement::of_new_topic(start, shards).unwrap_or(Placement::ALL_IN_FIRST);
         Self { of_shards: Arc::new([]), placement }
     }
 
-    /// The same, where a partition was moved to another shard.
+    /// The same, with a partition that was moved to another shard.
     #[must_use]
     pub fn with_moved(mut self, partition: u32, shard: ShardId, epoch_base: i32) -> Self {
         self.placement.place(partition, Placed { shard, epoch_base });
@@ -244,7 +244,7 @@ impl Leaders {
         Leader { node, epoch: self.epoch_of(partition, epoch) }
     }
 
-    /// The partition's leader epoch, where the shard that [`Self::place_of`] names is in this one.
+    /// Returns the partition's leader epoch, given that of the shard at [`Self::place_of`].
     pub fn epoch_of(&self, partition: u32, of_shard: i32) -> i32 {
         match of_shard < 0 {
             true => of_shard,
@@ -252,12 +252,13 @@ impl Leaders {
         }
     }
 
-    /// The nodes that have the partition, the one that leads it when it can first.
+    /// Returns the nodes that have the partition, the preferred leader first.
     pub fn replicas(&self, partition: u32) -> &[u32] {
         self.led(partition).map_or(&[], |led| &led.replicas)
     }
 
-    /// Which of [`ShardLeaders::each`] has the partition. Greater than all where this node does not know the shard.
+    /// Returns the partition's place in [`ShardLeaders::each`]. Greater than all where this node does not know the
+    /// shard.
     pub fn place_of(&self, partition: u32) -> usize {
         (self.placement.shard_of(partition).0 - ShardId::FIRST.0) as usize
     }

@@ -1,5 +1,5 @@
-//! For how long this node leads what: what it remembers of a group of consumers is true in one term only, and who
-//! waits here must hear when another node leads.
+//! Terms in which this node leads a shard. Its cached state of a consumer group is valid in one term only, and
+//! requests that wait here must learn of another leader.
 
 use std::future::pending;
 
@@ -10,32 +10,32 @@ use tokio::sync::watch;
 
 use crate::broker::Broker;
 
-/// A term in which this node leads a shard that groups have their offsets in.
+/// A term in which this node leads a home shard of groups.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct HomeTerm {
     pub shard: ShardId,
-    /// Never the same again once another node led in between.
+    /// Unique: not reused after another node led.
     pub term: u64,
 }
 
 impl HomeTerm {
-    /// Of all groups on a node that is alone: it goes on for as long as the node lives.
+    /// Term of all groups on a node that is alone: it lasts as long as the node.
     const ALONE: Self = Self { shard: ShardId::CATALOG, term: 0 };
 }
 
-/// What this node is to a group of consumers.
+/// This node's role for a consumer group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Coordination {
     /// It coordinates the group.
     Here(HomeTerm),
-    /// It was elected, and does not know all yet that was committed before.
+    /// It was elected, and has not applied all earlier commits yet.
     Loading,
-    /// Another node coordinates it, or nobody does.
+    /// Another node coordinates the group, or none does.
     Elsewhere,
 }
 
 impl Broker {
-    /// Whether this node coordinates the group, and since which term.
+    /// Whether this node coordinates the group, and in which term.
     pub fn coordination(&self, group: &str) -> Coordination {
         if self.is_alone() {
             return Coordination::Here(HomeTerm::ALONE);
@@ -48,7 +48,7 @@ impl Broker {
         }
     }
 
-    /// Whether the term goes on.
+    /// Whether the term still lasts.
     pub fn still_leads(&self, home: HomeTerm) -> bool {
         if self.is_alone() {
             return home == HomeTerm::ALONE;
@@ -57,7 +57,7 @@ impl Broker {
         shard.is_some_and(|shard| shard.serves_in() == Some(home.term))
     }
 
-    /// What has changed before this is called is not told of.
+    /// Returns a watch of changes after this call.
     pub fn leader_changes(&self) -> LeaderChanges {
         let roles = self.shards_with_rows().iter().filter_map(|shard| shard.role());
         let as_seen = |mut role: watch::Receiver<Role>| {
@@ -68,12 +68,12 @@ impl Broker {
     }
 }
 
-/// Tells when a shard with rows gets another leader, or loses the one it has.
+/// Watch of changes of leadership: a shard with rows gets another leader, or loses its leader.
 #[derive(Debug)]
 pub struct LeaderChanges(Vec<watch::Receiver<Role>>);
 
 impl LeaderChanges {
-    /// Returns once something has changed since it last did. Never on a node that is alone.
+    /// Returns once leadership has changed since the last call. Never on a node that is alone.
     pub async fn next(&mut self) {
         let changes: Vec<_> = self.0.iter_mut().map(changed).collect();
         match changes.is_empty() {

@@ -1,4 +1,4 @@
-//! A node with several shards answers as one with one.
+//! A node with several shards behaves as one with one.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -64,7 +64,7 @@ fn partitions(topic: TopicId, count: u32) -> Vec<PartitionId> {
 }
 
 #[tokio::test]
-async fn every_partition_takes_its_records_and_has_them_after_a_restart() {
+async fn every_partition_keeps_its_records_over_a_restart() {
     let disk = SimulatedDisk::new();
     let broker = open(&disk).await;
     let (one, many) = (topic(&broker, "one", 1).await, topic(&broker, "many", 7).await);
@@ -72,7 +72,7 @@ async fn every_partition_takes_its_records_and_has_them_after_a_restart() {
     all.extend(partitions(many, 7));
     let homes: Vec<_> = all.iter().map(|id| broker.shard_of(*id).id()).collect();
     assert!((1..=SHARDS).all(|shard| homes.iter().any(|home| home.0 == shard)), "{homes:?}");
-    // One batch of each partition, between two that go to all of them.
+    // One batch for each partition, between two that go to all of them.
     let mut request = vec![batch(&all, "first")];
     request.extend(all.iter().map(|id| batch(&[*id], &id.to_string())));
     request.push(batch(&all, "last"));
@@ -91,7 +91,7 @@ async fn every_partition_takes_its_records_and_has_them_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_node_gets_more_shards_and_topics_made_then_lie_in_all_of_them() {
+async fn topics_created_after_adding_shards_use_all_of_them() {
     let disk = SimulatedDisk::new();
     let broker = open_with(&disk, None).await.expect("opens");
     let old = partitions(topic(&broker, "old", 4).await, 4);
@@ -125,7 +125,7 @@ async fn a_node_gets_more_shards_and_topics_made_then_lie_in_all_of_them() {
 }
 
 #[tokio::test]
-async fn a_topic_that_grows_and_one_that_is_deleted_are_so_in_all_shards() {
+async fn growth_and_deletion_of_a_topic_reach_all_shards() {
     let disk = SimulatedDisk::new();
     let broker = open(&disk).await;
     let topic = topic(&broker, "t", 1).await;
@@ -145,7 +145,7 @@ async fn a_topic_that_grows_and_one_that_is_deleted_are_so_in_all_shards() {
 }
 
 #[tokio::test]
-async fn offsets_of_a_group_are_in_its_home() {
+async fn offsets_of_a_group_are_in_its_home_shard() {
     let disk = SimulatedDisk::new();
     let broker = open(&disk).await;
     let topic = topic(&broker, "t", 4).await;

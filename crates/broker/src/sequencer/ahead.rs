@@ -1,28 +1,28 @@
-//! What the machine will know once all that is under way is applied, where it differs.
+//! Differences between the machine's state and that after all pending proposals.
 
 use base::{HashMap, Offset, PartitionId, ShardId, TopicId};
 use machine::partition::Partition;
 use machine::producer::{BatchSequence, ProducerState, SequenceRefusal, SequenceVerdict};
 use machine::{Command, MoveStep, Numbered, Origin, Step};
 
-/// Each value carries the ticket of the last proposal that changed it.
+/// Each value has the ticket of the last proposal that changed it.
 #[derive(Default)]
 pub(super) struct Ahead {
     ends: HashMap<PartitionId, (Offset, u64)>,
     producers: HashMap<(PartitionId, i64), (ProducerState, u64)>,
     /// Topics that are being deleted.
     deleted: HashMap<TopicId, u64>,
-    /// Partitions that are about to take no appends, and where they move to.
+    /// Partitions that are being frozen, and the shards that they move to.
     frozen: HashMap<PartitionId, (ShardId, u64)>,
-    /// Messages on their way into an outbox, and their bytes.
+    /// Number and bytes of the pending messages to an outbox.
     sent: HashMap<ShardId, (usize, u64)>,
     /// The number of the next message from a shard.
     expected: HashMap<ShardId, (Offset, u64)>,
-    /// Nodes of which rows are under way.
+    /// Nodes with pending rows.
     brings: HashMap<u32, u64>,
 }
 
-/// What a proposal put into [`Ahead`], to be taken out once it is applied.
+/// Keys that a proposal put into [`Ahead`], to be removed once it is applied.
 #[derive(Default)]
 pub(super) struct Touched {
     partitions: Vec<PartitionId>,
@@ -40,12 +40,12 @@ impl Ahead {
         self.ends.get(&partition).map(|(end, _)| *end)
     }
 
-    /// Whether its deletion is under way: what is appended now would come after that.
+    /// Whether its deletion is pending: an append now would come after that.
     pub(super) fn is_deleted(&self, topic: TopicId) -> bool {
         !self.deleted.is_empty() && self.deleted.contains_key(&topic)
     }
 
-    /// Where a partition moves to that is about to take no appends.
+    /// Returns the target shard of a partition that is being frozen.
     pub(super) fn freezes(&self, partition: PartitionId) -> Option<ShardId> {
         if self.frozen.is_empty() {
             return None;
@@ -53,12 +53,12 @@ impl Ahead {
         self.frozen.get(&partition).map(|(to, _)| *to)
     }
 
-    /// How many messages are on their way into an outbox, and their bytes.
+    /// Returns the number and bytes of the pending messages to an outbox.
     pub(super) fn sent(&self, to: ShardId) -> (usize, u64) {
         self.sent.get(&to).copied().unwrap_or_default()
     }
 
-    /// The number of the next message from a shard, if it differs from what the machine knows.
+    /// Returns the number of the next message from a shard, if it differs from the machine's.
     pub(super) fn expected(&self, from: ShardId) -> Option<Offset> {
         self.expected.get(&from).map(|(number, _)| *number)
     }
@@ -74,7 +74,7 @@ impl Ahead {
         touched.sources.push(origin.shard);
     }
 
-    /// Whether rows that the node brought are under way.
+    /// Whether forwarded rows of the node are pending.
     pub(super) fn brings(&self, node: u32) -> bool {
         self.brings.contains_key(&node)
     }
@@ -108,7 +108,7 @@ impl Ahead {
         touched.partitions.push(partition);
     }
 
-    /// Notes what a command will do that others are judged by.
+    /// Notes the pending effects of a command against which others are validated.
     pub(super) fn record_command(&mut self, command: &Command, ticket: u64, touched: &mut Touched) {
         match command {
             Command::Adopt(adoption) => {
@@ -134,7 +134,7 @@ impl Ahead {
         ticket: u64,
         touched: &mut Touched,
     ) {
-        // When it was last heard of matters to the machine only, which knows the time.
+        // The time of the producer's last batch matters to the machine only, which knows the time.
         const UNTIMED: i64 = 0;
         let known = self.producers.get(&producer).map(|(state, _)| *state);
         let state = match known.or_else(|| found.producer(producer.1).copied()) {
@@ -148,7 +148,7 @@ impl Ahead {
         touched.producers.push(producer);
     }
 
-    /// The machine knows it now.
+    /// Removes the values of an applied proposal: the machine has them now.
     pub(super) fn forget(&mut self, ticket: u64, touched: &Touched) {
         for partition in &touched.partitions {
             if self.ends.get(partition).is_some_and(|(_, last)| *last == ticket) {

@@ -1,7 +1,7 @@
-//! Rows that another node brings: each is taken once, however often the node sends it.
+//! Rows forwarded by another node: each is appended once, however often the node sends it.
 //!
-//! A node has one request under way at a time, and sends it again, as it was, where its answer is lost. All that is
-//! taken of one is in one entry, so it is in the log as a whole, or not at all.
+//! A node has one request in flight at a time, and repeats it unchanged if the reply is lost. All accepted rows of a
+//! request are in one entry, so they are in the log as a whole, or not at all.
 
 use machine::{Numbered, Unit};
 
@@ -10,7 +10,7 @@ use crate::append::{AppendBatch, Appended, Appends};
 use crate::error::{AppendError, Unavailable};
 use crate::pending::Slot;
 
-/// The answer to a request that came before: its rows are in the log, or on their way there.
+/// Returns the results of a repeated request, whose rows are in the log or pending.
 pub(super) fn known(
     batches: &[AppendBatch],
     from: Numbered,
@@ -18,7 +18,7 @@ pub(super) fn known(
 ) -> Option<Appends> {
     let rows = &context.state.rows;
     if context.ahead.brings(from.node) {
-        // The node asks again until that is applied.
+        // The node repeats the request until that is applied.
         let count = batches.iter().map(AppendBatch::rows).sum();
         return Some(vec![Err(Unavailable::NotLeader.into()); count]);
     }
@@ -37,7 +37,7 @@ pub(super) fn known(
 }
 
 impl Proposal {
-    /// Writes into the entry which of its bodies are the rows of a request. `from` is the number of the first row.
+    /// Records in the entry which of its bodies are the rows of a request. `from` is the number of the first row.
     pub(super) fn bind_brought(
         &mut self,
         from: Numbered,

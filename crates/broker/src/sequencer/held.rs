@@ -1,10 +1,10 @@
 //! Units that wait for room in an outbox.
 //!
-//! They wait in their order: a large one is not passed by small ones for ever. After a while they are refused.
-//! What waits is in memory, so that there is a bound on it: beyond that a unit is refused at once.
+//! They wait in order, so that small units do not pass a large one for ever. After a while they are rejected. Waiting
+//! units are in memory, so their size is bounded: beyond the bound a unit is rejected at once.
 //!
-//! A driver whose term is over waits until all that it asked for has come to its end, and delivers nothing
-//! meanwhile. So it gets back what waits here, and leaves that to the driver of the next term.
+//! A driver whose term is over waits for the results of all its requests, and delivers nothing meanwhile. So it gets
+//! the waiting units back, and leaves them to the driver of the next term.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,11 +19,11 @@ use crate::request::{Request, UnitAnswer, refuse_unit};
 
 pub(super) struct Held {
     units: VecDeque<HeldUnit>,
-    /// Of the units, by the outbox that each waits for: how many there are, and their bytes.
+    /// Number and bytes of the units waiting for each outbox.
     awaited: BTreeMap<ShardId, (usize, usize)>,
-    /// Whether units may wait: not while a driver is about to go.
+    /// Whether units may wait: not while a driver is ending.
     open: bool,
-    /// The node is about to end: nothing waits any more.
+    /// The node is about to end: no unit may wait any more.
     closed: bool,
 }
 
@@ -31,7 +31,7 @@ struct HeldUnit {
     unit: Request,
     bytes: usize,
     since: Instant,
-    /// The first of the outboxes that it needs which has no room.
+    /// The first full outbox that the unit needs.
     full: ShardId,
 }
 
@@ -46,7 +46,7 @@ impl Held {
         self.units.is_empty()
     }
 
-    /// When the first of them has waited long enough.
+    /// Returns when the first unit expires.
     pub(super) fn expires_at(&self) -> Option<Instant> {
         self.units.front().map(|held| held.since + OUTBOX_HOLD)
     }
@@ -58,14 +58,14 @@ impl Held {
         }
     }
 
-    /// From now on nothing waits.
+    /// Rejects all units; none may wait from now on.
     pub(super) fn close(&mut self) {
         self.closed = true;
         self.awaited.clear();
         self.units.drain(..).for_each(HeldUnit::refuse);
     }
 
-    /// Whether units may wait from now on.
+    /// Sets whether units may wait.
     pub(super) fn may_wait(&mut self, may: bool) {
         self.open = may;
         if !may {
@@ -73,25 +73,25 @@ impl Held {
         }
     }
 
-    /// Nobody leads: whoever asked for these units is about to go, or has gone.
+    /// Gives all units back: without leadership their driver ends, or has ended.
     pub(super) fn give_all_back(&mut self) {
         self.awaited.clear();
         self.units.drain(..).for_each(HeldUnit::give_back);
     }
 
-    /// Takes out those that have room now, in their order, each once the one before it has its place.
+    /// Removes the units that have room now, in order, and passes each to `take` before it checks the next.
     pub(super) fn release(
         &mut self,
         context: &mut Context<'_>,
         mut take: impl FnMut(Request, &mut Context<'_>),
     ) {
-        // Most often nothing has changed: then the others are not looked at.
+        // Most often nothing has changed: then the other units are not checked.
         if !self.any_has_room(context) {
             return;
         }
         self.awaited.clear();
         for held in std::mem::take(&mut self.units) {
-            // Behind one that waits for the same outbox still.
+            // An earlier unit still waits for the same outbox.
             let full = match self.awaited.contains_key(&held.full) {
                 true => Some(held.full),
                 false => self.full(&held.unit, context),
@@ -103,7 +103,7 @@ impl Held {
         }
     }
 
-    /// Keeps a unit that has no room. Gives back everything else.
+    /// Keeps a unit without room. Returns any other request.
     pub(super) fn admit(&mut self, request: Request, context: &Context<'_>) -> Option<Request> {
         if let Request::MayWait(may) = request {
             self.may_wait(may);
@@ -137,7 +137,7 @@ impl Held {
         }
     }
 
-    /// Whether the first of those that wait for one outbox has room there now.
+    /// Whether the first unit waiting for one of the outboxes has room there now.
     fn any_has_room(&self, context: &Context<'_>) -> bool {
         let mut firsts = Vec::with_capacity(self.awaited.len());
         for held in &self.units {
@@ -156,7 +156,7 @@ impl Held {
         false
     }
 
-    /// What a request has to wait for: an outbox that is full, or that another unit waits for.
+    /// Returns the outbox that a request has to wait for: one that is full, or that another unit waits for.
     fn full(&self, request: &Request, context: &Context<'_>) -> Option<ShardId> {
         let Request::Unit { batches, .. } = request else { return None };
         let shards = shards_there(batches, context);

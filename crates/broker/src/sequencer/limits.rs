@@ -1,8 +1,8 @@
-//! Topics that refuse records when they hold too much (`limit.records`, `limit.bytes`).
+//! Topics that reject records when they are full (`limit.records`, `limit.bytes`).
 //!
-//! Only what waits counts, which the driver knows and the sequencer does not: it goes by what the driver
-//! noted last ([`crate::delivery::standings`]), and adds what it has given a place since. Of a topic in several
-//! shards each of them has a part of the limit ([`limit_here`]).
+//! Only unsettled records count, which the driver knows and the sequencer does not. So the sequencer uses the
+//! driver's last numbers ([`crate::delivery::standings`]), and adds the records sequenced since. Each shard of a
+//! topic in several shards has a part of the limit ([`limit_here`]).
 
 use base::PartitionId;
 use base::limits::DEDUP_IDS_PER_BATCH_MAX;
@@ -15,8 +15,8 @@ use crate::error::AppendError;
 use crate::record_ids::RecordIds;
 use crate::shard::{Shard, View};
 
-/// Why a batch with so many records and bytes does not fit; `None` when it does. `ahead` tells the
-/// ends of partitions that are proposed and not yet applied.
+/// Returns why a batch of this size does not fit; `None` if it does. `ahead` returns the ends of partitions with
+/// pending proposals.
 pub(super) fn refused(
     state: &View<'_>,
     topic: &Topic,
@@ -33,7 +33,7 @@ pub(super) fn refused(
     let applied: u64 = rows.partitions().map(|(_, row)| row.next_offset()).sum();
     let end = |(id, row): (PartitionId, &Partition)| ahead(id).unwrap_or(row.next_offset());
     let ends: u64 = rows.partitions().map(end).sum();
-    // Of the lease group that has most of them; all that is stored where there is none.
+    // The records of the lease group with most of them; all stored records without a group.
     let held_by = |group: &LeaseGroup| {
         let delivery = shard.delivery.get();
         match delivery.and_then(|delivery| delivery.standings.of(group.id)) {
@@ -47,10 +47,10 @@ pub(super) fn refused(
     };
     let held = state.catalog.lease_groups_of(topic.id).map(held_by).max();
     let held = held.unwrap_or_else(|| rows.stored() + ends.saturating_sub(applied) + records);
-    // What is more than the limit by itself is too much even if somebody would take it at once.
+    // A batch above the limit is rejected even if a consumer would take it at once.
     let held = held.max(records);
-    // Where nothing waits a batch has to fit into the limit alone, or one that is larger than this shard's
-    // part would never be taken.
+    // In an empty topic a batch only has to fit into the whole limit: one larger than this shard's part would
+    // otherwise never be accepted.
     let alone = held == records;
     let here = |limit| match alone {
         true => limit,
@@ -66,7 +66,7 @@ pub(super) fn refused(
     let standing = all.max_by_key(|standing| standing.bytes).unwrap_or_default();
     let waiting = standing.bytes + sequenced.bytes_since(topic.id, standing.known, ends);
     let bytes = record::value_bytes(batch);
-    // What somebody takes at once does not wait for anything, and only has to fit by itself.
+    // Records that a consumer takes at once do not wait behind others, and only have to fit by themselves.
     let before = if held > records { waiting } else { 0 };
     if before + bytes > limit {
         return Some(AppendError::Full { limit: "limit.bytes".into() });
@@ -75,7 +75,7 @@ pub(super) fn refused(
     None
 }
 
-/// Notes the bytes of a batch that goes into the topic however full it is.
+/// Notes the bytes of a batch that goes into the topic regardless of its limits.
 pub(super) fn note_waived(
     state: &View<'_>,
     topic: &Topic,
@@ -95,7 +95,7 @@ pub(super) fn note_waived(
     delivery.standings.note_sequenced(topic.id, ends + records, record::value_bytes(batch));
 }
 
-/// An entry has room for so many ids.
+/// Rejects a batch with more ids than fit into an entry.
 pub(super) fn refused_for_ids(ids: Option<&RecordIds>) -> Option<AppendError> {
     let (ids, at_most) = (ids.map_or(0, RecordIds::len), DEDUP_IDS_PER_BATCH_MAX);
     (ids > at_most).then_some(AppendError::TooManyIds { ids, at_most })

@@ -1,21 +1,21 @@
-//! Gives batches their offsets, and makes one proposal of all that waits.
+//! Gives batches their offsets, and makes one proposal of all waiting requests.
 //!
-//! The leader decides a batch's offset before it is proposed, so that what is written is final:
-//! consumers are served the journal's own bytes. For that it looks ahead of the machine: `Ahead`
-//! holds the ends and the producers' sequences of what is proposed and not yet applied. The
-//! machine has the last word: an entry that does not fit is refused there, alike on every replica.
+//! The leader assigns a batch's offset before it is proposed, so that the written bytes are final: consumers are
+//! served the journal's own bytes. So its view is ahead of the machine's: `Ahead` has the ends and the producers'
+//! sequences of all pending proposals. The machine has the final decision: it rejects an entry that does not fit,
+//! alike on every replica.
 //!
-//! A batch of which some records were there before is written without them. Where reading its ids or writing it takes
-//! long, the request is set aside until it is done ([`partial`]): others do not wait for it.
+//! A batch with some duplicate records is written without them. Where reading its ids or rebuilding it takes long,
+//! the request is set aside until that is done ([`partial`]), and others do not wait for it.
 //!
-//! What a unit has for partitions of other shards goes into outboxes ([`units`]), and waits while one of those
-//! is full ([`held`]); nobody else waits for it.
+//! Batches of a unit for partitions of other shards go into outboxes ([`units`]). The unit waits while one of those
+//! is full ([`held`]), and other requests do not wait for it.
 //!
-//! What another node brings may come again, and is taken once ([`brought`]).
+//! Rows forwarded by another node may come again, and are appended once ([`brought`]).
 //!
-//! What another shard hands over of a partition that moves keeps its offsets ([`moves`]).
+//! Records of a partition that moves to this shard keep their offsets ([`moves`]).
 //!
-//! Batching needs no timer: while proposals are under way, what arrives joins the next one.
+//! Batching needs no timer: while proposals are pending, requests join the next one.
 
 mod ahead;
 mod brought;
@@ -50,8 +50,7 @@ use crate::shard::Shard;
 use held::Held;
 use refused::Refused;
 
-/// Owns the queue of requests. What it decides is decided for a term ([`term`]); between two of them
-/// requests wait.
+/// Owns the queue of requests. Its decisions are valid for one term ([`term`]); between two terms requests wait.
 pub(crate) struct Sequencer {
     shard: Arc<Shard>,
     consensus: Consensus,
@@ -62,12 +61,12 @@ pub(crate) struct Sequencer {
     /// False once every sender of requests is gone.
     open: bool,
     dedup: Dedup,
-    /// Proposals were given up whose outcome is unknown: some of them may be in the log.
+    /// Proposals with unknown outcome were abandoned: some of them may be in the log.
     is_in_doubt: bool,
-    /// Since when this node does not lead, as far as requests wait for that.
+    /// Time from which requests count as waiting for this node to lead.
     leaderless_since: Instant,
     cpu: CpuPool,
-    /// Requests that are set aside until their ids are read, or their batches made without copies.
+    /// Requests set aside until their ids are read, or their batches rebuilt without copies.
     aside: FuturesUnordered<BoxFuture<'static, Request>>,
     /// Units that wait for room in an outbox.
     held: Held,
@@ -76,7 +75,7 @@ pub(crate) struct Sequencer {
     drained: Vec<Request>,
 }
 
-/// Before a term is tried again in which proposals were refused though it went on.
+/// Delay before a term is retried that rejected proposals without ending.
 const SAME_TERM_DELAY: Duration = Duration::from_millis(10);
 
 impl Sequencer {
@@ -106,7 +105,7 @@ impl Sequencer {
         }
     }
 
-    /// Runs until every sender of requests is gone and all that was proposed is answered.
+    /// Runs until every sender of requests is gone and all proposals are answered.
     pub(crate) async fn run(mut self) {
         let mut refused = Vec::new();
         let mut former = 0;
@@ -114,7 +113,7 @@ impl Sequencer {
             match self.next_leadership(&mut refused).await {
                 Ok(leadership) => {
                     if std::mem::take(&mut self.is_in_doubt) || former < leadership.since() {
-                        // The state has the ids that another node appended, and those that this one gave up.
+                        // The state has the ids appended by another node, and those of abandoned proposals.
                         self.dedup.begin(&self.shard, self.clock.now_ms()).await;
                     }
                     if std::mem::replace(&mut former, leadership.term()) == leadership.term() {
@@ -127,7 +126,7 @@ impl Sequencer {
         }
     }
 
-    /// Waits until this node leads. Requests wait as well, for [`LEADERLESS_HOLD`]. They are refused at once where
+    /// Waits until this node leads. Requests wait as well, for [`LEADERLESS_HOLD`]. They are rejected at once where
     /// another node leads, and after [`MAJORITY_AWAITED_FOR`] where this node is cut off from a majority.
     async fn next_leadership(
         &mut self,
@@ -161,7 +160,7 @@ impl Sequencer {
                 tokio::select! {
                     biased;
                     found = &mut leadership => return found,
-                    // What comes while nobody leads may find the next leader here.
+                    // Requests received without a leader may still find one after this change.
                     Ok(()) = role.changed() => break,
                     received = self.inbox.recv() => match received {
                         Some(Request::MayWait(may)) => self.held.may_wait(may),
@@ -173,7 +172,7 @@ impl Sequencer {
         }
     }
 
-    /// Proposals that no term took, and will not.
+    /// Fails proposals that no term will accept any more.
     fn fail_refused(&mut self, refused: Vec<Refused>) {
         if let Some(first) = refused.first() {
             self.dedup.forget_from(first.ticket);
@@ -183,7 +182,7 @@ impl Sequencer {
         }
     }
 
-    /// Consensus has ended, or the node is about to.
+    /// Rejects all requests: consensus has ended, or the node is about to.
     async fn refuse_all(mut self, refused: Vec<Refused>, error: &ProposeError) {
         self.held.close();
         self.fail_refused(refused);

@@ -1,5 +1,5 @@
 //! Parts of a partition that moves to this shard. Its batches keep their offsets, and the leader epochs of the shard
-//! that they were appended in: they are not sequenced, and the machine looks only whether they are what comes next.
+//! in which they were appended. They are not sequenced; the machine only checks that they are the next ones.
 
 use base::PartitionId;
 use journal::Body;
@@ -13,7 +13,7 @@ use crate::error::{ExecuteError, Unavailable};
 use crate::request::CommandReply;
 use crate::shard::View;
 
-/// Whether the move is one that the catalog wants. One that this node has not heard of yet may be asked for again.
+/// Checks that the catalog wants the move. A move that this node's copy does not have yet is to be retried.
 fn check(partition: PartitionId, id: u64, state: &View<'_>) -> Result<(), ExecuteError> {
     let topic = state.catalog.topic(partition.topic);
     let moving = topic.and_then(|topic| topic.moving.get(&partition.index));
@@ -38,7 +38,7 @@ impl Proposal {
         let checked = check(partition, id, state).and_then(|()| {
             let is_stray = |batch: &AppendBatch| batch.partition != partition || batch.rows() > 1;
             let is_late = ahead.is_deleted(partition.topic) || batches.iter().any(is_stray);
-            // It is tried again: somebody may make room.
+            // The import is retried, since space may be freed.
             let is_full = refused_for_space(&terms.room).is_some();
             match is_late || is_full || !terms.shard.level.permits(&command) {
                 true => Err(Unavailable::NotLeader.into()),
@@ -52,13 +52,13 @@ impl Proposal {
         let topic = state.catalog.topic(partition.topic);
         let window_ms = topic.map_or(0, |topic| topic.config.dedup_window_ms);
         let first_append = self.bodies.len();
-        // Above the level of ids in the state they come by a step of their own.
+        // At the level with ids in the state, the ids are imported by a step of their own.
         let learns = window_ms > 0 && dedup.learns();
         let mut recent = Vec::new();
         for AppendBatch { header, bytes, .. } in batches {
             let (base_offset, now_ms, ticket) = (header.base_offset, terms.now_ms, self.ticket);
             let bytes = bytes.freeze();
-            // One that is older as a whole has no id that counts, and is not unpacked.
+            // A batch entirely outside the window has no relevant ids, and is not unpacked.
             if learns && header.max_timestamp >= now_ms.saturating_sub(window_ms) {
                 recent.push((
                     bytes.clone(),

@@ -1,9 +1,8 @@
-//! Batches whose ids take long to be read, and batches of which some records are copies and which take long to be made
-//! without those: they are compressed, or large. Others are made where they are sequenced.
+//! Batches whose ids take long to read, and batches with copies that take long to rebuild without these: they are
+//! compressed, or large. Others are rebuilt where they are sequenced.
 //!
-//! The request comes back behind what arrived meanwhile. A producer that numbers its batches is told
-//! that a later one came first, and sends it again; of one that does not, requests that it sent without
-//! waiting change places, as when one of them is sent again.
+//! The request comes back after those that arrived meanwhile. An idempotent producer gets an error for the order, and
+//! sends the batch again. Pipelined requests of another producer change their order, as after a retry of one of them.
 
 use bytes::{Bytes, BytesMut};
 use record::BatchHeader;
@@ -14,9 +13,9 @@ use crate::dedup::{self, Copies};
 use crate::record_ids::RecordIds;
 use crate::request::Request;
 
-/// Copies in the request's batches that are to be made without them elsewhere, by the batch's place.
+/// Returns the copies in batches that are to be rebuilt elsewhere, by the batch's position.
 pub(super) fn copies_in(request: &Request, context: &Context<'_>) -> Vec<(usize, Copies)> {
-    // What the broker itself moves from topic to topic is a copy on purpose.
+    // Records moved by the broker from topic to topic are copies on purpose.
     let Request::Append { batches, .. } = request else { return Vec::new() };
     let found = batches.iter().enumerate().filter_map(|(place, batch)| {
         let ids = batch.ids.as_ref()?;
@@ -36,7 +35,7 @@ pub(super) fn copies_in(request: &Request, context: &Context<'_>) -> Vec<(usize,
     found.collect()
 }
 
-/// The request with the ids of its batches.
+/// Returns the request with the ids of its batches.
 pub(super) async fn with_ids(mut request: Request, cpu: CpuPool) -> Request {
     let Request::Append { batches, .. } = &mut request else { return request };
     for batch in batches.iter_mut().filter(|batch| batch.ids.is_none()) {
@@ -48,8 +47,8 @@ pub(super) async fn with_ids(mut request: Request, cpu: CpuPool) -> Request {
     request
 }
 
-/// The request with these batches made without their copies.
-pub(super) async fn made_without(
+/// Returns the request with these batches rebuilt without their copies.
+pub(super) async fn rebuilt_without(
     mut request: Request,
     copies: Vec<(usize, Copies)>,
     cpu: CpuPool,
@@ -67,7 +66,7 @@ pub(super) async fn made_without(
                 batch.bytes = BytesMut::from(Bytes::from(rest));
                 batch.ids = batch.ids.take().map(|ids| ids.without(&copies));
             }
-            // It cannot be read, so that nobody will see its records twice either.
+            // Written whole: consumers cannot decode it either, so no record is delivered twice.
             None => {
                 batch.bytes = BytesMut::from(whole);
                 batch.ids = Some(RecordIds::default());

@@ -1,4 +1,4 @@
-//! A proposal in the making: requests become bodies, commands and units of one log entry.
+//! Building of a proposal: requests become bodies, commands and units of one log entry.
 
 use std::mem;
 
@@ -31,25 +31,25 @@ pub(super) struct Proposal {
     appends: Vec<PendingAppend>,
     pub(super) pending_units: Vec<PendingUnit>,
     pub(super) messages: Vec<PendingMessage>,
-    /// Bodies that are written without records that were there before.
+    /// Bodies to be rebuilt without duplicate records.
     parts: Vec<Part>,
-    /// Commands of units, in their order. Their outcomes are not answered.
+    /// Commands of units, in their order. Their outcomes are not sent to clients.
     pub(super) bound: Vec<Command>,
     /// Commands that stand alone.
     alone: Vec<Command>,
     replies: Vec<CommandReply>,
-    /// Who imports a part of a partition, with the place of the command among those of units.
+    /// Imports of parts of partitions, with the position of each command among those of units.
     pub(super) imports: Vec<(usize, CommandReply)>,
     pub(super) imported: Vec<PartitionId>,
-    /// Ids of the bodies that are new, by topic.
+    /// New ids of the bodies, by topic.
     ids: Vec<(TopicId, AppendedIds)>,
     /// Whether a body is for a topic with `dedup.window.ms`.
     has_window: bool,
-    /// Dropped once this proposal and all before it are applied, or failed.
+    /// Dropped once this proposal and all before it are applied, or have failed.
     settling: Vec<oneshot::Sender<()>>,
 }
 
-/// A body that is made when nothing waits for the machine's lock.
+/// A body that is rebuilt once the machine's lock is released.
 struct Part {
     body: usize,
     base_offset: Offset,
@@ -58,7 +58,7 @@ struct Part {
     copies: Copies,
 }
 
-/// What holds for every batch of one drain.
+/// Values shared by all batches of one proposal.
 pub(super) struct Terms<'a> {
     pub(super) term: u64,
     pub(super) leader_epoch: i32,
@@ -67,7 +67,7 @@ pub(super) struct Terms<'a> {
     pub(super) shard: &'a Shard,
 }
 
-/// What is read and written while a request is added.
+/// State that is read and changed while a request is added.
 pub(super) struct Context<'a> {
     pub(super) ahead: &'a mut Ahead,
     pub(super) dedup: &'a mut Dedup,
@@ -75,20 +75,20 @@ pub(super) struct Context<'a> {
     pub(super) terms: &'a Terms<'a>,
 }
 
-/// A batch on its way into one partition or several.
+/// A batch being sequenced into one partition or several.
 struct Sequencing {
     header: BatchHeader,
     bytes: Written,
     expect: Option<Offset>,
     ids: Option<RecordIds>,
-    /// What the broker itself moves from topic to topic is a copy on purpose.
+    /// False for records moved by the broker from topic to topic, which are copies on purpose.
     deduplicated: bool,
 }
 
-/// A batch's bytes: its own until it has a place, then shared by the rows that it gets.
+/// A batch's bytes: unshared until it has an offset, then shared by its rows.
 pub(super) enum Written {
     Not(BytesMut),
-    /// With the leader epoch that is in them.
+    /// With the leader epoch in these bytes.
     At(Bytes, i32),
 }
 
@@ -100,7 +100,7 @@ impl Written {
         }
     }
 
-    /// The bytes as they are, for somebody else.
+    /// Returns a copy of the bytes as they are.
     fn copied(&self) -> Bytes {
         match self {
             Self::Not(bytes) => Bytes::copy_from_slice(bytes),
@@ -108,8 +108,8 @@ impl Written {
         }
     }
 
-    /// The bytes as they are written: those of the first row have its offset, others share them, unless they are of
-    /// another leader epoch.
+    /// Returns the bytes to write: those of the first row have its offset. Further rows share them, unless their
+    /// leader epoch differs.
     pub(super) fn place(&mut self, base_offset: Offset, leader_epoch: i32) -> Bytes {
         if let Self::Not(bytes) = self {
             let mut bytes = mem::take(bytes);
@@ -129,7 +129,7 @@ impl Written {
 }
 
 impl Terms<'_> {
-    /// What the batches of a partition bear as their leader epoch.
+    /// Returns the leader epoch of a partition's batches.
     pub(super) fn epoch_of(&self, partition: PartitionId, state: &View<'_>) -> i32 {
         self.leader_epoch.saturating_add(state.rows.epoch_base(partition))
     }
@@ -157,7 +157,7 @@ impl Proposal {
         }
     }
 
-    /// What goes into the entry's head, and who waits.
+    /// Returns the content of the entry's head, and the waiting requests.
     pub(super) fn finish(self) -> Finished {
         let Self { ticket, mut bodies, units, touched, appends, parts, .. } = self;
         let Self { pending_units, messages, bound, alone, replies, imports, imported, .. } = self;
@@ -188,7 +188,7 @@ impl Proposal {
                 if let Some(from) = from
                     && let Some(answer) = brought::known(&batches, from, context)
                 {
-                    // Whoever asked may be gone.
+                    // The client may be gone.
                     let _ = reply.send(answer);
                     return;
                 }
@@ -203,7 +203,7 @@ impl Proposal {
             }
             Request::Settle(settles) => self.settling.push(settles),
             Request::MayWait(_) | Request::Closing => {}
-            // What is asked may be newer than what this node knows of the cluster.
+            // The command may be newer than the cluster's level as known to this node.
             Request::Execute { command, reply } if !context.terms.shard.level.permits(&command) => {
                 let _ = reply.send(Err(Unavailable::NotLeader.into()));
             }
@@ -218,8 +218,7 @@ impl Proposal {
             }
             Request::Execute { mut command, reply } => {
                 if let Command::CommitOffsets { offsets, .. } = &mut command {
-                    // A topic that is gone by now may be gone from the rows before this is applied, and
-                    // its offsets would stay.
+                    // The rows of a deleted topic may be dropped before this is applied, and its offsets would stay.
                     let catalog = context.state.catalog;
                     offsets.retain(|commit| catalog.topic(commit.partition.topic).is_some());
                 }
@@ -230,7 +229,7 @@ impl Proposal {
         }
     }
 
-    /// Adds the command with the ids of what is appended. Behind all that is answered: no client waits for it.
+    /// Adds the command with the ids of the new bodies, after all commands with replies: no client waits for it.
     pub(super) fn carry_ids(&mut self, context: &mut Context<'_>) {
         let Context { dedup, state, terms, .. } = context;
         let ids = mem::take(&mut self.ids);
@@ -241,7 +240,7 @@ impl Proposal {
         }
     }
 
-    /// Each batch stands alone, and of each its rows.
+    /// Adds batches that each stand alone, as does each of their rows.
     fn add_appends(
         &mut self,
         batches: Vec<AppendBatch>,
@@ -269,7 +268,7 @@ impl Proposal {
         self.appends.push(PendingAppend { slots, early, overflow, reply: Some(reply) });
     }
 
-    /// Gives the batch a row in each of its partitions, or says why it gets none there.
+    /// Gives the batch a row in each of its partitions, or the reason of a rejection.
     pub(super) fn sequence_rows(
         &mut self,
         batch: AppendBatch,
@@ -292,7 +291,7 @@ impl Proposal {
         }
     }
 
-    /// Gives the batch its place in one partition.
+    /// Gives the batch its offset in one partition.
     fn sequence(
         &mut self,
         partition: PartitionId,
@@ -313,11 +312,11 @@ impl Proposal {
         let Some(found) = state.rows.partition(partition) else { return unknown() };
         let base_offset = ahead.end(partition).unwrap_or_else(|| found.next_offset());
         let header = &batch.header;
-        let sequence = match judge_sequence(partition, header, found, ahead) {
+        let sequence = match check_sequence(partition, header, found, ahead) {
             Ok(sequence) => sequence,
             Err(slot) => return slot,
         };
-        // After the look for a duplicate: a retry finds its own records there.
+        // After the check for a duplicate: a retry finds its own records there.
         if batch.expect.is_some_and(|expected| expected != base_offset) {
             return Slot::Refused(AppendError::NotAtExpected { end: base_offset });
         }
@@ -384,7 +383,7 @@ impl Proposal {
             stream: partition.stream(),
             base_offset,
             span,
-            // Retention by time must not take for ancient what only bears no time.
+            // A batch without a timestamp must not be old for retention.
             max_timestamp: Some(header.max_timestamp)
                 .filter(|at| *at >= 0)
                 .unwrap_or(context.terms.now_ms),
@@ -400,13 +399,13 @@ pub(super) struct Finished {
     pub(super) units: Vec<Unit>,
     pub(super) touched: Touched,
     pub(super) commands: Vec<Command>,
-    /// Partitions of which it has parts that nobody produces now.
+    /// Partitions with imported parts, which are not new records.
     pub(super) imported: Vec<PartitionId>,
     pub(super) pending: Pending,
 }
 
-/// The place of an idempotent producer's batch, if it is its next; the answer, if it is not.
-fn judge_sequence(
+/// Returns the sequence of an idempotent producer's batch if it is the next one, or else the row's result.
+fn check_sequence(
     partition: PartitionId,
     header: &BatchHeader,
     found: &Partition,
@@ -422,14 +421,14 @@ fn judge_sequence(
     }
 }
 
-/// The place that an idempotent producer gave its batch.
+/// Returns the sequence that an idempotent producer gave its batch.
 pub(super) fn sequence_of(header: &BatchHeader) -> Option<BatchSequence> {
     let sequence = || BatchSequence::new(header.producer_epoch, header.base_sequence, span(header));
     header.is_idempotent().then(sequence)
 }
 
-/// Why one of the batches, which stand or fall together, would be refused: each has to fit beside
-/// those before it.
+/// Returns why one of the batches, which are accepted together or not at all, would be rejected. Each has to fit
+/// after those before it.
 pub(super) fn refused(batches: &[AppendBatch], context: &Context<'_>) -> Option<AppendError> {
     let Context { ahead, state, terms, .. } = context;
     let mut ends: HashMap<PartitionId, Offset> = HashMap::default();
@@ -444,10 +443,10 @@ pub(super) fn refused(batches: &[AppendBatch], context: &Context<'_>) -> Option<
                 return Some(AppendError::Moving(partition));
             }
             let Some(found) = state.rows.partition(partition) else { return unknown };
-            match judge_sequence(partition, header, found, ahead) {
+            match check_sequence(partition, header, found, ahead) {
                 Ok(_) => {}
                 Err(Slot::Refused(refused)) => return Some(refused),
-                // It is there already, so all of its unit is.
+                // It was appended before, so the whole unit was.
                 Err(_) => return Some(AppendError::UnitRefused),
             }
             let end_of = |partition| ends.get(&partition).copied().or_else(|| ahead.end(partition));
@@ -466,12 +465,12 @@ pub(super) fn refused(batches: &[AppendBatch], context: &Context<'_>) -> Option<
     None
 }
 
-/// How many offsets the batch takes.
+/// Number of offsets of the batch.
 pub(super) fn span(header: &BatchHeader) -> u32 {
     header.last_offset_delta.max(0) as u32 + 1
 }
 
-/// The topic holds as much as it may. `ahead` tells the ends that the machine does not know yet.
+/// Checks the topic's limits. `ahead` returns the ends that the machine does not know yet.
 fn refused_for_limits(
     partition: PartitionId,
     header: &BatchHeader,
@@ -485,7 +484,7 @@ fn refused_for_limits(
     limits::refused(state, topic, terms.shard, ahead, records, batch)
 }
 
-/// Whether what a topic refuses for want of room becomes dead letters.
+/// Whether records that a full topic rejects become dead letters.
 fn makes_dead_letters(partition: PartitionId, state: &View<'_>) -> bool {
     let topic = state.catalog.topic(partition.topic);
     topic.is_some_and(|topic| topic.config.limit_overflow == LimitOverflow::RejectDeadLetter)

@@ -1,4 +1,4 @@
-//! Proposals that their term did not take, to be proposed again in the next.
+//! Proposals that their term rejected, to be proposed again in the next.
 
 use base::{HashMap, Offset, PartitionId};
 use bytes::{Bytes, BytesMut};
@@ -18,17 +18,17 @@ pub(super) struct Sequenced {
     pub(super) commands: Vec<Command>,
 }
 
-/// A proposal that is not in the log. Those who wait for it are registered with the shard still.
+/// A proposal that is not in the log. Its waiting requests are still registered with the shard.
 pub(super) struct Refused {
     pub(super) ticket: u64,
-    /// The term that it was made for.
+    /// The term of the proposal.
     pub(super) term: u64,
     pub(super) sequenced: Sequenced,
 }
 
 impl Sequenced {
-    /// Removes what the coordinator of an ended term wanted to store: a later one may have stored newer members. The
-    /// commands remain, because their outcomes are found by their places.
+    /// Removes the members stored for the coordinator of an ended term: a later one may have stored newer members.
+    /// The commands remain, because their outcomes are found by position.
     pub(super) fn drop_members(&mut self) {
         for command in &mut self.commands {
             if let Command::KeepMembers { groups } = command {
@@ -37,8 +37,8 @@ impl Sequenced {
         }
     }
 
-    /// Writes the new epoch into the batches, which keep their offsets. `None` where another leader gave
-    /// one of these offsets to something else.
+    /// Writes the new epoch into the batches, which keep their offsets. `None` where another leader has used one of
+    /// these offsets.
     pub(super) fn place_again(
         &mut self,
         ticket: u64,
@@ -50,12 +50,12 @@ impl Sequenced {
             return None;
         }
         let mut touched = Touched::default();
-        // Rows of one batch share its bytes, and go on to.
+        // Rows of one batch share its bytes, also afterwards.
         let mut former: Option<(i32, Bytes, Bytes)> = None;
         for body in &mut self.bodies {
             let partition = PartitionId::from_stream(body.stream);
             if state.rows.import(partition).is_some() {
-                // It bears the epochs that it had in the shard that it comes from.
+                // It keeps the epochs of the shard that it comes from.
                 continue;
             }
             let epoch = leader_epoch.saturating_add(state.rows.epoch_base(partition));
@@ -90,8 +90,7 @@ impl Sequenced {
         Some(touched)
     }
 
-    /// Whether each body goes where its partition ends. One of a partition that is gone is left to the
-    /// machine to refuse.
+    /// Whether each body begins at the end of its partition. The machine rejects those of deleted partitions.
     fn fits(&self, ahead: &Ahead, state: &View<'_>) -> bool {
         let mut ends: HashMap<PartitionId, Offset> = HashMap::default();
         self.bodies.iter().all(|body| {
@@ -111,7 +110,7 @@ fn is_same(a: &Bytes, b: &Bytes) -> bool {
     a.as_ptr_range() == b.as_ptr_range()
 }
 
-/// A copy of the batch: the bytes that were proposed may still be in somebody's hands.
+/// Returns a copy of the batch: the proposed bytes may still be shared.
 fn with_epoch(batch: &Bytes, leader_epoch: i32) -> Bytes {
     let Ok(header) = BatchHeader::parse(batch) else { return batch.clone() };
     let mut bytes = BytesMut::from(&batch[..]);

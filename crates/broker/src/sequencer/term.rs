@@ -1,12 +1,11 @@
-//! Sequencing for one term: from the first entry of it that is applied to the loss of the lead.
+//! Sequencing for one term: from its first applied entry to the loss of leadership.
 //!
-//! Proposals that came too late for the term are not in the log, and they are the last that were made.
-//! They are proposed again in the next term, before anything else: whoever waits for them sees a pause
-//! and no error.
+//! Proposals that missed the end of the term are not in the log, and they are the last ones. They are proposed again
+//! in the next term, before anything else: their clients see a pause and no error.
 //!
-//! The outcome of a proposal that is in the log of a deposed leader is known once that node hears of the next leader. A
-//! leader that is cut off may not hear of one for hours. So outcomes are awaited for [`OUTCOME_AWAITED_FOR`]; then the
-//! requests are answered as [`Unavailable::Unanswered`]. The machine recognises a retry by its producer's sequence number,
+//! The outcome of a proposal in the log of a deposed leader is known once that node learns of the next leader. A
+//! leader that is cut off may not learn of one for hours. So outcomes are awaited for [`OUTCOME_AWAITED_FOR`]; then
+//! the requests get [`Unavailable::Unanswered`]. The machine recognizes a retry by its producer's sequence number,
 //! whether the proposal was committed later or not.
 
 use std::collections::VecDeque;
@@ -33,7 +32,7 @@ use crate::error::Unavailable;
 use crate::majority;
 use crate::request::Request;
 
-/// What holds for one term only.
+/// State of one term.
 struct Term {
     leadership: Leadership,
     level: Arc<ClusterLevel>,
@@ -49,7 +48,7 @@ struct UnderWay {
 }
 
 impl Term {
-    /// How the oldest proposal under way ended. Pending for ever when there is none.
+    /// Waits for the outcome of the oldest pending proposal; for ever without one.
     async fn settled(&mut self) -> Result<(), ProposeError> {
         match self.under_way.front_mut() {
             Some(UnderWay { proposed: Ok(proposed), .. }) => proposed.await.map(|_| ()),
@@ -75,10 +74,10 @@ async fn seeding(dedup: &Dedup, level: &ClusterLevel) {
     }
 }
 
-/// The pause between two looks at whether outcomes are still to be awaited.
+/// Interval of checks whether to await outcomes any longer.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Pending for ever when there is nothing to wait for.
+/// Pending for ever without a time.
 async fn waited(until: Option<Instant>) -> Instant {
     match until {
         Some(until) => sleep_until(until).await,
@@ -88,8 +87,8 @@ async fn waited(until: Option<Instant>) -> Instant {
 }
 
 impl Sequencer {
-    /// Sequences until the term is over, or nobody is left who could ask. Answers with what came too late
-    /// for the term, in order.
+    /// Sequences until the term is over, or all senders of requests are gone. Returns the proposals that missed the
+    /// end of the term, in order.
     pub(super) async fn lead(
         &mut self,
         leadership: Leadership,
@@ -118,7 +117,7 @@ impl Sequencer {
                         term.ahead.forget(done.ticket, &done.touched);
                         self.dedup.applied(done.ticket);
                         if !self.held.is_empty() {
-                            // It may have been an acknowledgement.
+                            // The proposal may have acknowledged messages, so that outboxes have room.
                             self.propose(&mut term).await;
                         }
                     }
@@ -151,7 +150,7 @@ impl Sequencer {
         self.wind_up(term).await
     }
 
-    /// Makes one proposal of `first` and of all that waits behind it.
+    /// Makes one proposal of `first` and the requests waiting after it.
     async fn drain(&mut self, term: &mut Term, first: Request) {
         let bytes = first.bytes();
         self.drained.push(first);
@@ -167,7 +166,7 @@ impl Sequencer {
         }
     }
 
-    /// Makes one proposal of what was drained, and of what has room in its outbox by now.
+    /// Makes one proposal of the drained requests, and of the units with room in their outboxes by now.
     async fn propose(&mut self, term: &mut Term) {
         self.now_ms = self.now_ms.max(self.clock.now_ms());
         if self.drained.iter().any(|request| matches!(request, Request::Closing)) {
@@ -185,7 +184,7 @@ impl Sequencer {
         let Self { dedup, drained, aside, cpu, held, .. } = self;
         let (ahead, permits) = (&mut term.ahead, term.level.now() >= Level::RECORD_IDS);
         self.shard.read(|state| {
-            dedup.look(permits, state);
+            dedup.begin_proposal(permits, state);
             let mut context = Context { ahead, dedup, state, terms: &terms };
             held.release(&mut context, |unit, context| proposal.add(unit, context));
             for request in drained.drain(..) {
@@ -198,7 +197,7 @@ impl Sequencer {
                 if partial.is_empty() {
                     proposal.add(request, &mut context);
                 } else {
-                    aside.push(partial::made_without(request, partial, cpu.clone()).boxed());
+                    aside.push(partial::rebuilt_without(request, partial, cpu.clone()).boxed());
                 }
             }
             proposal.carry_ids(&mut context);
@@ -223,8 +222,8 @@ impl Sequencer {
         term.propose(self.now_ms, ticket, sequenced, touched).await;
     }
 
-    /// Proposes what came too late for the term before. Where it no longer fits, because others led in
-    /// between, it fails, and so does what follows it.
+    /// Proposes again what missed the end of the former term. A proposal that no longer fits, because another node
+    /// led in between, fails with all that follow it.
     async fn propose_again(&mut self, term: &mut Term, refused: Vec<Refused>) {
         self.now_ms = self.now_ms.max(self.clock.now_ms());
         let mut refused = refused.into_iter();
@@ -251,8 +250,8 @@ impl Sequencer {
         }
     }
 
-    /// Waits for the outcomes of all that is under way, for a while. Where the outcome of a proposal is unknown, those
-    /// behind it fail with it.
+    /// Waits for the outcomes of all pending proposals, for a while. If the outcome of one is unknown, those after it
+    /// fail with it.
     async fn wind_up(&mut self, mut term: Term) -> Vec<Refused> {
         self.leaderless_since = Instant::now();
         let consensus = self.consensus.clone();
@@ -316,7 +315,7 @@ impl Sequencer {
     }
 }
 
-/// Resolves once the outcomes of a past term's proposals are awaited no longer. Never where the node is alone.
+/// Resolves once the outcomes of a past term's proposals are no longer awaited. Never where the node is alone.
 async fn outcomes_overdue(node: Option<Arc<Node>>, consensus: Consensus) {
     let Some(node) = node else { return std::future::pending().await };
     let (since, role) = (Instant::now(), consensus.role());

@@ -1,10 +1,9 @@
 //! Units, and the messages between shards.
 //!
-//! What of a unit is for partitions of other shards goes into outboxes: its batches are appended to a channel of
-//! this shard, and a command says which partitions there get them ([`machine::rows::channels`]). A message from
-//! another shard is a unit here: what is for topics that are gone by now is left out of it, and limits of length
-//! do not hold for it, for one full topic would hold up all that comes behind it. What is for a partition that moved on
-//! is sent on.
+//! Batches of a unit for partitions of other shards go into outboxes: they are appended to a channel of this shard,
+//! and a command names their target partitions ([`machine::rows::channels`]). A message from another shard is a unit
+//! here, without the rows of deleted topics. Limits of length do not apply to it, for one full topic would block all
+//! following messages. Rows of a partition that has moved on are sent on.
 
 use std::collections::BTreeMap;
 
@@ -23,19 +22,19 @@ use crate::outgoing::Receipt;
 use crate::pending::{MessageRow, PendingMessage, PendingUnit, Slot};
 use crate::request::{Message, ReceiveError, UnitAnswer};
 
-/// A unit's batches by where their rows are.
+/// A unit's batches by the shards of their rows.
 struct Divided {
     here: Vec<AppendBatch>,
-    /// Of the rows of those, among all rows of the unit.
+    /// Positions of the rows of `here` among all rows of the unit.
     places: Vec<usize>,
     there: BTreeMap<ShardId, Vec<AppendBatch>>,
     places_there: BTreeMap<ShardId, Vec<usize>>,
 }
 
-/// The other shards that have any of these partitions.
+/// Returns the other shards that have any of these partitions.
 pub(super) fn shards_there(batches: &[AppendBatch], context: &Context<'_>) -> Vec<ShardId> {
     let state = context.state;
-    // Nothing is elsewhere.
+    // With one shard, no partition is elsewhere.
     if state.catalog.shard_count() <= 1 {
         return Vec::new();
     }
@@ -46,8 +45,7 @@ pub(super) fn shards_there(batches: &[AppendBatch], context: &Context<'_>) -> Ve
     shards
 }
 
-/// Whether messages with these batches have room in the outboxes of these shards; the first where they have
-/// none.
+/// Returns the first of these shards whose outbox has no room for messages with these batches.
 pub(super) fn full_outbox(
     batches: &[AppendBatch],
     shards: &[ShardId],
@@ -116,7 +114,7 @@ impl Divided {
         divided
     }
 
-    /// Why nothing of it is done.
+    /// Returns why the whole unit is rejected.
     fn refused(&self, context: &Context<'_>) -> Option<AppendError> {
         let of_other = self.there.values().flatten().find(|batch| batch.expect.is_some());
         if let Some(batch) = of_other {
@@ -139,8 +137,8 @@ impl Divided {
 }
 
 impl Proposal {
-    /// All of it, or nothing: what the machine will judge is judged here too, so that what cannot be
-    /// taken is answered without an entry.
+    /// Adds a unit, all of it or nothing. The checks of the machine are made here too, so that a unit which would be
+    /// rejected is answered without an entry.
     pub(super) fn add_unit(
         &mut self,
         batches: Vec<AppendBatch>,
@@ -197,7 +195,7 @@ impl Proposal {
         self.pending_units.push(PendingUnit { slots, sent, reply });
     }
 
-    /// Puts a message into an outbox: its number, the command for it, and the body of each of its rows.
+    /// Puts a message into an outbox. Returns its number, the command for it, and the body of each of its rows.
     fn send(
         &mut self,
         to: ShardId,
@@ -224,7 +222,7 @@ impl Proposal {
         context.ahead.end(channel).unwrap_or_else(known)
     }
 
-    /// A message from another shard, in its turn.
+    /// Adds a message from another shard, if it is the next one.
     pub(super) fn add_message(
         &mut self,
         message: Message,
@@ -237,7 +235,7 @@ impl Proposal {
         match channels::arrival(expected, origin) {
             Arrival::Next => {}
             Arrival::Duplicate => {
-                // It may be under way still: it is answered when all that was proposed before is in the log.
+                // It may still be pending: the reply is sent when all earlier proposals are in the log.
                 self.messages.push(PendingMessage { origin, rows: Vec::new(), reply });
                 return;
             }
@@ -250,7 +248,7 @@ impl Proposal {
             context.ahead.freezes(partition).is_some() || context.state.rows.is_frozen(partition)
         };
         if batches.iter().flat_map(AppendBatch::partitions).any(moves) {
-            // In a moment it is there again, or goes on from here.
+            // In a moment the partition accepts messages again, or forwards them.
             let _ = reply.send(Err(AppendError::from(Unavailable::NotLeader).into()));
             return;
         }
@@ -259,10 +257,10 @@ impl Proposal {
             let is_here = rows.partition(*partition).is_some();
             !is_here
                 && rows.gone_to(*partition).is_none()
-                // Its former shard sends messages on from the hand-over, before this shard serves it.
+                // The source shard sends messages on from the hand-over, before this shard serves the partition.
                 && (context.state.is_placed_here(*partition) || rows.import(*partition).is_some())
         });
-        // It is about to be: what is for it must not be taken for something that comes too late.
+        // Its rows are about to be there: the message must not be treated as one for a deleted topic.
         let unknown = not_there.map(AppendError::UnknownPartition);
         if let Some(refused) = unknown.or_else(|| refused_for_space(&context.terms.room)) {
             let _ = reply.send(Err(refused.into()));
@@ -279,7 +277,7 @@ impl Proposal {
                 let row =
                     MessageRow { partition, records: span(&header), body: None, went_on: false };
                 if let Some(to) = context.state.rows.gone_to(partition) {
-                    // Whoever sent it did not know yet.
+                    // The sender did not know of the move yet.
                     let copy = AppendBatch::new(partition, header, BytesMut::from(bytes.bytes()));
                     onward.entry(to).or_default().push(copy);
                     rows.push(MessageRow { went_on: true, ..row });

@@ -1,18 +1,16 @@
-//! Questions and changes about what shards hold: partitions, the progress of lease groups, committed
-//! offsets.
+//! Queries and changes of the contents of shards: partitions, the progress of lease groups, committed offsets.
 //!
-//! A shard may be led by another node. So a question is about a list, takes one step whatever its
-//! length, and may fail; a change is an entry of the shard's log. The caller has looked the topic up
-//! in the catalog before, and the topic may be deleted meanwhile: what is not there is answered with
-//! `None`.
+//! A shard may be led by another node. So a query is about a list, takes one step whatever its length, and may fail;
+//! a change is an entry of the shard's log. The caller has looked the topic up in the catalog before, and the topic
+//! may be deleted meanwhile: missing items get `None`.
 //!
-//! Of a shard that this node is a member of, its own copy is asked, once that has all that was acknowledged before the
-//! call ([`Broker::shards_are_current`]). [`ShardClient::known`] does not wait. A question takes the state's lock once.
-//! An apply waits for that lock, so a caller with a long list asks about a part of it at a time. Of another shard the
-//! node that leads it is asked.
+//! If this node is a member of a shard, its own replica is read, once that has everything acknowledged before the
+//! call ([`Broker::shards_are_current`]). [`ShardClient::known`] does not wait. A query takes the state's lock once.
+//! An apply waits for that lock, so a caller with a long list queries a part of it at a time. For another shard its
+//! leader is queried.
 //!
 //! * [`partitions`], [`progress`], [`offsets`]: by subject
-//! * `elsewhere`: asking leaders ([`crate::asking`]) about lists; `reading`: records
+//! * `elsewhere`: queries of lists to leaders ([`crate::asking`]); `reading`: records
 
 mod elsewhere;
 pub mod offsets;
@@ -33,11 +31,11 @@ pub use offsets::OffsetAges;
 pub use partitions::{EpochEnd, Producer};
 pub use progress::LeaseProgress;
 
-/// Asks the shards, each the one that has what the question is about.
+/// Client of the shards; each query goes to the shard that has its subject.
 #[derive(Clone, Copy, Debug)]
 pub struct ShardClient<'a> {
     broker: &'a Broker,
-    /// Copies are read as they are.
+    /// Whether replicas are read without waiting.
     as_known: bool,
 }
 
@@ -48,14 +46,14 @@ impl Broker {
 }
 
 impl ShardClient<'_> {
-    /// The same without a wait: for callers that waited before
-    /// ([`Broker::copies_are_current`], [`Broker::all_are_current`]), and for estimates.
+    /// The same without a wait: for callers that waited before ([`Broker::copies_are_current`],
+    /// [`Broker::all_are_current`]), and for estimates.
     #[must_use]
     pub fn known(self) -> Self {
         Self { as_known: true, ..self }
     }
 
-    /// Waits until the copies of these shards are current, where this node has any.
+    /// Waits until the replicas of these shards are current, where this node has any.
     async fn are_current(self, places: impl Iterator<Item = usize>) -> Result<(), Unavailable> {
         if self.as_known {
             return Ok(());
@@ -64,7 +62,7 @@ impl ShardClient<'_> {
         self.broker.shards_are_current(places.filter(has_rows)).await
     }
 
-    /// The same of one shard.
+    /// Waits until the replica of one shard is current.
     async fn is_current(self, shard: &LocalShard) -> Result<(), Unavailable> {
         match self.as_known || !shard.has_rows() {
             true => Ok(()),
@@ -72,7 +70,7 @@ impl ShardClient<'_> {
         }
     }
 
-    /// Replaces places of partitions that were handed over by the places where they are now.
+    /// Replaces places of partitions that were handed over by their new places.
     async fn follow(
         self,
         places: &mut [usize],
@@ -97,7 +95,7 @@ impl ShardClient<'_> {
         self.are_current(gone.iter().map(|(_, to)| *to)).await?;
         for (at, to) in gone {
             let next = &shards[to];
-            // Until it has arrived it is where it was.
+            // Until it has arrived it stays at its former place.
             if !next.has_rows() || next.shard.rows().partition(partition(at)).is_some() {
                 places[at] = to;
             }
@@ -105,8 +103,8 @@ impl ShardClient<'_> {
         Ok(())
     }
 
-    /// Asks each question of the shard that has its partition.
-    async fn ask<Q: Clone, A>(
+    /// Queries each item at the shard of its partition.
+    async fn query<Q: Clone, A>(
         self,
         questions: &[Q],
         about: impl Fn(&Q) -> Option<PartitionId>,
@@ -134,7 +132,7 @@ impl ShardClient<'_> {
             }
         }
         if !asked.is_empty() {
-            for (at, answer) in self.broker.ask_lists(asked, &elsewhere).await? {
+            for (at, answer) in self.broker.query_lists(asked, &elsewhere).await? {
                 answers[at] = answer;
             }
         }
@@ -142,5 +140,5 @@ impl ShardClient<'_> {
     }
 }
 
-/// Of no topic.
+/// A partition of no topic.
 const NO_PARTITION: PartitionId = PartitionId::new(TopicId(u32::MAX), 0);

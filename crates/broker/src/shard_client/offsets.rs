@@ -18,7 +18,7 @@ use crate::routing::HomeTerm;
 
 pub use crate::question::OffsetAges;
 
-/// Names of a shard's groups with committed offsets after this one, sorted, at most so many.
+/// Returns names of a shard's groups with committed offsets after this one, sorted, up to a maximum number.
 fn names_after(shard: &LocalShard, name: &str, groups_max: usize) -> Vec<String> {
     let rows = shard.shard.rows();
     rows.groups_after(name).take(groups_max).map(|(name, _)| name.to_owned()).collect()
@@ -32,7 +32,7 @@ fn first(names: impl Iterator<Item = String>, max: usize) -> Vec<String> {
 }
 
 impl ShardClient<'_> {
-    /// Which of these groups have committed offsets.
+    /// Returns which of these groups have committed offsets.
     pub async fn have_offsets(&self, groups: &[impl AsRef<str>]) -> Result<Vec<bool>, Unavailable> {
         let facts = self.facts(groups, |_| (), |_| ()).await?;
         Ok(facts.into_iter().map(|facts| facts.is_some()).collect())
@@ -43,7 +43,7 @@ impl ShardClient<'_> {
         Ok(self.facts_of(group).await?.is_some())
     }
 
-    /// How many groups with committed offsets this node coordinates.
+    /// Number of groups with committed offsets that this node coordinates.
     pub fn coordinated_group_count(&self) -> usize {
         self.led_here().map(|shard| shard.shard.rows().group_count()).sum()
     }
@@ -58,12 +58,12 @@ impl ShardClient<'_> {
                 Told::GroupCount(count) => usize::try_from(count).ok(),
                 _ => None,
             };
-            self.broker.ask_leader_for(shard, &Question::GroupCount, part).await
+            self.broker.query_leader_for(shard, &Question::GroupCount, part).await
         });
         Ok(try_join_all(counts).await?.into_iter().sum())
     }
 
-    /// Names of groups with committed offsets after this one, sorted, at most so many.
+    /// Returns names of groups with committed offsets after this one, sorted, up to a maximum number.
     pub async fn offset_groups_after(
         &self,
         name: &str,
@@ -80,18 +80,18 @@ impl ShardClient<'_> {
         Ok(first(groups, groups_max))
     }
 
-    /// The same of the groups that this node coordinates.
+    /// Returns the same for the groups that this node coordinates.
     pub fn coordinated_groups_after(&self, name: &str, groups_max: usize) -> Vec<String> {
         first(self.led_here().flat_map(|shard| names_after(shard, name, groups_max)), groups_max)
     }
 
-    /// How many offsets a group has committed.
+    /// Number of offsets that a group has committed.
     pub async fn offset_count(&self, group: &str) -> Result<usize, Unavailable> {
         let facts = self.facts_of(group).await?;
         Ok(facts.map_or(0, |facts| usize::try_from(facts.offsets).unwrap_or(usize::MAX)))
     }
 
-    /// What a group committed in each of these partitions.
+    /// Returns a group's committed offset in each of these partitions.
     pub async fn offsets(
         &self,
         group: &str,
@@ -111,12 +111,12 @@ impl ShardClient<'_> {
                 _ => None,
             };
             let question = Question::Offsets { group: group.to_owned(), partitions: some.to_vec() };
-            found.extend(self.broker.ask_leader_for(home, &question, part).await?);
+            found.extend(self.broker.query_leader_for(home, &question, part).await?);
         }
         Ok(found)
     }
 
-    /// What a group committed in partitions after this one, sorted, at most so many.
+    /// Returns a group's committed offsets in partitions after this one, sorted, up to a maximum number.
     pub async fn offsets_after(
         &self,
         group: &str,
@@ -141,7 +141,7 @@ impl ShardClient<'_> {
                 Told::OffsetsAfter(told) if told.len() <= max => Some(told),
                 _ => None,
             };
-            let told = self.broker.ask_leader_for(home, &question, part).await?;
+            let told = self.broker.query_leader_for(home, &question, part).await?;
             let is_all = told.len() < max;
             found.extend(told);
             if is_all || found.len() >= offsets_max {
@@ -150,7 +150,7 @@ impl ShardClient<'_> {
         }
     }
 
-    /// How old the offsets of each of these groups are.
+    /// Returns the ages of each group's offsets.
     pub async fn offset_ages(
         &self,
         groups: &[impl AsRef<str>],
@@ -158,7 +158,7 @@ impl ShardClient<'_> {
         self.facts(groups, OffsetAges::of, |facts| facts.ages).await
     }
 
-    /// The shards whose groups this node coordinates.
+    /// Shards whose groups this node coordinates.
     fn led_here(&self) -> impl Iterator<Item = &LocalShard> {
         let shards = self.broker.shards_with_rows().iter().map(|shard| &**shard);
         shards.filter(|shard| shard.is_led_here())
@@ -174,10 +174,10 @@ impl ShardClient<'_> {
             Told::Groups(facts) if facts.len() == 1 => Some(facts[0]),
             _ => None,
         };
-        self.broker.ask_leader_for(home, &Question::Groups(vec![group.to_owned()]), part).await
+        self.broker.query_leader_for(home, &Question::Groups(vec![group.to_owned()]), part).await
     }
 
-    /// Something of each of these groups that has committed offsets.
+    /// Returns a fact about each of these groups that has committed offsets.
     async fn facts<T>(
         &self,
         groups: &[impl AsRef<str>],
@@ -208,7 +208,7 @@ impl ShardClient<'_> {
                 _ => None,
             },
         };
-        for (at, facts) in self.broker.ask_lists(asked.into_iter().collect(), &elsewhere).await? {
+        for (at, facts) in self.broker.query_lists(asked.into_iter().collect(), &elsewhere).await? {
             found[at] = facts.map(&told);
         }
         Ok(found)
@@ -229,7 +229,7 @@ impl ShardClient<'_> {
                 _ => None,
             };
             let question = Question::GroupsAfter { name, max: max as u32 };
-            let told = self.broker.ask_leader_for(shard, &question, part).await?;
+            let told = self.broker.query_leader_for(shard, &question, part).await?;
             let is_all = told.len() < max;
             found.extend(told);
             if is_all || found.len() >= groups_max {
@@ -238,13 +238,13 @@ impl ShardClient<'_> {
         }
     }
 
-    /// Commits offsets of a group, which is made if there is none. Answers those that were refused.
+    /// Commits offsets of a group, which is created if missing. Returns the rejected ones.
     pub async fn commit_offsets(
         &self,
         group: &str,
         mut offsets: Vec<CommitOffset>,
     ) -> Result<Vec<(PartitionId, Refusal)>, ExecuteError> {
-        // Which partitions there are is the catalog's to say.
+        // Only the catalog knows which partitions exist.
         let mut unknown = Vec::new();
         {
             let catalog = self.broker.catalog();
@@ -266,7 +266,7 @@ impl ShardClient<'_> {
         Ok(refused)
     }
 
-    /// Partitions without a committed offset are passed over.
+    /// Deletes a group's offsets. Partitions without a committed offset are skipped.
     pub async fn delete_offsets(
         &self,
         group: &str,
@@ -282,8 +282,8 @@ impl ShardClient<'_> {
         self.execute_at_home(group, command).await.map(drop)
     }
 
-    /// Only the node that coordinates the group changes its offsets: it alone knows the members, and whether one of
-    /// them may. Where another node coordinates it by now, a change that was allowed here must not go there.
+    /// Executes a command of a group on its coordinator only, which alone knows the members and their rights. If
+    /// another node coordinates the group by now, a change that was allowed here must not be forwarded.
     async fn execute_at_home(
         &self,
         group: &str,
@@ -292,7 +292,8 @@ impl ShardClient<'_> {
         self.broker.home_of(group).execute(command).await
     }
 
-    /// The stored members of all groups that are coordinated in this term. The bytes are shared with the shard's state.
+    /// Returns the stored members of all groups that are coordinated in this term. The bytes are shared with the
+    /// shard's state.
     pub fn memberships(&self, home: HomeTerm) -> Vec<(Arc<str>, Arc<[u8]>)> {
         let shards = self.broker.shards_with_rows().iter();
         let homes = shards.filter(|shard| self.broker.is_alone() || shard.id() == home.shard);
@@ -304,8 +305,8 @@ impl ShardClient<'_> {
         kept
     }
 
-    /// Stores the members of each group, in place of what was stored. No bytes: removes it. Refused in any other term than
-    /// that of their coordinator.
+    /// Stores the members of each group, in place of the former ones; empty bytes remove them. Rejected in any term
+    /// but that of their coordinator.
     pub async fn keep_members(
         &self,
         home: HomeTerm,
@@ -321,7 +322,7 @@ impl ShardClient<'_> {
         Ok(())
     }
 
-    /// These, which are of groups, apart by the shards of the groups.
+    /// Splits items of groups by the home shards of the groups.
     fn by_home<T>(&self, all: Vec<T>, group: impl Fn(&T) -> &str) -> impl Iterator<Item = Vec<T>> {
         let mut of_shards: BTreeMap<ShardId, Vec<T>> = BTreeMap::new();
         for one in all {
@@ -330,8 +331,8 @@ impl ShardClient<'_> {
         of_shards.into_values()
     }
 
-    /// In `groups`, which are known to have been idle since before `before_ms`, forgets offsets that
-    /// were committed before it, and those whose own expiry has come. Answers how many.
+    /// Deletes expired offsets of `groups`, which have been idle since before `before_ms`: those committed before it,
+    /// and those whose own retention has ended. Returns their number.
     pub async fn expire_offsets(
         &self,
         groups: Vec<String>,

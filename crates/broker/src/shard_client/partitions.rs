@@ -1,4 +1,4 @@
-//! Partitions: what they hold, and who wrote it.
+//! Partitions: contents and producers.
 
 use base::{HashMap, Offset, PartitionId, TopicId};
 use machine::{Command, Outcome, Partition, Refusal, Rows};
@@ -11,7 +11,7 @@ use crate::local_shard::LocalShard;
 use crate::question::{Question, Told, epoch_at};
 use crate::routing::Leaders;
 
-/// The largest leader epoch not above the one asked for that wrote anything.
+/// The largest leader epoch with records that is not above the requested one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EpochEnd {
     pub epoch: i32,
@@ -19,18 +19,18 @@ pub struct EpochEnd {
     pub end: Offset,
 }
 
-/// What a partition remembers of a producer.
+/// State of a producer in a partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Producer {
     pub id: i64,
     pub epoch: i16,
     pub last_sequence: i32,
-    /// When its last batch was taken, ms since the epoch.
+    /// Time of its last accepted batch, ms since the epoch.
     pub last_ms: i64,
 }
 
 impl ShardClient<'_> {
-    /// Where each partition begins and ends.
+    /// Returns the start and end of each partition.
     pub async fn bounds(
         &self,
         partitions: &[PartitionId],
@@ -43,10 +43,10 @@ impl ShardClient<'_> {
             },
         };
         let bounds = |partition: &Partition, _: &PartitionId| Bounds::of(partition);
-        self.of_each(partitions, |id| *id, bounds, elsewhere).await
+        self.query_each(partitions, |id| *id, bounds, elsewhere).await
     }
 
-    /// The leader epoch in which each offset was, or will be, written; -1 before the first record.
+    /// Returns the leader epoch in which each offset was, or will be, written; -1 before the first record.
     pub async fn epochs_at(
         &self,
         places: &[(PartitionId, Offset)],
@@ -61,10 +61,11 @@ impl ShardClient<'_> {
         let at = |partition: &Partition, &(_, offset): &(PartitionId, Offset)| {
             epoch_at(partition, offset)
         };
-        self.of_each(places, |(id, _)| *id, at, elsewhere).await
+        self.query_each(places, |(id, _)| *id, at, elsewhere).await
     }
 
-    /// Where each leader epoch ends: nowhere if it is above all that wrote. Of partitions that this node has.
+    /// Returns the end of each leader epoch, none for an epoch above all with records. Only for partitions with rows
+    /// on this node.
     pub async fn epoch_ends(
         &self,
         epochs: &[(PartitionId, i32)],
@@ -74,17 +75,17 @@ impl ShardClient<'_> {
             topics.map(|topic| (topic, self.broker.leaders(topic))).collect();
         let end_of = |partition: &Partition, &(id, epoch): &(PartitionId, i32)| {
             let current = current.get(&id.topic).map_or(-1, |current| current.of(id.index).epoch);
-            // The current epoch may not have written anything yet.
+            // The current epoch may have no records yet.
             let found = match epoch == current {
                 true => Some((current, partition.next_offset())),
                 false => partition.epoch_end(epoch),
             };
             found.map(|(epoch, end)| EpochEnd { epoch, end })
         };
-        self.of_each_here(epochs, |(id, _)| *id, end_of)
+        self.read_each_here(epochs, |(id, _)| *id, end_of)
     }
 
-    /// The producers that each partition remembers, ascending by id. Of partitions that this node has.
+    /// Returns the known producers of each partition, ascending by id. Only for partitions with rows on this node.
     pub async fn producers(
         &self,
         partitions: &[PartitionId],
@@ -98,10 +99,10 @@ impl ShardClient<'_> {
             });
             known.collect()
         };
-        self.of_each_here(partitions, |id| *id, producers_of)
+        self.read_each_here(partitions, |id| *id, producers_of)
     }
 
-    /// When a batch was last taken, ms since the epoch; `None` also where none ever was.
+    /// Returns the time of the last accepted batch, ms since the epoch; `None` also if there never was one.
     pub async fn last_appends_ms(
         &self,
         partitions: &[PartitionId],
@@ -114,11 +115,11 @@ impl ShardClient<'_> {
             },
         };
         let last = |partition: &Partition, _: &PartitionId| partition.last_append_ms();
-        let last = self.of_each(partitions, |id| *id, last, elsewhere).await?;
+        let last = self.query_each(partitions, |id| *id, last, elsewhere).await?;
         Ok(last.into_iter().map(Option::flatten).collect())
     }
 
-    /// Live bytes of each partition in the journal; 0 of one that is not there.
+    /// Live bytes of each partition in the journal; 0 for a missing one.
     pub async fn live_bytes(&self, partitions: &[PartitionId]) -> Result<Vec<u64>, Unavailable> {
         let elsewhere = Elsewhere {
             ask: Question::LiveBytes,
@@ -130,11 +131,11 @@ impl ShardClient<'_> {
         let bytes = |shard: &LocalShard, _: &Rows, id: &PartitionId| {
             Some(shard.journal().stream_bytes(id.stream()))
         };
-        let bytes = self.ask(partitions, |id| Some(*id), bytes, elsewhere).await?;
+        let bytes = self.query(partitions, |id| Some(*id), bytes, elsewhere).await?;
         Ok(bytes.into_iter().map(Option::unwrap_or_default).collect())
     }
 
-    /// Live bytes of those of these partitions that this node has.
+    /// Live bytes of these partitions, where this node has them.
     pub fn live_bytes_here(&self, partitions: &[PartitionId]) -> Vec<Option<u64>> {
         let places = self.broker.places_of(partitions.iter().copied());
         let shards = self.broker.shards_with_rows();
@@ -145,7 +146,7 @@ impl ShardClient<'_> {
         partitions.iter().zip(places).map(bytes).collect()
     }
 
-    /// Deletes what is below these offsets; answers, in their order, the start that holds now.
+    /// Deletes the records below these offsets; returns the resulting log starts, in order.
     pub async fn advance_starts(
         &self,
         starts: Vec<(PartitionId, Offset)>,
@@ -169,7 +170,7 @@ impl ShardClient<'_> {
         Ok(places.iter().map(next).collect())
     }
 
-    async fn of_each<Q: Clone, A>(
+    async fn query_each<Q: Clone, A>(
         self,
         questions: &[Q],
         about: impl Fn(&Q) -> PartitionId,
@@ -180,11 +181,11 @@ impl ShardClient<'_> {
             let partition = rows.known(about(question))?;
             Some(answer(partition, question))
         };
-        self.ask(questions, |question| Some(about(question)), answer, elsewhere).await
+        self.query(questions, |question| Some(about(question)), answer, elsewhere).await
     }
 
-    /// The same of partitions that this node leads, or has a good copy of: nobody else is asked.
-    fn of_each_here<Q, A>(
+    /// The same from this node's own rows only, without a query to others.
+    fn read_each_here<Q, A>(
         self,
         questions: &[Q],
         about: impl Fn(&Q) -> PartitionId,

@@ -1,4 +1,4 @@
-//! How far lease groups have come.
+//! Progress of lease groups.
 
 use base::{HashMap, LeaseGroupId, Offset, PartitionId, TopicId};
 use futures_util::future::try_join_all;
@@ -14,7 +14,7 @@ use crate::question::{ASKED_AT_ONCE_MAX, Part, Question, Told};
 pub use crate::question::LeaseProgress;
 
 impl ShardClient<'_> {
-    /// How far a group is in each of these partitions of its topic.
+    /// Returns a group's progress in each of these partitions of its topic.
     pub async fn lease_progress(
         &self,
         group: LeaseGroupId,
@@ -62,17 +62,17 @@ impl ShardClient<'_> {
                 _ => None,
             };
             let question = Question::LeaseProgress { group, partitions: some.to_vec() };
-            found.extend(self.broker.ask_leader_for(shard, &question, part).await?);
+            found.extend(self.broker.query_leader_for(shard, &question, part).await?);
         }
         Ok(found)
     }
 
-    /// The offset below which a group has settled everything, for each group and partition.
+    /// Returns the offset below which a group has settled everything, for each group and partition.
     pub async fn lease_floors(
         &self,
         places: &[(LeaseGroupId, u32)],
     ) -> Result<Vec<Option<Offset>>, Unavailable> {
-        // Before the shards are looked up, for which the catalog is locked, too.
+        // Before the shards are looked up, which locks the catalog, too.
         let topics: HashMap<LeaseGroupId, Option<TopicId>> =
             places.iter().map(|(group, _)| (*group, self.topic_of(*group))).collect();
         let about = |(group, partition): &(LeaseGroupId, u32)| {
@@ -88,10 +88,10 @@ impl ShardClient<'_> {
                 _ => None,
             },
         };
-        self.ask(places, about, floor, elsewhere).await
+        self.query(places, about, floor, elsewhere).await
     }
 
-    /// Which of these records of a partition a group has settled, or has no part of.
+    /// Returns which of these records of a partition are settled by a group, or not part of it.
     pub(crate) async fn are_settled(
         &self,
         group: LeaseGroupId,
@@ -115,13 +115,13 @@ impl ShardClient<'_> {
             };
             let offsets = offsets.to_vec();
             let question = Question::Settled { group, partition: index, offsets };
-            settled.extend(self.broker.ask_leader_for(shard, &question, part).await?);
+            settled.extend(self.broker.query_leader_for(shard, &question, part).await?);
         }
         Ok(settled)
     }
 
-    /// Moves a group forwards or back, in all of a shard's partitions that are named or in none of them:
-    /// everything below is settled, nothing else is, and no attempt is counted.
+    /// Moves a group forwards or back, per shard in all named partitions or in none: everything below is settled,
+    /// everything else unsettled, and attempts are reset.
     pub async fn seek_lease_group(
         &self,
         group: LeaseGroupId,

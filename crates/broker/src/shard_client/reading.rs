@@ -1,4 +1,4 @@
-//! Records of partitions that this node has nothing of: the leader reads them.
+//! Reads of partitions without rows on this node, by their leader.
 
 use base::{Offset, PartitionId};
 use bytes::Bytes;
@@ -11,8 +11,8 @@ use crate::fetch::{Batches, Bounds, TimedOffset};
 use crate::question::{Question, Told};
 
 impl Broker {
-    /// Where a partition begins and ends: as far as this node knows, or as the leader says where this node has nothing of
-    /// it. `None`: there is no such partition.
+    /// Returns the start and end of a partition, from this node's rows or else from the leader. `None` if there is no
+    /// such partition.
     pub async fn bounds_of(&self, partition: PartitionId) -> Result<Option<Bounds>, Unavailable> {
         let shard = self.shard_of(partition);
         if shard.has_rows() {
@@ -22,7 +22,7 @@ impl Broker {
             Told::Bounds(bounds) if bounds.len() == 1 => Some(bounds[0]),
             _ => None,
         };
-        self.ask_leader_for(shard, &Question::Bounds(vec![partition]), part).await
+        self.query_leader_for(shard, &Question::Bounds(vec![partition]), part).await
     }
 
     pub(crate) async fn read_elsewhere(
@@ -33,7 +33,7 @@ impl Broker {
     ) -> Result<Batches, FetchError> {
         let bytes_max = u32::try_from(bytes_max).unwrap_or(u32::MAX);
         let question = Question::Read { partition, offset, bytes_max };
-        match self.ask_leader(self.shard_of(partition), &question).await? {
+        match self.query_leader(self.shard_of(partition), &question).await? {
             (Told::Read(Bounds { log_start, end }), body) => {
                 if !are_sound(&body, offset, end) {
                     tracing::warn!(%partition, offset, "what a leader reads is damaged");
@@ -69,14 +69,14 @@ impl Broker {
         partition: PartitionId,
         question: Question,
     ) -> Result<Option<TimedOffset>, FetchError> {
-        match self.ask_leader(self.shard_of(partition), &question).await? {
+        match self.query_leader(self.shard_of(partition), &question).await? {
             (Told::Timed(found), _) => Ok(found),
             _ => Err(Unavailable::Unanswered.into()),
         }
     }
 }
 
-/// Whether these are whole batches that ascend, of which the first is not before the one with the offset.
+/// Whether these are whole ascending batches, the first of which contains `offset` or comes after it.
 fn are_sound(body: &Bytes, offset: Offset, end: Offset) -> bool {
     let mut next = None;
     record::split_at(body, None).all(|batch| {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_leader_reads_is_taken_if_it_is_whole_and_ascends() {
+    fn batches_of_a_leader_are_accepted_if_whole_and_ascending() {
         let sound = |batches: &[Vec<u8>], offset| are_sound(&batches.concat().into(), offset, 9);
         assert!(sound(&[], 3));
         assert!(sound(&[batch(2), batch(4), batch(7)], 3));

@@ -1,4 +1,4 @@
-//! Readers of copies: at a node that was elected and has yet to apply what earlier leaders acknowledged.
+//! Readers of replicas: at a newly elected node that has yet to apply entries acknowledged by earlier leaders.
 
 use std::net::SocketAddr;
 use std::sync::mpsc;
@@ -39,7 +39,7 @@ fn options_of_one_shard() -> BrokerOptions {
     BrokerOptions { shards: Some(1), ..super::options() }
 }
 
-/// Three nodes, each shard of which is led.
+/// Three nodes, with a leader for each shard.
 async fn three() -> Vec<Broker> {
     let process = std::process::id();
     let of =
@@ -53,7 +53,7 @@ async fn three() -> Vec<Broker> {
     nodes
 }
 
-/// Holds back the apply of a shard until it is dropped.
+/// Blocks the apply of a shard until dropped.
 struct Held(Option<mpsc::Sender<()>>, Option<std::thread::JoinHandle<()>>);
 
 impl Held {
@@ -85,7 +85,7 @@ fn commit(partition: PartitionId, offset: u64) -> Vec<CommitOffset> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 24)]
-async fn a_new_leader_answers_no_reader_before_it_has_applied_what_was_acknowledged() {
+async fn new_leader_serves_no_reader_before_it_applied_acknowledged_entries() {
     let nodes = three().await;
     let topic = topic(&nodes[0], "log", 1, &[]).await;
     let partition = PartitionId::new(topic, 0);
@@ -121,7 +121,7 @@ async fn a_new_leader_answers_no_reader_before_it_has_applied_what_was_acknowled
     let early = timeout(Duration::from_millis(300), readers.as_mut()).await;
     assert!(early.is_err(), "all were answered");
     {
-        // None of them was: each alone waits.
+        // No reader was answered: each one alone waits.
         let waits = |future| async { timeout(Duration::from_millis(50), future).await.is_err() };
         assert!(waits(next.copies_are_current(&partitions)).await);
         let bounds = timeout(Duration::from_millis(50), shards.bounds(&partitions)).await;

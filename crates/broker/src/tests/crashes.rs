@@ -1,4 +1,4 @@
-//! The node ends between the entries of the two ends of a channel.
+//! Ends of the node between the entries of the two ends of a channel.
 
 use super::*;
 
@@ -9,7 +9,7 @@ struct Scene {
 
 const RECORDS: usize = 6;
 
-/// Records of a queue in one shard, whose dead letters go to another.
+/// Records of a queue in one shard, with dead letters in another.
 async fn prepare(broker: &Broker) -> Scene {
     let graves = topic_in(broker, 2, "graves", &[]).await;
     let queue = topic_in(broker, 1, "queue", &[]).await;
@@ -18,7 +18,7 @@ async fn prepare(broker: &Broker) -> Scene {
     Scene { graves, group }
 }
 
-/// Rejects one record after the other, and leaves when all of it is acknowledged, or the disk is gone.
+/// Rejects one record after the other, and returns when all messages are acknowledged, or the disk is dead.
 async fn reject_all(broker: &Broker, scene: &Scene, disk: &SimulatedDisk) {
     let session = broker.lease_session();
     for delivery in take(&session, scene.group, RECORDS as u32).await {
@@ -29,7 +29,7 @@ async fn reject_all(broker: &Broker, scene: &Scene, disk: &SimulatedDisk) {
     }
 }
 
-/// Every record is in the queue or among the dead letters, and nowhere twice; those that are dead arrive.
+/// Every record is in the queue or among the dead letters, and nowhere twice; dead ones arrive.
 async fn check(broker: &Broker, scene: &Scene, what: &str) {
     wait_for_quiet(broker).await;
     let dead = values(broker, scene.graves).await;
@@ -42,7 +42,7 @@ async fn check(broker: &Broker, scene: &Scene, what: &str) {
 
 /// The power fails, or the process is killed, after each change of the disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_letter_is_lost_or_doubled_wherever_the_node_ends() {
+async fn crash_at_any_disk_operation_neither_loses_nor_doubles_a_letter() {
     let (mut at, mut unfinished) = (0, 0);
     loop {
         let disk = SimulatedDisk::new();
@@ -69,9 +69,9 @@ async fn no_letter_is_lost_or_doubled_wherever_the_node_ends() {
     );
 }
 
-/// What a node had not pushed when it was told to stop is pushed by the next start.
+/// Messages left unsent by a stopping node are sent by the next start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restart_goes_on_with_what_is_on_its_way() {
+async fn restart_resumes_unacknowledged_messages() {
     let mut unfinished = 0;
     for delay_us in [0, 200, 500, 1_000, 2_000, 4_000, 8_000] {
         let disk = SimulatedDisk::new();
@@ -89,7 +89,7 @@ async fn a_restart_goes_on_with_what_is_on_its_way() {
             broker = open(&disk).await;
             unfinished += usize::from(unacknowledged(&broker) > 0);
             if life == 1 {
-                // What is in the outbox by now outlives the log that it was in.
+                // Messages in the outbox now outlive the log that had them.
                 for shard in broker.shards_with_rows() {
                     shard.save_snapshot().await.expect("saved");
                 }

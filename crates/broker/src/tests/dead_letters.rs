@@ -11,7 +11,7 @@ use super::*;
 use crate::delivery::{DeadLetterRouter, DeadRecord, RedriveTo, RedriveWhat};
 
 #[tokio::test]
-async fn a_rejected_record_is_in_the_other_shard_once_and_its_message_goes() {
+async fn rejected_record_arrives_once_in_the_other_shard_and_its_message_is_removed() {
     let broker = open(&SimulatedDisk::new()).await;
     let graves = topic_in(&broker, 2, "graves", &[]).await;
     let queue = topic_in(&broker, 1, "queue", &[]).await;
@@ -32,7 +32,7 @@ async fn a_rejected_record_is_in_the_other_shard_once_and_its_message_goes() {
 }
 
 #[tokio::test]
-async fn in_one_shard_nothing_is_sent() {
+async fn dead_letters_within_a_shard_send_no_message() {
     let broker = open(&SimulatedDisk::new()).await;
     let graves = topic_in(&broker, 1, "graves", &[]).await;
     let queue = topic_in(&broker, 1, "queue", &[]).await;
@@ -47,7 +47,7 @@ async fn in_one_shard_nothing_is_sent() {
 }
 
 #[tokio::test]
-async fn dead_letters_go_back_to_the_shard_that_they_came_from() {
+async fn redrive_returns_dead_letters_to_their_source_shard() {
     let broker = open(&SimulatedDisk::new()).await;
     let graves = topic_in(&broker, 3, "graves", &[]).await;
     let of_graves = group(&broker, graves.topic, &[]).await;
@@ -76,7 +76,7 @@ async fn dead_letters_go_back_to_the_shard_that_they_came_from() {
 
 /// Each partition's letters go to the partition of the same number, which is in another shard; and back.
 #[tokio::test]
-async fn a_topic_over_all_shards_is_dead_lettered_and_redriven_in_order() {
+async fn topic_over_all_shards_is_dead_lettered_and_redriven_in_order() {
     const PARTITIONS: u32 = 6;
     let broker = open(&SimulatedDisk::new()).await;
     let graves = topic(&broker, "graves", PARTITIONS, &[]).await;
@@ -115,7 +115,7 @@ async fn a_topic_over_all_shards_is_dead_lettered_and_redriven_in_order() {
     broker.shutdown().await;
 }
 
-/// As a fanout exchange would.
+/// A router like a fanout exchange.
 #[derive(Debug)]
 struct ToAll(Vec<PartitionId>);
 
@@ -129,7 +129,7 @@ impl DeadLetterRouter for ToAll {
 }
 
 #[tokio::test]
-async fn a_router_may_name_partitions_of_several_shards() {
+async fn router_may_name_partitions_of_several_shards() {
     let broker = open(&SimulatedDisk::new()).await;
     // A topic in all shards, and some in one.
     let wide = topic(&broker, "wide", 2 * SHARDS, &[]).await;
@@ -153,7 +153,7 @@ async fn a_router_may_name_partitions_of_several_shards() {
 }
 
 #[tokio::test]
-async fn a_target_that_is_deleted_meanwhile_holds_nothing_up() {
+async fn deleted_target_does_not_delay_other_dead_letters() {
     let broker = open(&SimulatedDisk::new()).await;
     let kept = topic_in(&broker, 2, "kept", &[]).await;
     let doomed = topic_in(&broker, 2, "doomed", &[]).await;
@@ -169,7 +169,7 @@ async fn a_target_that_is_deleted_meanwhile_holds_nothing_up() {
             if taken.is_empty() {
                 break;
             }
-            // Those after the deletion are refused until the router knows of it.
+            // Those after the deletion are rejected until the router knows of it.
             drop(session.settle(settles(&taken, Settlement::Reject)));
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -186,7 +186,7 @@ async fn a_target_that_is_deleted_meanwhile_holds_nothing_up() {
     broker.shutdown().await;
 }
 
-/// A message that has to be read from a slow disk holds up its own channel, and no other.
+/// A message that has to be read from a slow disk delays its own channel, and no other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn channels_do_not_wait_for_the_reads_of_others() {
     let disk = SimulatedDisk::new();
@@ -205,7 +205,7 @@ async fn channels_do_not_wait_for_the_reads_of_others() {
     let shard = &broker.local_shards()[1];
     let requests = shard.peers.cut_off(ShardId(2));
     reject_each(&session, &to_second).await;
-    // They are in memory no more: the first call notes what is durable, and the second lets it go.
+    // Evicts them from memory: the first call notes the durable ones, and the second drops them.
     shard.journal().rest(Duration::ZERO);
     shard.journal().rest(Duration::ZERO);
     disk.hang_reads(true);
@@ -224,9 +224,9 @@ async fn channels_do_not_wait_for_the_reads_of_others() {
     broker.shutdown().await;
 }
 
-/// What is dropped is counted where it arrived, each record once.
+/// Dropped records are counted in the target shard, each record once.
 #[tokio::test]
-async fn letters_to_a_topic_that_is_gone_are_counted() {
+async fn letters_to_a_deleted_topic_are_counted() {
     let broker = open(&SimulatedDisk::new()).await;
     let kept = topic_in(&broker, 2, "kept", &[]).await;
     let doomed = topic_in(&broker, 2, "doomed", &[]).await;
@@ -240,7 +240,7 @@ async fn letters_to_a_topic_that_is_gone_are_counted() {
     let session = broker.lease_session();
     reject_each(&session, &take(&session, group, 7).await).await;
     broker.delete_topic(doomed.topic).await.expect("it is there");
-    // Both ends are led anew: what is sent again counts once.
+    // Both ends get a new term: messages sent again count once.
     peers.restore(ShardId(2), requests);
     for shard in [1, 2] {
         broker.local_shards()[shard].consensus.elect_anew().await.expect("elected");
@@ -253,9 +253,9 @@ async fn letters_to_a_topic_that_is_gone_are_counted() {
     broker.shutdown().await;
 }
 
-/// What a full topic refuses goes straight to the log of the other shard.
+/// Records that a full topic rejects go straight to the log of the other shard.
 #[tokio::test]
-async fn what_a_full_topic_refuses_is_dead_lettered_in_another_shard() {
+async fn records_rejected_by_a_full_topic_are_dead_lettered_in_another_shard() {
     let broker = open(&SimulatedDisk::new()).await;
     let graves = topic_in(&broker, 3, "graves", &[]).await;
     let limits = [("limit.records", "2"), ("limit.overflow", "reject-dead-letter")];
@@ -269,9 +269,9 @@ async fn what_a_full_topic_refuses_is_dead_lettered_in_another_shard() {
     broker.shutdown().await;
 }
 
-/// Limits of the target do not hold for what comes from another shard.
+/// Limits of the target do not apply to records from another shard.
 #[tokio::test]
-async fn a_full_target_takes_dead_letters_from_another_shard() {
+async fn full_target_accepts_dead_letters_from_another_shard() {
     let broker = open(&SimulatedDisk::new()).await;
     let limits = [("limit.records", "1"), ("limit.overflow", "reject")];
     let graves = topic_in(&broker, 2, "graves", &limits).await;
@@ -288,13 +288,13 @@ async fn a_full_target_takes_dead_letters_from_another_shard() {
 }
 
 #[tokio::test]
-async fn nothing_dead_goes_to_what_only_nodes_write() {
+async fn dead_letters_never_go_to_internal_topics() {
     let broker = open(&SimulatedDisk::new()).await;
     let audit = PartitionId::new(topic(&broker, AUDIT, 1, &[]).await, 0);
     let limits = [("limit.records", "2"), ("limit.overflow", "reject-dead-letter")];
     let queue = topic_in(&broker, 1, "queue", &limits).await;
     let group = group(&broker, queue.topic, &[("dead.letter.topic", AUDIT)]).await;
-    // Back to where it says that it came from.
+    // Forged source topic, to which a redrive would return the record.
     let mut forged = BatchBuilder::new(BatchOptions::default());
     let source = Header { key: headers::DEATH_TOPIC.as_bytes(), value: Some(AUDIT.as_bytes()) };
     forged.push(1, None, Some(b"forged"), &[source]).expect("has room");
@@ -305,7 +305,7 @@ async fn nothing_dead_goes_to_what_only_nodes_write() {
     let redriven = broker.redrive(group, RedriveWhat::All, RedriveTo::Source).await;
     let redriven = redriven.expect("is looked at");
     assert_eq!((redriven.moved, redriven.left), (0, 1));
-    // Rejected, and too much.
+    // Rejected, and over the limit.
     append(&broker, queue, &numbered("job ", 1)).await;
     let refused = broker.append(vec![batch(&[queue], &numbered("out ", 3))]).await;
     assert!(refused.iter().all(Result::is_err));

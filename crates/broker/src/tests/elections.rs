@@ -1,9 +1,9 @@
-//! Either end of a channel is led anew while letters are on their way.
+//! Elections at either end of a channel while letters are in flight.
 
 use super::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_letter_arrives_once_while_both_ends_are_led_anew() {
+async fn every_letter_arrives_once_over_elections_at_both_ends() {
     const RECORDS: usize = 600;
     let broker = open(&SimulatedDisk::new()).await;
     let graves = topic_in(&broker, 2, "graves", &[]).await;
@@ -48,9 +48,9 @@ async fn every_letter_arrives_once_while_both_ends_are_led_anew() {
     broker.shutdown().await;
 }
 
-/// Whoever waits for a transfer hears of its end, whichever end of the channel is led anew.
+/// A transfer gets its result through elections at either end of the channel.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn transfers_are_answered_over_elections() {
+async fn transfers_complete_over_elections() {
     let broker = open(&SimulatedDisk::new()).await;
     let to = topic_in(&broker, 2, "to", &[]).await;
     let from = topic_in(&broker, 1, "from", &[]).await;

@@ -1,9 +1,8 @@
-//! A data directory with several shards, and with messages on their way, that a former version wrote: everything
-//! in it is where it was, and arrives.
+//! A data directory with several shards and unacknowledged messages, written by a former version: everything in it is
+//! found, and the messages arrive.
 //!
-//! `cargo test -p broker --lib write_a_directory_with_channels -- --ignored` writes the directory that this
-//! version makes to `tests/fixtures/new-channels.data`: run it before a format changes, and keep what it wrote
-//! under the version's name.
+//! `cargo test -p broker --lib write_a_directory_with_channels -- --ignored` writes the directory of this version to
+//! `tests/fixtures/new-channels.data`: run it before a format changes, and keep the file under the version's name.
 
 use machine::{Channels, Role, SentBatch};
 use tasks::Failure;
@@ -17,8 +16,8 @@ use crate::peers::Peers;
 use crate::timeline::Timeline;
 use crate::watch::Watchers;
 
-/// Of the queue, and how many of them were rejected: before shard 2 could not be reached, then until the
-/// snapshot, then until the end.
+/// Number of records in the queue, and of rejected ones: while shard 2 was reachable, then until the snapshot, then
+/// until the end.
 const JOBS: usize = 12;
 const REJECTED: [usize; 3] = [4, 3, 3];
 
@@ -27,7 +26,7 @@ fn v2() -> SimulatedDisk {
     SimulatedDisk::unpack(packed, Path::new("/data"))
 }
 
-/// The channels of a shard as they are on the disk: nothing is pushed.
+/// Returns the channels of a shard as they are on the disk, without pushing messages.
 async fn channels_on(disk: &SimulatedDisk, shard: u32) -> Channels {
     let world = World::on(Arc::new(disk.clone()));
     let (failure, dir, options) = (Failure::new(), Path::new("/data"), options());
@@ -59,7 +58,7 @@ async fn channels_on(disk: &SimulatedDisk, shard: u32) -> Channels {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_directory_of_version_2_has_its_messages_by_number_and_what_it_took() {
+async fn directory_of_version_2_keeps_its_message_numbers() {
     let disk = v2();
     let snapshot = |name: &String| name.contains("snap");
     assert!(disk.list(Path::new("/data/shard-1")).unwrap().iter().any(snapshot));
@@ -80,7 +79,7 @@ async fn a_directory_of_version_2_has_its_messages_by_number_and_what_it_took() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_directory_of_version_2_had_on_its_way_arrives_once() {
+async fn unacknowledged_messages_of_a_version_2_directory_arrive_once() {
     let disk = v2();
     let jobs = numbered("job ", JOBS);
     let dead: usize = REJECTED.iter().sum();
@@ -94,7 +93,7 @@ async fn what_a_directory_of_version_2_had_on_its_way_arrives_once() {
         assert_eq!(values(&broker, first_of("graves")).await, letters, "life {life}");
         assert_eq!(values(&broker, first_of("beside")).await, both, "life {life}");
         assert_eq!(values(&broker, first_of("back")).await, numbered("other ", 2), "life {life}");
-        // Numbers go on where they were.
+        // The numbers continue.
         let taken = broker.shards_with_rows()[1].shard.rows().channels().expected(ShardId(1));
         assert_eq!(taken, letters.len() as u64);
         let queue = id("queue");
@@ -138,7 +137,7 @@ async fn write_a_directory_with_channels() {
     let both = ["both".to_owned()];
     let batches = vec![batch(&[queue], &both), batch(&[graves, beside], &both)];
     let sending = session.transfer(Vec::new(), batches);
-    // It waits until they have arrived.
+    // The transfer waits until the records have arrived.
     assert!(tokio::time::timeout(Duration::from_millis(200), sending).await.is_err());
     drop(session);
     broker.shutdown().await;

@@ -1,4 +1,4 @@
-//! An outbox is full because the other shard takes nothing: what needs it waits, and nothing else does.
+//! An outbox is full because the other shard accepts nothing: requests that need it wait, and all others continue.
 
 use base::limits::{OUTBOX_BYTES_MAX, OUTBOX_HELD_BYTES_MAX, OUTBOX_HOLD};
 use futures_util::future::join_all;
@@ -9,9 +9,9 @@ use crate::delivery::{RecordState, RedriveTo, RedriveWhat, TransferError};
 use crate::error::AppendError;
 
 const LARGE: usize = 700_000;
-/// So many large records are more than an outbox holds.
+/// Number of large records; more than an outbox holds.
 const JOBS: usize = 40;
-/// What does not wait for an outbox is answered by then, on a machine that does much else.
+/// Time limit for requests that do not wait for an outbox, on a busy machine.
 const SOON: Duration = Duration::from_secs(3);
 
 fn large(prefix: &str, count: usize) -> Vec<String> {
@@ -22,7 +22,7 @@ fn names(values: &[String]) -> Vec<&str> {
     values.iter().map(|value| value.trim_end()).collect()
 }
 
-/// A queue in shard 1 whose dead letters go to shard 2, with large records.
+/// A queue in shard 1 with large records, and dead letters in shard 2.
 struct Scene {
     graves: PartitionId,
     group: LeaseGroupId,
@@ -54,7 +54,7 @@ fn outbox_bytes(broker: &Broker) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rejects_wait_for_room_and_everything_else_goes_on() {
+async fn rejects_wait_for_outbox_room_and_other_requests_continue() {
     let broker = open(&SimulatedDisk::new()).await;
     let scene = prepare(&broker).await;
     let beside = topic_in(&broker, 3, "beside", &[]).await;
@@ -65,13 +65,13 @@ async fn rejects_wait_for_room_and_everything_else_goes_on() {
     let (rejected, kept) = taken.split_at(JOBS - 2);
     let peers = &broker.local_shards()[1].peers;
     let requests = peers.cut_off(ShardId(2));
-    // One that has room is answered.
+    // A reject with room in the outbox completes.
     timeout(SOON, reject_each(&session, &rejected[..1])).await.expect("it has room");
     let each = rejected[1..].chunks(1).map(|one| session.settle(settles(one, Settlement::Reject)));
     let mut waiting: Vec<_> = each.collect();
     let begun = Instant::now();
     let mut rounds = 0;
-    // Until they were refused for want of room, and tried again.
+    // Until they were rejected for lack of room, and retried.
     while begun.elapsed() < OUTBOX_HOLD + Duration::from_millis(1_500) {
         let value = vec![format!("other {rounds}")];
         timeout(SOON, append(&broker, other, &value)).await.expect("producers go on");
@@ -107,9 +107,9 @@ async fn rejects_wait_for_room_and_everything_else_goes_on() {
     broker.shutdown().await;
 }
 
-/// What waits is in memory: beyond the bound a unit is refused at once, and the others after their time.
+/// Waiting units are in memory: beyond the bound a unit is rejected at once, and the others after their time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_waits_for_an_outbox_is_bounded() {
+async fn units_waiting_for_an_outbox_are_bounded() {
     let broker = open(&SimulatedDisk::new()).await;
     let to = topic_in(&broker, 2, "to", &[]).await;
     let from = topic_in(&broker, 1, "from", &[]).await;
@@ -150,7 +150,7 @@ async fn what_waits_for_an_outbox_is_bounded() {
 
 /// Terms end while rejects, a transfer and a redrive wait for room: each is done once, in a later term.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_waits_for_room_goes_on_in_the_next_term() {
+async fn units_waiting_for_room_continue_in_the_next_term() {
     let broker = open(&SimulatedDisk::new()).await;
     let scene = prepare(&broker).await;
     let to = topic_in(&broker, 2, "to", &[]).await;
@@ -166,7 +166,7 @@ async fn what_waits_for_room_goes_on_in_the_next_term() {
     let mut rejecting = join_all(each);
     wait_for("a full outbox", async || outbox_bytes(&broker) + 3 * LARGE as u64 > OUTBOX_BYTES_MAX)
         .await;
-    // Behind the letter that waits.
+    // After the letter that waits.
     tokio::time::sleep(Duration::from_millis(50)).await;
     let batches = vec![batch(&[to], &numbered("moved ", 1))];
     let transfer = session.transfer(settles(moved, Settlement::Accept), batches);
@@ -182,9 +182,9 @@ async fn what_waits_for_room_goes_on_in_the_next_term() {
         assert!(timeout(pause, &mut transfer).await.is_err(), "it waits");
         assert!(timeout(Duration::ZERO, &mut redrive).await.is_err(), "it waits");
         assert!(timeout(Duration::ZERO, &mut rejecting).await.is_err(), "they wait");
-        // Neither what is rejected nor what is moved is delivered meanwhile.
+        // Neither rejected nor transferred records are delivered meanwhile.
         assert!(take(&session, scene.group, 10).await.is_empty());
-        // Others do not wait for it.
+        // Other requests do not wait.
         timeout(SOON, append(&broker, old, &numbered("old", 1))).await.expect("they go on");
     }
     peers.restore(ShardId(2), requests);

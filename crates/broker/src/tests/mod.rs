@@ -1,4 +1,4 @@
-//! Nodes with several shards, of which one sends to another: each test here reads the logs of both.
+//! Nodes with several shards, one of which sends to another: each test reads the logs of both.
 
 mod copies;
 mod crashes;
@@ -61,12 +61,12 @@ async fn topic(broker: &Broker, name: &str, partitions: u32, config: &[(&str, &s
     broker.create_topic(new).await.expect("the topic is new")
 }
 
-/// A topic whose first partition is in this shard.
+/// Creates a topic whose first partition is in this shard.
 async fn topic_in(broker: &Broker, shard: u32, name: &str, config: &[(&str, &str)]) -> PartitionId {
     for number in 0.. {
         let id = topic(broker, "candidate", 1, &[]).await;
         broker.delete_topic(id).await.expect("it is there");
-        // The next one goes to the shard behind it.
+        // The next topic goes to the shard after it.
         if (id.0 + 1) % SHARDS + 1 == shard {
             break;
         }
@@ -122,7 +122,7 @@ async fn values(broker: &Broker, partition: PartitionId) -> Vec<String> {
     }
 }
 
-/// How many records a partition has, of which none was deleted.
+/// Number of records in a partition without deletions.
 fn values_count(broker: &Broker, partition: PartitionId) -> u64 {
     broker.bounds(partition).map_or(0, |bounds| bounds.end)
 }
@@ -153,7 +153,7 @@ async fn reject_each(session: &LeaseSession, taken: &[Delivery]) {
     }
 }
 
-/// Messages that are not acknowledged, of all shards.
+/// Number of unacknowledged messages, over all shards.
 fn unacknowledged(broker: &Broker) -> usize {
     let of_shard = |shard: &Arc<LocalShard>| -> usize {
         let rows = shard.shard.rows();
@@ -162,7 +162,7 @@ fn unacknowledged(broker: &Broker) -> usize {
     broker.shards_with_rows().iter().map(of_shard).sum()
 }
 
-/// Messages that were ever sent, of all shards.
+/// Number of messages ever sent, over all shards.
 fn channel_ends(broker: &Broker) -> u64 {
     let of_shard = |shard: &Arc<LocalShard>| -> u64 {
         let rows = shard.shard.rows();
@@ -171,7 +171,7 @@ fn channel_ends(broker: &Broker) -> u64 {
     broker.shards_with_rows().iter().map(of_shard).sum()
 }
 
-/// What of channels takes room in the journals.
+/// Bytes of channels in the journals.
 fn channel_bytes(broker: &Broker) -> u64 {
     let shards = broker.shards_with_rows();
     let channels = (1..=SHARDS).map(|to| PartitionId::channel_to(ShardId(to)).stream());
@@ -189,7 +189,7 @@ async fn wait_for(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     panic!("{what} did not come about in 10 seconds");
 }
 
-/// All that was sent is acknowledged, and its bytes are free.
+/// Waits until all messages are acknowledged, and their bytes are freed.
 async fn wait_for_quiet(broker: &Broker) {
     wait_for("an end of all messages", async || {
         unacknowledged(broker) == 0 && channel_bytes(broker) == 0

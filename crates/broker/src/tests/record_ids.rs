@@ -23,7 +23,7 @@ async fn leader_reads_the_log_for_ids_only_until_the_state_has_them() {
         dedup
     };
     assert!(begun().await.learns());
-    // The first append of a topic with a window says that the state has all ids.
+    // The first append to a topic with a window records that the state has all ids.
     append(&broker, partition, &["without an id".to_owned()]).await;
     assert!(!begun().await.learns());
     broker.append(vec![with_id(partition, "a")]).await.remove(0).expect("taken");

@@ -1,4 +1,4 @@
-//! Segments are rewritten while they hold bodies of messages that are on their way.
+//! Segments are rewritten while they hold bodies of messages in flight.
 
 use machine::Command;
 
@@ -7,7 +7,7 @@ use super::*;
 const LETTERS: usize = 4;
 const SEGMENT: u64 = 64 << 10;
 
-/// Why most of a segment is dead.
+/// The reason why most of a segment is dead.
 #[derive(Clone, Copy, Debug)]
 enum Cause {
     /// The other records in it are deleted.
@@ -20,7 +20,7 @@ struct Scene {
     graves: PartitionId,
     group: LeaseGroupId,
     filler: PartitionId,
-    /// By which shard 2 is reached again.
+    /// Makes shard 2 reachable again.
     requests: crate::peers::Reach,
 }
 
@@ -31,7 +31,7 @@ async fn open_small(disk: &SimulatedDisk) -> Result<Broker, OpenError> {
     Broker::open(world, Path::new("/data"), options).await
 }
 
-/// Messages of shard 1 that shard 2 has not taken, each among more of a topic than half a segment holds.
+/// Creates messages of shard 1 that shard 2 has not received, each amid filler records of more than half a segment.
 async fn prepare(broker: &Broker) -> Scene {
     let graves = topic_in(broker, 2, "graves", &[]).await;
     let filler = topic_in(broker, 1, "filler", &[]).await;
@@ -47,7 +47,7 @@ async fn prepare(broker: &Broker) -> Scene {
     Scene { graves, group, filler, requests }
 }
 
-/// Of each segment with bodies of messages to shard 2, how often it was written.
+/// Generation of each segment with bodies of messages to shard 2.
 fn generations(broker: &Broker) -> Vec<u32> {
     let journal = broker.local_shards()[1].journal();
     let stream = PartitionId::channel_to(ShardId(2)).stream();
@@ -56,14 +56,14 @@ fn generations(broker: &Broker) -> Vec<u32> {
     journal.segments().iter().filter(|it| is_holder(it.id)).map(|it| it.generation).collect()
 }
 
-/// Shard 2 has taken all that was sent to it.
+/// Whether shard 2 has received all messages.
 fn has_arrived(broker: &Broker) -> bool {
     let shards = broker.shards_with_rows();
     let sent = shards[0].shard.rows().channels().outbox(ShardId(2)).map_or(0, |it| it.end());
     shards[1].shard.rows().channels().expected(ShardId(1)) == sent
 }
 
-/// Has the segments rewritten, and lets the messages go. Leaves when they are taken, or the disk is gone.
+/// Has the segments rewritten, and then delivers the messages. Returns when they are received, or the disk is dead.
 async fn rewrite_and_send(broker: &Broker, scene: &Scene, cause: Cause, disk: &SimulatedDisk) {
     let shard = &broker.local_shards()[1];
     shard.journal().roll();
@@ -98,7 +98,7 @@ async fn check(broker: &Broker, scene: &Scene, what: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bodies_of_messages_on_their_way_outlive_the_segments_that_they_were_in() {
+async fn bodies_of_messages_in_flight_survive_rewrites_of_their_segments() {
     for cause in [Cause::Deletion, Cause::Compaction] {
         let disk = SimulatedDisk::new();
         let broker = open_small(&disk).await.expect("opens");
@@ -112,7 +112,7 @@ async fn bodies_of_messages_on_their_way_outlive_the_segments_that_they_were_in(
     }
 }
 
-async fn ends_anywhere(cause: Cause) {
+async fn crash_at_each_disk_operation(cause: Cause) {
     let (mut at, mut unfinished, mut rewritten) = (0, 0, 0);
     loop {
         let disk = SimulatedDisk::new();
@@ -140,11 +140,11 @@ async fn ends_anywhere(cause: Cause) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_message_is_lost_or_doubled_wherever_a_rewrite_after_deletions_ends() {
-    ends_anywhere(Cause::Deletion).await;
+async fn crash_in_a_rewrite_after_deletions_neither_loses_nor_doubles_a_message() {
+    crash_at_each_disk_operation(Cause::Deletion).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_message_is_lost_or_doubled_wherever_a_rewrite_by_compaction_ends() {
-    ends_anywhere(Cause::Compaction).await;
+async fn crash_in_a_rewrite_by_compaction_neither_loses_nor_doubles_a_message() {
+    crash_at_each_disk_operation(Cause::Compaction).await;
 }

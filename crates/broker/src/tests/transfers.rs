@@ -7,7 +7,7 @@ use super::*;
 use crate::delivery::{SettleWhat, TransferError};
 use crate::error::AppendError;
 
-/// A queue in each shard, with records that are leased.
+/// A queue in each shard, with leased records.
 struct Queues {
     partitions: Vec<PartitionId>,
     groups: Vec<LeaseGroupId>,
@@ -32,7 +32,7 @@ async fn depth(broker: &Broker, partition: PartitionId, group: LeaseGroupId) -> 
 }
 
 #[tokio::test]
-async fn everybody_sees_what_was_transferred_once_it_is_answered() {
+async fn transferred_records_are_visible_once_the_transfer_completes() {
     let broker = open(&SimulatedDisk::new()).await;
     let Queues { partitions, groups, session } = queues(&broker).await;
     let mut to = Vec::new();
@@ -47,7 +47,7 @@ async fn everybody_sees_what_was_transferred_once_it_is_answered() {
         let taken = take(&session, groups[0], 1).await;
         assert_eq!(taken.len(), usize::from(round < 4));
         let value = vec![format!("round {round}")];
-        // One for each shard, one for all.
+        // One batch for each shard, and one for all.
         let mut batches: Vec<_> = to.iter().map(|to| batch(&[*to], &value)).collect();
         batches.push(batch(&[to[2], to[0], to[1]], &value));
         let rows = session.transfer(settles(&taken, Settlement::Accept), batches).await;
@@ -66,7 +66,7 @@ async fn everybody_sees_what_was_transferred_once_it_is_answered() {
 }
 
 #[tokio::test]
-async fn one_batch_that_cannot_be_keeps_all_of_it_out() {
+async fn transfer_with_one_invalid_batch_is_rejected_entirely() {
     let broker = open(&SimulatedDisk::new()).await;
     let Queues { partitions, groups, session } = queues(&broker).await;
     let to = topic_in(&broker, 2, "to", &[]).await;
@@ -97,7 +97,7 @@ async fn one_batch_that_cannot_be_keeps_all_of_it_out() {
 }
 
 #[tokio::test]
-async fn settles_in_several_shards_are_looked_at_before_any_is_done() {
+async fn settles_in_several_shards_are_checked_before_any_takes_effect() {
     let broker = open(&SimulatedDisk::new()).await;
     let Queues { partitions, groups, session } = queues(&broker).await;
     let to = topic_in(&broker, 2, "to", &[]).await;
@@ -126,7 +126,7 @@ async fn settles_in_several_shards_are_looked_at_before_any_is_done() {
 }
 
 #[tokio::test]
-async fn what_one_shard_refuses_after_another_has_settled_is_said() {
+async fn rejection_by_one_shard_after_another_settled_is_reported() {
     let broker = open(&SimulatedDisk::new()).await;
     let limits = [("limit.records", "1"), ("limit.overflow", "reject")];
     let full = topic_in(&broker, 2, "full", &limits).await;
@@ -152,9 +152,9 @@ async fn what_one_shard_refuses_after_another_has_settled_is_said() {
     broker.shutdown().await;
 }
 
-/// More than an outbox holds: what does not fit waits, and nobody else does.
+/// More than an outbox holds: a transfer without room waits, and no other request does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_does_not_fit_into_an_outbox_waits_for_room() {
+async fn transfer_without_outbox_room_waits() {
     let broker = open(&SimulatedDisk::new()).await;
     let Queues { partitions, session, .. } = queues(&broker).await;
     let to = topic_in(&broker, 2, "to", &[]).await;
@@ -191,9 +191,9 @@ async fn what_does_not_fit_into_an_outbox_waits_for_room() {
     broker.shutdown().await;
 }
 
-/// A message may be larger than an outbox: it goes when the outbox is empty.
+/// A message may be larger than an outbox: it is sent when the outbox is empty.
 #[tokio::test]
-async fn a_message_that_is_larger_than_an_outbox_goes_by_itself() {
+async fn message_larger_than_an_outbox_is_sent_alone() {
     let broker = open(&SimulatedDisk::new()).await;
     let Queues { partitions, session, .. } = queues(&broker).await;
     let to = topic_in(&broker, 2, "to", &[]).await;
@@ -209,9 +209,9 @@ async fn a_message_that_is_larger_than_an_outbox_goes_by_itself() {
     broker.shutdown().await;
 }
 
-/// The catalog knows a topic a moment before its shard does.
+/// The catalog has a topic a moment before its shard adopts it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_for_a_topic_that_its_shard_has_not_taken_over_yet_waits() {
+async fn transfer_to_a_topic_waits_until_its_shard_adopted_it() {
     let broker = open(&SimulatedDisk::new()).await;
     let Queues { session, .. } = queues(&broker).await;
     for number in 0..40 {
@@ -230,7 +230,7 @@ async fn what_is_for_a_topic_that_its_shard_has_not_taken_over_yet_waits() {
         let (id, sent) = tokio::join!(making, sending);
         match sent {
             Ok(rows) => assert!(rows.iter().all(Option::is_some), "{rows:?}"),
-            // The shard of its first partition had not taken it over.
+            // The shard of the first partition had not adopted it.
             Err(TransferError::Append { source: AppendError::UnknownPartition(_), .. }) => continue,
             Err(error) => panic!("{error}"),
         }

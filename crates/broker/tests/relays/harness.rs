@@ -182,7 +182,7 @@ fn gossip_leaders(nodes: &[Node]) {
                 if told != led {
                     told.clone_from(&led);
                     for other in others.iter().filter(|other| other.node() != broker.node()) {
-                        other.hear_of_groups(broker.node().into(), led.clone());
+                        other.receive_led_groups(broker.node().into(), led.clone());
                     }
                 }
                 sleep(Duration::from_millis(20)).await;

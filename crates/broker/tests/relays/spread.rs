@@ -220,18 +220,18 @@ async fn member_that_learns_of_its_removal_queries_the_leader() {
     without.voters.retain(|voter| *voter != u64::from(member));
     cluster.append(0, &values(0..3)).await;
 
-    broker.hear_of_groups(leader.into(), vec![without.clone()]);
+    broker.receive_led_groups(leader.into(), vec![without.clone()]);
     wait_for(async || !broker.is_member(shard), || "it is told".to_owned()).await;
     let bounds = broker.bounds_of(id).await.expect("the leader says it");
     assert_eq!(bounds, Some(Bounds { log_start: 0, end: 3 }));
     assert_eq!(broker.shards().live_bytes_here(&[id]), [None]);
     // Gossip of an older term is ignored.
     without.term -= 1;
-    broker.hear_of_groups(leader.into(), vec![without.clone()]);
+    broker.receive_led_groups(leader.into(), vec![without.clone()]);
     wait_for(async || broker.is_member(shard), || "it knows better".to_owned()).await;
     // Gossip does not change the leader's own view.
     without.term = with.term + 9;
-    cluster.broker(leader).hear_of_groups(member.into(), vec![without]);
+    cluster.broker(leader).receive_led_groups(member.into(), vec![without]);
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(cluster.broker(leader).is_member(shard) && cluster.broker(leader).leads(id));
     cluster.append(0, &values(3..4)).await;

@@ -173,7 +173,7 @@ async fn files_of_a_shard_that_was_given_up_go_at_the_next_start_and_it_may_come
     let mut former = None;
     let given_up = async || {
         former = (1..=3).find_map(|node| {
-            let shards = cluster.broker(node).given_up();
+            let shards = cluster.broker(node).removed_replicas();
             shards.first().map(|shard| (node, *shard))
         });
         former.is_some()
@@ -201,7 +201,7 @@ async fn files_of_a_shard_that_was_given_up_go_at_the_next_start_and_it_may_come
     let before = bytes(&place);
     assert_eq!(cluster.start_again(place).await, node);
     load.enter(&cluster, node);
-    assert_eq!(cluster.broker(node).given_up(), []);
+    assert_eq!(cluster.broker(node).removed_replicas(), []);
     let after = bytes(cluster.members[&node].node.place());
     assert!(after < before / 2, "{shard} still has {after} of {before} bytes");
     let bytes = file_bytes(cluster.members[&node].node.place(), shard.0);

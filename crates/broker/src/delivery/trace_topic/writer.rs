@@ -83,7 +83,7 @@ async fn write(
     steps: &[TracedStep],
     known: &mut BTreeMap<SessionId, SessionUser>,
 ) -> Result<u64, String> {
-    let topic = broker.topic_of_nodes(TRACE, TRACED_KEPT_MS, TRACED_KEPT_BYTES).await;
+    let topic = broker.internal_topic_partition(TRACE, TRACED_KEPT_MS, TRACED_KEPT_BYTES).await;
     let topic = topic.map_err(|error| error.to_string())?;
     learn(broker, steps, known).await;
     let options = BatchOptions { compression: Compression::Zstd, ..BatchOptions::default() };

@@ -11,10 +11,10 @@
 //! The last batch of a partition stays, empty if need be: consumers that read up to the end offset
 //! have to find a batch that reaches it.
 //!
-//! Each member of a shard's group compacts its own disk: one must not grow because another one leads. The leader decides
-//! how far, by the topic's rule, and logs it once it is so on its own disk; the others do the same on theirs then. How far
-//! that is on this disk is kept beside the log ([`crate::compacted`]). What a member may still have to be sent of the log stays as it
-//! is, and is compacted once the log was let go of.
+//! Each member of a shard's group compacts its own disk: none may grow because another one leads. The leader decides
+//! by the topic's rule up to which offset, and logs it once its own disk is compacted; the others then do the same.
+//! The progress on this disk is kept beside the log ([`crate::compacted`]). Segments of the log that may still have
+//! to be sent to a member stay as they are, and are compacted once the log has released them.
 //!
 //! Whether a pass is due takes a list of all batches of a partition. It is made when a partition
 //! changed by more than an append, when the date has come that the last list gave, and when so much
@@ -41,34 +41,34 @@ use crate::housekeeping::heavy::Queued;
 use crate::housekeeping::outlook::{Outlook, Rule};
 use crate::local_shard::LocalShard;
 
-/// A sidecar is written in the background; how often, and how many times, a round looks for it.
+/// A sidecar is written in the background: interval and number of checks for it in a round.
 const SEAL_LOOK_EVERY: Duration = Duration::from_millis(20);
 const SEAL_LOOKS: u32 = 100;
 
 /// Partitions that are looked up under one lock: an apply waits for it.
 const ROWS_PER_READ: usize = 1_000;
 
-/// How often the log is looked at that a pass waits for.
+/// Interval of checks of the log that a pass waits for.
 const LOOKED_AT_EVERY_MS: i64 = 2_000;
-/// By then the other members have told their logs to begin another segment, so that the next entry ends the one that they
-/// are to compact.
+/// By then the other members have rolled their segments, so that the next entry ends the one that they have to
+/// compact.
 const OTHERS_CLOSE_WITHIN_MS: i64 = 3 * LOOKED_AT_EVERY_MS;
 
-/// What is remembered from pass to pass. Only a hint: after a restart every partition is looked at,
-/// and the next dirty record of one brings its tombstones up again.
+/// State kept from pass to pass. Only a hint: after a restart every partition is examined, and the next dirty record
+/// of one brings its tombstones up again.
 #[derive(Debug, Default)]
 pub(crate) struct Compaction {
-    /// When the earliest tombstone of a partition may go, ms since the epoch.
+    /// Earliest time at which a tombstone of the partition may be dropped, ms since the epoch.
     horizons: BTreeMap<PartitionId, i64>,
-    /// When a pass may be due though nothing is appended, ms since the epoch.
+    /// Time at which a pass may be due without an append, ms since the epoch.
     dates: Dues<i64>,
-    /// After how many appended bytes it may be, by what was last listed.
+    /// Number of bytes at which a pass may be due, by the last list.
     outlooks: BTreeMap<PartitionId, Grows>,
-    /// To be listed in the next round.
+    /// Partitions to be listed in the next round.
     todo: BTreeSet<PartitionId>,
-    /// When the log was last looked at that a pass waits for, ms since the epoch, and where it ended.
+    /// Time of the last check of the log that a pass waits for, ms since the epoch, and the end of the log then.
     log: Option<(i64, u64)>,
-    /// When the other members may have closed the segments that they are to compact, ms since the epoch.
+    /// Time by which the other members have closed the segments that they have to compact, ms since the epoch.
     close_ms: Option<i64>,
 }
 
@@ -80,7 +80,7 @@ struct Grows {
 }
 
 impl Compaction {
-    /// Takes in what changed since the last round.
+    /// Takes in the changes since the last round.
     pub(crate) fn note(&mut self, shard: &LocalShard, changed: &HashMap<PartitionId, Change>) {
         let leads = shard.is_led_here();
         let changed: Vec<(PartitionId, Change)> =
@@ -96,13 +96,13 @@ impl Compaction {
             for (&(partition, change), compacted) in changed.iter().zip(compacted) {
                 match self.outlooks.get(&partition) {
                     _ if !compacted => self.forget_partition(partition),
-                    // Others go by what the leader logs.
+                    // Followers go by the leader's log entry.
                     _ if !leads && !change.anew => {}
                     Some(grows) if !change.anew => {
                         if shard.journal().stream_bytes(partition.stream()) >= grows.to_bytes {
                             self.todo.insert(partition);
                         }
-                        // A batch of long ago closes what is before it.
+                        // A batch with an old timestamp closes the segment before it.
                         if change.oldest_ms < i64::MAX {
                             let closes = change.oldest_ms.saturating_add(grows.segment_ms);
                             self.dates.hasten(partition, closes.saturating_add(1));
@@ -116,8 +116,8 @@ impl Compaction {
         }
     }
 
-    /// Looks at what may be due, and compacts what is. How many partitions were looked at.
-    /// Reads and rewrites segments only in the shard's turn; until then what is due stays due.
+    /// Examines the partitions that may be due, and compacts those that are. Returns the number examined. Reads and
+    /// rewrites segments only in the shard's slot; until then due partitions stay due.
     pub(crate) async fn run(
         &mut self,
         shard: &LocalShard,
@@ -129,7 +129,7 @@ impl Compaction {
         }
         if self.close_ms.is_some_and(|close_ms| close_ms <= now_ms) {
             self.close_ms = None;
-            execute_nothing(shard).await?;
+            append_empty_entry(shard).await?;
         }
         let candidates = match self.todo.is_empty() {
             true => Vec::new(),
@@ -141,7 +141,7 @@ impl Compaction {
         }
         let looked: Vec<PartitionId> = candidates.iter().map(|it| it.partition).collect();
         let looks = looked.len();
-        // Unless it comes to an end they are looked at again.
+        // Examined again unless the round completes.
         self.todo.extend(looked);
         let Some(turn) = heavy.take() else { return Ok(0) };
         let done = &shard.shard.compacted;
@@ -180,17 +180,17 @@ impl Compaction {
         for Pass { candidate, up_to, .. } in passes {
             let partition = candidate.partition;
             if up_to <= candidate.done {
-                // Its tombstones went. It is looked at once more, for what is dirty.
+                // Its tombstones were dropped. It is examined once more for dirty records.
                 self.horizons.remove(&partition);
                 continue;
             }
             self.horizons.insert(partition, candidate.horizon_ms);
             if up_to > candidate.owed {
                 match shard.execute(Command::Compacted { partition, up_to }).await {
-                    // Applied, and so it is among what changed; or its topic was deleted meanwhile.
+                    // Applied, and so noted as a change; or its topic was deleted meanwhile.
                     Ok(_) | Err(ExecuteError::Refused(_)) => {
                         self.todo.remove(&partition);
-                        // Nobody else may write that entry for long.
+                        // No other entry may follow for long.
                         self.close_ms =
                             (!shard.is_alone()).then(|| now_ms + OTHERS_CLOSE_WITHIN_MS);
                     }
@@ -206,9 +206,9 @@ impl Compaction {
         Ok(looks)
     }
 
-    /// Passes over these wait until the log was let go of, which takes a snapshot, and one more once all members
-    /// have what the first one covers. While a member lacks what the log had at the last look it is kept for that one:
-    /// then nothing is done, or each look would begin a segment.
+    /// Delays passes until the log has released their segments. That takes a snapshot, and a second one once all
+    /// members have the entries covered by the first. While a member lacks entries of the last check the log is
+    /// retained for it: then nothing is done, since each check would begin a segment.
     async fn wait_for_the_log(
         &mut self,
         shard: &LocalShard,
@@ -256,7 +256,7 @@ impl Compaction {
         self.dates.set(partition, date.min().filter(|date| *date < i64::MAX));
     }
 
-    /// Takes what is to be listed, and of that what has anything to compact.
+    /// Takes the partitions to be listed, and returns those with records to compact.
     fn candidates(&mut self, shard: &LocalShard, now_ms: i64) -> Vec<Candidate> {
         let todo: Vec<PartitionId> = std::mem::take(&mut self.todo).into_iter().collect();
         let (alone, leads, done) = (shard.is_alone(), shard.is_led_here(), &shard.shard.compacted);
@@ -301,7 +301,7 @@ impl Compaction {
                 if wanted > found.done || found.horizon_passed {
                     candidates.push(found);
                 } else {
-                    // Clean: only its tombstones are left, if it has any.
+                    // Clean: at most its tombstones are left.
                     self.outlooks.remove(&partition);
                     self.dates.set(partition, self.horizons.get(&partition).copied());
                 }
@@ -316,8 +316,8 @@ impl Compaction {
     }
 }
 
-/// Only a sealed segment that no replay needs can be rewritten: where the node is alone, the one that is written now
-/// is closed, and the machine's state saved. False when sealing takes longer than a round may.
+/// Only a sealed segment that no replay needs can be rewritten: where the node is alone, the active segment is closed
+/// and the machine's state saved. False when sealing takes longer than a round may.
 async fn seal(shard: &LocalShard, segments: &BTreeSet<u32>) -> io::Result<bool> {
     let journal = shard.journal();
     let open = || {
@@ -339,16 +339,16 @@ async fn seal(shard: &LocalShard, segments: &BTreeSet<u32>) -> io::Result<bool> 
     Ok(false)
 }
 
-/// The segment closes before the next frame, so there has to be one: a member that follows waits for the leader's.
+/// A segment closes with the next frame, so one has to be written; a follower waits for the leader's.
 async fn close_segment(shard: &LocalShard) -> io::Result<()> {
     shard.journal().roll();
     match shard.is_led_here() {
-        true => execute_nothing(shard).await,
+        true => append_empty_entry(shard).await,
         false => Ok(()),
     }
 }
 
-async fn execute_nothing(shard: &LocalShard) -> io::Result<()> {
+async fn append_empty_entry(shard: &LocalShard) -> io::Result<()> {
     let nothing = Command::AdvanceStart { starts: Vec::new() };
     shard.execute(nothing).await.map(drop).map_err(io::Error::other)
 }

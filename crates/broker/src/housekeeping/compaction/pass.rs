@@ -1,4 +1,4 @@
-//! A pass over a partition: whether it is due, the keys that it learns, and what it makes of each batch.
+//! A pass over a partition: whether it is due, the keys that it learns, and the outcome for each batch.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -12,62 +12,62 @@ use crate::housekeeping::outlook::{Outlook, Rule};
 
 /// Keys of one pass, in bytes; a partition with more is compacted in several passes.
 const KEY_BYTES_MAX: usize = 64 << 20;
-/// What an entry of the key table costs beside the key itself, roughly.
+/// Approximate overhead of an entry of the key table, beside the key itself.
 const KEY_ENTRY_BYTES: usize = 48;
 
 /// A partition that may be worth a pass.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
     pub(super) partition: PartitionId,
-    /// This node decides how far it is compacted.
+    /// Whether this node decides up to which offset it is compacted.
     pub(super) leads: bool,
     pub(super) log_start: Offset,
     /// The offset after the last record. The batch that ends here stays.
     pub(super) end: Offset,
-    /// Up to here it is compacted on this disk.
+    /// Offset up to which it is compacted on this disk.
     pub(super) done: Offset,
-    /// Up to here it is to be, as a leader logged.
+    /// Offset up to which a leader logged that it is to be compacted.
     pub(super) owed: Offset,
     pub(super) rule: Rule,
-    /// A tombstone met for the first time may go at this time.
+    /// Delete horizon of a tombstone met for the first time.
     pub(super) horizon_ms: i64,
-    /// A tombstone may go by now.
+    /// Whether the earliest delete horizon has passed.
     pub(super) horizon_passed: bool,
 }
 
-/// A pass over one partition, ready to be carried out.
+/// A prepared pass over one partition.
 #[derive(Debug)]
 pub(super) struct Pass {
     pub(super) candidate: Candidate,
-    /// Records from here on are not looked at.
+    /// Records from here on are not examined.
     pub(super) up_to: Offset,
     last_offsets: HashMap<Box<[u8]>, Offset>,
-    /// Segments in which something changes.
+    /// Segments with changes.
     pub(super) segments: BTreeSet<u32>,
 }
 
-/// What a look at the candidates came to.
+/// Result of examining the candidates.
 #[derive(Debug, Default)]
 pub(super) struct Prepared {
     pub(super) passes: Vec<Pass>,
-    /// Those that are not due yet.
+    /// Candidates that are not due yet.
     pub(super) outlooks: Vec<(PartitionId, Outlook, Rule)>,
-    /// There was no room to look at these.
+    /// Candidates left unexamined for lack of room.
     pub(super) left: Vec<PartitionId>,
-    /// The log has to be let go of first.
+    /// Candidates whose segments the log has to release first.
     pub(super) claimed: Vec<Claimed>,
 }
 
-/// A partition of which the log still claims what is to be compacted.
+/// A partition whose records to compact are still claimed by the log.
 #[derive(Debug)]
 pub(super) struct Claimed {
     pub(super) partition: PartitionId,
-    /// Some of it is in the segment that the log writes to.
+    /// Whether some of them are in the log's active segment.
     pub(super) is_written_to: bool,
 }
 
-/// Decides which partitions are due, learns their keys, and finds what would change. What the log claims cannot be
-/// rewritten yet; where the node is `alone` a snapshot ends that, before the pass is carried out.
+/// Decides which partitions are due, learns their keys, and finds the changes. Segments claimed by the log cannot be
+/// rewritten yet; where the node is `alone`, a snapshot releases them before the pass is carried out.
 pub(super) fn prepare(
     journal: &Journal,
     candidates: Vec<Candidate>,
@@ -113,13 +113,13 @@ pub(super) fn prepare(
 }
 
 impl Candidate {
-    /// Up to where it may be compacted.
+    /// Returns the offset up to which it may be compacted.
     fn wanted(&self, batches: &[Address], now_ms: i64) -> Offset {
         let eligible = self.leads.then(|| self.rule.eligible_up_to(batches, now_ms)).flatten();
         eligible.unwrap_or(self.log_start).max(self.owed)
     }
 
-    /// Whether a pass up to there is worth it.
+    /// Whether a pass up to this offset is worth it.
     fn is_due(&self, batches: &[Address], up_to: Offset, now_ms: i64) -> bool {
         let owes = self.done < self.owed.min(up_to);
         let is_dirty = || self.leads && self.rule.is_due(batches, self.done..up_to, now_ms);
@@ -131,7 +131,7 @@ fn read(journal: &Journal, partition: PartitionId, batch: &Address) -> io::Resul
     let found = journal
         .read_blocking(partition.stream(), batch.base_offset, batch.len as usize)
         .map_err(io::Error::other)?;
-    // Retention may have taken it meanwhile, and then the next batch answers.
+    // Retention may have removed the batch meanwhile; the read then returns the next one.
     let same = |bytes: &Bytes| {
         BatchHeader::parse(bytes).is_ok_and(|header| header.base_offset == batch.base_offset)
     };
@@ -139,8 +139,8 @@ fn read(journal: &Journal, partition: PartitionId, batch: &Address) -> io::Resul
 }
 
 impl Pass {
-    /// The last offset of each key between what was compacted before and `up_to`; less far when
-    /// there are more keys than there is room for.
+    /// Learns the last offset of each key between the compacted part and `up_to`; less far when there are more keys
+    /// than room.
     fn learn(
         &mut self,
         journal: &Journal,
@@ -190,7 +190,7 @@ impl Pass {
     }
 
     fn keep(&self, batch: &[u8], now_ms: i64) -> Keep {
-        // What cannot be read is not ours to delete.
+        // A batch that cannot be decoded is kept.
         let Ok(header) = BatchHeader::parse(batch) else { return Keep::Same };
         if header.base_offset >= self.up_to {
             return Keep::Same;
@@ -218,8 +218,8 @@ impl Pass {
         if record.offset >= self.up_to {
             return true;
         }
-        // Without a key it can never be replaced; a compacted topic holds such a record only from
-        // the time before it was one, and Kafka drops it too.
+        // A record without a key can never be replaced. A compacted topic has such records only from before it was
+        // compacted, and Kafka drops them too.
         let Some(key) = record.key else { return false };
         let replaced = self.last_offsets.get(key).is_some_and(|last| *last > record.offset);
         let gone = record.value.is_none() && tombstones_go;
@@ -227,14 +227,14 @@ impl Pass {
     }
 }
 
-/// What takes the place of a partition's last batch when no record of it is kept.
+/// Replacement of a partition's last batch when none of its records is kept.
 fn emptied(header: &BatchHeader, batch: &[u8]) -> Keep {
     if header.record_count == 0 {
         return Keep::Same;
     }
     match record::retain_or_empty(batch, |_| false) {
         Ok(Retained::Part(empty)) => Keep::Replace(Bytes::from(empty)),
-        // It was read a moment ago, so this does not come about; what is not replaced stays.
+        // Cannot happen, since the batch was decoded a moment ago; the batch is kept.
         _ => Keep::Same,
     }
 }

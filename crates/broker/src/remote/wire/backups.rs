@@ -1,4 +1,4 @@
-//! Steps of a backup that another node sends, and what a member answers.
+//! Requests for the backup steps of another node, and a member's replies.
 
 use bytes::Bytes;
 use links::{Message, Received};
@@ -7,12 +7,12 @@ use super::{Answer, Asked, bytes_of, elsewhere};
 use crate::backup_parts::{BackupError, BackupPart, BackupStep};
 use crate::error::Unavailable;
 
-pub(crate) fn ask_backup(backup: u64, step: &BackupStep) -> Message {
+pub(crate) fn encode_backup_request(backup: u64, step: &BackupStep) -> Message {
     let asked = Asked::BackUp { backup, step: step.clone() };
     Message { head: bytes_of(&asked), body: Vec::new() }
 }
 
-pub(crate) fn answer_backup(done: Result<(BackupPart, Bytes), BackupError>) -> Message {
+pub(crate) fn encode_backup_reply(done: Result<(BackupPart, Bytes), BackupError>) -> Message {
     let (part, body) = match done {
         Ok((part, bytes)) => (Ok(part), vec![bytes]),
         Err(error) => (Err(error), Vec::new()),
@@ -20,7 +20,7 @@ pub(crate) fn answer_backup(done: Result<(BackupPart, Bytes), BackupError>) -> M
     Message { head: bytes_of(&Answer::BackedUp(part)), body }
 }
 
-/// What the member answered.
+/// Decodes the member's reply.
 pub(crate) fn backed_up(reply: Received) -> Result<(BackupPart, Bytes), BackupError> {
     match postcard::from_bytes(&reply.head) {
         Ok(Answer::BackedUp(Ok(part))) => Ok((part, reply.body)),

@@ -1,4 +1,4 @@
-//! Who is in a shard's group, as its leader says.
+//! Query for the members of a shard's group, and its leader's reply.
 
 use std::collections::BTreeSet;
 
@@ -8,15 +8,15 @@ use links::Message;
 use super::{Answer, Asked, bytes_of, elsewhere};
 use crate::error::Unavailable;
 
-pub(crate) fn ask_members() -> Message {
+pub(crate) fn encode_members_request() -> Message {
     Message { head: bytes_of(&Asked::Members), body: Vec::new() }
 }
 
-pub(crate) fn answer_members(members: Result<BTreeSet<u64>, Unavailable>) -> Bytes {
+pub(crate) fn encode_members_reply(members: Result<BTreeSet<u64>, Unavailable>) -> Bytes {
     bytes_of(&Answer::Members(members))
 }
 
-/// What the leader answered.
+/// Decodes the leader's reply.
 pub(crate) fn members(answer: &[u8]) -> Result<BTreeSet<u64>, Unavailable> {
     match postcard::from_bytes(answer) {
         Ok(Answer::Members(members)) => members.map_err(elsewhere),

@@ -1,4 +1,4 @@
-//! What nodes are asked, apart from anything about rows: how groups stand, what is stored, who leads, whose sessions are.
+//! Requests to nodes, apart from those about rows: state of groups, stored data, leadership, users of sessions.
 
 use bytes::Bytes;
 use dispatch::SessionId;
@@ -10,15 +10,15 @@ use crate::error::Unavailable;
 use crate::group_status::GroupStatus;
 use crate::stored_status::StoredStatus;
 
-pub(crate) fn ask_groups() -> Message {
+pub(crate) fn encode_groups_request() -> Message {
     Message { head: bytes_of(&Asked::Groups), body: Vec::new() }
 }
 
-pub(crate) fn answer_groups(groups: Vec<GroupStatus>) -> Bytes {
+pub(crate) fn encode_groups_reply(groups: Vec<GroupStatus>) -> Bytes {
     bytes_of(&Answer::Groups(groups))
 }
 
-/// What the node answered.
+/// Decodes the node's reply.
 pub(crate) fn groups(answer: &[u8]) -> Result<Vec<GroupStatus>, Unavailable> {
     match postcard::from_bytes(answer) {
         Ok(Answer::Groups(groups)) => Ok(groups),
@@ -26,15 +26,15 @@ pub(crate) fn groups(answer: &[u8]) -> Result<Vec<GroupStatus>, Unavailable> {
     }
 }
 
-pub(crate) fn ask_stored() -> Message {
+pub(crate) fn encode_stored_request() -> Message {
     Message { head: bytes_of(&Asked::Stored), body: Vec::new() }
 }
 
-pub(crate) fn answer_stored(stored: StoredStatus) -> Bytes {
+pub(crate) fn encode_stored_reply(stored: StoredStatus) -> Bytes {
     bytes_of(&Answer::Stored(stored))
 }
 
-/// What the node answered.
+/// Decodes the node's reply.
 pub(crate) fn stored(answer: &[u8]) -> Result<StoredStatus, Unavailable> {
     match postcard::from_bytes(answer) {
         Ok(Answer::Stored(stored)) => Ok(stored),
@@ -42,15 +42,15 @@ pub(crate) fn stored(answer: &[u8]) -> Result<StoredStatus, Unavailable> {
     }
 }
 
-pub(crate) fn ask_hand_over(to: u64) -> Message {
+pub(crate) fn encode_hand_over_request(to: u64) -> Message {
     Message { head: bytes_of(&Asked::HandOver { to }), body: Vec::new() }
 }
 
-pub(crate) fn answer_hand_over(done: Result<(), String>) -> Bytes {
+pub(crate) fn encode_hand_over_reply(done: Result<(), String>) -> Bytes {
     bytes_of(&Answer::HandOver(done))
 }
 
-/// What the leader answered; `None`: it is not understood.
+/// Decodes the leader's reply; `None` if it is unknown.
 pub(crate) fn hand_over(answer: &[u8]) -> Option<Result<(), String>> {
     match postcard::from_bytes(answer) {
         Ok(Answer::HandOver(done)) => Some(done),
@@ -58,15 +58,15 @@ pub(crate) fn hand_over(answer: &[u8]) -> Option<Result<(), String>> {
     }
 }
 
-pub(crate) fn ask_look(look: Look) -> Message {
+pub(crate) fn encode_look_request(look: Look) -> Message {
     Message { head: bytes_of(&Asked::Look(look)), body: Vec::new() }
 }
 
-pub(crate) fn answer_look(looked: Looked) -> Bytes {
+pub(crate) fn encode_look_reply(looked: Looked) -> Bytes {
     bytes_of(&Answer::Looked(looked))
 }
 
-/// What the node answered.
+/// Decodes the node's reply.
 pub(crate) fn looked(answer: &[u8]) -> Result<Looked, Unavailable> {
     match postcard::from_bytes(answer) {
         Ok(Answer::Looked(looked)) => Ok(looked),
@@ -74,15 +74,15 @@ pub(crate) fn looked(answer: &[u8]) -> Result<Looked, Unavailable> {
     }
 }
 
-pub(crate) fn ask_session_users(sessions: &[SessionId]) -> Message {
+pub(crate) fn encode_session_users_request(sessions: &[SessionId]) -> Message {
     Message { head: bytes_of(&Asked::SessionUsers(sessions.to_vec())), body: Vec::new() }
 }
 
-pub(crate) fn answer_session_users(users: Vec<Option<SessionUser>>) -> Bytes {
+pub(crate) fn encode_session_users_reply(users: Vec<Option<SessionUser>>) -> Bytes {
     bytes_of(&Answer::SessionUsers(users))
 }
 
-/// What the node answered.
+/// Decodes the node's reply.
 pub(crate) fn session_users(answer: &[u8]) -> Result<Vec<Option<SessionUser>>, Unavailable> {
     match postcard::from_bytes(answer) {
         Ok(Answer::SessionUsers(users)) => Ok(users),

@@ -1,4 +1,4 @@
-//! Questions about the rows of a shard, and what its leader tells.
+//! Queries about the rows of a shard, and its leader's replies.
 
 use bytes::Bytes;
 use links::{Message, Received};
@@ -7,11 +7,11 @@ use super::{Answer, Asked, bytes_of, elsewhere};
 use crate::error::{FetchError, Unavailable};
 use crate::question::{Answered, Question, Told};
 
-pub(crate) fn ask_rows(question: &Question) -> Message {
+pub(crate) fn encode_rows_request(question: &Question) -> Message {
     Message { head: bytes_of(&Asked::Rows(question.clone())), body: Vec::new() }
 }
 
-pub(crate) fn answer_rows(answered: Answered) -> Message {
+pub(crate) fn encode_rows_reply(answered: Answered) -> Message {
     let (told, body) = match answered {
         Ok((told, body)) => (Ok(told), body),
         Err(error) => (Err(error), Vec::new()),
@@ -19,8 +19,8 @@ pub(crate) fn answer_rows(answered: Answered) -> Message {
     Message { head: bytes_of(&Answer::Rows(told)), body }
 }
 
-/// What the leader told.
-pub(crate) fn rows_told(reply: Received) -> Result<(Told, Bytes), FetchError> {
+/// Decodes the leader's reply.
+pub(crate) fn decode_rows_reply(reply: Received) -> Result<(Told, Bytes), FetchError> {
     match postcard::from_bytes(&reply.head) {
         Ok(Answer::Rows(Ok(told))) => Ok((told, reply.body)),
         Ok(Answer::Rows(Err(FetchError::Unavailable(why)))) => Err(elsewhere(why).into()),
@@ -43,25 +43,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_and_told_of_rows_arrives() {
+    fn query_and_reply_about_rows_survive_encoding() {
         let partition = PartitionId::new(TopicId(3), 7);
         let question = Question::Read { partition, offset: Offset::from(9_u32), bytes_max: 4 };
-        let Some(Decoded::Rows(arrived)) = decode(received(ask_rows(&question)), NodeId(2)) else {
+        let Some(Decoded::Rows(arrived)) =
+            decode(received(encode_rows_request(&question)), NodeId(2))
+        else {
             panic!("it is not understood");
         };
         assert_eq!(arrived, question);
         let told = Told::Read(Bounds { log_start: 1, end: 12 });
         let body = vec![Bytes::from_static(b"a"), Bytes::from_static(b"bc")];
-        let reply = received(answer_rows(Ok((told.clone(), body))));
-        assert_eq!(rows_told(reply), Ok((told, Bytes::from_static(b"abc"))));
+        let reply = received(encode_rows_reply(Ok((told.clone(), body))));
+        assert_eq!(decode_rows_reply(reply), Ok((told, Bytes::from_static(b"abc"))));
     }
 
     #[test]
-    fn that_a_leader_stops_is_no_reason_to_stop_here() {
-        let told = |error: Unavailable| rows_told(received(answer_rows(Err(error.into()))));
+    fn stop_of_a_leader_is_mapped_to_unanswered() {
+        let told =
+            |error: Unavailable| decode_rows_reply(received(encode_rows_reply(Err(error.into()))));
         assert_eq!(told(Unavailable::Stopping), Err(Unavailable::Unanswered.into()));
         assert_eq!(told(Unavailable::NotLeader), Err(Unavailable::NotLeader.into()));
         let nonsense = Received { head: Bytes::from_static(b"?"), body: Bytes::new() };
-        assert_eq!(rows_told(nonsense), Err(Unavailable::Unanswered.into()));
+        assert_eq!(decode_rows_reply(nonsense), Err(Unavailable::Unanswered.into()));
     }
 }

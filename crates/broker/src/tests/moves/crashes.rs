@@ -1,11 +1,11 @@
-//! The node ends between any two changes of its disk while a partition moves.
+//! Ends of the node between any two changes of its disk while a partition moves.
 
 use super::*;
 
-/// The power fails, or the process is killed, after each change of the disk: what was acknowledged is there once, where
-/// the catalog says that the partition is, and the move comes to its end.
+/// The power fails, or the process is killed, after each change of the disk. Acknowledged records exist once, in the
+/// partition's shard according to the catalog, and the move completes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_or_doubled_wherever_the_node_ends() {
+async fn crash_at_any_disk_operation_of_a_move_neither_loses_nor_doubles_a_record() {
     let (mut at, mut ends) = (0, [0; 4]);
     loop {
         let disk = SimulatedDisk::new();
@@ -46,7 +46,7 @@ async fn nothing_is_lost_or_doubled_wherever_the_node_ends() {
             Some(_) => ends[3] += 1,
         }
         settled(&broker).await;
-        // The producer does not know what became of its last batch, and sends it again.
+        // The producer does not know the outcome of its last batch, and sends it again.
         let value = format!("b {sequence}");
         append_soon(&broker, || produced(partition, 3, sequence, &value)).await;
         let found = values(&broker, partition).await;
@@ -65,7 +65,7 @@ async fn nothing_is_lost_or_doubled_wherever_the_node_ends() {
         }
         at += 1;
     }
-    // What was handed over goes on as soon as the node is there again: it is seldom seen so.
+    // A partition that was handed over is activated as soon as the node restarts: this state is seldom seen.
     println!("{at} ends: not frozen, frozen, handed over, away: {ends:?}");
     assert!(at >= 15, "{ends:?} of {at}");
 }

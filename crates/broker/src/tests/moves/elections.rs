@@ -1,9 +1,9 @@
-//! The shards at both ends, and the catalog, are led anew while partitions move.
+//! Elections of the shards at both ends, and of the catalog, while partitions move.
 
 use super::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn partitions_move_while_everything_is_led_anew() {
+async fn partitions_move_during_elections_of_all_shards() {
     let broker = open(&SimulatedDisk::new()).await;
     let partition = topic_in(&broker, 1, "t", &[]).await;
     append(&broker, partition, &numbered("a ", 50)).await;
@@ -35,7 +35,7 @@ async fn partitions_move_while_everything_is_led_anew() {
         for to in [2, 3, 1, 2] {
             until("it may move", async || {
                 let wanted = broker.move_partitions(partition.topic, vec![0], ShardId(to)).await;
-                // A change of the catalog whose answer is lost may have been made.
+                // A change of the catalog whose reply is lost may have been made.
                 wanted.is_ok().then_some(())
             })
             .await;

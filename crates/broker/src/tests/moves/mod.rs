@@ -1,4 +1,4 @@
-//! Partitions that go from one shard to another while they are written to and read.
+//! Moves of partitions between shards while they are written and read.
 
 mod crashes;
 mod elections;
@@ -16,7 +16,7 @@ use crate::error::{AppendError, ExecuteError, FetchError, Unavailable};
 use crate::moving::MoveState;
 use crate::request::{Message, Request};
 
-/// How long anything may take on a machine that does much else.
+/// Time limit of any step on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
 async fn until<T>(what: &str, mut found: impl AsyncFnMut() -> Option<T>) -> T {
@@ -32,7 +32,7 @@ async fn until<T>(what: &str, mut found: impl AsyncFnMut() -> Option<T>) -> T {
 
 async fn settled(broker: &Broker) {
     until("moves end", async || (broker.moving_count() == 0).then_some(())).await;
-    // Whoever has given it away drops its bytes a moment later.
+    // The source shard drops the bytes a moment later.
     until("sources have left", async || {
         let leaves = |shard: &Arc<LocalShard>| {
             shard.read(|view| {
@@ -72,7 +72,7 @@ fn produced(partition: PartitionId, producer: i64, sequence: i32, value: &str) -
     AppendBatch::new(partition, header, bytes)
 }
 
-/// Appends until it is taken; the longest time that took, and whether it was there already.
+/// Appends until accepted; returns the duration, and whether the batch was a duplicate.
 async fn append_soon(broker: &Broker, make: impl Fn() -> AppendBatch) -> (Duration, bool) {
     let began = Instant::now();
     loop {
@@ -87,7 +87,7 @@ async fn append_soon(broker: &Broker, make: impl Fn() -> AppendBatch) -> (Durati
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_partition_moves_while_it_is_written_to_and_read() {
+async fn partition_moves_while_it_is_written_and_read() {
     let broker = open(&SimulatedDisk::new()).await;
     let partition = topic_in(&broker, 1, "t", &[]).await;
     append(&broker, partition, &numbered("before ", 500)).await;
@@ -148,7 +148,7 @@ async fn a_partition_moves_while_it_is_written_to_and_read() {
     assert_eq!(of("with "), numbered("with ", with as usize));
     assert_eq!(of("plain "), numbered("plain ", plain));
     assert_eq!(all.len(), 500 + with as usize + plain);
-    // What was sent again long after its time is known where the partition is now.
+    // The target shard recognizes a late retry.
     let last = format!("with {}", with - 1);
     let (_, duplicate) = append_soon(&broker, || produced(partition, 7, with - 1, &last)).await;
     assert!(duplicate);
@@ -156,7 +156,7 @@ async fn a_partition_moves_while_it_is_written_to_and_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bytes_go_with_the_partition_and_a_restart_finds_them() {
+async fn bytes_move_with_the_partition_and_survive_a_restart() {
     let disk = SimulatedDisk::new();
     let mut broker = open(&disk).await;
     let partition = topic_in(&broker, 1, "t", &[]).await;
@@ -194,9 +194,9 @@ async fn bytes_go_with_the_partition_and_a_restart_finds_them() {
     broker.shutdown().await;
 }
 
-/// From the hand-over on the partition is the other shard's, also while the catalog cannot be told.
+/// From the hand-over on the other shard owns the partition, also while the catalog cannot be updated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_partition_that_was_handed_over_is_served_once_the_catalog_knows() {
+async fn handed_over_partition_is_served_once_the_catalog_has_its_place() {
     let disk = SimulatedDisk::new();
     let broker = open(&disk).await;
     let partition = topic_in(&broker, 1, "t", &[]).await;
@@ -213,7 +213,7 @@ async fn a_partition_that_was_handed_over_is_served_once_the_catalog_knows() {
     assert_eq!(answer, Err(AppendError::Moving(partition)));
     let read = broker.read_batches(partition, 0, 1 << 20).await.map(|read| read.high_watermark);
     assert_eq!(read, Err(FetchError::Unavailable(Unavailable::NotLeader)));
-    // It cannot be taken back.
+    // The move cannot be cancelled.
     broker.cancel_moves(partition.topic, vec![0]).await.expect("it moves");
     broker.shutdown().await;
     let broker = open(&disk).await;
@@ -247,7 +247,7 @@ async fn values_from(broker: &Broker, partition: PartitionId, start: u64) -> Vec
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_record_that_was_sent_twice_is_stored_once_across_a_move() {
+async fn duplicate_record_is_stored_once_across_a_move() {
     let broker = open(&SimulatedDisk::new()).await;
     let partition = topic_in(&broker, 1, "t", &[("dedup.window.ms", "600000")]).await;
     let with_id = |id: &str| {
@@ -271,7 +271,7 @@ async fn a_record_that_was_sent_twice_is_stored_once_across_a_move() {
     append_soon(&broker, || with_id("c")).await;
     assert_eq!(values(&broker, partition).await, ["a", "b", "c"]);
 
-    // Also when the records are deleted: the ids are not read from them.
+    // Also after the records are deleted: the ids are not read from them.
     broker.shards().advance_starts(vec![(partition, 3)]).await.expect("deleted");
     for to in [1, 2] {
         moved(&broker, partition, to).await;
@@ -284,7 +284,7 @@ async fn a_record_that_was_sent_twice_is_stored_once_across_a_move() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dead_letters_reach_a_partition_that_moves() {
+async fn dead_letters_reach_a_moving_partition() {
     const RECORDS: usize = 400;
     let broker = open(&SimulatedDisk::new()).await;
     let graves = topic_in(&broker, 2, "graves", &[]).await;
@@ -324,7 +324,7 @@ async fn dead_letters_reach_a_partition_that_moves() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_move_that_finds_no_leader_is_given_up() {
+async fn move_to_a_shard_without_a_leader_can_be_cancelled() {
     let broker = open(&SimulatedDisk::new()).await;
     let partition = topic_in(&broker, 1, "t", &[]).await;
     append(&broker, partition, &numbered("a ", 10)).await;
@@ -348,7 +348,7 @@ async fn a_move_that_finds_no_leader_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_topic_with_a_partition_elsewhere_grows_and_goes() {
+async fn topic_with_a_moved_partition_can_grow_and_be_deleted() {
     let broker = open(&SimulatedDisk::new()).await;
     let partition = topic_in(&broker, 1, "t", &[]).await;
     let topic = partition.topic;
@@ -381,7 +381,7 @@ async fn a_topic_with_a_partition_elsewhere_grows_and_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_group_that_leases_and_a_move_exclude_each_other() {
+async fn lease_group_and_move_of_a_topic_exclude_each_other() {
     let broker = open(&SimulatedDisk::new()).await;
     let queue = topic_in(&broker, 1, "queue", &[]).await;
     group(&broker, queue.topic, &[]).await;
@@ -404,7 +404,7 @@ async fn a_group_that_leases_and_a_move_exclude_each_other() {
 }
 
 #[tokio::test]
-async fn a_cluster_below_the_level_says_what_to_type() {
+async fn move_below_the_feature_level_names_the_upgrade_command() {
     let levels = base::Levels { min: base::Level(1), max: base::Level(1) };
     let options = BrokerOptions { levels, ..options() };
     let world = World::on(Arc::new(SimulatedDisk::new()));
@@ -418,12 +418,12 @@ async fn a_cluster_below_the_level_says_what_to_type() {
 }
 
 #[tokio::test]
-async fn a_message_is_refused_until_its_partition_is_served_here() {
+async fn message_is_rejected_until_its_partition_is_served_here() {
     let broker = open(&SimulatedDisk::new()).await;
     let partition = topic_in(&broker, 1, "t", &[]).await;
     let shards = broker.shards_with_rows();
     let here = shards.iter().find(|shard| shard.id() == ShardId(2)).expect("there are three");
-    // Later than all that the catalog knows, so that nobody finds it given up.
+    // Newer than all moves in the catalog, so that the import is not discarded.
     let step = |what| Command::Move(MoveStep { partition, id: 1_000_000, what });
     here.execute(step(Step::Import { from: 0, to: 0 })).await.expect("it may come");
     let message = || {
@@ -436,7 +436,7 @@ async fn a_message_is_refused_until_its_partition_is_served_here() {
     };
     let refused = message().await.expect("it is answered").map(drop);
     assert_eq!(refused, Err(AppendError::UnknownPartition(partition).into()));
-    // Only what is neither here nor about to be comes too late.
+    // A message is dropped only if its partition is neither here nor about to be.
     here.execute(step(Step::Discard)).await.expect("it is given up");
     message().await.expect("it is answered").expect("it is passed over");
     broker.shutdown().await;
