@@ -1,4 +1,4 @@
-//! What `serve` is told of the cluster that the node is a member of.
+//! Cluster settings of `serve`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,15 +8,15 @@ use cluster::Node;
 
 use crate::settings::{SettingsError, host_port, invalid, listen};
 
-/// How the node reaches others.
+/// Addresses and security of the connections to other nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ClusterSettings {
-    /// Where peers connect.
+    /// Listen address for peers.
     pub(crate) listen: SocketAddr,
-    /// `HOST:PORT`, as it stands in the seeds.
+    /// `HOST:PORT`, as in the seeds.
     pub(crate) address: String,
     pub(crate) seeds: Vec<String>,
-    /// Nodes of a cluster that is there, one of which is asked to let this one in.
+    /// Nodes of an existing cluster. The node requests to join at one of them.
     pub(crate) join: Vec<String>,
     /// A file.
     pub(crate) secret: Option<PathBuf>,
@@ -24,7 +24,7 @@ pub(crate) struct ClusterSettings {
 }
 
 impl ClusterSettings {
-    /// `None`: the node is alone, and nothing was said of others.
+    /// `None`: a single node, without any cluster setting.
     pub(crate) fn of(
         peer: Option<String>,
         advertised: Option<String>,

@@ -1,12 +1,12 @@
-//! Text that may go to a terminal.
+//! Escapes text for a terminal.
 //!
-//! Names of groups, queues and clusters are clients' words. Some characters in them would move the cursor, change what is
-//! shown elsewhere, or turn the order of a line around; they are shown by their numbers. What follows is only text.
+//! Clients choose the names of groups, queues and clusters. Some characters in them would move the cursor, change other
+//! parts of the screen, or reverse a line; they are shown as their numbers. The result is plain text.
 
 use std::fmt::{self, Write as _};
 
-/// Whether a terminal may do more with it than show it: control characters, also those above 127; separators of lines; and what turns
-/// around, joins or hides what is written.
+/// Whether a terminal may interpret the character instead of showing it: control characters, also those above 127; line
+/// separators; and characters that reverse, join or hide text.
 fn is_obeyed(character: char) -> bool {
     character.is_control()
         || matches!(
@@ -23,7 +23,7 @@ fn is_obeyed(character: char) -> bool {
         )
 }
 
-/// For people: `\u{1b}` where there was an escape character.
+/// For people: `\u{1b}` in place of an escape character.
 pub(crate) fn text(text: &str) -> String {
     let mut printable = String::with_capacity(text.len());
     for character in text.chars() {
@@ -47,7 +47,7 @@ pub(crate) fn lines(text: &str) -> String {
     printable
 }
 
-/// Writes text of which nothing is obeyed, as [`text`] would return it.
+/// Writes text escaped as by [`text`].
 pub(crate) struct Escaping<W>(pub(crate) W);
 
 impl<W: fmt::Write> fmt::Write for Escaping<W> {
@@ -62,12 +62,12 @@ impl<W: fmt::Write> fmt::Write for Escaping<W> {
     }
 }
 
-/// The same document: only within a string of JSON are there such characters, and there an escape is the character.
+/// The same document: JSON has such characters only within strings, where an escape stands for the character.
 pub(crate) fn json(document: &str) -> String {
     json_lines_but(document, |_| false)
 }
 
-/// The same of a document of several lines.
+/// The same for a document of several lines.
 pub(crate) fn json_lines(document: &str) -> String {
     json_lines_but(document, |character| character == '\n')
 }

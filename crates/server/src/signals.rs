@@ -1,4 +1,4 @@
-//! What tells the broker to stop.
+//! Signals that stop the broker.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 

@@ -1,4 +1,4 @@
-//! What `serve` is told of encryption.
+//! TLS settings of `serve`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::settings::{SettingsError, host_port, invalid, listen};
 
-/// Whether clients show certificates.
+/// Whether clients present certificates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ClientAuth {
@@ -20,7 +20,7 @@ pub(crate) enum ClientAuth {
     Required,
 }
 
-/// The settings as they were said.
+/// The settings as given.
 #[derive(Debug, Default)]
 pub(crate) struct SaidOfTls {
     pub(crate) kafka: Option<String>,
@@ -35,17 +35,17 @@ pub(crate) struct SaidOfTls {
     pub(crate) principal: Option<String>,
 }
 
-/// Which ports encrypt, and with what.
+/// The ports with TLS, and their files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TlsSettings {
     pub(crate) kafka: Option<SocketAddr>,
-    /// `None`: what is listened on.
+    /// `None`: the listen address.
     pub(crate) advertise_kafka: Option<(String, u16)>,
     pub(crate) amqp: Option<SocketAddr>,
     pub(crate) http: Option<SocketAddr>,
     pub(crate) files: TlsPaths,
     pub(crate) clients: ClientCertificates,
-    /// `None`: certificates of clients say that they may connect, and not who they are.
+    /// `None`: client certificates permit the connection but name no user.
     pub(crate) principal: Option<CertificateMapping>,
 }
 

@@ -1,4 +1,4 @@
-//! What `serve` is told of tokens by which somebody logs in: who issues them, and whom they are for.
+//! Settings of `serve` for logins by token: the issuer and the audience.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use tokens::{KeySource, TokenOptions};
 
 use crate::settings::{SettingsError, invalid};
 
-/// The settings as they were said.
+/// The settings as given.
 #[derive(Debug, Default)]
 pub(crate) struct SaidOfTokens {
     pub(crate) issuer: Option<String>,
@@ -16,7 +16,7 @@ pub(crate) struct SaidOfTokens {
     pub(crate) authorities: Option<PathBuf>,
 }
 
-/// `None`: nobody logs in by a token.
+/// `None`: no login by token.
 pub(crate) fn of(said: SaidOfTokens) -> Result<Option<TokenOptions>, SettingsError> {
     let SaidOfTokens { issuer, audiences, jwks, principal_claim, authorities } = said;
     let shown = authorities.as_ref().map(|path| path.display().to_string());

@@ -1,4 +1,4 @@
-//! What `serve` is told of a collector of traces.
+//! Settings of `serve` for a trace collector.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use spans::ExportOptions;
 
 use crate::settings::{SettingsError, invalid};
 
-/// The settings as they were said.
+/// The settings as given.
 #[derive(Debug, Default)]
 pub(crate) struct SaidOfTraces {
     pub(crate) endpoint: Option<String>,

@@ -1,4 +1,4 @@
-//! `postroad node`: what is to become of the nodes of a cluster.
+//! `postroad node`: changes the nodes of a cluster.
 
 use clap::{Args, Subcommand};
 use client::Client;

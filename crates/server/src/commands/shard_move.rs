@@ -1,4 +1,4 @@
-//! `postroad shard move` and `shard balance`: which nodes of a cluster have which shard.
+//! `postroad shard move` and `shard balance`: placement of shards on the nodes of a cluster.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use super::CommandError;
 use super::cluster::operate;
 use crate::output::{OutputFormat, Table};
 
-/// Between two times that the node is asked how far it is.
+/// Poll interval of the node's progress.
 const ASKED_EVERY: Duration = Duration::from_millis(500);
-/// Between two lines that say so.
+/// Polls between two progress lines.
 const SAID_EVERY: u32 = 4;
 
 #[derive(Args, Debug)]
@@ -85,7 +85,7 @@ fn is_there(placement: &Placement) -> bool {
     placement.nodes == placement.wanted
 }
 
-/// Says how far these shards are until they are where they are to be.
+/// Waits until these shards are on their wanted nodes, and prints the progress.
 async fn wait(
     client: &Client,
     output: OutputFormat,

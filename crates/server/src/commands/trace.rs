@@ -1,4 +1,4 @@
-//! `postroad trace`: where records are, and what became of them.
+//! `postroad trace`: state and history of records.
 
 use std::fmt::Write as _;
 
@@ -83,7 +83,7 @@ enum Wanted {
 }
 
 impl TraceArguments {
-    /// Clap sees to it that there is one.
+    /// Clap ensures that one is set.
     fn wanted(&self) -> Result<Wanted, CommandError> {
         if let Some(place) = self.at {
             return Ok(Wanted::Place(place));
@@ -115,7 +115,7 @@ impl TraceArguments {
     }
 }
 
-/// Searches on until there is nothing left, or enough is found.
+/// Continues the search until it is complete, or enough is found.
 async fn find(
     client: &Client,
     topic: Option<String>,

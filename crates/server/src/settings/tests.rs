@@ -1,4 +1,4 @@
-//! What settings come to.
+//! Tests of parsed settings.
 
 use super::*;
 

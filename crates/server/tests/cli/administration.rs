@@ -106,7 +106,7 @@ fn users_have_passwords_and_permissions_and_survive_a_crash() {
     assert_eq!(denied, "user app may do nothing in vhost shop now\n");
     let words = ["user app has no permissions in vhost shop"];
     broker.run(&["user", "deny", "app", "--vhost", "shop"]).fails(1, &words);
-    // What was typed is neither in the log nor in the data.
+    // Passwords are neither in the log nor in the data.
     let (status, log) = broker.terminate();
     assert!(status.success(), "{log}");
     assert!(log.contains("user \"app\" is added"), "{log}");

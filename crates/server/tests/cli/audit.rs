@@ -1,10 +1,10 @@
-//! The audit, as those who run a node read it.
+//! The audit log, as read by operators.
 
 use crate::harness::{Broker, eventually, serve};
 
 const TOPIC: &str = "_postroad.audit";
 
-/// Its first events, once so many are there.
+/// The first events of the audit topic.
 fn events(broker: &Broker, count: &str) -> Vec<serde_json::Value> {
     eventually("the topic is there", || broker.run(&["topic", "list"]).ok().contains(TOPIC));
     let lines = broker.run(&["consume", TOPIC, "--from", "earliest", "-n", count]).ok();

@@ -1,4 +1,4 @@
-//! `postroad backup` and `postroad restore`, of a node that is alone.
+//! `postroad backup` and `postroad restore`, of a single node.
 
 use std::path::Path;
 
@@ -49,7 +49,7 @@ fn what_was_there_is_in_a_cluster_of_one_that_is_made_of_the_backup() {
     assert!(text.contains(&start), "{text}");
     restore(&new, &backup, &[]).fails(1, &["is not empty"]);
 
-    // A member of a cluster, as any other that founded one alone.
+    // The restored node is a member of a cluster that it founded alone.
     let mut alone = postroad();
     alone.args(["serve", "--kafka", "127.0.0.1:0", "--data"]).arg(&new);
     run(alone, b"").fails(2, &["--peer"]);
@@ -75,7 +75,7 @@ fn a_command_that_is_killed_leaves_a_backup_that_is_refused() {
     let broker = Broker::start();
     broker.run(&["topic", "create", "orders"]).ok();
     std::fs::create_dir(&backup).expect("made");
-    // As it is left.
+    // The leftovers of an interrupted backup.
     std::fs::write(backup.join("incomplete"), "").expect("written");
     std::fs::write(backup.join("shard-0.state"), "half").expect("written");
     let new = folder.path().join("new");

@@ -1,11 +1,11 @@
-//! `postroad doctor`: what it finds, and what it leaves out.
+//! `postroad doctor`: its findings, and its redaction.
 
 use std::fs;
 use std::path::Path;
 
 use crate::harness::{Broker, log, run, serve};
 
-/// Each is a secret that somebody gave the node or the command in another way.
+/// Each is a secret given to the node or the command in a different way.
 const CANARIES: [&str; 7] = [
     "canary-admin",
     "canary-amqp",
@@ -80,7 +80,7 @@ fn a_bundle_has_what_helps_and_no_secrets() {
     assert_eq!(finding("metrics")["verdict"], "well");
     let notes = findings.iter().filter(|it| it["name"] == "settings").count();
     assert_eq!(notes, 2, "{findings:?}");
-    // What is there is not written over.
+    // An existing bundle is not overwritten.
     let mut again = broker.command(&["doctor", "--http", "off"]);
     again.arg("--data").arg(path("data")).arg("--out").arg(path("bundle"));
     run(again, b"").fails(1, &["bundle"]);

@@ -28,7 +28,7 @@ fn lag_is_told_in_records_and_in_seconds() {
     assert_eq!(report[0]["lag_records"], 60);
     let seconds = report[0]["lag_seconds"].as_f64().expect("a number");
     assert!(seconds > 0.0 && seconds < 600.0, "{seconds}");
-    // The other partition counts too, although nothing was read of it yet.
+    // The other partition counts too, although the group has read nothing of it.
     broker.feed(&["produce", "t", "-p", "1"], "old\n").ok();
     let listed = broker.run(&["group", "list", "-o", "json"]).json();
     assert_eq!(listed[0]["group"], "app");
@@ -86,7 +86,7 @@ fn a_group_with_members_is_neither_reset_nor_deleted() {
     let text = broker.run(&["group", "describe", "app"]).ok();
     assert!(text.contains("Stable (classic, range), 1 member"), "{text}");
 
-    // Ctrl-C commits and leaves: nobody waits for the session to time out.
+    // Ctrl-C commits and leaves: no session timeout is needed.
     member.interrupt().ok();
     let report = broker.run(&["group", "describe", "app", "-o", "json"]).json();
     assert_eq!(report[0]["state"], "Empty");

@@ -1,4 +1,4 @@
-//! `postroad journal inspect`: a journal without its broker.
+//! `postroad journal inspect`: reads a journal without its broker.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ fn inspect(data: &Path, more: &[&str]) -> Said {
     run(command, b"")
 }
 
-/// A journal with two topics in it, whose broker was killed.
+/// A journal with two topics, whose broker was killed.
 fn journal() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let data = folder.path().join("data");
@@ -31,7 +31,7 @@ fn journal() -> (tempfile::TempDir, PathBuf) {
     (folder, data)
 }
 
-/// A group commit while the journal is read looks like no damage.
+/// A group commit during the read does not look like damage.
 #[test]
 fn journal_of_a_running_broker_is_not_damaged() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -67,7 +67,7 @@ fn segments_are_counted_and_found_sound() {
     let first = &report[1]["segments"][0];
     assert_eq!((&first["records"], &first["verdict"]), (&200.into(), &"sound".into()));
     assert!(first["frames"].as_u64() > Some(3), "{first}");
-    // A shard is as good as the directory that it is in.
+    // A shard's directory and its data directory give the same report.
     let alone = inspect(&data.join("shard-1"), &["-o", "json"]).json();
     assert_eq!(alone[0], report[1]);
 }

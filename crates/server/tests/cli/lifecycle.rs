@@ -1,4 +1,4 @@
-//! `postroad serve`, from start to end, and what survives it.
+//! `postroad serve` from start to end, and the survival of its data.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -108,14 +108,14 @@ fn a_member_of_a_group_waits_out_a_restart() {
     broker.kill();
     let broker = Broker::start_with(serve_at(&data, &address), &data);
     broker.feed(&["produce", "t"], "after\n").ok();
-    // At least once: what was printed just before the crash may not have been committed.
+    // At least once: the last printed records may not have been committed before the crash.
     let mut line = member.line();
     while line == "before" {
         line = member.line();
     }
     assert_eq!(line, "after");
-    // The new process does not know the member, which reads on until a heartbeat tells it so. What it
-    // commits before it has joined again is refused.
+    // The new process does not know the member, which continues until a heartbeat is rejected. Its commits are rejected
+    // until it has rejoined.
     eventually("the member has joined again and committed", || {
         let said = broker.run(&["group", "describe", "app", "-o", "json"]);
         said.code == Some(0) && said.json()[0]["lag_records"] == 0

@@ -1,5 +1,5 @@
-//! What goes wrong says what is wrong and what to do, and ends with a code that scripts can tell
-//! apart: 1, put it right; 2, look after the server.
+//! Errors name the problem and the remedy. Their exit codes distinguish errors of the user (1) from errors of the
+//! server (2).
 
 use crate::harness::{Broker, postroad, run, serve};
 
@@ -11,7 +11,7 @@ fn say(arguments: &[&str]) -> crate::harness::Said {
 
 #[test]
 fn a_broker_that_is_not_there_is_named_together_with_what_to_do() {
-    // Port 1 is one that nothing of this test listens on.
+    // No process of this test listens on port 1.
     for arguments in [
         &["topic", "list"][..],
         &["produce", "t"],

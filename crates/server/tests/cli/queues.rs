@@ -18,7 +18,7 @@ fn with_queue(flags: &[&str]) -> Broker {
     broker
 }
 
-/// A broker whose five records of `q` expired and are dead letters in `dead`.
+/// A broker with five expired records of `q`, which are dead letters in `dead`.
 fn with_dead_letters() -> Broker {
     let broker = with_queue(&["--ttl", "1ms", "--dead-letter", "dead"]);
     eventually("they expire", || depth(&broker, "dead") == 5);
@@ -55,10 +55,10 @@ fn a_record_is_found_and_told_what_became_of_it() {
         assert_eq!((found.len(), &found[0]["offset"]), (1, &Value::from(5)), "{by:?}");
         assert_eq!(found[0]["groups"][0]["state"], "ready");
     }
-    // In all topics, where none is named.
+    // Without a topic, in all topics.
     assert!(broker.run(&["trace", "--key", "k"]).ok().contains("record 0:5 of topic q"));
     broker.run(&["queue", "purge", "q"]).ok();
-    // Nobody needs it any more: it goes, and what became of it is known.
+    // No group needs the record any more: it is deleted, but its history is known.
     let told = broker.run(&["trace", "q", "--at", "0:5"]).ok();
     for words in ["record 0:5 of topic q", "group main: ", "settled by an operator"] {
         assert!(told.contains(words), "{told}");
@@ -131,7 +131,7 @@ fn a_queue_is_declared_with_its_topic_and_its_dead_letters() {
         assert_eq!(topic[name], value, "{name}");
     }
     assert_eq!(queue(&broker, "dead")["partitions"], 3, "as many as the queue");
-    // Once more changes nothing; one flag more changes that, and nothing else.
+    // A repetition changes nothing; one more flag changes only its setting.
     assert_eq!(broker.run(&declare).ok(), "found queue q\n");
     assert_eq!(broker.run(&["queue", "declare", "q", "--lease", "5s"]).ok(), "changed queue q\n");
     let text = broker.run(&["queue", "describe", "q"]).ok();
@@ -191,7 +191,7 @@ fn rates_are_records_a_second() {
     let described: Value = serde_json::from_str(&listing.end().ok()).expect("JSON");
     let rate = described["summary"]["rates"]["published"].as_f64().expect("a number");
     assert!(rate > 0.0 && rate <= 41.0, "about 20 a second: {rate}");
-    // The broker knows what came lately, without waiting.
+    // The broker knows the recent rates, without waiting.
     let rate = queue(&broker, "q")["rates"]["published"].as_f64().expect("a number");
     assert!(rate > 2.0 && rate <= 41.0, "{rate}");
     let listed = broker.run(&["queue", "list", "--rates"]).ok();

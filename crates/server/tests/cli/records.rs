@@ -144,7 +144,7 @@ fn following_prints_what_comes_and_ends_cleanly_on_ctrl_c() {
     let broker = with_topic("2");
     let reader = broker.spawn(&["consume", "t", "-f"]);
     let mut writer = broker.spawn(&["produce", "t"]);
-    // A slow pipe: each line is there before the next is written.
+    // A slow pipe: each line arrives before the next is written.
     for line in ["one", "two", "three"] {
         writer.write(&format!("{line}\n"));
         assert_eq!(reader.line(), line);

@@ -1,4 +1,4 @@
-//! Findings: what was looked at, how it is, and what somebody can do where it is not well.
+//! Findings: the inspected item, its verdict, and advice if it is not well.
 
 use std::path::Path;
 
@@ -13,11 +13,11 @@ use crate::output::bytes;
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Verdict {
     Well,
-    /// Somebody should know of it.
+    /// The operator should know it.
     Note,
-    /// Somebody should do something.
+    /// The operator should act.
     Bad,
-    /// It could not be looked at.
+    /// The item could not be inspected.
     Unknown,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Check {
     pub(super) name: &'static str,
     pub(super) verdict: Verdict,
     pub(super) finding: String,
-    /// What to do; empty where nothing is to be done.
+    /// Advice; empty if there is nothing to do.
     pub(super) advice: String,
 }
 
@@ -74,14 +74,14 @@ const ALARMS: [(&str, &str, &str); 3] = [
 ];
 /// Each connection takes one, and so does each file of a journal.
 const OPEN_FILES_MIN: u64 = 10_000;
-/// What a node takes by itself, with room for the kernel's cache.
+/// Need of a node by itself, with room for the kernel's cache.
 const MEMORY_MIN: u64 = 512 << 20;
 const SYNC_MICROS_NOTE: u64 = 10_000;
 const SYNC_MICROS_BAD: u64 = 100_000;
-/// Of the disk, in hundredths.
+/// Free part of the disk, in hundredths.
 const FREE_NOTE: u64 = 15;
 const FREE_BAD: u64 = 5;
-/// Types whose syncs promise nothing, or not to a node that is cut off.
+/// File systems whose syncs guarantee nothing, or nothing to a disconnected node.
 const NO_DISKS: [&str; 3] = ["tmpfs", "ramfs", "overlay"];
 const NETWORK_DISKS: [&str; 5] = ["nfs", "nfs4", "cifs", "smb3", "fuse.sshfs"];
 const DAY_SECS: f64 = 86_400.0;

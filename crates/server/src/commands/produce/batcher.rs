@@ -1,4 +1,4 @@
-//! Lines become batches.
+//! Turns lines into batches.
 
 use std::io;
 use std::sync::mpsc as blocking;
@@ -16,7 +16,7 @@ use super::{InputFormat, ProduceArguments};
 use crate::record_line::{LineFormat, ParsedRecord};
 use crate::time::now_ms;
 
-/// Half of what a topic takes by default, so that a batch with a record close to the limit fits.
+/// Half of a topic's default limit, so that a batch with a record close to the limit fits.
 const BATCH_BYTES: usize = 512 << 10;
 /// How long a record waits for others to share its batch.
 const LINGER: Duration = Duration::from_millis(5);
@@ -35,7 +35,7 @@ pub(super) struct Batcher {
     open: HashMap<i32, OpenBatch>,
     /// Sequence number of the next record of each partition.
     sequences: HashMap<i32, i32>,
-    /// Where records without a key go until their batch is closed.
+    /// Partition of records without a key, until its batch is closed.
     sticky: i32,
     line: u64,
     now_ms: i64,
@@ -46,10 +46,10 @@ struct OpenBatch {
     since: Instant,
 }
 
-/// Why parsing ends before the input does.
+/// Reason why parsing ends before the input does.
 enum Stop {
     Input(InputError),
-    /// The sender has ended, and reports why.
+    /// The sender has ended, and reports the reason.
     SenderEnded,
 }
 
@@ -84,7 +84,7 @@ impl Batcher {
             batches,
             open: HashMap::default(),
             sequences: HashMap::default(),
-            // Not always the first: many short pipes should not all end in one partition.
+            // Not always the first: many short pipes should not all use one partition.
             sticky: (now_ms() % i64::from(partitions.max(1))) as i32,
             line: 0,
             now_ms: now_ms(),
@@ -113,7 +113,7 @@ impl Batcher {
             let block = match self.next_block(blocks)? {
                 Some(block) => block,
                 None if rest.is_empty() => return Ok(()),
-                // The last line need not have an end.
+                // The last line may lack its end.
                 None => return self.take(&rest),
             };
             self.now_ms = now_ms();
@@ -140,7 +140,7 @@ impl Batcher {
         }
     }
 
-    /// The next block, or `None` at the end. While there is none, what waits is sent.
+    /// Returns the next block, or `None` at the end. While input is missing, waiting batches are sent.
     fn next_block(
         &mut self,
         blocks: &blocking::Receiver<io::Result<Vec<u8>>>,
@@ -237,7 +237,7 @@ impl Batcher {
 
     fn close(&mut self, partition: i32) -> Result<(), Stop> {
         let Some(open) = self.open.remove(&partition) else { return Ok(()) };
-        // A batch is opened for a record, which may then not fit.
+        // A batch may be empty: the record that opened it did not fit.
         if open.builder.is_empty() {
             return Ok(());
         }
@@ -246,7 +246,7 @@ impl Batcher {
         }
         let records = open.builder.record_count();
         let next = self.sequences.entry(partition).or_insert(0);
-        // From i32::MAX it goes on with 0.
+        // Sequence numbers wrap from i32::MAX to 0.
         *next = ((i64::from(*next) + i64::from(records)) & i64::from(i32::MAX)) as i32;
         let bytes = Bytes::from(open.builder.finish());
         let batch = ReadyBatch { partition, records, bytes };

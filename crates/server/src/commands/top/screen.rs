@@ -1,4 +1,4 @@
-//! The live view, drawn. What it shows of a node is made printable here, whatever a terminal library does of itself.
+//! Draws the live view. Text from a node is escaped here, independently of the terminal library.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ const HELP: [&str; 11] = [
     "any key closes this",
 ];
 const HELP_WIDTH: u16 = 60;
-/// Cells of numbers.
+/// Width of number cells.
 const NUMBER_WIDTH: u16 = 10;
 
 pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View) {
@@ -52,7 +52,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View) {
     let alarm = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
     let alarms = alarms.into_iter().map(|line| Line::styled(line, alarm));
     frame.render_widget(Paragraph::new(lines.chain(alarms).collect::<Vec<_>>()), above);
-    // The row of headings is none of them.
+    // The row of headings does not count.
     view.fits = usize::from(table.height.saturating_sub(1)).max(1);
     let shown = rows(frame, view, table);
     frame.render_widget(Paragraph::new(vec![Line::raw(""), title(view, shown)]), between);
@@ -66,7 +66,7 @@ fn alarms(overview: &Overview) -> Vec<String> {
     overview.alarms.iter().map(|alarm| format!("! {}", printable::text(alarm))).collect()
 }
 
-/// What was said of this table: the answer to a question about another one may have come last.
+/// The overview, if it is of this table: the last reply may be to a request for another one.
 fn known(view: &View) -> Option<&Overview> {
     view.overview.as_ref().filter(|it| words::table_of(&it.rows) == view.table)
 }
@@ -110,7 +110,7 @@ fn footer(view: &View) -> Line<'static> {
     )
 }
 
-/// Draws the rows; how many.
+/// Draws the rows and returns their number.
 fn rows(frame: &mut Frame<'_>, view: &View, area: Rect) -> usize {
     let columns = words::columns(view.table);
     let fits = |column: &Column| column.from_width <= area.width;
