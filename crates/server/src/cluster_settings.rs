@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_reached_where_it_listens_unless_told_otherwise() {
+    fn advertised_peer_address_defaults_to_the_listen_address() {
         let settings = of(Some("127.0.0.1:7701"), &["a:7700", " b:7700"]).expect("valid");
         let settings = settings.expect("a member");
         assert_eq!(settings.address, "127.0.0.1:7701");
@@ -106,14 +106,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_a_cluster_needs_an_address_of_this_node() {
+    fn cluster_settings_require_a_peer_address() {
         let error = of(None, &["a:7700"]).expect_err("refused").to_string();
         assert!(error.contains("--seeds") && error.contains("--peer"), "{error}");
         assert_eq!(ClusterSettings::of(None, None, None, None, None, false).expect("valid"), None);
     }
 
     #[test]
-    fn a_node_joins_a_cluster_or_founds_one() {
+    fn join_and_seeds_are_mutually_exclusive() {
         let of = |seeds: Option<&str>| {
             let (peer, join) =
                 (Some("127.0.0.1:7704".to_owned()), Some(vec![" a:7700".to_owned()]));

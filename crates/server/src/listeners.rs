@@ -184,7 +184,7 @@ impl Bound {
     }
 
     /// A line for people. `advertised` is the address that Kafka clients receive.
-    pub(crate) fn told(&self, advertised: &Endpoint) -> String {
+    pub(crate) fn summary(&self, advertised: &Endpoint) -> String {
         let amqp = self.amqp.map_or_else(|| "off".into(), |address| address.to_string());
         let http = self.http.map_or_else(|| "off".into(), |address| address.to_string());
         let kafka = self.kafka;

@@ -35,7 +35,7 @@ pub(crate) fn ports(
 }
 
 /// Logs at each start what an operator has to know of logins.
-pub(crate) fn tell(settings: &Settings, users: &Users) {
+pub(crate) fn log_requirements(settings: &Settings, users: &Users) {
     tracing::info!("{}", users.login_line());
     if settings.security.insecure {
         tracing::warn!("--insecure: where no log-in is asked for, everybody may do everything");

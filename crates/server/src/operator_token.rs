@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_made_once_and_only_its_owner_reads_it() {
+    fn token_is_created_once_and_only_its_owner_reads_it() {
         let data = tempfile::tempdir().expect("a folder");
         let token = of(data.path(), &OsEntropy).expect("is made");
         assert_eq!(token.len(), 64);

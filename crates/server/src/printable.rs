@@ -93,7 +93,7 @@ mod tests {
     const NASTY: &str = "a\u{1b}[2J\u{9b}31m\r\n\u{7}\u{202e}b\u{200b}\u{e0041}ü日";
 
     #[test]
-    fn nothing_that_a_terminal_obeys_is_left() {
+    fn control_characters_are_escaped() {
         let shown = text(NASTY);
         assert_eq!(
             shown,
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_keep_their_ends_and_nothing_else_that_a_terminal_obeys() {
+    fn lines_keep_line_ends_and_tabs_and_escape_other_control_characters() {
         assert_eq!(lines("a\tb\nc\u{1b}[2J\r\n"), "a\tb\nc\\u{1b}[2J\\u{d}\n");
         let mut written = String::new();
         write!(Escaping(&mut written), "{NASTY}").expect("is written");
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_stays_the_same_document() {
+    fn escaped_json_parses_to_the_same_value() {
         let written = serde_json::to_string(NASTY).expect("JSON");
         let shown = json(&written);
         assert!(!shown.chars().any(is_obeyed), "{shown}");

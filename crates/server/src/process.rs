@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn linux_says_all_of_it() {
+    fn linux_reports_every_value() {
         let seen = seen();
         assert!(seen.cpu_seconds > 0.0 && seen.resident_bytes > Some(1 << 20), "{seen:?}");
         assert!(seen.open_files > Some(2) && seen.open_files <= seen.open_files_max, "{seen:?}");

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_refused_with_its_place() {
+    fn line_that_is_no_record_is_rejected_with_its_place() {
         for (line, says) in [
             (&br#"{"valeu":"x"}"#[..], "valeu"),
             (br#"{"value":7}"#, "a string, null"),
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_consume_prints_produce_takes() {
+    fn produce_accepts_the_output_of_consume() {
         let mut builder = BatchBuilder::new(BatchOptions { base_offset: 7, ..Default::default() });
         let headers = [
             Header { key: b"n", value: Some(b"v") },

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn who_must_log_in_follows_from_the_port_and_from_who_there_is() {
+    fn login_requirement_depends_on_port_users_and_settings() {
         use Admission::{Open, OpenWithoutUsers, Required};
         let (here, there) = ("127.0.0.1:9092", "0.0.0.0:9092");
         for (auth, insecure, address, has_users, is_member, expected) in [
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_that_say_who_clients_are_make_ports_that_encrypt_ask_for_them() {
+    fn client_certificates_with_principals_are_required_on_tls_ports() {
         let settings = SecuritySettings { certified: true, ..SecuritySettings::default() };
         let plain = bound("127.0.0.1:9092");
         let encrypted = "0.0.0.0:9093".parse().ok();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn where_tokens_say_who_clients_are_all_ports_ask_for_them() {
+    fn token_logins_are_required_on_all_ports() {
         let settings = SecuritySettings { by_tokens: true, ..SecuritySettings::default() };
         for address in ["127.0.0.1:9092", "0.0.0.0:9092"] {
             for is_member in [false, true] {
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_everybody_could_use_is_refused_with_the_ways_out() {
+    fn open_port_is_rejected_with_the_remedies() {
         let refused = SecuritySettings::default().logins(&bound("[::]:9092"), false, false);
         let text = refused.expect_err("is refused").to_string();
         for way in

@@ -169,7 +169,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
             front.explain(waits_for(cluster.as_ref()));
             let mut options = broker_options(&settings, cluster.clone(), &failure);
             options.feed = feed;
-            options.levels = levels::of_program().map_err(ServeError::Injection)?;
+            options.levels = levels::program_levels().map_err(ServeError::Injection)?;
             let node = options.node;
             let opening = Broker::open(world.clone(), &settings.data, options);
             // A removed node would wait forever for a catalog.
@@ -186,7 +186,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
         tokio::select! {
             biased;
             opened = &mut opening => opened?,
-            () = signals.told_to_stop() => {
+            () = signals.stop_requested() => {
                 // Open parts end with this future, which is no failure.
                 failure.expect_ends();
                 return Ok(());
@@ -208,7 +208,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     });
     let (kafka_login, http_login) = logins.inspect_err(|_| failure.expect_ends())?;
     users.set_login_ports(log_ins::ports(&settings, bound, &kafka_login, &http_login));
-    log_ins::tell(&settings, &users);
+    log_ins::log_requirements(&settings, &users);
     options.login = kafka_login;
     instruct(&users, &settings);
     let tokens = settings.tokens.clone().map(|it| Tokens::new(it, Arc::clone(&world.clock)));
@@ -291,7 +291,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     };
     let outcome = tokio::select! {
         biased;
-        () = signals.told_to_stop() => Ok(()),
+        () = signals.stop_requested() => Ok(()),
         reason = broker.failed() => Err(ServeError::Failed(reason)),
         why = excluded(cluster.as_deref(), broker.node()) => Err(why),
         failed = serving => failed,
@@ -374,7 +374,7 @@ async fn join(
         seeds: member.seeds.clone(),
         join: member.join.clone(),
         security: security(member)?,
-        levels: levels::of_program().map_err(ServeError::Injection)?,
+        levels: levels::program_levels().map_err(ServeError::Injection)?,
     };
     let started =
         cluster::Node::start(world, &settings.data, options, connections.clone(), failure).await?;
@@ -479,7 +479,7 @@ fn announce(
          {topics} topics with {partitions} partitions, started in {} ms",
         env!("CARGO_PKG_VERSION"),
         settings.data.display(),
-        bound.told(advertised),
+        bound.summary(advertised),
         started.elapsed().as_millis(),
     ));
 }

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_logs_in_by_tokens_unless_it_is_said_whose_and_whom_they_are_for() {
+    fn token_logins_require_an_issuer_and_an_audience() {
         assert_eq!(of(SaidOfTokens::default()).expect("valid"), None);
         let options = of(said()).expect("valid").expect("is said");
         assert_eq!(options.principal_claim, "sub");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_no_use_is_refused() {
+    fn useless_token_settings_are_rejected() {
         let jwks = |text: &str| SaidOfTokens { jwks: Some(text.into()), ..said() };
         assert!(refused(jwks("http://id.example.com/keys")).contains("https://"));
         assert!(refused(jwks("https://a:b@id.example.com/keys")).contains("a name or a password"));

@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_line_says_whether_the_cluster_can_lose_a_node() {
+    fn last_line_has_the_verdict_on_losing_a_node() {
         let node = |node, live| Node {
             node,
             address: format!("n{node}:7700"),
@@ -308,7 +308,7 @@ NODE  ADDRESS  RACK  IS    STATE          SINCE  LEADS  HOLDS
     }
 
     #[test]
-    fn an_upgrade_says_what_is_to_be_typed_next() {
+    fn upgrade_output_names_the_next_command() {
         let program = |node, level_max| Program {
             node,
             name: (node == 1).then(|| "postroad 2".to_owned()),

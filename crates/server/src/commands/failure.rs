@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_remedy_goes_before_the_brokers_words_and_those_before_the_protocols() {
+    fn remedy_precedes_the_brokers_message_and_that_precedes_the_error_code() {
         let large = refused(ResponseError::MessageTooLarge, Some("no"));
         assert!(large.ends_with("raise its max.message.bytes"), "{large}");
         let said = refused(ResponseError::PolicyViolation, Some("the disk is full."));

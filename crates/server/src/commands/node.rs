@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_damaged_is_said_with_its_place() {
+    fn damage_is_reported_with_its_place() {
         let stored = Stored {
             node: 2,
             looked_at_bytes: None,

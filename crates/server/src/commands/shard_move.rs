@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_are_listed_or_left_to_the_cluster() {
+    fn target_is_a_list_of_nodes_or_auto() {
         assert_eq!(to("5,1, 4"), Ok(To::Nodes(BTreeSet::from([1, 4, 5]))));
         assert_eq!(to("auto"), Ok(To::Auto));
         for wrong in ["", "a", "1,", "1-3"] {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tables_say_what_is_and_what_is_to_be() {
+    fn tables_have_current_and_wanted_placements() {
         let shard = |shard, nodes: [u64; 3], wanted: [u64; 3], by_hand| Placement {
             shard,
             nodes: nodes.to_vec(),

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_says_how_much_is_copied_and_what_is_special() {
+    fn progress_has_copied_records_and_special_states() {
         let moving = |partition, state, copied| Moving {
             topic: "orders".to_owned(),
             partition,

@@ -147,7 +147,7 @@ fn mistakes_about_users_say_what_to_do() {
 }
 
 #[test]
-fn those_whom_the_settings_name_are_listed_and_left_alone() {
+fn users_from_the_settings_are_listed_and_cannot_be_changed() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let data = folder.path().join("data");
     let mut command = serve(&data);

@@ -19,7 +19,7 @@ fn lines(text: &str) -> Vec<u32> {
 }
 
 #[test]
-fn what_was_there_is_in_a_cluster_of_one_that_is_made_of_the_backup() {
+fn restored_cluster_of_one_has_the_contents_of_the_backup() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let at = |name: &str| folder.path().join(name);
     let (data, backup, new) = (at("data"), at("backup"), at("new"));
@@ -69,7 +69,7 @@ fn what_was_there_is_in_a_cluster_of_one_that_is_made_of_the_backup() {
 }
 
 #[test]
-fn a_command_that_is_killed_leaves_a_backup_that_is_refused() {
+fn interrupted_backup_is_rejected_by_restore() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let backup = folder.path().join("backup");
     let broker = Broker::start();

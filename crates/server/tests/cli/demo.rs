@@ -121,7 +121,7 @@ impl Drop for Demo {
 }
 
 #[test]
-fn three_nodes_go_on_without_one_that_is_killed_and_it_comes_back() {
+fn three_nodes_tolerate_the_kill_of_one_and_restart_it() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut demo = Demo::start(folder.path());
     assert_eq!(demo.pids.len(), 3);

@@ -26,7 +26,7 @@ fn all_of(folder: &Path) -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_bundle_has_what_helps_and_no_secrets() {
+fn bundle_has_the_inspected_items_and_no_secrets() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
     let [admin, amqp, user, env, in_log, header, address] = CANARIES;
@@ -87,7 +87,7 @@ fn a_bundle_has_what_helps_and_no_secrets() {
 }
 
 #[test]
-fn a_node_that_is_not_there_is_a_finding() {
+fn unreachable_node_is_a_finding() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut doctor = crate::harness::postroad();
     doctor.args(["doctor", "-b", "127.0.0.1:1", "--http", "127.0.0.1:1", "--data"]);

@@ -299,7 +299,7 @@ fn the_disk_alarm_ends_the_process() {
 
 /// The parent process may have stopped reading the node's output.
 #[test]
-fn a_message_that_nobody_takes_does_not_hold_the_end_up() {
+fn unread_message_does_not_delay_the_exit() {
     let scene = Scene::new(Task::Sequencer);
     let (_unread, full) = std::io::pipe().expect("a pipe");
     let mut filling = full.try_clone().expect("another end of it");
@@ -319,7 +319,7 @@ fn a_message_that_nobody_takes_does_not_hold_the_end_up() {
 }
 
 #[test]
-fn a_task_that_is_not_in_the_table_cannot_be_asked_for() {
+fn unknown_task_name_for_a_panic_is_rejected() {
     let scene = Scene::new(Task::Main);
     let mut command = scene.command();
     command.env(tasks::inject::VARIABLE, "lunch:/tmp/x").stderr(Stdio::piped());
@@ -430,7 +430,7 @@ fn a_panic_of_a_streams_reader_ends_that_session_only() {
 }
 
 #[test]
-fn a_panic_after_a_sessions_end_harms_nobody_else() {
+fn panic_after_the_end_of_a_session_affects_no_other_session() {
     ends_one_amqp_session(Task::AmqpSessionEnd, |_, connection| drop(connection));
 }
 

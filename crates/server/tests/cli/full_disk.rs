@@ -29,7 +29,7 @@ fn serve_on_small_disk(data: &Path) -> Option<Command> {
 }
 
 #[test]
-fn a_full_disk_refuses_records_and_nothing_else_and_takes_them_again_by_itself() {
+fn full_disk_rejects_only_records_and_recovers_by_itself() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let data = folder.path().join("data");
     std::fs::create_dir(&data).expect("a folder");

@@ -101,7 +101,7 @@ fn frames_and_entries_are_listed_with_the_names_of_topics() {
 }
 
 #[test]
-fn damage_in_the_middle_is_told_with_its_place() {
+fn damage_in_the_middle_is_reported_with_its_place() {
     let (_folder, data) = journal();
     let rows = data.join("shard-1");
     let frames = lines(&inspect(&rows, &["--frames", "-o", "json"]).ok());
@@ -116,7 +116,7 @@ fn damage_in_the_middle_is_told_with_its_place() {
 }
 
 #[test]
-fn what_holds_no_journal_is_refused() {
+fn directory_without_a_journal_is_rejected() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     inspect(folder.path(), &[]).fails(1, &["holds no journal", "--data"]);
     inspect(&folder.path().join("nowhere"), &[]).fails(1, &["cannot read"]);

@@ -35,7 +35,7 @@ fn sigterm_drains_and_nothing_is_lost() {
 }
 
 #[test]
-fn clients_do_not_notice_that_the_leader_was_elected_anew() {
+fn clients_survive_a_leader_election() {
     let broker = Broker::start();
     broker.run(&["topic", "create", "t"]).ok();
     broker.feed(&["produce", "t"], seq(1..=10)).ok();

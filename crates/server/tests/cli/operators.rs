@@ -13,7 +13,7 @@ fn outer_address() -> Option<IpAddr> {
 }
 
 #[test]
-fn from_elsewhere_a_command_needs_the_operators_token() {
+fn command_from_another_machine_needs_the_operator_token() {
     let Some(outer) = outer_address() else {
         eprintln!("this machine has no address but loopback: nothing was tested");
         return;

@@ -45,7 +45,7 @@ fn scheduled(key: &str, id: &str, in_ms: u128) -> String {
 }
 
 #[test]
-fn a_record_is_found_and_told_what_became_of_it() {
+fn trace_finds_a_record_and_prints_its_history() {
     let broker = with_queue(&[]);
     let line = "{\"key\":\"k\",\"value\":\"v\",\"headers\":{\"colour\":\"red\"}}\n";
     broker.feed(&["produce", "q", "--format", "json"], line).ok();
@@ -159,7 +159,7 @@ fn a_topic_becomes_a_queue_and_keeps_its_retention() {
 }
 
 #[test]
-fn what_waits_is_counted_and_peeking_takes_nothing() {
+fn waiting_records_are_counted_and_peek_leases_nothing() {
     let broker = with_queue(&[]);
     for _ in 0..2 {
         let peeked = broker.run(&["queue", "peek", "q", "-o", "json"]).json();
@@ -227,7 +227,7 @@ fn a_paused_queue_says_so_until_it_is_resumed() {
 }
 
 #[test]
-fn a_queue_goes_back_and_forth_over_what_its_topic_keeps() {
+fn queue_seeks_back_and_forth_within_the_kept_records() {
     let broker = with_queue(&["--keep"]);
     let seek = |to: &str, more: &[&str]| {
         let arguments = [&["queue", "seek", "q", "--to", to, "-o", "json"], more].concat();
@@ -261,7 +261,7 @@ fn a_deleted_queue_leaves_its_topic_unless_asked() {
 }
 
 #[test]
-fn dead_letters_are_counted_by_where_they_came_from_and_why() {
+fn dead_letters_are_counted_by_source_and_reason() {
     let broker = with_dead_letters();
     let listed = broker.run(&["dead-letter", "list", "-o", "json"]).json();
     assert_eq!(listed.as_array().map(Vec::len), Some(1));
@@ -274,7 +274,7 @@ fn dead_letters_are_counted_by_where_they_came_from_and_why() {
 }
 
 #[test]
-fn a_dead_letter_tells_what_became_of_it() {
+fn dead_letter_has_the_reason_and_place_of_its_death() {
     let broker = with_dead_letters();
     let show = |more: &[&str]| {
         let said = broker.run(&[&["dead-letter", "show", "dead", "-o", "json"], more].concat());
@@ -296,7 +296,7 @@ fn a_dead_letter_tells_what_became_of_it() {
 }
 
 #[test]
-fn dead_letters_go_back_in_order_as_many_as_are_asked_for() {
+fn redrive_moves_the_requested_number_of_dead_letters_in_order() {
     let broker = with_dead_letters();
     let redrive = |more: &[&str]| broker.run(&[&["dead-letter", "redrive", "dead"], more].concat());
     redrive(&["--to", "dead"]).fails(1, &["in topic dead already"]);
@@ -320,7 +320,7 @@ fn dead_letters_go_back_in_order_as_many_as_are_asked_for() {
 }
 
 #[test]
-fn dead_letters_whose_topic_is_gone_stay_and_the_command_says_so() {
+fn dead_letters_of_a_deleted_topic_stay_and_are_reported() {
     let broker = with_dead_letters();
     broker.run(&["topic", "delete", "q"]).ok();
     let said = broker.run(&["dead-letter", "redrive", "dead"]).ok();
@@ -329,7 +329,7 @@ fn dead_letters_whose_topic_is_gone_stay_and_the_command_says_so() {
 }
 
 #[test]
-fn dead_letters_are_deleted_only_when_it_is_said_which() {
+fn deleting_dead_letters_requires_a_filter_or_all() {
     let broker = with_dead_letters();
     let delete = |more: &[&str]| broker.run(&[&["dead-letter", "delete", "dead"], more].concat());
     delete(&[]).fails(1, &["--all"]);
@@ -389,7 +389,7 @@ fn scheduled_records_are_listed_by_their_time_and_cancelled() {
 }
 
 #[test]
-fn what_was_purged_paused_and_declared_outlives_the_broker() {
+fn purges_pauses_and_declarations_survive_a_restart() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let data = folder.path().join("data");
     let broker = Broker::start_on(&data);
@@ -408,7 +408,7 @@ fn what_was_purged_paused_and_declared_outlives_the_broker() {
 }
 
 #[test]
-fn mistakes_are_the_users_and_say_what_to_do() {
+fn mistakes_are_errors_of_the_user_with_a_remedy() {
     let broker = with_queue(&[]);
     for (arguments, words) in [
         (&["queue", "purge", "x"][..], &["there is no topic x", "queue declare x"][..]),

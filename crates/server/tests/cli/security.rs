@@ -131,7 +131,7 @@ fn commands_log_in_over_tls_by_every_mechanism_and_not_with_a_wrong_password() {
 }
 
 #[test]
-fn the_token_of_the_data_directory_is_a_log_in_on_this_machine() {
+fn token_of_the_data_directory_is_a_login_on_this_machine() {
     let safe = Safe::start();
     safe.broker.run(&["topic", "create", "t"]).ok();
     safe.broker.run(&["user", "add", "app", "secret"]).ok();
@@ -145,7 +145,7 @@ fn the_token_of_the_data_directory_is_a_log_in_on_this_machine() {
 }
 
 #[test]
-fn rules_say_what_somebody_may_do_and_a_command_says_why() {
+fn rules_grant_rights_and_access_explain_names_the_rule() {
     let safe = Safe::start();
     safe.broker.run(&["user", "add", "app", "secret"]).ok();
     safe.broker.run(&["topic", "create", "orders"]).ok();
@@ -180,7 +180,7 @@ fn rules_say_what_somebody_may_do_and_a_command_says_why() {
 }
 
 #[test]
-fn a_certificate_that_changes_is_shown_after_a_signal() {
+fn changed_certificate_is_used_after_a_signal() {
     let safe = Safe::start();
     let old = safe.folder.path().join("old.pem");
     let (cert, key) = (safe.folder.path().join("cert.pem"), safe.folder.path().join("key.pem"));
@@ -206,7 +206,7 @@ fn refused(folder: &Path, arguments: &[&str]) -> Said {
 }
 
 #[test]
-fn a_port_that_everybody_could_use_is_not_opened() {
+fn port_open_to_everyone_is_not_opened() {
     let folder = tempfile::tempdir().expect("a folder");
     let ways = ["--admin-user NAME --admin-password-file FILE", "127.0.0.1:", "--insecure"];
     refused(folder.path(), &[]).fails(1, &ways);
@@ -223,7 +223,7 @@ fn a_port_that_everybody_could_use_is_not_opened() {
 }
 
 #[test]
-fn a_panic_while_the_files_are_read_leaves_the_certificate_as_it_was() {
+fn panic_while_the_files_are_read_keeps_the_certificate() {
     let folder = tempfile::tempdir().expect("a folder");
     let (data, trigger) = (folder.path().join("data"), folder.path().join("panic"));
     let mut command = serve(&data);
@@ -247,7 +247,7 @@ fn a_panic_while_the_files_are_read_leaves_the_certificate_as_it_was() {
 }
 
 #[test]
-fn where_tokens_are_a_log_in_everybody_logs_in_and_a_panic_while_keys_are_read_is_no_end() {
+fn token_logins_are_required_and_survive_a_panic_while_keys_are_read() {
     let folder = tempfile::tempdir().expect("a folder");
     let (data, trigger) = (folder.path().join("data"), folder.path().join("panic"));
     let mut command = serve(&data);
@@ -272,7 +272,7 @@ fn where_tokens_are_a_log_in_everybody_logs_in_and_a_panic_while_keys_are_read_i
 }
 
 #[test]
-fn certificates_that_say_who_clients_are_need_an_authority_and_open_no_port_to_everybody() {
+fn certificate_principals_need_a_client_ca_and_open_no_port() {
     let folder = tempfile::tempdir().expect("a folder");
     make_pair(folder.path());
     let mut command = serve(&folder.path().join("data"));

@@ -78,7 +78,7 @@ fn scripts_read_a_line_of_json_for_each_look() {
 }
 
 #[test]
-fn text_has_the_rows_that_were_asked_for_and_nothing_that_a_terminal_obeys() {
+fn text_has_the_requested_rows_without_control_characters() {
     let broker = at_work();
     let once =
         |more: &[&str]| broker.run(&[&["top", "--count", "1", "-o", "text"], more].concat()).ok();
@@ -104,7 +104,7 @@ fn text_has_the_rows_that_were_asked_for_and_nothing_that_a_terminal_obeys() {
 
 /// The task waits for a minute without looks, so the panic is injected before.
 #[test]
-fn a_panic_of_what_forgets_a_look_harms_nobody() {
+fn panic_of_the_task_that_drops_counts_affects_no_client() {
     let folder = tempfile::tempdir().expect("a folder");
     let (data, trigger) = (folder.path().join("data"), folder.path().join("panic"));
     let mut serving = serve(&data);
@@ -222,7 +222,7 @@ impl Drop for OnTerminal {
 }
 
 #[test]
-fn on_a_terminal_it_is_a_live_view_that_keys_change_and_q_ends() {
+fn live_view_on_a_terminal_reacts_to_keys_and_ends_with_q() {
     let broker = at_work();
     let mut top = OnTerminal::start(broker.command(&["top", "--every", "500ms"]));
     top.shows("3 topics by rate");
@@ -246,7 +246,7 @@ fn on_a_terminal_it_is_a_live_view_that_keys_change_and_q_ends() {
 }
 
 #[test]
-fn a_signal_ends_the_live_view_as_a_key_does_and_a_node_that_is_away_does_not() {
+fn signal_ends_the_live_view_and_an_unreachable_node_does_not() {
     let broker = at_work();
     let mut top = OnTerminal::start(broker.command(&["top", "--every", "500ms"]));
     top.shows("orders");
@@ -258,7 +258,7 @@ fn a_signal_ends_the_live_view_as_a_key_does_and_a_node_that_is_away_does_not() 
 }
 
 #[test]
-fn who_may_not_see_the_cluster_is_told_so() {
+fn user_without_the_right_to_view_the_cluster_gets_an_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");
     let mut serving = serve(&data);

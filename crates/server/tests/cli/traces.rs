@@ -128,7 +128,7 @@ fn wait_for(exports: &Receiver<Export>, count: usize) -> Vec<Export> {
 }
 
 #[test]
-fn a_traced_record_has_spans_from_append_to_settle_and_others_have_none() {
+fn only_traced_records_have_spans_from_append_to_settle() {
     let (address, exports) = collector(&[503]);
     let folder = tempfile::tempdir().expect("a folder");
     let headers = folder.path().join("headers");
@@ -185,7 +185,7 @@ fn a_traced_record_has_spans_from_append_to_settle_and_others_have_none() {
 }
 
 #[test]
-fn nobody_waits_for_a_collector_that_is_not_there() {
+fn unreachable_collector_delays_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");
     let mut command = serve(&data);

@@ -159,7 +159,7 @@ fn all_lines(cluster: &Cluster, node: usize) -> BTreeSet<String> {
 }
 
 #[test]
-fn three_nodes_are_upgraded_one_by_one_under_load_and_none_goes_back_once_that_is_final() {
+fn rolling_upgrade_under_load_is_reversible_until_it_is_finalized() {
     let mut cluster = Cluster::found();
     cluster.run(1, &["topic", "create", "orders", "--partitions", "3"]).ok();
     let load = Load::on(&cluster);
@@ -216,7 +216,7 @@ fn three_nodes_are_upgraded_one_by_one_under_load_and_none_goes_back_once_that_i
 }
 
 #[test]
-fn a_node_that_is_alone_has_a_level_too() {
+fn single_node_has_a_feature_level() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let data: &Path = &folder.path().join("data");
     let before = || Broker::start_with(acting(serve(data), 1), data);

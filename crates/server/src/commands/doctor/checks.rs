@@ -94,11 +94,11 @@ pub(super) fn all(
     data: &Path,
 ) -> Vec<Check> {
     let mut checks = vec![answers(node), metrics(node)];
-    checks.extend(of_cluster(node));
+    checks.extend(cluster_checks(node));
     checks.extend(alarms(node));
-    checks.extend(of_disk(disk, data));
-    checks.extend(of_kernel(kernel, node));
-    checks.extend(of_settings(settings));
+    checks.extend(disk_checks(disk, data));
+    checks.extend(kernel_checks(kernel, node));
+    checks.extend(settings_checks(settings));
     checks.extend(certificate(node));
     checks
 }
@@ -128,7 +128,7 @@ fn metrics(node: &Node) -> Check {
     }
 }
 
-fn of_cluster(node: &Node) -> Vec<Check> {
+fn cluster_checks(node: &Node) -> Vec<Check> {
     let Ok(status) = &node.cluster else { return Vec::new() };
     let mut checks = Vec::new();
     let gone: Vec<String> =
@@ -169,7 +169,7 @@ fn alarms(node: &Node) -> Vec<Check> {
     checks
 }
 
-fn of_disk(disk: &Disk, data: &Path) -> Vec<Check> {
+fn disk_checks(disk: &Disk, data: &Path) -> Vec<Check> {
     if let Some(why) = &disk.unreadable {
         let finding = format!("{}: {why}", data.display());
         let advice = "Name the data directory with --data, as a user who may read it.";
@@ -220,7 +220,7 @@ fn syncs(disk: &Disk) -> Option<Check> {
     })
 }
 
-fn of_kernel(kernel: &Kernel, node: &Node) -> Vec<Check> {
+fn kernel_checks(kernel: &Kernel, node: &Node) -> Vec<Check> {
     let mut checks = Vec::new();
     let of_node = node.metric("postroad_process_max_fds").map(|max| max as u64);
     if let Some(max) = of_node.or(kernel.open_files_max) {
@@ -246,7 +246,7 @@ fn of_kernel(kernel: &Kernel, node: &Node) -> Vec<Check> {
     checks
 }
 
-fn of_settings(settings: &Settings) -> Vec<Check> {
+fn settings_checks(settings: &Settings) -> Vec<Check> {
     let mut checks = Vec::new();
     if let Some(why) = &settings.unreadable {
         let advice = "Name the file that the node is started with (--config).";

@@ -39,7 +39,7 @@ impl LeftOut {
         self.add(text.lines().next().unwrap_or_default().trim().to_owned());
     }
 
-    pub(super) fn know_of(&mut self, data: &Path, client: &ClientOptions) {
+    pub(super) fn add_secrets_of(&mut self, data: &Path, client: &ClientOptions) {
         self.add_file(&operator_token::path(data));
         for path in [&client.password_file, &client.token_file].into_iter().flatten() {
             self.add_file(path);
@@ -51,19 +51,19 @@ impl LeftOut {
         let known = self.0.iter().fold(text.to_owned(), |text, it| text.replace(it, MARK));
         let mut clean = String::with_capacity(known.len());
         for line in known.split_inclusive('\n') {
-            clean.push_str(&of_line(line));
+            clean.push_str(&redacted_line(line));
         }
         clean
     }
 }
 
-fn of_line(line: &str) -> String {
+fn redacted_line(line: &str) -> String {
     let lower = line.to_ascii_lowercase();
     let end = line.trim_end_matches(['\n', '\r']).len();
     for name in HEADERS {
         if let Some(at) = lower.find(name) {
             let from = at + name.len();
-            let before = of_line(&line[..at]);
+            let before = redacted_line(&line[..at]);
             return format!("{before}{}: {MARK}{}", &line[at..from], &line[end..]);
         }
     }
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_looks_like_a_secret_goes_and_the_rest_stays() {
+    fn text_that_looks_like_a_secret_is_removed() {
         for (line, expected) in [
             ("nothing of it", "nothing of it"),
             ("the password of app is wrong", "the password of app is wrong"),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_goes_wherever_it_stands() {
+    fn known_secrets_are_removed_everywhere() {
         let mut known = LeftOut(Vec::new());
         ["canary", "canary-long", "abc"].into_iter().for_each(|it| known.add(it.to_owned()));
         let text = "a canary-long b canary\nabc";

@@ -84,7 +84,7 @@ fn json<T: Serialize + ?Sized>(name: &'static str, value: &T) -> Seen {
 pub(crate) async fn run(arguments: DoctorArguments) -> Result<(), CommandError> {
     let mut left_out = LeftOut::new();
     let settings = settings::read(arguments.config.as_deref(), &mut left_out);
-    left_out.know_of(&arguments.data, &arguments.client);
+    left_out.add_secrets_of(&arguments.data, &arguments.client);
     let kernel = host::kernel();
     let disk = host::disk(&arguments.data);
     let node = node::ask(&arguments.client, &arguments.http, &arguments.data).await;

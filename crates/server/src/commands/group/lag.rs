@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_as_old_as_its_oldest_unread_record() {
+    fn lag_of_a_group_is_the_age_of_its_oldest_unread_record() {
         let lags = [lag(5, Some(2.0)), lag(0, Some(0.0)), lag(3, Some(90.0)), lag(1, None)];
         assert_eq!(total_records(&lags), 9);
         assert_eq!(total_seconds(&lags), Some(90.0));

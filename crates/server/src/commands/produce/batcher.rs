@@ -284,7 +284,7 @@ mod tests {
         arguments: ProduceArguments,
     }
 
-    /// What goes out for `blocks` of input: partition and values of each batch.
+    /// Batches sent for `blocks` of input: partition and values of each, and the error.
     fn batches(flags: &[&str], blocks: &[&[u8]]) -> (Vec<(i32, Vec<String>)>, Option<String>) {
         let command = Command::parse_from(["produce", "t"].iter().chain(flags));
         let (sender, mut receiver) = mpsc::channel(1000);
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_may_be_cut_anywhere_and_the_last_need_not_end() {
+    fn lines_are_joined_over_blocks_and_the_last_needs_no_end() {
         let (batches, error) = batches(&[], &[b"on", b"e\ntwo\n\nth", b"r", b"ee"]);
         assert_eq!(error, None);
         assert_eq!(batches, [(2, vec!["one".into(), "two".into(), "".into(), "three".into()])]);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_a_wrong_line_is_sent() {
+    fn lines_before_a_wrong_line_are_sent() {
         let input = b"{\"value\":\"ok\"}\n\n{\"value\":7}\n{\"value\":\"never\"}\n";
         let (batches, error) = batches(&["--format", "json"], &[input]);
         assert_eq!(batches, [(2, vec!["ok".into()])]);
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_batch_is_closed_and_the_next_one_goes_elsewhere() {
+    fn full_batch_is_closed_and_the_next_one_uses_another_partition() {
         let line = vec![b'x'; 200 << 10];
         let input = [&line[..], b"\n", &line, b"\n", &line, b"\n"].concat();
         let (batches, _) = batches(&[], &[&input]);
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn sequence_numbers_go_on_from_batch_to_batch() {
+    fn sequence_numbers_continue_from_batch_to_batch() {
         let command = Command::parse_from(["produce", "t", "-p", "0"]);
         let (sender, mut receiver) = mpsc::channel(10);
         let identity = Identity { id: 9, epoch: 3 };

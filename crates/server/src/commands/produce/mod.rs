@@ -67,7 +67,7 @@ pub(crate) struct ProduceArguments {
     acks: Acks,
 }
 
-/// Who has to have a record before it counts as sent.
+/// Acknowledgement that counts a record as sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Acks {
     /// Nobody: the broker does not answer.

@@ -113,7 +113,7 @@ pub(crate) async fn run(arguments: QueueArguments) -> Result<(), CommandError> {
 mod tests {
     use super::*;
     #[test]
-    fn the_main_group_goes_without_saying() {
+    fn label_omits_the_main_group() {
         let queue = |group: &str| QueueName { topic: "orders".into(), group: group.into() };
         assert_eq!(label(&queue("main")), "orders");
         assert_eq!(label(&queue("audit")), "orders (group audit)");

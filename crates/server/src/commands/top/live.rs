@@ -69,7 +69,7 @@ pub(super) async fn run(
     let first = source.ask(look.clone()).await?;
     let mut view = View::new(look, every);
     view.overview = Some(first);
-    let terminal = ratatui::try_init().map_err(of_terminal)?;
+    let terminal = ratatui::try_init().map_err(terminal_error)?;
     let restored = Restored;
     let outcome = watch(source, view, terminal).await;
     drop(restored);
@@ -86,7 +86,7 @@ impl Drop for Restored {
     }
 }
 
-fn of_terminal(error: io::Error) -> CommandError {
+fn terminal_error(error: io::Error) -> CommandError {
     CommandError::server(format!("the terminal cannot be used: {error}"))
 }
 
@@ -96,14 +96,14 @@ async fn watch(
     mut terminal: DefaultTerminal,
 ) -> Result<(), CommandError> {
     let mut events = EventStream::new();
-    let told = |kind| signal(kind).map_err(of_terminal);
+    let told = |kind| signal(kind).map_err(terminal_error);
     let (mut terminate, mut hangup) = (told(SignalKind::terminate())?, told(SignalKind::hangup())?);
     let mut idle = Some(source);
     let mut under_way: Option<Asking> = None;
     // The first look has no rates.
     let mut next = Instant::now() + view.every.min(FIRST_AFTER);
     loop {
-        terminal.draw(|frame| screen::draw(frame, &mut view)).map_err(of_terminal)?;
+        terminal.draw(|frame| screen::draw(frame, &mut view)).map_err(terminal_error)?;
         let is_due = idle.is_some() && (!view.is_paused || view.is_stale);
         let answered = async {
             match &mut under_way {
@@ -119,7 +119,7 @@ async fn watch(
                 Some(Ok(Event::Key(key))) => view.key(key),
                 // Drawing detects a new size.
                 Some(Ok(_)) => Then::Draw,
-                Some(Err(error)) => return Err(of_terminal(error)),
+                Some(Err(error)) => return Err(terminal_error(error)),
                 None => Then::Quit,
             },
             (source, answer) = answered => {

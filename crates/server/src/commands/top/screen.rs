@@ -254,7 +254,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn topics_stand_under_what_is_said_of_the_node() {
+    fn topics_are_drawn_below_the_nodes_lines() {
         let lines = drawn(&mut view(Subject::Topics, Order::Rate, Some(overview())), 100, 14);
         let expected = [
             "postroad 0.1.0   node 1 of cluster c1   up 1h 2m   1970-01-01T00:00:00.000Z",
@@ -326,7 +326,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_clients_named_does_not_reach_the_terminal_as_it_is() {
+    fn names_chosen_by_clients_are_escaped_on_the_screen() {
         let mut looked = overview();
         let Rows::Topics(rows) = &mut looked.rows else { unreachable!() };
         rows[0].topic = "\u{1b}[2J\u{9b}31mx\r\n".into();
@@ -350,7 +350,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn it_says_that_it_is_paused_filtered_scrolled_or_without_an_answer() {
+    fn screen_shows_pause_filter_scrolling_and_missing_replies() {
         let mut view = view(Subject::Topics, Order::Name, None);
         let lines = drawn(&mut view, 80, 8);
         assert_eq!(lines[0], "asks the node ..");
@@ -368,7 +368,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn help_lies_over_it_and_every_size_of_a_terminal_is_drawn() {
+    fn help_covers_the_view_and_every_terminal_size_can_be_drawn() {
         let mut view = view(Subject::Queues, Order::Rate, Some(overview()));
         view.shows_help = true;
         let lines = drawn(&mut view, 80, 24);

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_is_typed_and_taken_away_and_its_letters_are_no_keys() {
+    fn filter_can_be_typed_and_cleared_and_its_letters_are_no_commands() {
         let mut view = view();
         letter(&mut view, '/');
         for character in "qx".chars() {
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn it_pauses_and_goes_faster_and_slower_within_limits() {
+    fn view_pauses_and_changes_its_interval_within_limits() {
         let mut view = view();
         assert_eq!((letter(&mut view, ' '), view.is_paused), (Then::Draw, true));
         assert_eq!((letter(&mut view, 'p'), view.is_paused), (Then::Ask, false));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_away_is_told_and_a_user_without_rights_is_sent_home() {
+    fn unreachable_node_is_shown_and_missing_rights_end_the_view() {
         let mut view = view();
         let away = CommandError::server("gone");
         assert!(view.take(Err(away)).is_ok());
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn help_goes_with_any_key_and_the_view_with_q_and_ctrl_c() {
+    fn any_key_closes_help_and_q_or_ctrl_c_ends_the_view() {
         let mut view = view();
         assert_eq!((letter(&mut view, '?'), view.shows_help), (Then::Draw, true));
         assert_eq!((letter(&mut view, 'n'), view.shows_help), (Then::Draw, false));
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn one_scrolls_no_further_than_there_are_rows() {
+    fn scrolling_ends_at_the_last_row() {
         let mut view = view();
         view.fits = 10;
         assert_eq!(press(&mut view, KeyCode::Down), Then::Nothing, "nothing is known yet");

@@ -318,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_gains_catches_up_and_who_does_not_never_does() {
+    fn group_faster_than_its_topic_catches_up_and_a_slower_one_never_does() {
         assert_eq!(caught_up_in(0, None, None), "0s");
         assert_eq!(caught_up_in(100, None, Some(5.0)), "-");
         assert_eq!(caught_up_in(100, Some(5.0), Some(15.0)), "10s");
