@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_gets_the_next_number_once() {
+    fn joining_node_gets_the_next_number_once() {
         let (active, removed) = (Standing::Active, Standing::Removed);
         assert_eq!(number(&[active, active, active], 9), Ok(vec![4]));
         assert_eq!(number(&[active, active, removed], 9), Ok(vec![4]));

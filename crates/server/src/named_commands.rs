@@ -134,7 +134,7 @@ fn built() -> Command {
 }
 
 #[test]
-fn commands_that_texts_name_exist() {
+fn commands_named_in_texts_exist() {
     let command = built();
     let mut flags = Vec::new();
     all_flags(&command, &mut flags);

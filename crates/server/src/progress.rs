@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_says_how_many_how_much_and_how_fast() {
+    fn progress_line_has_count_size_and_rate() {
         let line = line(1_500_000, 3 << 20, Some(0.5), Duration::from_secs(3));
         assert_eq!(line, "1,500,000 records, 3.0 MiB in 3s (500,000 records/s, 1.0 MiB/s), 50%");
     }

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unusable_data_directory_is_named_with_the_thing_to_do() {
+    fn unusable_data_directory_is_named_with_the_remedy() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let file = folder.path().join("file");
         std::fs::write(&file, "").expect("is written");

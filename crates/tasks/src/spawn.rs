@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_failure_is_the_reason_and_a_cancelled_task_is_none() {
+    async fn first_failure_is_the_reason_and_a_cancelled_task_is_no_failure() {
         let failure = Failure::new();
         let cancelled = vital(Task::Delivery, pending(), &failure);
         cancelled.abort();

@@ -260,7 +260,7 @@ async fn backup_with_a_changed_file_is_rejected_with_the_files_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn backup_at_whose_end_partitions_move_is_complete_once_they_rest() {
+async fn backup_waits_for_moving_partitions_at_its_end() {
     let cluster = Cluster::start().await;
     let load = Load::on(&cluster);
     wait_for(async || load.acknowledged() > 20, || "acknowledged appends".to_owned()).await;

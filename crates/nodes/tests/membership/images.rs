@@ -118,7 +118,7 @@ async fn refusal_of_an_image_outlives_restarts_of_all_other_nodes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn leader_refuses_a_member_whose_log_lost_what_it_acknowledged_though_its_epoch_is_current() {
+async fn leader_rejects_a_member_that_lost_acknowledged_entries_despite_a_current_epoch() {
     let mut cluster = started().await;
     // Node 2 leads no shard, so that the leaders stay.
     cluster.ask(1, operations::cluster::Operation::DrainNode { node: 2 }).await.expect("drained");
@@ -146,7 +146,7 @@ async fn leader_refuses_a_member_whose_log_lost_what_it_acknowledged_though_its_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn node_that_is_killed_or_loses_power_is_let_in_again() {
+async fn node_that_is_killed_or_loses_power_is_readmitted() {
     let mut cluster = started().await;
     let load = Load::on(&cluster);
     for seed in 0..4 {

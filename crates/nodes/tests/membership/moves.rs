@@ -28,7 +28,7 @@ fn shard_of(cluster: &Cluster, partition: PartitionId) -> ShardId {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn partitions_move_under_load_whichever_leader_ends_in_the_middle() {
+async fn partition_moves_under_load_survive_the_end_of_any_leader() {
     let mut cluster = Cluster::start_that_can([2; 3]).await;
     let load = Load::on(&cluster);
     let partition = PartitionId::new(cluster.topic, 0);

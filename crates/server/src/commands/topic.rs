@@ -465,7 +465,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_config_is_a_name_and_a_value_that_may_hold_anything() {
+    fn config_is_split_at_its_first_equals_sign() {
         let pair = |name: &str, value: &str| Ok((name.to_owned(), value.to_owned()));
         assert_eq!(name_value("retention.ms=5"), pair("retention.ms", "5"));
         assert_eq!(name_value("a=b=c"), pair("a", "b=c"));

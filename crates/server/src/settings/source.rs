@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn variable_that_is_no_setting_is_found_with_the_one_that_may_be_meant() {
+    fn unknown_variable_is_reported_with_the_most_similar_setting() {
         let names = ["POSTROAD_KAFAK", "POSTROAD_KAFKA", "POSTROAD_TOKEN", "PATH"];
         let names = names.into_iter().chain(["POSTROAD_PORT_9092_TCP", "POSTROAD_QQQQQQQQ"]);
         let found = unknown_of(names.map(str::to_owned));

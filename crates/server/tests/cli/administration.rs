@@ -128,7 +128,7 @@ fn contains(folder: &std::path::Path, wanted: &[u8]) -> bool {
 }
 
 #[test]
-fn mistakes_about_users_say_what_to_do() {
+fn mistakes_about_users_are_reported_with_a_remedy() {
     let broker = Broker::start();
     let guest = ["user guest is there already", "'postroad user password guest'"];
     broker.run(&["user", "add", "guest", "x"]).fails(1, &guest);
@@ -164,7 +164,7 @@ fn users_from_the_settings_are_listed_and_cannot_be_changed() {
 }
 
 #[test]
-fn a_broker_that_is_not_there_is_named() {
+fn unreachable_broker_is_named() {
     let mut command = postroad();
     command.args(["user", "list", "--bootstrap", "127.0.0.1:1"]);
     run(command, b"").fails(2, &["cannot reach 127.0.0.1:1", "postroad serve"]);

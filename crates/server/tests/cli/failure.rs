@@ -254,7 +254,7 @@ fn every_task_has_a_test_here() {
 
 /// The vote is written while the node starts.
 #[test]
-fn a_panic_while_it_starts_ends_the_process_as_well() {
+fn panic_during_the_start_ends_the_process() {
     let scene = Scene::new(Task::ConsensusDisk);
     let broker = scene.restart();
     broker.run(&["topic", "create", "t"]).ok();
@@ -435,7 +435,7 @@ fn panic_after_the_end_of_a_session_affects_no_other_session() {
 }
 
 #[test]
-fn a_panic_while_a_password_is_checked_refuses_that_login_only() {
+fn panic_while_a_password_is_checked_rejects_only_that_login() {
     let scene = Scene::new(Task::AmqpPassword);
     let broker = scene.start();
     broker.run(&["user", "add", "app", "secret"]).ok();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::harness::{Broker, eventually, postroad, run, seq, serve, serve_at};
 
 #[test]
-fn the_start_up_line_says_where_data_ports_and_durability_are() {
+fn start_up_line_has_data_directory_ports_and_durability() {
     let broker = Broker::start();
     let line = &broker.announcement;
     assert!(line.starts_with(concat!("postroad ", env!("CARGO_PKG_VERSION"), ": data ")), "{line}");

@@ -52,7 +52,7 @@ fn server_of_another_protocol_is_distinguished_from_a_broker() {
 }
 
 #[test]
-fn address_with_a_scheme_is_refused_with_the_form_that_is_taken() {
+fn address_with_a_scheme_is_rejected_with_the_accepted_form() {
     for address in ["http://localhost:9092", "kafka://broker", "a:b:9092"] {
         say(&["topic", "list", "-b", address]).fails(1, &[address, "HOST:PORT without a scheme"]);
     }

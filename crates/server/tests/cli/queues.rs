@@ -217,7 +217,7 @@ fn a_purge_settles_all_or_single_records() {
 }
 
 #[test]
-fn a_paused_queue_says_so_until_it_is_resumed() {
+fn queue_is_listed_as_paused_until_it_is_resumed() {
     let broker = with_queue(&[]);
     assert_eq!(broker.run(&["queue", "pause", "q"]).ok(), "paused queue q\n");
     assert_eq!(queue(&broker, "q")["paused"], true);

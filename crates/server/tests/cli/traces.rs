@@ -204,7 +204,7 @@ fn unreachable_collector_delays_nothing() {
 }
 
 #[test]
-fn a_panic_while_authorities_are_read_costs_spans_and_nothing_else() {
+fn panic_while_authorities_are_read_loses_only_spans() {
     let folder = tempfile::tempdir().expect("a folder");
     let (data, trigger) = (folder.path().join("data"), folder.path().join("panic"));
     let mut command = serve(&data);
