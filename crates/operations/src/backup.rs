@@ -69,7 +69,7 @@ pub struct LogId {
 pub struct ShardBegun {
     /// The last entry in the snapshot.
     pub snapshot: LogId,
-    /// Sections: consensus state, machine state, live rows, and the list of segments.
+    /// Sections: consensus state, machine state, live offsets, and the list of segments.
     pub sections: Vec<SectionSize>,
     /// Number of segments.
     pub segments: u64,

@@ -292,7 +292,7 @@ fn node_may_leave_if_each_of_its_shards_has_a_majority() {
     let expected =
         NotRemoved::NoMajority { node: 6, shard: ShardId(2), voters: vec![5, 6, 7], live: vec![5] };
     assert_eq!(error, expected);
-    // That is no reason against removing a node without the shard.
+    // A shard that the node does not have is no obstacle.
     assert_eq!(may_leave(&seen, 2, None), Ok(()));
     assert_eq!(may_leave(&seen, 2, Some(4)), Ok(()));
     seen.groups[2].voters.clear();

@@ -4,7 +4,7 @@ use crate::harness::{Broker, eventually, serve};
 
 const TOPIC: &str = "_postroad.audit";
 
-/// The first events of the audit topic.
+/// The first `count` events of the audit topic.
 fn events(broker: &Broker, count: &str) -> Vec<serde_json::Value> {
     eventually("the topic is there", || broker.run(&["topic", "list"]).ok().contains(TOPIC));
     let lines = broker.run(&["consume", TOPIC, "--from", "earliest", "-n", count]).ok();

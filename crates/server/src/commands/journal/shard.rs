@@ -31,7 +31,7 @@ impl Shard {
         Ok(Self { dir: dir.to_owned(), found, names })
     }
 
-    /// Names of all topics found in the catalog, for the shards with their rows.
+    /// Names of all topics found in this journal, for the shards with their rows.
     pub(super) fn into_topics(self) -> HashMap<TopicId, String> {
         self.names.topics
     }
