@@ -1,20 +1,20 @@
-//! The last entry of each shard, so that all fit together.
+//! Chooses the last entry of each shard, so that all entries fit together.
 //!
-//! Shards know of each other what their logs say: how far the catalog was taken over, which messages were sent, taken and
-//! acknowledged. A cut is one entry of each log, and it is *consistent* if no shard knows of something that another one has
-//! not done by then:
+//! Shards record facts about each other in their logs: the adopted version of the catalog, and the messages sent, taken
+//! and acknowledged. A cut is one entry of each log. It is *consistent* if no shard has recorded something that the
+//! other shard has not done by its own entry:
 //!
-//! | a shard | has by its entry | so the other one has by its own |
+//! | a shard | recorded by its entry | so the other shard by its own |
 //! |---|---|---|
 //! | took a message | its number | sent it |
-//! | forgot a message that it had sent | its acknowledgement | taken it |
-//! | took over a version of the catalog | its rows | that version |
+//! | forgot a message that it had sent | its acknowledgement | took it |
+//! | adopted a version of the catalog | its rows | that version |
 //!
-//! Of each log a window is known at whose beginning and end the backup asked for how far it is, first all of the
-//! beginnings and then all of the ends. At a moment in between every shard was somewhere in its window; where they were
-//! together then is a consistent cut, since what one knew of another had happened before. Nobody knows that moment, but of all
-//! consistent cuts in the windows there is a last one, found from the ends: whatever shard knows too much goes back to before
-//! it knew. It is not before that moment in any shard, so that all that was acknowledged before is in it.
+//! The backup knows a window of each log: the last index at two requests, first of all shards, then of all shards
+//! again. At a moment in between every shard was inside its window. Their positions at that moment are a consistent
+//! cut, because a shard records only what has happened before. That moment is unknown, but there is a last consistent
+//! cut within the windows. It is found from the ends: a shard that knows too much goes back to before it knew. In no
+//! shard is that cut before the moment, so it contains everything acknowledged before.
 
 use std::collections::BTreeMap;
 
@@ -22,14 +22,14 @@ use base::{Offset, ShardId};
 use machine::{Role, State};
 use thiserror::Error;
 
-/// What a shard knows of others after an entry.
+/// A shard's knowledge of others after an entry.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Knowledge {
-    /// Of each shard that messages were sent to: the first that is not acknowledged, and the next one.
+    /// Outgoing messages by receiver: the first unacknowledged one, and the next one to send.
     pub sent: BTreeMap<ShardId, (Offset, Offset)>,
-    /// Of each shard that messages came from: the next one.
+    /// Incoming messages by sender: the next one to take.
     pub taken: BTreeMap<ShardId, Offset>,
-    /// Of the catalog: the one that it has, or took over.
+    /// Catalog version that the shard has or has adopted.
     pub version: u64,
 }
 
@@ -46,16 +46,16 @@ impl Knowledge {
     }
 }
 
-/// What a shard knew at the beginning of its window, and after each entry in it that changed that.
+/// A shard's knowledge at the start of its window, and after each entry in it that changed it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Window {
-    /// By the index of the entry; the first is the window's beginning.
+    /// By index of the entry; the first is the start of the window.
     pub known: Vec<(u64, Knowledge)>,
     /// The last entry of the window.
     pub end: u64,
 }
 
-/// The windows fit no cut: they are not those of shards of one cluster, or of one time.
+/// The windows have no consistent cut: their shards are of different clusters, or of different times.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{shard} knows more of {other} than that one has done: they are not of the same backup")]
 pub struct NoCut {
@@ -63,7 +63,7 @@ pub struct NoCut {
     pub other: ShardId,
 }
 
-/// The index of the last entry of each shard in the last consistent cut within these windows.
+/// Returns the index of each shard's last entry in the last consistent cut within these windows.
 pub fn choose(windows: &BTreeMap<ShardId, Window>) -> Result<BTreeMap<ShardId, u64>, NoCut> {
     let mut places: BTreeMap<ShardId, usize> = windows
         .iter()
@@ -73,7 +73,7 @@ pub fn choose(windows: &BTreeMap<ShardId, Window>) -> Result<BTreeMap<ShardId, u
         let found = windows.get(&shard).and_then(|window| window.known.get(places[&shard]));
         found.map(|(_, knowledge)| knowledge.clone()).unwrap_or_default()
     };
-    while let Some((shard, other)) = who_knows_too_much(windows, |shard| knows(&places, shard)) {
+    while let Some((shard, other)) = find_inconsistency(windows, |shard| knows(&places, shard)) {
         let place = places.get_mut(&shard).filter(|place| **place > 0);
         let place = place.ok_or(NoCut { shard, other })?;
         *place -= 1;
@@ -85,8 +85,8 @@ pub fn choose(windows: &BTreeMap<ShardId, Window>) -> Result<BTreeMap<ShardId, u
     Ok(cut.collect())
 }
 
-/// Some shard that does, and of which other one.
-fn who_knows_too_much(
+/// Finds a shard that knows too much, and the shard that it knows too much of.
+fn find_inconsistency(
     windows: &BTreeMap<ShardId, Window>,
     knows: impl Fn(ShardId) -> Knowledge,
 ) -> Option<(ShardId, ShardId)> {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_was_taken_has_been_sent() {
+    fn cut_contains_the_send_of_every_taken_message() {
         let windows = BTreeMap::from([
             (A, window(vec![(10, sent(B, 0, 1))], 14)),
             (B, window(vec![(20, taken(A, 1)), (25, taken(A, 2)), (27, taken(A, 3))], 30)),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_was_forgotten_has_been_taken() {
+    fn cut_contains_the_take_of_every_acknowledged_message() {
         let windows = BTreeMap::from([
             (A, window(vec![(10, sent(B, 0, 2)), (12, sent(B, 2, 2))], 14)),
             (B, window(vec![(20, taken(A, 1))], 30)),
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_over_is_in_the_catalog() {
+    fn adopted_catalog_version_is_within_the_cut_of_the_catalog() {
         let version = |version| Knowledge { version, ..Knowledge::default() };
         let windows = BTreeMap::from([
             (ShardId::CATALOG, window(vec![(5, version(3))], 9)),
@@ -160,8 +160,8 @@ mod tests {
     }
 
     #[test]
-    fn one_that_goes_back_takes_another_one_along() {
-        // B goes back behind A, and so A may not have forgotten what B took.
+    fn shard_that_goes_back_makes_its_peer_go_back() {
+        // B goes back behind A, so A may not have forgotten B's messages yet.
         let windows = BTreeMap::from([
             (A, window(vec![(10, sent(B, 0, 2)), (12, sent(B, 2, 2))], 14)),
             (
@@ -192,11 +192,11 @@ mod tests {
         assert_eq!(choose(&windows), Err(NoCut { shard: B, other: A }));
     }
 
-    /// Shards that send to each other, in one order of all that happens.
+    /// Shards that send to each other, in one total order of events.
     #[derive(Default)]
     struct World {
         known: Vec<Knowledge>,
-        /// Of each shard what it knew after each entry, the first one from nothing on.
+        /// Knowledge of each shard after each entry, starting from nothing.
         logs: Vec<Vec<Knowledge>>,
     }
 
@@ -234,9 +234,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn there_is_a_cut_whenever_all_beginnings_were_asked_for_before_all_ends(
+        fn cut_exists_if_all_window_starts_were_requested_before_all_ends(
             steps in prop::collection::vec((0..4_u8, 0..4_usize, 0..4_usize), 1..300),
-            // How many steps pass between two questions.
+            // Number of steps between two requests.
             pauses in prop::collection::vec(0..20_usize, 8),
         ) {
             let mut world = World::new(4);
@@ -268,7 +268,7 @@ mod tests {
                 prop_assert!(cut[&shard] <= windows[&shard].end);
             }
             let knows = |shard: ShardId| world.logs[shard.0 as usize][cut[&shard] as usize].clone();
-            prop_assert_eq!(who_knows_too_much(&windows, knows), None);
+            prop_assert_eq!(find_inconsistency(&windows, knows), None);
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The files of a backup: written from one end to the other under a checksum, and read in the same order.
+//! Files of a backup: written sequentially under a checksum, and read in the same order.
 //!
-//! A section of a snapshot is a file as it is. Batches and the log are frames: 4 bytes of length, little-endian, and as many
-//! bytes as the node sent at once.
+//! A section of a snapshot is stored as it is. Batches and the log are stored in frames: 4 bytes of length,
+//! little-endian, then one piece as the node sent it.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::path::Path;
@@ -13,7 +13,7 @@ use world::{Disk, DiskFile};
 
 use crate::manifest::FileEntry;
 
-/// What is read at once to look whether a file is as it was written.
+/// Read size when a file is verified.
 const CHECK_BYTES: usize = 1 << 20;
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub struct FileWriter {
 }
 
 impl FileWriter {
-    /// A file that is not there yet. Blocking.
+    /// Creates a new file. Blocking.
     pub fn create(disk: &dyn Disk, dir: &Path, name: String) -> io::Result<Self> {
         let file = disk.open(&dir.join(&name), true)?;
         Ok(Self { name, file, bytes: 0, checksum: 0 })
@@ -57,7 +57,7 @@ impl FileWriter {
         self.write(frame)
     }
 
-    /// Durable on return, but for its name.
+    /// Makes the contents durable, but not the file's name.
     pub fn finish(self) -> io::Result<FileEntry> {
         self.file.sync()?;
         let Self { name, bytes, checksum, .. } = self;
@@ -65,7 +65,7 @@ impl FileWriter {
     }
 }
 
-/// The frames of a file, one after the other.
+/// The frames of a file, in order.
 #[derive(Debug)]
 pub struct Frames {
     file: Arc<dyn DiskFile>,
@@ -81,7 +81,7 @@ impl Frames {
     }
 
     fn read(&mut self, len: u64) -> io::Result<Vec<u8>> {
-        // No more than there is: nobody else has said that this length makes sense.
+        // Never allocate more than the file has: the length is not verified yet.
         if len > self.bytes - self.position {
             return Err(ErrorKind::UnexpectedEof.into());
         }
@@ -112,7 +112,7 @@ impl Iterator for Frames {
     }
 }
 
-/// Why a file is not as it was written; `None`: it is. Blocking.
+/// Returns why a file differs from its entry; `None` if it matches. Blocking.
 pub fn fault(disk: &dyn Disk, dir: &Path, entry: &FileEntry) -> Option<String> {
     match read_through(disk, &dir.join(&entry.name)) {
         Err(error) => Some(error.to_string()),
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_read_back_and_a_length_that_lies_is_no_reason_to_allocate() {
+    fn frames_are_read_back_and_a_wrong_length_allocates_nothing() {
         let (disk, dir) = (SimulatedDisk::new(), Path::new("/b"));
         disk.create_dir(dir).unwrap();
         let mut writer = FileWriter::create(&disk, dir, "f".to_owned()).unwrap();

@@ -1,14 +1,14 @@
-//! What a backup says of itself: `backup.json`, written last. Without it there is no backup.
+//! Manifest of a backup: `backup.json`, written last. Without it there is no backup.
 
 use base::checksum::crc32c;
 use operations::backup::LogId;
 use serde::{Deserialize, Serialize};
 
-/// The name of the file.
+/// Name of the manifest's file.
 pub const MANIFEST: &str = "backup.json";
-/// A file that is there from the beginning of a backup to its end.
+/// Name of a marker file that exists while the backup is being taken.
 pub const INCOMPLETE: &str = "incomplete";
-/// What is left where even that could not be written.
+/// Left behind if writing the marker fails.
 pub(crate) const INCOMPLETE_DRAFT: &str = "incomplete.tmp";
 pub const FORMAT: u32 = 1;
 
@@ -16,15 +16,15 @@ pub const FORMAT: u32 = 1;
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     pub format: u32,
-    /// The version of the node that it was taken from.
+    /// Version of the source node.
     pub version: String,
     pub cluster: String,
-    /// The node that it was taken from.
+    /// The source node.
     pub node: u64,
-    /// All that was acknowledged before is in it; ms since the epoch.
+    /// Everything acknowledged before this time is in the backup; ms since the epoch.
     pub begun_ms: i64,
     pub ended_ms: i64,
-    /// The catalog's first, numbered without a gap.
+    /// The catalog first, numbered without a gap.
     pub shards: Vec<ShardEntry>,
     /// CRC32C of this document with 0 here.
     pub checksum: u32,
@@ -34,11 +34,11 @@ pub struct Manifest {
 #[serde(deny_unknown_fields)]
 pub struct ShardEntry {
     pub shard: u32,
-    /// The last entry in the snapshot.
+    /// Last entry in the snapshot.
     pub snapshot: LogId,
-    /// The last entry that counts. There may be more behind it.
+    /// Last entry of the backup. The log file may have more behind it.
     pub last_index: u64,
-    /// When it was written, ms since the epoch.
+    /// Time of that entry, ms since the epoch.
     pub last_ms: i64,
     pub segments: u64,
     pub files: Vec<FileEntry>,
@@ -54,22 +54,22 @@ pub struct FileEntry {
 }
 
 impl Manifest {
-    /// Of all files.
+    /// Size of all files.
     pub fn bytes(&self) -> u64 {
         self.shards.iter().map(ShardEntry::bytes).sum()
     }
 
-    /// With its checksum.
+    /// Sets the checksum.
     pub(crate) fn sealed(self) -> Self {
         Self { checksum: self.checksum(), ..self }
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
-        // It has no map with other keys than text, and nothing that fails.
+        // Encoding cannot fail: every map key is text.
         serde_json::to_vec_pretty(self).unwrap_or_default()
     }
 
-    /// Why the bytes are no manifest that can be used.
+    /// Returns why the bytes are no usable manifest.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let manifest: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
         if manifest.checksum != manifest.checksum() {
@@ -113,14 +113,14 @@ impl ShardEntry {
     }
 }
 
-/// Of a shard with so many segments, in the order of a manifest.
+/// File names of a shard with this number of segments, in the order of a manifest.
 fn file_names(shard: u32, segments: u64) -> Vec<String> {
     let sections = SECTIONS.map(|section| section_file(shard, section));
     let segments = (0..segments).map(|segment| segment_file(shard, segment));
     sections.into_iter().chain(segments).chain([log_file(shard)]).collect()
 }
 
-/// The sections of a snapshot, in their order.
+/// Sections of a snapshot, in their order.
 pub(crate) const SECTIONS: [&str; 4] = ["consensus", "state", "live", "segments"];
 
 pub(crate) fn section_file(shard: u32, section: &str) -> String {
@@ -135,8 +135,8 @@ pub(crate) fn log_file(shard: u32) -> String {
     format!("shard-{shard}.log")
 }
 
-/// Whether it is the name of a file of a backup that is not complete.
-pub(crate) fn is_of_a_backup(name: &str) -> bool {
+/// Whether it is the name of a file of an incomplete backup.
+pub(crate) fn is_backup_file(name: &str) -> bool {
     let Some(rest) = name.strip_prefix("shard-") else {
         return [INCOMPLETE, INCOMPLETE_DRAFT, "backup.json.tmp"].contains(&name);
     };
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_that_was_changed_is_refused() {
+    fn changed_manifest_is_rejected() {
         let written = manifest().sealed();
         let bytes = written.encode();
         let read = Manifest::decode(&bytes).expect("as it was written");
@@ -181,7 +181,7 @@ mod tests {
             for bit in [0, 3, 6] {
                 let mut changed = bytes.clone();
                 changed[place] ^= 1 << bit;
-                // A space may be a space of another kind.
+                // A changed space may be another kind of whitespace.
                 let same = Manifest::decode(&changed).is_ok_and(|other| other == read);
                 assert!(same || Manifest::decode(&changed).is_err(), "byte {place} bit {bit}");
             }
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn manifest_with_inconsistent_fields_is_rejected() {
         let refused = |change: fn(&mut Manifest)| {
             let mut manifest = manifest();
             change(&mut manifest);
@@ -205,12 +205,12 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_backup_wrote_is_taken_for_its_own() {
+    fn only_files_of_a_backup_are_recognized_as_its_own() {
         for name in file_names(3, 2).iter().map(String::as_str).chain([INCOMPLETE]) {
-            assert!(is_of_a_backup(name), "{name}");
+            assert!(is_backup_file(name), "{name}");
         }
         for name in ["shard-1", "shard-x.log", "shard-1.seg", "notes.txt", "backup.json"] {
-            assert!(!is_of_a_backup(name), "{name}");
+            assert!(!is_backup_file(name), "{name}");
         }
     }
 }

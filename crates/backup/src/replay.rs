@@ -1,5 +1,5 @@
-//! What a shard knew of others at each of the last entries of its log: its state at the snapshot, with the log applied to it
-//! as the shard itself did.
+//! A shard's knowledge of others at each of the last entries of its log. It applies the log to the state of the
+//! snapshot, as the shard itself did.
 
 use base::PartitionId;
 use bytes::Bytes;
@@ -22,11 +22,11 @@ pub enum ReplayError {
     Short { ends: u64, end: u64 },
 }
 
-/// What came of a log.
+/// Result of replaying a log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Replayed {
     pub window: Window,
-    /// When each entry from the window's beginning on was written, by its index.
+    /// Time of each entry from the start of the window on, by index.
     pub times: Vec<(u64, i64)>,
 }
 
@@ -38,7 +38,7 @@ pub struct Replay {
     from: u64,
     end: u64,
     known: Vec<(u64, Knowledge)>,
-    /// When each entry from the window's beginning on was written.
+    /// Time of each entry from the start of the window on.
     times: Vec<(u64, i64)>,
     appends: Vec<Append>,
     applied: Applied,
@@ -55,7 +55,7 @@ impl Replay {
         Ok(replay)
     }
 
-    /// Applies the next entry. `false`: it is behind the window, and so is all that follows.
+    /// Applies the next entry. `false`: it is behind the window, as are all later ones.
     pub fn apply(&mut self, encoded: &Encoded) -> Result<bool, ReplayError> {
         let (id, entry) = (encoded.id(), encoded.entry());
         if id.index != self.index + 1 {

@@ -1,4 +1,4 @@
-//! A backup that is there: looked at, checked, and read.
+//! An existing backup: opened, checked and read.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::manifest::{
     INCOMPLETE, MANIFEST, Manifest, SECTIONS, ShardEntry, log_file, section_file, segment_file,
 };
 
-/// Why a directory is no backup that can be restored.
+/// Why a directory has no backup that can be restored.
 #[derive(Debug, Error)]
 pub enum StoredError {
     #[error(
@@ -31,7 +31,7 @@ pub enum StoredError {
     Io { path: PathBuf, source: io::Error },
 }
 
-/// A complete backup. Clones are the same.
+/// A complete backup. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Stored {
     disk: Arc<dyn Disk>,
@@ -40,7 +40,7 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// Reads what the backup says of itself, and nothing else. Blocking.
+    /// Reads the manifest only. Blocking.
     pub fn open(disk: &Arc<dyn Disk>, dir: &Path) -> Result<Self, StoredError> {
         let path = dir.join(MANIFEST);
         let bytes = match read_whole(&**disk, &path) {
@@ -65,7 +65,7 @@ impl Stored {
         &self.manifest
     }
 
-    /// Looks whether every file is as it was written. Blocking: reads all of them.
+    /// Verifies every file against the manifest. Blocking: reads all of them.
     pub fn check(&self) -> Result<(), StoredError> {
         let mut files = self.manifest.shards.iter().flat_map(|entry| &entry.files);
         let found = files.find_map(|entry| Some((entry, fault(&*self.disk, &self.dir, entry)?)));
@@ -77,14 +77,14 @@ impl Stored {
         }
     }
 
-    /// A section of a shard's snapshot, by its place. Blocking.
+    /// A section of a shard's snapshot, by its position. Blocking.
     pub fn section(&self, shard: u32, section: usize) -> Result<Bytes, StoredError> {
         let path = self.dir.join(section_file(shard, SECTIONS[section]));
         let read = read_whole(&*self.disk, &path);
         read.map(Bytes::from).map_err(|source| StoredError::Io { path, source })
     }
 
-    /// The pieces of a segment, as a node sent them.
+    /// The pieces of a segment, as the node sent them.
     pub fn segment(
         &self,
         shard: u32,
@@ -93,7 +93,7 @@ impl Stored {
         self.frames(segment_file(shard, segment))
     }
 
-    /// The entries of a shard's log that count, some at a time.
+    /// The log entries of a shard that belong to the backup, some at a time.
     pub fn log(
         &self,
         entry: &ShardEntry,
@@ -123,7 +123,7 @@ impl Stored {
     }
 }
 
-/// Entries that lie one behind the other.
+/// Decodes concatenated entries.
 pub(crate) fn decode_entries(mut bytes: Bytes) -> Result<Vec<Encoded>, String> {
     let mut entries = Vec::new();
     while !bytes.is_empty() {

@@ -1,7 +1,7 @@
-//! Asks a node for a backup, piece by piece, and writes it.
+//! Pulls a backup from a node, piece by piece, and writes it.
 //!
-//! The directory has a file `incomplete` from the beginning on, and a manifest at the end. What was interrupted has no
-//! manifest, and is begun anew by the next attempt.
+//! The directory has a file `incomplete` from the start, and a manifest at the end. An interrupted backup has no
+//! manifest, and the next attempt restarts it.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -22,21 +22,21 @@ use crate::cut::{self, NoCut};
 use crate::files::{FileWriter, Frames};
 use crate::manifest::{
     FORMAT, FileEntry, INCOMPLETE, INCOMPLETE_DRAFT, MANIFEST, Manifest, SECTIONS, ShardEntry,
-    is_of_a_backup, log_file, section_file, segment_file,
+    is_backup_file, log_file, section_file, segment_file,
 };
 use crate::replay::{Replay, ReplayError, Replayed};
 use crate::stored::decode_entries;
 
-/// The log of shards that are there already is fetched so often, so that the node need not keep it.
+/// Interval at which the logs of copied shards are fetched, so that the node can drop them.
 const LOG_EVERY: Duration = Duration::from_millis(100);
-/// Pieces of a log that are fetched before somebody else has a turn.
+/// Pieces of one log fetched before the next shard's log.
 const LOG_PIECES_MAX: usize = 64;
-/// The pause before the ends of all shards are asked for again.
+/// Delay before the ends of all shards are requested again.
 const ENDS_AGAIN_AFTER: Duration = Duration::from_millis(500);
-/// How long a backup that is copied waits until no partition moves.
+/// How long a copied backup waits until no partition moves.
 const ENDS_RETRIED_FOR: Duration = Duration::from_secs(60 * 60);
 
-/// The node that is asked.
+/// The source node.
 pub trait Source: Sync {
     type Error: std::error::Error + Send + Sync + 'static;
 
@@ -45,14 +45,14 @@ pub trait Source: Sync {
         step: Step,
     ) -> impl Future<Output = Result<A, Self::Error>> + Send;
 
-    /// Whether the same step may succeed a while later.
+    /// Whether a retry of the step may succeed.
     fn is_passing(error: &Self::Error) -> bool;
 
-    /// Waits before a step is repeated.
+    /// Waits before a retry.
     fn pause(&self, pause: Duration) -> impl Future<Output = ()> + Send;
 }
 
-/// Why there is no backup.
+/// Reason why no backup was taken.
 #[derive(Debug, Error)]
 pub enum TakeError<E: std::error::Error + 'static> {
     #[error("{dir} has a backup already: name another directory")]
@@ -80,13 +80,13 @@ pub enum TakeError<E: std::error::Error + 'static> {
     NoCut(#[from] NoCut),
 }
 
-/// How far it is.
+/// Progress of a backup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Taken {
     pub bytes: u64,
 }
 
-/// Takes a backup of all that the node has, and writes it to the directory. Returns once it is durable.
+/// Takes a backup of a node and writes it to the directory. Returns once it is durable.
 pub async fn take<S: Source>(
     source: &S,
     world: &World,
@@ -104,7 +104,7 @@ pub async fn take<S: Source>(
     let mut taking =
         Taking { source, disk, dir, backup, shards: Vec::new(), looked: Instant::now(), bytes: 0 };
     let copied = taking.copy(&begun.shards, &mut progress).await;
-    // It need not keep anything any more; one that does not answer gives up by itself.
+    // The node can release what it kept. If this request fails, the node releases it after a timeout.
     let _ended: Result<Ended, _> = source.ask(Step::End { backup }).await;
     let (from, to) = copied?;
     let manifest = taking.finish(&begun, &from, &to, world.clock.now_ms())?;
@@ -113,7 +113,7 @@ pub async fn take<S: Source>(
     written.map(|()| manifest).map_err(failed)
 }
 
-/// Makes the directory, or what is left of a backup in it an empty one, and claims it.
+/// Creates and claims the directory. Leftovers of an interrupted backup are deleted.
 fn begin_directory<E: std::error::Error + 'static>(
     disk: &dyn Disk,
     dir: &Path,
@@ -130,7 +130,7 @@ fn begin_directory<E: std::error::Error + 'static>(
             return Err(TakeError::HasBackup { dir: shown() });
         }
         let is_other = |name: &&String| {
-            *name != INCOMPLETE_DRAFT && (!has(INCOMPLETE) || !is_of_a_backup(name))
+            *name != INCOMPLETE_DRAFT && (!has(INCOMPLETE) || !is_backup_file(name))
         };
         let other = names.iter().find(is_other);
         match other {
@@ -138,7 +138,7 @@ fn begin_directory<E: std::error::Error + 'static>(
             None => Ok(names),
         }
     };
-    // Before anything is made in a directory that is somebody else's.
+    // Before anything is written to a directory that may serve another purpose.
     look()?;
     let claimed = disk.lock(dir).map_err(|error| match error.kind() {
         ErrorKind::WouldBlock => TakeError::InUse { dir: shown() },
@@ -154,7 +154,7 @@ fn begin_directory<E: std::error::Error + 'static>(
 }
 
 fn write_manifest(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> io::Result<()> {
-    // The names of all other files.
+    // Makes the names of all other files durable.
     disk.sync_dir(dir)?;
     replace(disk, dir, MANIFEST, &mut [IoSlice::new(&manifest.encode())])?;
     disk.remove(&dir.join(INCOMPLETE))?;
@@ -167,7 +167,7 @@ struct Taking<'a, S> {
     dir: &'a Path,
     backup: u64,
     shards: Vec<Shard>,
-    /// When the logs were fetched last.
+    /// Time of the last fetch of the logs.
     looked: Instant,
     bytes: u64,
 }
@@ -177,7 +177,7 @@ struct Shard {
     begun: ShardBegun,
     files: Vec<FileEntry>,
     log: FileWriter,
-    /// The index of the next entry.
+    /// Index of the next entry.
     next: u64,
 }
 
@@ -186,7 +186,7 @@ impl<S: Source> Taking<'_, S> {
         self.source.ask(step).await.map_err(TakeError::Asked)
     }
 
-    /// Everything that the node has; answers where all windows begin and end.
+    /// Copies all shards. Returns the starts and the ends of all windows.
     async fn copy(
         &mut self,
         shards: &[u32],
@@ -215,8 +215,8 @@ impl<S: Source> Taking<'_, S> {
         Ok((from, to))
     }
 
-    /// The ends of all shards twice, with no partition moving in between. A rebalance may last long: the
-    /// logs are followed meanwhile, so that the node need not keep them.
+    /// Requests the ends of all shards twice, with no partition moving in between. A rebalance may last long: meanwhile
+    /// the logs are fetched, so that the node can drop them.
     async fn ends(
         &mut self,
         progress: &mut (impl FnMut(Taken) + Send),
@@ -330,14 +330,14 @@ impl<S: Source> Taking<'_, S> {
         file.finish().map_err(|source| TakeError::Write { path, source })
     }
 
-    /// Of the shard that was begun last.
+    /// Adds a file to the shard that was begun last.
     fn is_copied(&mut self, file: FileEntry) {
         if let Some(shard) = self.shards.last_mut() {
             shard.files.push(file);
         }
     }
 
-    /// Fetches what came to the logs, if that was not done lately.
+    /// Fetches new log entries of all shards, unless that was done recently.
     async fn follow(&mut self) -> Result<(), TakeError<S::Error>> {
         if self.looked.elapsed() < LOG_EVERY {
             return Ok(());
@@ -353,7 +353,7 @@ impl<S: Source> Taking<'_, S> {
         Ok(())
     }
 
-    /// Whether there is more.
+    /// Returns whether there is more.
     async fn fetch_log(&mut self, place: usize) -> Result<bool, TakeError<S::Error>> {
         let Shard { shard, next: from, .. } = self.shards[place];
         let piece: LogPiece = self.ask(Step::Log { backup: self.backup, shard, from }).await?;
@@ -372,7 +372,7 @@ impl<S: Source> Taking<'_, S> {
         Ok(more && next > from)
     }
 
-    /// Chooses the cut, from what was written: so it has been read back once, too.
+    /// Chooses the cut from the written files, which are thereby read back once.
     fn finish(
         self,
         begun: &Begun,
@@ -417,7 +417,7 @@ impl<S: Source> Taking<'_, S> {
     }
 }
 
-/// What the shard knew of others at the end of its log, and when.
+/// The shard's knowledge of others at the end of its log, with times.
 fn replayed<E: std::error::Error + 'static>(
     disk: &dyn Disk,
     dir: &Path,

@@ -1,4 +1,4 @@
-//! Nodes that ask to join: the one that is asked has the catalog give each of them a number.
+//! Admits joining nodes: the contacted node assigns each of them a number through the catalog.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use tokio::time::timeout;
 
 use crate::registry::{Can, DecideError, Decided, Registration, Registry, Standing, decide};
 
-/// Who could not be given a number is tried again.
+/// Delay before a failed assignment is retried.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 
-/// Gives those who ask this node a number, or says why not. Ends with the broker.
+/// Assigns numbers to nodes that request to join at this node, or rejects them with a reason. Ends with the broker.
 pub(crate) async fn run(broker: WeakBroker, cluster: Weak<Node>) {
     let Some(mut applicants) = cluster.upgrade().map(|cluster| cluster.applicants()) else {
         return;
@@ -33,7 +33,7 @@ pub(crate) async fn run(broker: WeakBroker, cluster: Weak<Node>) {
             }
         }
         drop((broker, cluster));
-        // Ended by and by where nobody asks: the broker may be gone.
+        // Wakes up even without a request: the broker may be gone.
         let _ = timeout(AGAIN_AFTER, applicants.changed()).await;
     }
 }
@@ -41,7 +41,8 @@ pub(crate) async fn run(broker: WeakBroker, cluster: Weak<Node>) {
 async fn register(broker: &Broker, joining: &Joining) -> Result<(), DecideError> {
     let is_founded = broker.groups().iter().all(|group| !group.voters.is_empty());
     if !is_founded && broker.level().now() >= Level::REPLICAS {
-        // Of a group that it is no member of this node may not have heard yet, or not just now: the other one waits.
+        // This node may not know the leader of a group without a replica here, or not at the moment: the joining node
+        // waits.
         return Err(Unavailable::NotLeader.into());
     }
     let words = format!("a node at {} joins", joining.address);
@@ -50,12 +51,12 @@ async fn register(broker: &Broker, joining: &Joining) -> Result<(), DecideError>
     Ok(())
 }
 
-/// How many nodes a cluster may have. Where each has all shards, more would make nothing better.
+/// Node limit of a cluster. If each node has all shards, more nodes bring no benefit.
 pub(crate) fn nodes_max(level: Level) -> usize {
     if level < Level::REPLICAS { NODES_JOINED_MAX } else { NODES_MAX }
 }
 
-/// The document of a node that joins; none where it has one.
+/// The document of a joining node; none if it has one already.
 fn admit(registry: &Registry, joining: &Joining, is_founded: bool) -> Result<Decided, DecideError> {
     let Joining { directory, boot, address, levels } = joining.clone();
     let refused = |reason: String| Err(DecideError::Refused(reason));
@@ -69,7 +70,7 @@ fn admit(registry: &Registry, joining: &Joining, is_founded: bool) -> Result<Dec
             _ => Ok(Decided::new()),
         };
     }
-    // It was not raised when the node asked, or a member is behind.
+    // The level was raised after the request, or a member is behind.
     let (level, _) = registry.level;
     if !levels.has(level) {
         return refused(format!(
@@ -100,7 +101,7 @@ fn admit(registry: &Registry, joining: &Joining, is_founded: bool) -> Result<Dec
         }
         _ => {}
     }
-    // It says itself in which rack it is, once it is one.
+    // The node registers its own rack once it is a member.
     let can = Can { levels, ..Can::default() };
     let standing = Standing::Active;
     let node = Registration { directory, boot, address, standing, can, rack: None };
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_gets_the_next_number_once() {
+    fn joining_node_gets_the_next_number_once() {
         let (active, removed) = (Standing::Active, Standing::Removed);
         assert_eq!(number(&[active, active, active], 9), Ok(vec![4]));
         assert_eq!(number(&[active, active, removed], 9), Ok(vec![4]));
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_nodes_have_all_records() {
+    fn node_limit_applies_if_each_node_has_all_shards() {
         let mut five = [Standing::Active; 5];
         let error = number(&five, 9).expect_err("too many");
         assert!(error.contains("postroad node remove"), "{error}");
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_in_which_three_have_each_shard_takes_many_nodes() {
+    fn cluster_with_three_replicas_a_shard_admits_many_nodes() {
         let admitted = |count: usize| {
             let mut registry = registry(&vec![Standing::Active; count]);
             registry.level = (Level::REPLICAS, 7);
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn who_joins_can_the_level_of_the_cluster() {
+    fn joining_node_must_support_the_level_of_the_cluster() {
         let mut registry = registry(&[Standing::Active; 3]);
         registry.level = (Level(2), 7);
         let error = admit(&registry, &joining(9), true).expect_err("it cannot");
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_joins_before_all_groups_are_founded() {
+    fn no_node_joins_before_all_groups_are_founded() {
         let admitted = admit(&registry(&[Standing::Active]), &joining(9), false);
         assert!(matches!(admitted, Err(DecideError::Refused(_))), "{admitted:?}");
     }

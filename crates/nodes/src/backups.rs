@@ -1,4 +1,4 @@
-//! The steps of a backup, as operators ask for them.
+//! Steps of a backup that an operator takes.
 
 use ::operations::backup::{
     Begun, Blob, Ended, Ends, LogId, LogPiece, Piece, SectionSize, ShardBegun, Step,

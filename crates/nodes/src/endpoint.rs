@@ -1,4 +1,4 @@
-//! Where clients connect, and in which rack that is.
+//! Client endpoints of a node, and its rack.
 
 use std::fmt;
 
@@ -20,23 +20,23 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Where clients of each protocol connect, as told to them.
+/// Client endpoints by protocol, as advertised to clients.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Endpoints {
     pub kafka: Endpoint,
     /// `None`: not offered.
     #[serde(default)]
     pub amqp: Option<Endpoint>,
-    /// For clients of Kafka that encrypt. `None`: not offered.
+    /// For Kafka clients that use TLS. `None`: not offered.
     #[serde(default)]
     pub kafka_tls: Option<Endpoint>,
-    /// Where the node is, for clients that read what is near; `None`: it does not say.
+    /// Rack of the node, for Kafka clients that fetch from a near replica; `None`: not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rack: Option<String>,
 }
 
 impl Endpoints {
-    /// Where clients of Kafka connect, encrypted or not.
+    /// Kafka's endpoint, with or without TLS.
     pub fn kafka_at(&self, encrypted: bool) -> Option<&Endpoint> {
         if encrypted { self.kafka_tls.as_ref() } else { Some(&self.kafka) }
     }
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_that_does_not_encrypt_is_not_told_to_clients_that_do() {
+    fn node_without_tls_is_not_offered_to_tls_clients() {
         let [plain, tls] = [9092, 9093].map(|port| Endpoint { host: "one".into(), port });
         let mut endpoints =
             Endpoints { kafka: plain.clone(), amqp: None, kafka_tls: None, rack: None };
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_ip_version_6_is_bracketed() {
+    fn ipv6_host_is_bracketed() {
         let endpoint = |host: &str| Endpoint { host: host.into(), port: 1 }.to_string();
         assert_eq!((endpoint("::1"), endpoint("a")), ("[::1]:1".into(), "a:1".into()));
     }

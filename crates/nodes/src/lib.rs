@@ -1,16 +1,18 @@
-//! Who is in the cluster.
+//! Membership of the cluster.
 //!
-//! The catalog has a document for each node: its data directory, its last boot and the address of its peer port.
-//! Each node follows these documents, so that nobody else is let in. Where clients connect is no part of that: a node
-//! tells the others itself, for as long as it lives.
+//! The catalog has a document for each node: its data directory, its last boot and the address of its peer port. Each
+//! node follows these documents and rejects any other node. Client endpoints are not part of them: a running node sends
+//! its own to the others.
 //!
-//! * [`Nodes`]: the nodes that live, as gateways name them to clients
-//! * [`Endpoint`]: where clients of a protocol connect; `telling`: what a node tells the others of itself
-//! * `registry`: the catalog's documents of nodes, and how they change; `registration`: how each node follows them
-//! * `admission`: nodes that ask to join
-//! * `plan`: which nodes are to have which shards, and what comes next; `reconcile`: makes the steps
-//! * [`recovery`]: a node that goes on when the majority is lost for good; [`restore`]: one that is made of a backup
-//! * `operations`, `status`: what operators ask; `moves`: partitions that they move; `upgrade`: the cluster's feature level
+//! * [`Nodes`]: the live nodes, as gateways name them to clients
+//! * [`Endpoint`]: client endpoint of a protocol; `telling`: the status that a node sends to the others
+//! * `registry`: the catalog's documents of nodes, and their changes; `registration`: how each node follows them
+//! * `admission`: nodes that request to join
+//! * `plan`: wanted nodes of each shard, and the next steps; `reconcile`: executes the steps
+//! * [`recovery`]: continues with one node after the permanent loss of the majority; [`restore`]: creates a node from a
+//!   backup
+//! * `operations`, `status`: requests of operators; `moves`: moves of partitions; `upgrade`: the cluster's feature
+//!   level
 
 mod admission;
 mod backups;
@@ -47,16 +49,16 @@ pub use endpoint::{Endpoint, Endpoints};
 pub use registration::RegisterError;
 pub use registry::DecideError;
 
-/// A node that clients may be sent to.
+/// A node that clients may connect to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LiveNode {
     pub id: u32,
     pub endpoints: Endpoints,
-    /// Its disk was given up a moment ago: who reads is not to be sent there.
+    /// Its disk was found stuck recently: do not send readers there.
     pub is_unwell: bool,
 }
 
-/// The nodes of the cluster, as this one knows them. Clones are the same.
+/// The nodes of the cluster, as known to this node. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Nodes {
     own: LiveNode,
@@ -70,13 +72,13 @@ struct Others {
 }
 
 impl Nodes {
-    /// A node that is alone.
+    /// A single node without a cluster.
     pub fn alone(id: u32, endpoints: Endpoints) -> Self {
         Self { own: LiveNode { id, endpoints, is_unwell: false }, others: None }
     }
 
-    /// A member of a cluster: tells the others where its clients connect, and registers itself in the catalog for as
-    /// long as it takes. From then on only registered nodes are let in.
+    /// A member of a cluster: sends its client endpoints to the others, and registers itself in the catalog, retrying
+    /// until that succeeds. From then on only registered nodes are admitted.
     pub fn join(broker: &Broker, cluster: &Arc<Node>, endpoints: Endpoints) -> Self {
         let heard = cluster.groups().heard();
         let told = Told::of(endpoints.clone());
@@ -93,7 +95,7 @@ impl Nodes {
         Self { own, others: Some(Others { cluster: Arc::clone(cluster), heard }) }
     }
 
-    /// This node and those that it is connected to, ascending by id.
+    /// This node and the nodes connected to it, ascending by id.
     pub fn live(&self) -> Vec<LiveNode> {
         let mut live = vec![self.own.clone()];
         if let Some(others) = &self.others {
@@ -104,7 +106,7 @@ impl Nodes {
         live
     }
 
-    /// The same, and those whose connection ended less than `within` ago.
+    /// The same, plus nodes whose connection ended less than `within` ago.
     pub fn live_lately(&self, within: Duration) -> Vec<LiveNode> {
         let mut found = vec![self.own.clone()];
         if let Some(others) = &self.others {
@@ -117,7 +119,7 @@ impl Nodes {
         found
     }
 
-    /// A node, if it is this one or connected to it.
+    /// Returns a node if it is this one or connected to it.
     pub fn get(&self, id: u32) -> Option<LiveNode> {
         if id == self.own.id {
             return Some(self.own.clone());
@@ -127,7 +129,7 @@ impl Nodes {
         others.live(node, heard.get(&node)?)
     }
 
-    /// Looks whether the others are still there, for so long at most: what [`Self::live`] says then is as new.
+    /// Probes the other nodes, for at most `within`: afterwards [`Self::live`] is as recent.
     pub async fn look(&self, within: Duration) {
         if let Some(Others { cluster, heard }) = &self.others {
             let nodes: Vec<NodeId> = heard.borrow().keys().copied().collect();
@@ -135,7 +137,7 @@ impl Nodes {
         }
     }
 
-    /// What operators ask of the cluster.
+    /// Cluster operations of operators.
     pub fn administration(&self, broker: &Broker) -> Administration {
         let cluster = self.others.as_ref().map(|others| Arc::clone(&others.cluster));
         Administration::new(broker.clone(), cluster)
@@ -151,7 +153,7 @@ impl Others {
     fn live(&self, node: NodeId, told: &Bytes) -> Option<LiveNode> {
         let status = self.cluster.links().peer(node)?.status(Lane::Control);
         let id = u32::try_from(node.0).ok()?;
-        let Told { endpoints, is_unwell, .. } = Told::of_bytes(told)?;
+        let Told { endpoints, is_unwell, .. } = Told::decode(told)?;
         let connected = matches!(status.phase, Phase::Connected { .. });
         connected.then_some(LiveNode { id, endpoints, is_unwell })
     }
@@ -160,7 +162,7 @@ impl Others {
         let status = self.cluster.links().peer(node)?.status(Lane::Control);
         let left_for = Instant::now().saturating_duration_since(status.last?.at);
         let (id, Told { endpoints, is_unwell, .. }) =
-            (u32::try_from(node.0).ok()?, Told::of_bytes(told)?);
+            (u32::try_from(node.0).ok()?, Told::decode(told)?);
         (left_for < within).then_some(LiveNode { id, endpoints, is_unwell })
     }
 }

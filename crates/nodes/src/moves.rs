@@ -1,11 +1,11 @@
-//! Partitions that operators move to other shards. What follows is the shards' own ([`broker::moving`]).
+//! Moves of partitions to other shards, requested by operators. The shards execute them ([`broker::moving`]).
 
 use ::operations::cluster as document;
 use base::{PartitionId, ShardId, TopicId};
 use broker::operations::OperationError;
 use broker::{Broker, ExecuteError, MoveState, MoveStatus, Refusal, Unavailable};
 
-/// At most so many are named in the words of a status.
+/// Limit on the partitions named in a status.
 const NAMED: usize = 5;
 
 pub(crate) async fn begin(
@@ -48,7 +48,7 @@ pub(crate) async fn look(
     Ok(document::Moves { moving, shards })
 }
 
-/// What is under way, as `cluster status` says it.
+/// Moves in progress, in the words of `cluster status`.
 pub(crate) async fn in_words(broker: &Broker) -> Vec<String> {
     let moves = match broker.moves().await {
         Ok(moves) => moves,
@@ -78,7 +78,7 @@ fn line(moving: &document::Moving) -> String {
     )
 }
 
-/// `None`: the topic is gone by now.
+/// `None`: the topic has been deleted.
 fn moving(broker: &Broker, status: MoveStatus) -> Option<document::Moving> {
     let MoveStatus { partition, from, to, state, copied, of } = status;
     let topic = broker.catalog().topic(partition.topic)?.name().to_string();
@@ -110,7 +110,7 @@ fn topic_named(broker: &Broker, topic: &str) -> Result<TopicId, OperationError> 
     })
 }
 
-/// The catalog knows topics by number.
+/// Names the topic, which the catalog knows by number.
 fn in_words_of(topic: &str, error: ExecuteError) -> OperationError {
     let invalid = |words: String| OperationError::Invalid(words);
     match error {

@@ -1,5 +1,5 @@
-//! What operators ask of the cluster, at whichever node: how it stands, and what is to become of nodes. A decision is a
-//! document in the catalog and nothing else; what follows from it is [`crate::reconcile`]'s.
+//! Cluster operations of operators, accepted by any node: the cluster's status and changes of its nodes. A decision is
+//! only a document in the catalog; [`crate::reconcile`] executes it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use crate::registry::{DecideError, Decided, Registration, Registry, Standing, de
 use crate::status;
 use crate::{backups, moves, placements, plan, upgrade};
 
-/// The node that replaces another one has to be connected within this time.
+/// Time limit for connecting to the replacement of a node.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
 const LOOKS_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-/// What the audit says of a change; `None`: it is none.
+/// Description of a change for the audit log; `None`: the operation changes nothing.
 fn in_words(operation: &Operation) -> Option<String> {
     Some(match operation {
         Operation::Status {}
@@ -54,11 +54,11 @@ fn in_words(operation: &Operation) -> Option<String> {
     })
 }
 
-/// Carries operations out.
+/// Executes operations.
 #[derive(Debug)]
 pub struct Administration {
     broker: Broker,
-    /// `None`: the node is alone.
+    /// `None`: a single node.
     cluster: Option<Arc<Node>>,
 }
 
@@ -89,7 +89,7 @@ impl Administration {
         Self { broker, cluster }
     }
 
-    /// Where the node is alone there is nothing to decide.
+    /// A single node has no decisions to make.
     fn cluster(&self) -> Result<&Node, OperationError> {
         self.cluster.as_deref().ok_or_else(|| {
             OperationError::Invalid(
@@ -98,7 +98,7 @@ impl Administration {
         })
     }
 
-    /// What is known of what this node has stored, which may be looked through now.
+    /// Scrub state of this node; optionally starts a scrub.
     fn stored(&self, begin: bool) -> Result<Vec<u8>, OperationError> {
         if begin && self.broker.scrub() {
             tracing::info!("looks through what is stored, as an operator asks");
@@ -173,7 +173,7 @@ impl Administration {
         written(&document::Decided { node, changed })
     }
 
-    /// Waits for a node that has just joined, and that this node may not be connected to yet.
+    /// Waits for a connection to a node that has just joined.
     async fn wait_until_connected(&self, cluster: &Node, node: u64) {
         let connected = async {
             while cluster.connected_for(NodeId(node)).is_none()
@@ -183,11 +183,11 @@ impl Administration {
                 sleep(LOOKS_AGAIN_AFTER).await;
             }
         };
-        // The decision refuses a node that is not connected by then.
+        // The decision rejects a node that is still not connected.
         timeout(CONNECTS_WITHIN, connected).await.ok();
     }
 
-    /// What the operation makes of the nodes as they are.
+    /// Result of the operation on the current nodes.
     fn decision(
         &self,
         cluster: &Node,
@@ -239,7 +239,7 @@ impl Administration {
     }
 }
 
-/// Somebody has to lead.
+/// At least one node has to be able to lead.
 fn may_rest(registry: &Registry, node: u64) -> Result<(), DecideError> {
     let mut others = registry.present().filter(|(id, _)| *id != node);
     if let Some((_, known)) = registry.present().find(|(id, _)| *id == node)
@@ -257,7 +257,7 @@ fn may_rest(registry: &Registry, node: u64) -> Result<(), DecideError> {
     }
 }
 
-/// Somebody may have come in the place of one that was to leave.
+/// Another node may have taken the place of a leaving node.
 fn may_stay(registry: &Registry, standing: Standing) -> Result<(), DecideError> {
     let stays = |standing| !matches!(standing, Standing::Leaving { .. });
     let count = registry.present().filter(|(_, node)| stays(node.standing)).count();
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_is_left_to_lead() {
+    fn last_node_that_can_lead_is_not_drained() {
         let registry = registry(&[Standing::Active, Standing::Drained, LEAVING]);
         assert!(may_rest(&registry, 2).is_ok(), "node 1 leads");
         let error = may_rest(&registry, 1).expect_err("nobody would").to_string();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_to_leave_stays_only_where_there_is_room() {
+    fn leaving_node_is_resumed_only_below_the_node_limit() {
         let mut standings = [Standing::Active; 6];
         standings[5] = LEAVING;
         assert!(may_stay(&registry(&standings), LEAVING).is_err());

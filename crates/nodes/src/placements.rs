@@ -1,8 +1,8 @@
-//! Shards that operators have put on nodes of their choice. The plan follows that for as long as those nodes stay, and
-//! places all other shards itself.
+//! Shards pinned to nodes by operators. The plan follows a pin while its nodes stay, and places all other shards
+//! itself.
 //!
-//! A document for each such shard, by its number, has the nodes. What operators decide is checked on what is there, as any
-//! decision about nodes; what follows from it is [`crate::reconcile`]'s.
+//! Each pinned shard has a document, named by its number, with the nodes. A decision is checked against the current
+//! state, as any decision about nodes; [`crate::reconcile`] executes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use crate::plan::{self, View};
 use crate::reconcile::view_of;
 use crate::registry::{AGAIN_AFTER, DecideError, Registry, Standing, TRIES};
 
-/// Where the documents are.
+/// Name space of the documents.
 pub(crate) const SPACE: &str = "placements";
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ struct Placement {
     nodes: BTreeSet<u64>,
 }
 
-/// Where operators have put shards, and the versions of the documents that say so.
+/// Pinned shards with their nodes, and the versions of the documents.
 pub(crate) type Placements = BTreeMap<ShardId, (BTreeSet<u64>, u64)>;
 
 pub(crate) fn read(broker: &Broker) -> Result<Placements, MalformedDocument> {
@@ -39,7 +39,7 @@ pub(crate) fn read(broker: &Broker) -> Result<Placements, MalformedDocument> {
     Ok(found.into_iter().filter_map(placement).collect())
 }
 
-/// Where each shard is, and is to be.
+/// Current and wanted nodes of each shard.
 pub(crate) fn look(broker: &Broker, cluster: &Node) -> Result<document::Placements, DecideError> {
     let registry = Registry::read(broker)?;
     let view = view_of(cluster, &registry, &broker.groups());
@@ -47,7 +47,7 @@ pub(crate) fn look(broker: &Broker, cluster: &Node) -> Result<document::Placemen
     Ok(report(&view, &by_hand))
 }
 
-/// Puts a shard on these nodes; with none of them the cluster places it again.
+/// Pins a shard to these nodes. Without nodes the cluster places it again.
 pub(crate) async fn place(
     broker: &Broker,
     cluster: &Node,
@@ -67,7 +67,7 @@ pub(crate) async fn place(
     .await
 }
 
-/// Where each shard is and is to be; unless this is only to be looked at, the cluster places all of them again.
+/// Removes all pins, so that the cluster places all shards again. A dry run only returns the result.
 pub(crate) async fn balance(
     broker: &Broker,
     cluster: &Node,
@@ -90,7 +90,8 @@ pub(crate) async fn balance(
 
 type Decided = BTreeMap<ShardId, Option<BTreeSet<u64>>>;
 
-/// Decides on what is so now, and writes that unless something else was decided meanwhile: then it decides anew.
+/// Decides on the current state and writes the decision. Retries with fresh state if another decision was made
+/// meanwhile.
 async fn change(
     broker: &Broker,
     cluster: &Node,
@@ -190,7 +191,7 @@ fn may_be_placed(
     Ok(())
 }
 
-/// Where shards with rows are and are to be.
+/// Current and wanted nodes of shards with rows.
 fn report(view: &View, by_hand: &BTreeSet<ShardId>) -> document::Placements {
     let wanted = plan::wanted(view);
     let rows = || view.groups.iter().filter(|group| group.shard != ShardId::CATALOG);
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_is_put_on_three_nodes_that_are_there() {
+    fn shard_is_pinned_to_three_present_nodes() {
         let five = view(5);
         assert!(may_be_placed(&five, ShardId(1), Some(&BTreeSet::from([1, 4, 5]))).is_ok());
         assert!(error(&five, 0, &[1, 2, 3]).contains("the catalog"));
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_report_says_where_shards_are_and_are_to_be() {
+    fn report_has_current_and_wanted_nodes_of_shards() {
         let mut five = view(5);
         five.placed.insert(ShardId(2), BTreeSet::from([1, 4, 5]));
         let by_hand = five.placed.keys().copied().collect();

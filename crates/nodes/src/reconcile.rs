@@ -1,5 +1,5 @@
-//! Makes the steps of the [plan](crate::plan) that are about shards which this node leads, and keeps true what the node
-//! tells of itself.
+//! Executes the steps of the [plan](crate::plan) for shards led by this node, and keeps the node's status at the others
+//! current.
 
 use std::collections::BTreeMap;
 use std::sync::Weak;
@@ -20,12 +20,12 @@ use crate::registry::{DecideError, Decided, Registration, Registry, Standing, de
 use crate::telling::{self, Told};
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// The pause between two looks for shards that this node has no more.
+/// Interval between two checks for removed replicas.
 const GIVE_UP_EVERY: Duration = Duration::from_secs(2);
-/// A step that takes longer is tried again, if it still is one.
+/// Timeout of a step; it is retried if the plan still has it.
 const STEP_WITHIN: Duration = Duration::from_secs(10);
 
-/// Why a step was not made.
+/// Reason why a step was not made.
 #[derive(Debug, thiserror::Error)]
 enum StepError {
     #[error(transparent)]
@@ -34,24 +34,24 @@ enum StepError {
     Decide(#[from] DecideError),
 }
 
-/// What the node does about who has which shard, for as long as the broker is there.
+/// The node's part in the placement of shards, while the broker exists.
 pub(crate) async fn run(
     broker: WeakBroker,
     cluster: Weak<Node>,
     told: Told,
     heard: watch::Receiver<BTreeMap<NodeId, Bytes>>,
 ) {
-    // None of them waits for a step that takes long.
+    // None of these waits for a slow step.
     join4(
         make_all_steps(broker.clone(), cluster.clone()),
-        telling::tell(broker.clone(), cluster, told),
-        telling::hear(broker.clone(), heard),
+        telling::send_changes(broker.clone(), cluster, told),
+        telling::receive_changes(broker.clone(), heard),
         give_up(broker),
     )
     .await;
 }
 
-/// Gives up shards that this node has no more, for as long as the broker is there.
+/// Gives up the node's removed replicas, while the broker exists.
 async fn give_up(broker: WeakBroker) {
     loop {
         sleep(GIVE_UP_EVERY).await;
@@ -62,7 +62,7 @@ async fn give_up(broker: WeakBroker) {
     }
 }
 
-/// Makes steps for as long as the broker is there.
+/// Executes steps while the broker exists.
 async fn make_all_steps(broker: WeakBroker, cluster: Weak<Node>) {
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -97,7 +97,7 @@ async fn make_steps(broker: &Broker, cluster: &Node, registry: &Registry) {
     join_all(making).await;
 }
 
-/// What is so, as this node sees it.
+/// The current state, as seen by this node.
 pub(crate) fn view_of(cluster: &Node, registry: &Registry, groups: &[GroupStatus]) -> View {
     let node = |(id, node): (u64, &Registration)| {
         let is_live = cluster.connected_for(NodeId(id)).is_some();
@@ -165,7 +165,7 @@ async fn make(
     Ok(broker.change_group(shard, &from, to, STEP_WITHIN).await?)
 }
 
-/// The node is one no more, unless a group has it after all.
+/// Removes the node from the cluster, unless a group still has it.
 async fn forget(broker: &Broker, node: u64) -> Result<(), StepError> {
     if broker.committed_members().await?.contains(&node) {
         return Ok(());

@@ -1,8 +1,7 @@
-//! A node that has survived goes on as a cluster of its own, when the others that made a majority are lost for good.
+//! Turns a surviving node into a cluster of its own after the permanent loss of the majority.
 //!
-//! An operator decides that, on the directory of a node that does not run. What the lost nodes had acknowledged and
-//! this one did not have is gone; the report says how far each shard of it goes. Other nodes join anew, with empty
-//! directories.
+//! An operator decides this, on the directory of a stopped node. Records that the lost nodes had acknowledged and this
+//! one did not have are gone; the report has the last entry of each shard. Other nodes rejoin with empty directories.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,20 +17,19 @@ use world::World;
 
 use crate::registry::{DECISIONS, Decision, LAST_DECISION, Registration, SPACE, Standing};
 
-/// What a directory has, and what became of it.
+/// Contents of a directory, and the outcome of its recovery.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Report {
     pub node: u64,
-    /// Nodes that were members with it, and are neither lost nor this one: their directories are of no use after a
-    /// recovery.
+    /// Fellow members that are neither lost nor this node: their directories are useless after a recovery.
     pub others: Vec<u64>,
-    /// The catalog's first.
+    /// The catalog first.
     pub shards: Vec<Shard>,
-    /// `None` where nothing was changed.
+    /// `None`: nothing was changed.
     pub recovered: Option<Outcome>,
 }
 
-/// How far a shard goes in the directory.
+/// Last entry of a shard in the directory.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Shard {
     pub shard: u32,
@@ -39,18 +37,18 @@ pub struct Shard {
     pub last_term: u64,
     /// The index of its last entry.
     pub last_index: u64,
-    /// When its last entry was written, ms since the epoch, if the log still says it.
+    /// Time of its last entry, ms since the epoch, if the log still has it.
     pub last_ms: Option<i64>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Outcome {
     pub cluster: Uuid,
-    /// Topics that were made just before, which only the lost nodes knew in full: what of them was here is dropped.
+    /// Recently created topics that only the lost nodes knew completely: their local remains are dropped.
     pub topics_dropped: usize,
-    /// Offsets that groups had committed of records that are lost: they go on where the next record will be.
+    /// Committed offsets beyond the surviving records: they are reset to the end of the partition.
     pub offsets_set_back: usize,
-    /// Of what shards had sent each other (dead letters, records that were moved), this is missing.
+    /// Gaps in the messages between shards (dead letters, moved records).
     pub gaps: Vec<Gap>,
 }
 
@@ -58,7 +56,7 @@ pub struct Outcome {
 pub struct Gap {
     pub from: u32,
     pub to: u32,
-    /// Records; at most so many.
+    /// Upper bound of the lost records.
     pub records: u64,
 }
 
@@ -87,7 +85,7 @@ pub enum RecoveryError {
     NoAddress,
 }
 
-/// Looks at a directory, and changes nothing that the node's next start would not change.
+/// Inspects a directory. Changes nothing that the node's next start would not change.
 pub async fn look(
     world: &World,
     dir: &Path,
@@ -96,12 +94,12 @@ pub async fn look(
 ) -> Result<Report, RecoveryError> {
     let survivor = Survivor::claim(world, dir).await?;
     let node = survivor.node().0;
-    let shards = survey(world, dir, &of_node(options, node)?).await?;
+    let shards = survey(world, dir, &node_options(options, node)?).await?;
     check(node, &shards, lost, survivor.is_recovering())?;
     Ok(report(node, &shards, lost))
 }
 
-/// Has the node of a directory go on without those that are lost. After an interruption it is to be done again.
+/// Lets the node of a directory continue without the lost nodes. After an interruption, repeat it.
 pub async fn recover(
     world: &World,
     dir: &Path,
@@ -111,11 +109,11 @@ pub async fn recover(
     let survivor = Survivor::claim(world, dir).await?;
     let node = survivor.node().0;
     let address = survivor.address().map(str::to_owned).ok_or(RecoveryError::NoAddress)?;
-    let options = of_node(options, node)?;
+    let options = node_options(options, node)?;
     let shards = survey(world, dir, &options).await?;
     check(node, &shards, lost, survivor.is_recovering())?;
     let mut report = report(node, &shards, lost);
-    // Before any shard goes on without the others: none of them is let in from here on.
+    // Must precede the first change of a shard: from here on no lost node is admitted.
     let recovering = survivor.begin().await?;
     let change = |catalog: &Catalog| without_others(catalog, node).map(Change::into_inner);
     let recovered = broker::recovery::recover(world, dir, &options, &address, change).await?;
@@ -132,13 +130,16 @@ pub async fn recover(
     Ok(report)
 }
 
-pub(crate) fn of_node(options: BrokerOptions, node: u64) -> Result<BrokerOptions, RecoveryError> {
+pub(crate) fn node_options(
+    options: BrokerOptions,
+    node: u64,
+) -> Result<BrokerOptions, RecoveryError> {
     let number = u32::try_from(node).map_err(|_| RecoveryError::NotANumber(node))?;
     let journal = journal::Options { keep_log: true, ..options.journal };
     Ok(BrokerOptions { node: number, journal, cluster: None, ..options })
 }
 
-/// Nodes of which the catalog says that they are of the cluster are none any more, but for this one, which is active.
+/// Marks all other nodes of the catalog as removed, and this one as active.
 fn without_others(catalog: &Catalog, here: u64) -> Result<Change, StoreError> {
     let mut change = others_removed(catalog, here)?;
     let document = catalog.documents(SPACE).find(|(name, _)| **name == *here.to_string());
@@ -152,12 +153,12 @@ fn without_others(catalog: &Catalog, here: u64) -> Result<Change, StoreError> {
     Ok(change)
 }
 
-/// Nodes of which the catalog says that they are of the cluster are none any more, whatever becomes of this one.
+/// Marks all other nodes of the catalog as removed, and leaves this one unchanged.
 pub(crate) fn others_removed(catalog: &Catalog, here: u64) -> Result<Change, StoreError> {
     let mut change = Change::new();
     for (name, document) in catalog.documents(SPACE) {
         let Ok(id) = name.parse::<u64>() else { continue };
-        // What cannot be read says of nobody that it is a node.
+        // An unreadable document registers no node.
         let Ok(node) = serde_json::from_slice::<Registration>(&document.body) else { continue };
         if id != here && node.standing != Standing::Removed {
             let removed = Registration { standing: Standing::Removed, ..node };
@@ -178,7 +179,7 @@ fn check(
     if lost.contains(&node) {
         return Err(RecoveryError::OfItself(node));
     }
-    // Some shards have this node alone by now.
+    // Some shards have only this node by now.
     if is_recovering {
         return Ok(());
     }
@@ -241,14 +242,14 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_has_its_majority_needs_no_recovery() {
+    fn recovery_is_rejected_while_every_shard_has_a_majority() {
         let three: [&[u64]; 2] = [&[1, 2, 3], &[1, 2, 3]];
         assert_eq!(checked(1, &three, &[2, 3]), Ok(()));
         for lost in [&[][..], &[2]] {
             let refused = checked(1, &three, lost).expect_err("two of three are there");
             assert!(refused.contains("node replace"), "{refused}");
         }
-        // A shard that has lost its majority is enough.
+        // The lost majority of one shard is enough.
         assert_eq!(checked(1, &[&[1, 2, 3, 4, 5], &[1, 2, 3]], &[2, 3]), Ok(()));
     }
 
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_survives_too_is_named() {
+    fn report_names_other_survivors() {
         let lost = BTreeSet::from([3, 4, 5]);
         assert_eq!(report(1, &shards(&[&[1, 2, 3, 4, 5]]), &lost).others, [2]);
     }

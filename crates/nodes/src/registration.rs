@@ -1,10 +1,10 @@
-//! How a node follows who is in the cluster, and says which boot of it runs.
+//! Follows the registered nodes, and registers this node's boot.
 //!
-//! The nodes that found the cluster write all that they have seen before anybody else is let in: whichever of them comes
-//! first, since one may be lost before it did. After that each node writes its own boot, address and rack whenever it is started,
-//! and its rack, and which levels its program supports, again where a node of a version that does not know them has left it out. A document with another
-//! directory, or a later boot, than this node's says that something is wrong with the directory: then it is left alone,
-//! and the others refuse this node.
+//! The first founding node writes the documents of all founders before any other node is admitted, because a founder
+//! may be lost before it writes its own. Later each node writes its own boot, address and rack at each start. It also
+//! restores its rack and its supported levels if a node of an older version has dropped these fields. If the document
+//! has another directory or a later boot than this node, the node's directory is wrong. The node then leaves the
+//! document alone, and the others reject the node.
 
 use std::collections::BTreeSet;
 use std::sync::Weak;
@@ -20,10 +20,10 @@ use tokio::time::timeout;
 
 use crate::registry::{Can, Registration, Registry, SPACE, Standing};
 
-/// Before the next try, while this node is not registered or not all that founded the cluster are.
+/// Delay before the next attempt, while this node or a founding node is not registered.
 const AGAIN_AFTER: Duration = Duration::from_millis(250);
 
-/// Why a node is not registered.
+/// Reason why a node is not registered.
 #[derive(Debug, thiserror::Error)]
 pub enum RegisterError {
     #[error(transparent)]
@@ -34,8 +34,8 @@ pub enum RegisterError {
     Directory(#[from] cluster::DirectoryError),
 }
 
-/// Registers this node, and lets in whom the catalog has. Ends with the broker, and keeps the node no longer than
-/// anybody else does: the node has the groups, and with them the catalog that this waits for.
+/// Registers this node, and admits the registered nodes. Ends with the broker. It holds the node only weakly, because
+/// the node owns the groups, and with them the catalog that this task waits for.
 pub(crate) async fn follow(broker: WeakBroker, cluster: Weak<Node>, rack: Option<String>) {
     let mut known = Vec::new();
     let mut registered = false;
@@ -50,7 +50,7 @@ pub(crate) async fn follow(broker: WeakBroker, cluster: Weak<Node>, rack: Option
                 registered |= done;
                 true
             }
-            // Nobody may lead the catalog just now.
+            // The catalog may have no leader at the moment.
             Err(error) => {
                 tracing::debug!(%error, "the nodes cannot be registered yet");
                 false
@@ -67,7 +67,7 @@ pub(crate) async fn follow(broker: WeakBroker, cluster: Weak<Node>, rack: Option
     }
 }
 
-/// Whether this node is registered with its boot.
+/// Returns whether this node is registered with its boot.
 async fn look(
     broker: &Broker,
     cluster: &Node,
@@ -76,16 +76,16 @@ async fn look(
     registered: bool,
 ) -> Result<bool, RegisterError> {
     let registry = Registry::read(broker)?;
-    // They are written one after the other: until all are, nobody is refused.
+    // Founders are registered one after the other: until all are, no node is rejected.
     let complete = cluster.members().voters.keys().all(|id| registry.nodes.contains_key(id));
     if !complete && !cluster.has_joined() && cluster.all_seen().now_or_never().is_some() {
         let seen = cluster.known().into_iter();
         for node in seen.filter(|node| !registry.nodes.contains_key(&node.id.0)) {
             let KnownNode { id, directory, boot, address } = node;
-            // Of the others it does not know in which rack they are: they say that themselves.
+            // This node does not know the racks of the others; they write their own.
             let rack = rack.clone().filter(|_| id == cluster.identity().at.node);
             let (standing, levels) = (Standing::Active, cluster.levels_of(id));
-            // Of the others it does not know which programs they are: they say that themselves.
+            // This node does not know the programs of the others; they write their own.
             let can = match id == cluster.identity().at.node {
                 true => own_can(broker),
                 false => Can { levels: levels.unwrap_or(Levels::UNTOLD), ..Can::default() },
@@ -118,7 +118,7 @@ async fn look(
             let (address, rack) = (cluster.address().to_owned(), rack.clone());
             let now = Registration { boot: at.boot, address, can, rack, ..own.node.clone() };
             put(broker, at.node, &now, own.version).await?;
-            // The next look finds it, unless somebody else wrote at the same time.
+            // The next look finds it, unless another write came first.
             Ok(false)
         }
         Some(own) => Ok(registered || own.node.boot == at.boot),
@@ -130,7 +130,7 @@ fn own_can(broker: &Broker) -> Can {
     Can::these(broker.level().can())
 }
 
-/// Whether the document of this boot has another rack than the node is in, or another program than it runs.
+/// Whether the document of this boot has another rack or another program than the node.
 fn differs(own: &Registration, boot: u64, can: &Can, rack: &Option<String>) -> bool {
     own.boot == boot && (own.rack != *rack || own.can != *can)
 }
@@ -143,7 +143,7 @@ async fn put(
 ) -> Result<(), StoreError> {
     let (name, expected) = (node.0.to_string(), Expect::Version(version));
     match documents::store::put(broker, SPACE, name, body, expected).await {
-        // Somebody did it before.
+        // Another node wrote it first.
         Err(error) if error.is_conflict() => Ok(()),
         other => other.map(drop),
     }

@@ -1,8 +1,8 @@
-//! The catalog's documents of nodes: who they are, and how each of them stands.
+//! Documents of nodes in the catalog: identity and wanted state of each node.
 //!
-//! A node that is removed keeps its document, so that its number is never given again and its directory never comes
-//! back. Whatever operators decide about nodes is decided on all documents as they are, and made only while no other
-//! such decision was made meanwhile: each of them changes one document more, which all of them expect as they read it.
+//! A removed node keeps its document, so that its number is never reused and its directory never returns. Every
+//! decision of an operator is based on all documents, and fails if another decision is made meanwhile: each decision
+//! also changes one common document, at the version that it has read.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,16 +20,16 @@ use uuid::Uuid;
 
 use crate::placements::{self, Placements};
 
-/// Where the documents are.
+/// Name space of the documents.
 pub(crate) const SPACE: &str = "nodes";
-/// Where the one is that each decision changes.
+/// Name space of the document that each decision changes.
 pub(crate) const DECISIONS: &str = "membership";
 pub(crate) const LAST_DECISION: &str = "last";
-/// Who was overtaken by another decision decides anew so often.
+/// Attempts of a decision that conflicts with other ones.
 pub(crate) const TRIES: u32 = 20;
 pub(crate) const AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-/// A node as the catalog has it, by its number.
+/// A node in the catalog; its number is the document's name.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Registration {
     pub(crate) directory: Uuid,
@@ -38,24 +38,24 @@ pub(crate) struct Registration {
     pub(crate) address: String,
     #[serde(default)]
     pub(crate) standing: Standing,
-    /// Which levels its program supports, as it said at its last start.
+    /// Levels that its program supports, as of its last start.
     #[serde(default, skip_serializing_if = "Can::is_untold")]
     pub(crate) can: Can,
-    /// Where the node is, as it was told when it was started; `None`: it was not.
+    /// Rack that the node was started with; `None`: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) rack: Option<String>,
 }
 
-/// What a node's program can replay and write.
+/// Levels that a node's program can replay and write.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Can {
     pub(crate) levels: Levels,
-    /// With its version.
+    /// Program name with version.
     pub(crate) program: String,
 }
 
 impl Can {
-    /// This program supports these.
+    /// This program, with these levels.
     pub(crate) fn these(levels: Levels) -> Self {
         Self { levels, program: PROGRAM.to_owned() }
     }
@@ -66,23 +66,23 @@ impl Can {
 }
 
 impl Default for Can {
-    /// A program that tells none.
+    /// A program that has not reported its levels.
     fn default() -> Self {
         Self { levels: Levels::UNTOLD, program: String::new() }
     }
 }
 
-/// What is wanted of a node.
+/// Wanted state of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Standing {
     #[default]
     Active,
-    /// It keeps what it has, and leads nothing.
+    /// It keeps its replicas, and leads no shard.
     Drained,
-    /// It gives up all that it has, once the other one has it where one takes its place.
+    /// It releases all replicas. If it is replaced, it does so once the replacement has them.
     Leaving { replaced_by: Option<u64> },
-    /// It was a node.
+    /// It was a node of the cluster.
     Removed,
 }
 
@@ -91,15 +91,15 @@ pub(crate) struct Decision<'a> {
     pub(crate) was: &'a str,
 }
 
-/// All documents at a time.
+/// All documents at one point in time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Registry {
     pub(crate) nodes: BTreeMap<u64, Registered>,
-    /// Of the document that each decision changes; 0: none was made yet.
+    /// Version of the document that each decision changes; 0: no decision yet.
     decided: u64,
-    /// At which level the cluster is, and the version of the document that says so; 0: none does.
+    /// Feature level of the cluster, and the version of its document; 0: there is none.
     pub(crate) level: (Level, u64),
-    /// Where operators have put shards.
+    /// Shards pinned by operators.
     pub(crate) placements: Placements,
 }
 
@@ -125,25 +125,25 @@ impl Registry {
         Ok(Self { nodes, decided, level, placements })
     }
 
-    /// What a decision changes beside what it is about: of two that are made at a time one is made anew.
+    /// Makes concurrent decisions conflict, so that one of two is retried.
     pub(crate) fn note(&self, change: &mut Change, words: &str) -> Result<(), StoreError> {
         let (last, expected) = (LAST_DECISION.to_owned(), Expect::Version(self.decided));
         change.put(DECISIONS, last, &Decision { was: words }, expected)
     }
 
-    /// Those that were not removed.
+    /// Nodes that are not removed.
     pub(crate) fn present(&self) -> impl Iterator<Item = (u64, &Registration)> {
         let nodes = self.nodes.iter().map(|(id, registered)| (*id, &registered.node));
         nodes.filter(|(_, node)| node.standing != Standing::Removed)
     }
 
-    /// Those that were.
+    /// Removed nodes.
     pub(crate) fn removed(&self) -> impl Iterator<Item = u64> {
         let removed = self.nodes.iter().filter(|(_, it)| it.node.standing == Standing::Removed);
         removed.map(|(id, _)| *id)
     }
 
-    /// Those that were not, as links know them.
+    /// Nodes that are not removed, in the form that links use.
     pub(crate) fn known(&self) -> Vec<KnownNode> {
         let known = |(id, node): (u64, &Registration)| {
             let Registration { directory, boot, address, .. } = node.clone();
@@ -152,19 +152,19 @@ impl Registry {
         self.present().map(known).collect()
     }
 
-    /// Directories of nodes that were removed.
+    /// Directories of removed nodes.
     pub(crate) fn former(&self) -> BTreeMap<Uuid, NodeId> {
         let removed = self.nodes.iter().filter(|(_, it)| it.node.standing == Standing::Removed);
         removed.map(|(id, it)| (it.node.directory, NodeId(*id))).collect()
     }
 
-    /// A number that no node has, or had.
+    /// A number that no node has or had.
     pub(crate) fn next_number(&self) -> u64 {
         self.nodes.keys().next_back().map_or(1, |last| last + 1)
     }
 }
 
-/// Why a decision was not made.
+/// Reason why a decision was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum DecideError {
     #[error(transparent)]
@@ -178,16 +178,16 @@ pub enum DecideError {
     Unavailable(#[from] Unavailable),
     #[error("other decisions are made all the time: try again")]
     Overtaken,
-    /// What is there speaks against it.
+    /// The current state does not permit it.
     #[error("{0}")]
     Refused(String),
 }
 
-/// What a decision makes of some nodes.
+/// New documents of some nodes.
 pub(crate) type Decided = BTreeMap<u64, Registration>;
 
-/// Decides on what is so now, and writes that unless something else was decided meanwhile: then it decides anew.
-/// `words` stay with the decision. Nothing is written where nothing changes.
+/// Decides on the current state and writes the decision. Retries with fresh state if another decision was made
+/// meanwhile. `words` are stored with the decision. Nothing is written if nothing changes.
 pub(crate) async fn decide(
     broker: &Broker,
     words: &str,
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_document_of_an_earlier_version_is_of_an_active_node() {
+    fn document_of_an_earlier_version_means_an_active_node() {
         let earlier =
             r#"{"directory":"00000000-0000-0000-0000-000000000001","boot":2,"address":"a:1"}"#;
         let node: Registration = serde_json::from_str(earlier).expect("a document");
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_not_given_again() {
+    fn node_number_is_not_reused() {
         let node = Registration {
             directory: Uuid::from_u128(7),
             boot: 1,

@@ -1,8 +1,8 @@
-//! A node is made of a backup: a cluster of its own, which others join with empty directories.
+//! Creates a node from a backup: a cluster of its own, which other nodes join with empty directories.
 //!
-//! The backup is looked through before anything is written. Its shards fit together, so that nothing has to be put right
-//! between them as after a [recovery](crate::recovery); the same steps are made all the same, since numbers that the former
-//! cluster gave out after the backup are not to be given out again.
+//! The backup is verified before anything is written. Its shards fit together, so that they need no repair as after a
+//! [recovery](crate::recovery). The same steps run nevertheless, because numbers that the former cluster assigned after
+//! the backup must not be reused.
 
 use std::path::Path;
 
@@ -16,16 +16,16 @@ use documents::{Change, Expect, StoreError};
 use uuid::Uuid;
 use world::World;
 
-use crate::recovery::{of_node, others_removed};
+use crate::recovery::{node_options, others_removed};
 use crate::registry::{Can, Registration, SPACE, Standing};
 
-/// What a backup has, and what became of it.
+/// Contents of a backup, and the outcome of its restore.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Restored {
     pub manifest: Manifest,
-    /// The new cluster; `None` where nothing was written.
+    /// The new cluster; `None`: nothing was written.
     pub cluster: Option<Uuid>,
-    /// Offsets of groups that were set back to the ends of partitions.
+    /// Committed offsets that were reset to the ends of partitions.
     pub offsets_set_back: usize,
 }
 
@@ -43,7 +43,7 @@ pub enum RestoreError {
     Recover(#[from] RecoverError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The backup's cut was not one.
+    /// The backup's cut was inconsistent.
     #[error(
         "the shards of the backup do not fit together ({0}): this is a fault of the program. The directory is not complete, \
          and its node does not start; keep the backup, and tell whoever looks after the program"
@@ -51,7 +51,7 @@ pub enum RestoreError {
     NoCut(String),
 }
 
-/// Looks through a backup, and whether the directory could take it. Writes nothing.
+/// Verifies a backup, and checks that the directory can take it. Writes nothing.
 pub fn look(world: &World, dir: &Path, from: &Path) -> Result<Restored, RestoreError> {
     let stored = Stored::open(&world.disk, from)?;
     stored.check()?;
@@ -59,7 +59,7 @@ pub fn look(world: &World, dir: &Path, from: &Path) -> Result<Restored, RestoreE
     Ok(Restored { manifest: stored.manifest().clone(), cluster: None, offsets_set_back: 0 })
 }
 
-/// Makes the directory of a node, reached at `address`, of a backup. After an interruption it is to be done again.
+/// Creates the directory of a node, reached at `address`, from a backup. After an interruption, repeat it.
 pub async fn restore(
     world: &World,
     dir: &Path,
@@ -72,7 +72,8 @@ pub async fn restore(
     let stored = Stored::open(&world.disk, from)?;
     let restoring = Vacant::claim(world, dir).await?.begin(address).await?;
     let (node, directory) = (restoring.node(), restoring.directory());
-    let options = of_node(options, node).map_err(|error| RestoreError::NoCut(error.to_string()))?;
+    let options =
+        node_options(options, node).map_err(|error| RestoreError::NoCut(error.to_string()))?;
     write_shards(world, dir, &options, &stored, written).await?;
     let mut boot = 0;
     let change = |catalog: &Catalog| {
@@ -95,7 +96,7 @@ pub async fn restore(
     Ok(Restored { manifest, cluster, offsets_set_back })
 }
 
-/// The last start of the former node of this number that the catalog knows of.
+/// The last boot of the former node of this number, according to the catalog.
 fn last_boot(catalog: &Catalog, node: u64) -> u64 {
     let name = node.to_string();
     let document = catalog.documents(SPACE).find(|(known, _)| **known == *name);

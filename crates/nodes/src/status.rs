@@ -1,5 +1,5 @@
-//! How the cluster stands, in words that an operator acts on. What nodes and groups say is gathered; what it means is
-//! worked out by functions of that alone.
+//! Status of the cluster, in words that an operator acts on. Reports of nodes and groups are gathered first; pure
+//! functions derive the status from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,9 +16,9 @@ use crate::registry::{DecideError, Registration, Registry, Standing};
 use crate::telling::Told;
 use crate::{moves, reconcile, upgrade};
 
-/// A node that does not say how it is within this is not waited for.
+/// Timeout for a node's report.
 const SAID_WITHIN: Duration = Duration::from_secs(1);
-/// Whoever lacks more entries is behind: less is what is just under way.
+/// A member that lacks more entries counts as behind: fewer are just in flight.
 const BEHIND_ENTRIES: u64 = 10_000;
 
 /// A connection to another node.
@@ -29,7 +29,7 @@ pub(crate) struct Connection {
     why: Option<String>,
 }
 
-/// Asks the nodes that are there, and says what follows.
+/// Queries the connected nodes, and derives the status.
 pub(crate) async fn status(
     broker: &Broker,
     cluster: &Node,
@@ -67,25 +67,25 @@ pub(crate) async fn status(
     Ok(document::Status { stored, upgrade, ..status })
 }
 
-/// Files that nodes still have of shards that they gave up.
+/// Nodes that still have files of removed replicas.
 fn given_up(broker: &Broker, cluster: &Node) -> Vec<String> {
     let own = broker.removed_replicas().into_iter().map(|shard| shard.0).collect();
     let mut told = BTreeMap::from([(u64::from(broker.node()), own)]);
     for (node, bytes) in &*cluster.groups().heard().borrow() {
         let is_live = cluster.connected_for(*node).is_some();
-        let heard = Told::of_bytes(bytes).filter(|_| is_live);
+        let heard = Told::decode(bytes).filter(|_| is_live);
         told.extend(heard.map(|heard| (node.0, heard.given_up)));
     }
     told.into_iter().filter_map(|(node, shards)| still_has(node, &shards)).collect()
 }
 
-/// The nodes that refuse records until their disks have room.
+/// The nodes that reject records until their disks have room.
 fn full(broker: &Broker, cluster: &Node) -> BTreeSet<u64> {
     let mut full: BTreeSet<u64> =
         broker.disk_is_full().then_some(broker.node().into()).into_iter().collect();
     for (node, bytes) in &*cluster.groups().heard().borrow() {
         let is_live = cluster.connected_for(*node).is_some();
-        if is_live && Told::of_bytes(bytes).is_some_and(|told| told.is_full) {
+        if is_live && Told::decode(bytes).is_some_and(|told| told.is_full) {
             full.insert(node.0);
         }
     }
@@ -140,7 +140,7 @@ fn connection(broker: &Broker, cluster: &Node, id: u64) -> Connection {
         }
         Phase::Waiting { error, .. } => {
             let why = match error {
-                // As where a new one was started in its place.
+                // Another node was started at the same address.
                 ConnectError::Refused(Refusal::AnotherNode { found, .. })
                 | ConnectError::RefusedHere(Refusal::AnotherNode { found, .. }) => {
                     format!("{found} runs at its address")
@@ -155,7 +155,7 @@ fn connection(broker: &Broker, cluster: &Node, id: u64) -> Connection {
     }
 }
 
-/// Of each shard what its leader says, and if nobody says that it leads what the first one says: it then has none.
+/// For each shard the report of its leader. If no node claims to lead it, the first report, without a leader.
 fn newest(said: &[(u64, Vec<GroupStatus>)]) -> Vec<GroupStatus> {
     let mut groups: BTreeMap<ShardId, (bool, GroupStatus)> = BTreeMap::new();
     for (node, statuses) in said {
@@ -165,7 +165,7 @@ fn newest(said: &[(u64, Vec<GroupStatus>)]) -> Vec<GroupStatus> {
             let is_newer = match known {
                 None => true,
                 Some((true, known)) => leads && status.term > known.term,
-                // Who is no member, and hears of no leader, knows no members.
+                // A node without a replica and without a known leader knows no members.
                 Some((false, known)) => {
                     leads || known.voters.is_empty() && !status.voters.is_empty()
                 }
@@ -254,7 +254,7 @@ fn shard(group: &GroupStatus) -> document::Shard {
     }
 }
 
-/// The catalog's shard is not called by its number.
+/// Names the catalog's shard by its role.
 fn name(shard: ShardId) -> String {
     match shard {
         ShardId::CATALOG => "the catalog".to_owned(),
@@ -326,7 +326,7 @@ fn under_way(groups: &[GroupStatus], view: &View) -> Vec<String> {
     words
 }
 
-/// What a node is to get, and to give to others.
+/// Number of shards that a node receives and releases.
 fn moved(
     node: u64,
     groups: &[GroupStatus],
@@ -400,7 +400,7 @@ fn disk_full(node: u64, groups: &[GroupStatus]) -> String {
     )
 }
 
-/// Whether each group would go on without any one of its voters. A node whose disk is full counts as away.
+/// Whether each group tolerates the loss of any one voter. A node with a full disk counts as lost.
 fn verdict(groups: &[GroupStatus], view: &View, full: &BTreeSet<u64>) -> document::Verdict {
     let refuse = |text: String| document::Verdict { can_lose_a_node: false, text };
     for group in groups {

@@ -1,4 +1,4 @@
-//! What a node tells the others of itself, for as long as it lives.
+//! Status of a node, which it sends to the others while it runs.
 
 use std::collections::BTreeMap;
 use std::sync::Weak;
@@ -15,30 +15,33 @@ use tokio::time::sleep;
 
 use crate::endpoint::Endpoints;
 
-/// The pause between two looks at what this node has to tell: others look for a new leader by that.
+/// Interval between two checks of the node's status: other nodes learn of a new leader from it.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Keeps true what the node tells, for as long as the broker is there.
-pub(crate) async fn tell(broker: WeakBroker, cluster: Weak<Node>, mut told: Told) {
+/// Sends the node's status whenever it changes, while the broker exists.
+pub(crate) async fn send_changes(broker: WeakBroker, cluster: Weak<Node>, mut told: Told) {
     while let Some((broker, cluster)) = broker.upgrade().zip(cluster.upgrade()) {
-        told.keep_true(&broker, &cluster);
+        told.send_if_changed(&broker, &cluster);
         drop((broker, cluster));
         sleep(LOOK_EVERY).await;
     }
 }
 
-/// Tells the broker which groups others lead, for as long as both are there.
-pub(crate) async fn hear(broker: WeakBroker, mut heard: watch::Receiver<BTreeMap<NodeId, Bytes>>) {
+/// Passes the groups led by other nodes to the broker, while both exist.
+pub(crate) async fn receive_changes(
+    broker: WeakBroker,
+    mut heard: watch::Receiver<BTreeMap<NodeId, Bytes>>,
+) {
     let mut known: BTreeMap<NodeId, Bytes> = BTreeMap::new();
     loop {
         let now = heard.borrow_and_update().clone();
         let Some(broker) = broker.upgrade() else { return };
         let is_new = |(node, told): &(&NodeId, &Bytes)| known.get(node) != Some(told);
         for (node, told) in now.iter().filter(is_new) {
-            let Some(Told { leads, is_full, .. }) = Told::of_bytes(told) else { continue };
+            let Some(Told { leads, is_full, .. }) = Told::decode(told) else { continue };
             broker.note_disk_report(node.0, is_full);
-            let had = known.get(node).and_then(|had| Told::of_bytes(had));
-            // Nobody leads anything that is told of below the level.
+            let had = known.get(node).and_then(|had| Told::decode(had));
+            // Below the level no node sends the groups it leads.
             if !leads.is_empty() || had.is_some_and(|had| !had.leads.is_empty()) {
                 broker
                     .receive_led_groups(node.0, leads.into_iter().map(HeardGroup::from).collect());
@@ -52,26 +55,26 @@ pub(crate) async fn hear(broker: WeakBroker, mut heard: watch::Receiver<BTreeMap
     }
 }
 
-/// Travels between nodes as JSON: what a version does not know it passes over.
+/// Status of a node, sent as JSON: receivers ignore unknown fields.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Told {
     #[serde(flatten)]
     pub(crate) endpoints: Endpoints,
-    /// Its disk was given up a moment ago: nobody is to be sent there.
+    /// Its disk was found stuck recently: do not send clients there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_unwell: bool,
     /// The node rejects records until its disk has room.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_full: bool,
-    /// Of shards that it leads.
+    /// Shards that it leads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) leads: Vec<ToldGroup>,
-    /// Shards that it has given up, and whose files it still has.
+    /// Removed replicas whose files it still has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) given_up: Vec<u32>,
 }
 
-/// A group, as its leader tells it.
+/// A group, as sent by its leader.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct ToldGroup {
     pub(crate) shard: u32,
@@ -99,19 +102,19 @@ impl Told {
         Self { endpoints, is_unwell: false, is_full: false, leads, given_up }
     }
 
-    /// Tells it from now on, in place of what was told before.
+    /// Sends this status from now on, replacing the former one.
     pub(crate) fn tell(&self, cluster: &Node) {
-        // It is far shorter than gossip may be, with as many shards and nodes as there may be, too.
+        // It is far shorter than the limit on gossip, even with the maximum number of shards and nodes.
         if let Err(error) = cluster.tell(self.to_bytes()) {
             debug_assert!(false, "{error}");
             tracing::warn!(%error, "the other nodes are not told how this one is");
         }
     }
 
-    /// Tells how the node is, if that has changed.
-    pub(crate) fn keep_true(&mut self, broker: &Broker, cluster: &Node) {
+    /// Sends the node's status if it has changed.
+    pub(crate) fn send_if_changed(&mut self, broker: &Broker, cluster: &Node) {
         let (is_unwell, is_full) = (!broker.disk_is_well(), broker.disk_is_full());
-        // Below that every node is in each group, and hears of its leader there.
+        // Below that level every node is in each group, and learns its leader there.
         let spreads = broker.level().now() >= Level::REPLICAS;
         let led = if spreads { broker.led_groups() } else { Vec::new() };
         let leads = led.into_iter().map(ToldGroup::from).collect();
@@ -127,7 +130,7 @@ impl Told {
         serde_json::to_vec(self).expect("what is told can be written").into()
     }
 
-    pub(crate) fn of_bytes(told: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(told: &[u8]) -> Option<Self> {
         serde_json::from_slice(told).ok()
     }
 }
@@ -138,18 +141,18 @@ mod tests {
     use crate::Endpoint;
 
     #[test]
-    fn what_is_told_is_read_also_of_an_earlier_and_a_later_version() {
+    fn status_of_earlier_and_later_versions_is_decoded() {
         let kafka = Endpoint { host: "one".into(), port: 9092 };
         let endpoints = Endpoints { kafka, amqp: None, kafka_tls: None, rack: None };
         let well = Told::of(endpoints.clone());
-        assert_eq!(Told::of_bytes(&well.to_bytes()), Some(well.clone()));
+        assert_eq!(Told::decode(&well.to_bytes()), Some(well.clone()));
         let later = br#"{"kafka":{"host":"one","port":9092,"tls":true},"mqtt":{}}"#;
-        assert_eq!(Told::of_bytes(later), Some(well));
-        assert_eq!(Told::of_bytes(b"{}"), None);
+        assert_eq!(Told::decode(later), Some(well));
+        assert_eq!(Told::decode(b"{}"), None);
         let in_rack = Endpoints { rack: Some("r1".into()), ..endpoints };
         let group = ToldGroup { shard: 3, term: 7, voters: vec![1, 2, 4], learners: vec![5] };
         let (leads, given_up) = (vec![group], vec![2]);
         let unwell = Told { endpoints: in_rack, is_unwell: true, is_full: true, leads, given_up };
-        assert_eq!(Told::of_bytes(&unwell.to_bytes()), Some(unwell));
+        assert_eq!(Told::decode(&unwell.to_bytes()), Some(unwell));
     }
 }

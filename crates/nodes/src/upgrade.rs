@@ -1,7 +1,8 @@
-//! Raising the cluster's feature level: at which one it is, which ones its nodes support, and what stands in the way.
+//! Raises the cluster's feature level: the current level, the levels that its nodes support, and the obstacles.
 //!
-//! The level is raised by a decision like those about nodes, so that of two at a time one is made anew: a node that joins
-//! meanwhile is looked at, too. It is never lowered, since what is written at it cannot be read below it.
+//! The level is raised by a decision like those about nodes. So of two concurrent decisions one is retried, and a node
+//! that joins meanwhile is considered. The level is never lowered, since older levels cannot read what is written at a
+//! newer one.
 
 use std::time::Duration;
 
@@ -16,20 +17,20 @@ use tokio::time::{sleep, timeout};
 
 use crate::registry::{AGAIN_AFTER, DecideError, Registration, Registry, TRIES};
 
-/// What was raised is waited for on this node.
+/// Time limit for this node to reach the raised level.
 const REACHED_WITHIN: Duration = Duration::from_secs(5);
 
-/// What is known of a node's program.
+/// A node's program, as far as known.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Program {
     node: u64,
     levels: Levels,
-    /// With its version; empty: it has not said.
+    /// Program name with version; empty: not reported.
     name: String,
     live: bool,
 }
 
-/// How far an upgrade is, as this node sees it. `cluster`: the node is a member of one.
+/// Progress of an upgrade, as seen by this node. `cluster`: set if the node is a member of one.
 pub(crate) fn look(
     broker: &Broker,
     cluster: Option<&Node>,
@@ -38,7 +39,7 @@ pub(crate) fn look(
     report(registry.level.0.max(broker.level().now()), &programs(broker, cluster, registry))
 }
 
-/// Raises the level to the newest that each node can.
+/// Raises the level to the newest one that each node supports.
 pub(crate) async fn finalize(
     broker: &Broker,
     cluster: Option<&Node>,
@@ -71,7 +72,7 @@ pub(crate) async fn finalize(
                         sleep(AGAIN_AFTER).await;
                     }
                 };
-                // It is decided either way; the node follows as soon as its disk lets it.
+                // The decision stands either way; the node follows as soon as its disk permits.
                 let _ = timeout(REACHED_WITHIN, reached).await;
                 return Ok(document::Upgrade { raised: true, ..look(broker, cluster, &registry) });
             }
@@ -95,7 +96,7 @@ fn programs(broker: &Broker, cluster: Option<&Node>, registry: &Registry) -> Vec
         }
         let said = &registration.can;
         let live = cluster.connected_for(NodeId(node)).is_some();
-        // It says so whenever it connects, and the catalog hears of it later.
+        // The node reports its levels at each connection; the catalog learns of them later.
         let told = cluster.levels_of(NodeId(node)).filter(|_| live);
         let levels = told.unwrap_or(said.levels);
         let name = if levels == said.levels { said.program.clone() } else { String::new() };
@@ -118,7 +119,7 @@ fn report(level: Level, programs: &[Program]) -> document::Upgrade {
         let Program { node, levels, live, .. } = program;
         let is_newest = levels.max >= newest;
         match (live, is_newest) {
-            // Nothing is raised beyond that, so it need not be known.
+            // The level cannot be raised further, so the node's level is irrelevant.
             _ if newest == level => None,
             (true, true) => None,
             (false, _) => Some(format!(
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_is_possible_once_every_node_can_it() {
+    fn level_is_possible_once_every_node_supports_it() {
         let mixed = [program(1, 2, true), program(2, 1, true), program(3, 2, true)];
         let upgrade = report(Level(1), &mixed);
         assert_eq!((upgrade.level, upgrade.possible), (1, 1));
@@ -185,11 +186,11 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_away_stands_in_the_way_whatever_it_said() {
+    fn disconnected_node_blocks_the_upgrade() {
         let upgrade = report(Level(1), &[program(1, 2, true), program(2, 2, false)]);
         let [way] = &upgrade.in_the_way[..] else { panic!("{:?}", upgrade.in_the_way) };
         assert!(way.contains("postroad node remove 2"), "{way}");
-        // Where nobody can more there is nothing to raise.
+        // If no node supports more there is nothing to raise.
         let upgrade = report(Level(2), &[program(1, 2, true), program(2, 2, false)]);
         assert_eq!((upgrade.possible, upgrade.in_the_way, upgrade.brings), (2, vec![], vec![]));
     }

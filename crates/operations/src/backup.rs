@@ -1,15 +1,15 @@
-//! A backup is asked for piece by piece, at one node: whoever writes it asks for the next piece once it has the one
-//! before, so that the node sends no faster than that.
+//! Protocol of a backup: the client pulls it from one node, piece by piece. It requests a piece only once it has the
+//! previous one, so that the node never sends faster than the client writes.
 //!
 //! ```text
-//! begin                                  the shards that there are
-//! of each shard:  shard                  a snapshot is taken; from here on its log is kept
-//!                 section, segment       what the snapshot has, piece by piece
-//!                 log                    what came behind it, again and again until the end
-//! ends, ends                             up to where each log goes: all that was acknowledged before the first
-//!                                        question is below the first answer, and at some moment between the two
-//!                                        all shards were at once
-//! log                                    up to the second answer
+//! begin                                  lists the shards
+//! for each shard: shard                  takes a snapshot; the node keeps the log behind it from here on
+//!                 section, segment       contents of the snapshot, piece by piece
+//!                 log                    entries behind the snapshot, requested repeatedly until the end
+//! ends, ends                             last index of each shard, requested twice. Everything acknowledged before the
+//!                                        first request is below the first reply, and all shards were between the two
+//!                                        replies at one common moment
+//! log                                    up to the second reply
 //! end
 //! ```
 
@@ -20,39 +20,39 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// What is asked for. The name of the variant is the key of the document.
+/// A request. The name of the variant is the key of the document.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Step {
-    /// Answers [`Begun`].
+    /// Reply: [`Begun`].
     Begin {},
-    /// Answers [`ShardBegun`].
+    /// Reply: [`ShardBegun`].
     Shard { backup: u64, shard: u32 },
-    /// Bytes of a section of the snapshot, by its place in [`ShardBegun::sections`]. Answers [`Piece`].
+    /// Bytes of a section of the snapshot, by its position in [`ShardBegun::sections`]. Reply: [`Piece`].
     Section { backup: u64, shard: u32, section: u8, from: u64 },
-    /// Batches of a segment, by its place, from a row on. Answers [`Piece`].
+    /// Batches of a segment, by its position, starting at a row. Reply: [`Piece`].
     Segment { backup: u64, shard: u32, segment: u64, row: u64 },
-    /// Entries of the log from this one on, which is behind the snapshot; those before it are kept no longer.
-    /// Answers [`LogPiece`].
+    /// Entries of the log behind the snapshot, starting at this index; the node drops earlier ones. Reply:
+    /// [`LogPiece`].
     Log { backup: u64, shard: u32, from: u64 },
-    /// Answers [`Ends`], once all that was acknowledged anywhere is applied at the node that is asked.
+    /// Sent once this node has applied everything acknowledged anywhere in the cluster. Reply: [`Ends`].
     Ends { backup: u64 },
-    /// Nothing is held any more. Answers [`Ended`].
+    /// Ends the backup: the node releases everything it kept for it. Reply: [`Ended`].
     End { backup: u64 },
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Begun {
-    /// What the other steps name.
+    /// Number of the backup that the other steps carry.
     pub backup: u64,
     pub cluster: String,
-    /// The node that is asked.
+    /// The replying node.
     pub node: u64,
-    /// Its version.
+    /// Version of the node.
     pub version: String,
-    /// Its time.
+    /// Clock of the node.
     pub now_ms: i64,
-    /// The catalog's first.
+    /// The catalog shard first.
     pub shards: Vec<u32>,
 }
 
@@ -69,9 +69,9 @@ pub struct LogId {
 pub struct ShardBegun {
     /// The last entry in the snapshot.
     pub snapshot: LogId,
-    /// Those of consensus and of the machine, what is live, and the list of segments.
+    /// Sections: consensus state, machine state, live offsets, and the list of segments.
     pub sections: Vec<SectionSize>,
-    /// How many segments there are.
+    /// Number of segments.
     pub segments: u64,
 }
 
@@ -84,30 +84,30 @@ pub struct SectionSize {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Piece {
     pub bytes: Blob,
-    /// Of a segment: the row to ask for next; null at its end.
+    /// For a segment: the next row to request; null at its end.
     pub next: Option<u64>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LogPiece {
-    /// In the encoding of the log, one behind the other.
+    /// Concatenated entries, in the encoding of the log.
     pub entries: Blob,
-    /// The index to ask for next.
+    /// The next index to request.
     pub next: u64,
-    /// Whether more of the log is there already.
+    /// Whether more entries are available already.
     pub more: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Ends {
-    /// Of each shard the index of its last entry, in the order of [`Begun::shards`].
+    /// Index of each shard's last entry, in the order of [`Begun::shards`].
     pub ends: Vec<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Ended {}
 
-/// Bytes that are no text.
+/// Binary data, base64 in JSON.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Blob(pub Bytes);
 
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_and_answers_are_read_back() {
+    fn steps_and_replies_round_trip() {
         let step = Step::Segment { backup: 7, shard: 1, segment: 2, row: 3 };
         let written = serde_json::to_string(&step).expect("JSON");
         assert_eq!(written, r#"{"segment":{"backup":7,"shard":1,"segment":2,"row":3}}"#);

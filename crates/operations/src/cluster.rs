@@ -1,4 +1,4 @@
-//! What operators ask of a cluster as a whole, at any of its nodes: a family of operations of its own.
+//! Operations on a cluster as a whole, accepted by any of its nodes: an operation family of its own.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,68 +7,66 @@ use crate::backup::Step;
 /// The name of the family.
 pub const FAMILY: &str = "cluster";
 
-/// What is asked for. The name of the variant is the key of the document.
+/// A request. The name of the variant is the key of the document.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Operation {
-    /// Answers [`Status`].
+    /// Reply: [`Status`].
     Status {},
-    /// The node leads nothing from now on. Answers [`Decided`].
+    /// The node leads no shard from now on. Reply: [`Decided`].
     DrainNode { node: u64 },
-    /// The node may lead again, and stays if it was to leave. Answers [`Decided`].
+    /// The node may lead again; a pending removal is cancelled. Reply: [`Decided`].
     ResumeNode { node: u64 },
-    /// The node gives up all that it has, and is none of the cluster's then. Answers [`Decided`].
+    /// Removes all replicas from the node, and then the node from the cluster. Reply: [`Decided`].
     RemoveNode { node: u64 },
-    /// The same, once another node has all of it. Answers [`Decided`].
+    /// The same, after another node has received all replicas. Reply: [`Decided`].
     ReplaceNode { node: u64, with: u64 },
-    /// What the node that is asked knows of what it has stored; with `begin` it looks through all of it now. Also for
-    /// a node that is alone. Answers [`Stored`].
+    /// Scrub state of the replying node; `begin` starts a scrub now. Also for a single node. Reply: [`Stored`].
     Scrub { begin: bool },
-    /// At which feature level the cluster is, and which ones its nodes support; with `finalize` it is raised to the newest
-    /// that all of them can. Also for a node that is alone. Answers [`Upgrade`].
+    /// Feature level of the cluster and the levels that its nodes support; `finalize` raises it to the newest one that
+    /// all nodes support. Also for a single node. Reply: [`Upgrade`].
     Upgrade { finalize: bool },
-    /// Partitions of a topic are wanted in another shard; what follows goes on by itself. Also for a node that is alone
-    /// and has several shards. Answers [`Moves`].
+    /// Moves partitions of a topic to another shard, in the background. Also for a single node with several shards.
+    /// Reply: [`Moves`].
     MovePartitions { topic: String, partitions: Vec<u32>, to_shard: u32 },
-    /// Those of them that move are wanted where they are, unless it is too late. Answers [`Moves`].
+    /// Cancels those moves that can still be cancelled. Reply: [`Moves`].
     CancelMoves { topic: String, partitions: Vec<u32> },
-    /// Which partitions move, and where those of a topic are. Answers [`Moves`].
+    /// Partitions in motion, and the current shard of each partition of a topic. Reply: [`Moves`].
     Moves { topic: Option<String> },
-    /// Which nodes have which shard, and which are to have it. Answers [`Placements`].
+    /// Current and wanted nodes of each shard. Reply: [`Placements`].
     Placements {},
-    /// A shard is wanted on these nodes, and stays there while they are in the cluster; without nodes the cluster places it
-    /// again. Answers [`Placements`].
+    /// Pins a shard to these nodes while they are in the cluster. Without nodes the cluster places it again. Reply:
+    /// [`Placements`].
     PlaceShard { shard: u32, nodes: Vec<u64> },
-    /// The cluster places all shards again, also those that were put somewhere; with `dry_run` it only says where they would be.
-    /// Answers [`Placements`].
+    /// Places all shards again, pinned ones included; `dry_run` only returns the result. Reply: [`Placements`].
     Balance { dry_run: bool },
-    /// A step of a backup of the cluster, or of a node that is alone, from the node that is asked.
+    /// A step of a backup, of the cluster or of a single node, read from the replying node.
     Backup(Step),
 }
 
-/// It is decided; what follows from it is under way.
+/// The change is decided; its consequences are in progress.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Decided {
     pub node: u64,
-    /// False where it was so before.
+    /// False if this was the state already.
     pub changed: bool,
 }
 
-/// How a cluster stands, as one of its nodes sees it.
+/// State of a cluster, as seen by one of its nodes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Status {
     pub cluster: String,
-    /// The node that answers.
+    /// The replying node.
     pub answered_by: u64,
     pub nodes: Vec<Node>,
-    /// The catalog's first.
+    /// The catalog shard first.
     pub shards: Vec<Shard>,
-    /// What goes on by itself.
+    /// Changes in progress.
     pub under_way: Vec<String>,
-    /// What an operator should look at.
+    /// Conditions that an operator should look at.
     pub at_risk: Vec<String>,
     pub verdict: Verdict,
-    /// Of the nodes that have said it.
+    /// Scrub states, as far as nodes have reported them.
     #[serde(default)]
     pub stored: Vec<Stored>,
     #[serde(default)]
@@ -78,16 +76,16 @@ pub struct Status {
 /// Partitions that move from one shard to another.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Moves {
-    /// Of all topics.
+    /// Moves in all topics.
     pub moving: Vec<Moving>,
-    /// The shard of each partition of the topic that was asked about, from the first on.
+    /// Shard of each partition of the requested topic, by partition number.
     pub shards: Vec<u32>,
 }
 
-/// Where shards are, and where they are to be.
+/// Current and wanted places of shards.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Placements {
-    /// Those with records.
+    /// Shards with records.
     pub shards: Vec<Placement>,
     pub nodes: Vec<Load>,
 }
@@ -95,20 +93,20 @@ pub struct Placements {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Placement {
     pub shard: u32,
-    /// Its voters now; empty: nobody who leads it has said so.
+    /// Current voters; empty if no leader has reported them.
     pub nodes: Vec<u64>,
-    /// The same once all is done.
+    /// Voters once all changes are done.
     pub wanted: Vec<u64>,
-    /// An operator has put it there.
+    /// Pinned by an operator.
     pub by_hand: bool,
 }
 
-/// How many of these shards a node has.
+/// Number of these shards on a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Load {
     pub node: u64,
     pub shards: u64,
-    /// The same once all is done.
+    /// Number once all changes are done.
     pub wanted: u64,
 }
 
@@ -119,7 +117,7 @@ pub struct Moving {
     pub from_shard: u32,
     pub to_shard: u32,
     pub state: MoveState,
-    /// Of its records, deleted ones included, so many are in the other shard.
+    /// Records copied to the other shard, of `of` in total, deleted ones included.
     pub copied: u64,
     pub of: u64,
 }
@@ -129,111 +127,111 @@ pub struct Moving {
 pub enum MoveState {
     Waits,
     Copies,
-    /// It takes no appends for a moment.
+    /// The partition takes no appends for a moment.
     Frozen,
-    /// The other shard has it, and is about to serve it.
+    /// The other shard has the partition and is about to serve it.
     HandedOver,
-    /// It is being given up.
+    /// The move is being undone.
     Cancelled,
 }
 
-/// At which feature level a cluster is, and what it could be raised to.
+/// Feature level of a cluster, and the level it could be raised to.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Upgrade {
     pub level: u16,
-    /// The newest that all nodes support.
+    /// The newest level that all nodes support.
     pub possible: u16,
     pub nodes: Vec<Program>,
-    /// Of each level that some node can and the cluster is not at, in words.
+    /// Description of each level that some node supports and that the cluster has not reached.
     pub brings: Vec<String>,
-    /// Why the cluster cannot be raised to the newest of them, and what to do.
+    /// Reasons why the cluster cannot be raised to the newest of them, and what to do.
     pub in_the_way: Vec<String>,
-    /// It was raised by this operation.
+    /// Raised by this operation.
     pub raised: bool,
 }
 
-/// What a node runs.
+/// The program that a node runs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Program {
     pub node: u64,
-    /// With its version; null: it has not said.
+    /// Program name with version; null: the node has not reported it.
     pub name: Option<String>,
     pub level_min: u16,
     pub level_max: u16,
-    /// Whether it is connected to the node that answers, or is that one.
+    /// Whether it is connected to the replying node, or is that node.
     pub live: bool,
 }
 
-/// What a node knows of what it has stored.
+/// Scrub state of a node's stored data.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Stored {
     pub node: u64,
-    /// While it looks through it: so many bytes, of about so many.
+    /// During a scrub: bytes read so far, of about `of_bytes`.
     pub looked_at_bytes: Option<u64>,
     pub of_bytes: Option<u64>,
-    /// When it had looked through everything; null: not since it was started.
+    /// End of the last complete scrub; null: none since the node started.
     pub ended_ms: Option<i64>,
-    /// What is damaged, by file and place.
+    /// Damage found, by file and place.
     pub damaged: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Node {
     pub node: u64,
-    /// Of its peer port.
+    /// Address of its peer port.
     pub address: String,
-    /// Where it is, as it was told when it was started; null: it was not.
+    /// Rack that the node was started with; null: none.
     #[serde(default)]
     pub rack: Option<String>,
     pub standing: Standing,
-    /// The node that takes its place.
+    /// The node that replaces it.
     pub replaced_by: Option<u64>,
-    /// Whether it is connected to the node that answers, or is that one.
+    /// Whether it is connected to the replying node, or is that node.
     pub live: bool,
-    /// Since when it is connected, or is not; null: since the node that answers was started, or that is not known.
+    /// Start of the current connection or disconnection; null: since the replying node started, or unknown.
     pub since_ms: Option<i64>,
-    /// Why it is not connected.
+    /// Reason why it is not connected.
     pub why: Option<String>,
     pub leads: u64,
     pub holds: u64,
 }
 
-/// What is wanted of a node.
+/// Wanted state of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Standing {
     Active,
-    /// It leads nothing.
+    /// The node leads no shard.
     Drained,
-    /// It gives up what it has.
+    /// The node gives up its replicas.
     Leaving,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Shard {
     pub shard: u32,
-    /// Null: nobody says that it leads.
+    /// Null: no node claims to lead it.
     pub leader: Option<u64>,
     pub voters: Vec<u64>,
-    /// They have the log, or are sent it, and do not vote.
+    /// Replicas that receive the log and do not vote.
     pub learners: Vec<u64>,
-    /// A change of voters has begun.
+    /// A membership change has begun.
     pub changing: bool,
-    /// Of the members that its leader knows to lack something.
+    /// Members that lag, as far as the leader knows.
     pub lags: Vec<Lag>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Lag {
     pub node: u64,
-    /// Of the log.
+    /// Missing entries of the log.
     pub entries: u64,
-    /// While it is sent a snapshot: so many bytes of it it has; 0 of 0 until it has said.
+    /// During a snapshot transfer: bytes received, of `snapshot_of_bytes`; 0 of 0 until the node has reported.
     pub snapshot_bytes: Option<u64>,
     pub snapshot_of_bytes: Option<u64>,
 }
 
-/// Whether the cluster could go on without any one of its nodes.
+/// Whether the cluster tolerates the loss of any one node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Verdict {
     pub can_lose_a_node: bool,

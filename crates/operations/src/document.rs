@@ -1,8 +1,7 @@
-//! What an operation asks for and what it answers: the gateway and its clients are one workspace and
-//! share these types.
+//! Requests and replies of operations. The gateway and its clients are one workspace and share these types.
 //!
-//! On the wire each is a JSON document. Unknown fields of a request are refused, those of an answer
-//! are passed over, so that an answer may gain some. Times are milliseconds since the epoch.
+//! On the wire each is a JSON document. Unknown fields are rejected in a request and ignored in a reply, so that
+//! replies may gain fields. Times are milliseconds since the epoch.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +27,7 @@ pub struct Place {
     pub offset: u64,
 }
 
-/// What is asked for by an operator who may be on another machine.
+/// A request by an operator who may be on another machine.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WithToken {
@@ -36,24 +35,23 @@ pub struct WithToken {
     pub operation: Operation,
 }
 
-/// What is asked for. The name of the variant is the key of the document.
+/// A request. The name of the variant is the key of the document.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Operation {
-    /// Makes the lease group, or gives it these values. Answers [`DeclaredQueue`].
+    /// Creates the lease group, or gives it these values. Reply: [`DeclaredQueue`].
     DeclareQueue {
         queue: QueueName,
-        /// Where a new one begins.
+        /// Start position of a new group.
         from: Start,
         /// Own values to set; others stay.
         config: BTreeMap<String, String>,
     },
-    /// By topic and group, after the given one. Answers [`QueuePage`].
+    /// By topic and group, after the given one. Reply: [`QueuePage`].
     ListQueues { after: Option<QueueName>, queues_max: u32 },
-    /// Answers [`QueueReport`].
+    /// Reply: [`QueueReport`].
     DescribeQueue { queue: QueueName },
-    /// Unsettled records, untouched, by partition and offset from the given place. Answers
-    /// [`RecordPage`].
+    /// Unsettled records, left untouched, by partition and offset from the given place. Reply: [`RecordPage`].
     PeekQueue {
         queue: QueueName,
         /// `None`: all.
@@ -61,27 +59,27 @@ pub enum Operation {
         from: Option<Place>,
         records_max: u32,
     },
-    /// Settles all that nobody has leased. Answers [`Counted`].
+    /// Settles all records that are not leased. Reply: [`Counted`].
     PurgeQueue { queue: QueueName },
-    /// Settles single records. Answers [`Removed`].
+    /// Settles single records. Reply: [`Removed`].
     RemoveRecords { queue: QueueName, records: Vec<Place> },
-    /// Answers [`Done`].
+    /// Reply: [`Done`].
     PauseQueue { queue: QueueName, paused: bool },
-    /// Where partitions go on; those that are not named stay. Answers [`Done`].
+    /// Moves the position of these partitions; others stay. Reply: [`Done`].
     SeekQueue { queue: QueueName, to: Vec<Place> },
-    /// Answers [`Done`].
+    /// Reply: [`Done`].
     DeleteQueue {
         queue: QueueName,
-        /// Also one that has consumers.
+        /// Also deletes a queue that has consumers.
         force: bool,
     },
-    /// Which topics take dead letters. Answers [`DeadLetterTopics`].
+    /// Topics that take dead letters. Reply: [`DeadLetterTopics`].
     ListDeadLetterTopics {},
-    /// Answers [`DeadLetterCounts`], of some of the records: the next request goes on.
+    /// Counts some of the records; the next request continues. Reply: [`DeadLetterCounts`].
     CountDeadLetters { topic: String, from: Option<Place> },
-    /// Answers [`DeadLetterPage`].
+    /// Reply: [`DeadLetterPage`].
     ShowDeadLetters { topic: String, only: DeadLetterFilter, from: Option<Place>, records_max: u32 },
-    /// Answers [`DeadLettersMoved`], of some of the records: the next request goes on.
+    /// Moves some of the records; the next request continues. Reply: [`DeadLettersMoved`].
     RedriveDeadLetters {
         topic: String,
         only: DeadLetterFilter,
@@ -89,42 +87,42 @@ pub enum Operation {
         to: Option<String>,
         span: Span,
     },
-    /// Answers [`DeadLettersMoved`], of some of the records: the next request goes on.
+    /// Deletes some of the records; the next request continues. Reply: [`DeadLettersMoved`].
     DeleteDeadLetters { topic: String, only: DeadLetterFilter, span: Span },
-    /// Records to be delivered later. Answers [`ScheduledPage`].
+    /// Records to be delivered later. Reply: [`ScheduledPage`].
     ListScheduled { queue: QueueName, after: Option<Place>, records_max: u32 },
-    /// Answers [`Removed`].
+    /// Reply: [`Removed`].
     CancelScheduled { queue: QueueName, what: Cancel },
-    /// Answers [`ShardList`].
+    /// Reply: [`ShardList`].
     ListShards {},
-    /// Ends the leaders' terms and begins other ones. Answers [`Elected`].
+    /// Ends the leaders' terms and starts elections. Reply: [`Elected`].
     ElectLeader {},
-    /// The node's, of all protocols, by number after the given one. Answers [`ConnectionPage`].
+    /// The node's connections, of all protocols, by number after the given one. Reply: [`ConnectionPage`].
     ListConnections { after: Option<u64>, connections_max: u32 },
-    /// Tells the client, where its protocol has a word for it, and closes. Answers [`Done`].
+    /// Notifies the client, if its protocol can, and closes the connection. Reply: [`Done`].
     CloseConnection { connection: u64 },
-    /// Groups that commit offsets, by name after the given one. Answers
+    /// Groups that commit offsets, by name after the given one. Reply:
     /// [`OffsetGroupPage`](crate::offset_groups::OffsetGroupPage).
     ListOffsetGroups { after: Option<String>, groups_max: u32 },
-    /// At the node that coordinates it. Answers [`OffsetGroupReport`](crate::offset_groups::OffsetGroupReport).
+    /// Served by the group's coordinator. Reply: [`OffsetGroupReport`](crate::offset_groups::OffsetGroupReport).
     DescribeOffsetGroup {
         group: String,
         /// Members after this one.
         after: Option<String>,
         members_max: u32,
     },
-    /// Where a group without members goes on; partitions that are not named stay. Answers [`Done`].
+    /// Resets the offsets of a group without members; unnamed partitions stay. Reply: [`Done`].
     SeekOffsetGroup {
         group: String,
         to: Vec<OffsetPlace>,
-        /// Only find out whether it could be done.
+        /// Only checks whether the change is possible.
         dry_run: bool,
     },
-    /// Deletes a group without members, and what it has committed. Answers [`Done`].
+    /// Deletes a group without members, with its committed offsets. Reply: [`Done`].
     DeleteOffsetGroup { group: String, dry_run: bool },
-    /// Where a record is, and what became of it. Answers [`RecordHistory`](crate::history::RecordHistory).
+    /// State and history of a record. Reply: [`RecordHistory`](crate::history::RecordHistory).
     DescribeRecord { topic: String, place: Place },
-    /// In all topics that may be read, unless one is named. Answers [`FoundRecords`](crate::history::FoundRecords).
+    /// Searches the given topic, or all readable ones. Reply: [`FoundRecords`](crate::history::FoundRecords).
     FindRecords {
         topic: Option<String>,
         by: By,
@@ -132,38 +130,38 @@ pub enum Operation {
         after: Option<After>,
         records_max: u32,
     },
-    /// An operation of another gateway, and its answer, in documents of that gateway.
+    /// An operation of another gateway, and its reply, in documents of that gateway.
     Family { family: String, operation: serde_json::Value },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Start {
-    /// With what the topic holds.
+    /// With the oldest record of the topic.
     Earliest,
-    /// With what comes.
+    /// With the next record appended.
     Latest,
 }
 
-/// Which dead letters are meant: all that match everything that is given.
+/// Selects dead letters that match all given fields.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeadLetterFilter {
     /// The topic that they came from.
     pub source: Option<String>,
     pub reason: Option<String>,
-    /// These and no others.
+    /// Only these records.
     pub records: Option<Vec<Place>>,
 }
 
-/// A stretch of a long piece of work.
+/// One part of a long operation.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Span {
     /// `None`: the beginning.
     pub from: Option<Place>,
-    /// Where the partitions ended when the work began, as the first answer said. What comes
-    /// meanwhile is left alone: otherwise what dies again at once would keep the work going.
+    /// Partition ends when the operation began, from the first reply. Later records are left alone; otherwise records
+    /// that are dead-lettered again at once would keep the operation running.
     pub until: Option<Vec<u64>>,
     pub records_max: u32,
 }
@@ -176,14 +174,14 @@ pub enum Cancel {
     Records(Vec<Place>),
 }
 
-// --------------------------------------------------------------------------------------- answers
+// --------------------------------------------------------------------------------------- replies
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Done {}
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ShardList {
-    /// The catalog's first.
+    /// The catalog shard first.
     pub shards: Vec<ShardSummary>,
 }
 
@@ -191,23 +189,23 @@ pub struct ShardList {
 pub struct ShardSummary {
     pub shard: u32,
     pub holds: ShardContent,
-    /// In which the node leads it.
+    /// Term in which the node leads it.
     pub term: u64,
     /// The index after the last entry of its log.
     pub log_end: u64,
     pub topics: u64,
     pub partitions: u64,
     pub segments: u64,
-    /// Of bodies in its segments that may still be read.
+    /// Live bytes of bodies in its segments: those that may still be read.
     pub live_bytes: u64,
     /// Since the node was started.
     pub syncs: u64,
     /// The average time of a sync since the node was started.
     pub sync_micros: u64,
-    /// Records that other shards sent to topics that were deleted before they arrived, and that were dropped,
-    /// since the node was started.
+    /// Undeliverable records since the node started: other shards sent them to topics that were deleted before they
+    /// arrived, and they were dropped.
     pub unplaced: u64,
-    /// Nodes that lack what the shard's log no longer has, as far as its leader knows: they are sent a snapshot.
+    /// Nodes that lack entries the shard's log no longer has, as far as its leader knows. They are sent a snapshot.
     pub catching_up: Vec<CatchingUp>,
 }
 
@@ -215,16 +213,16 @@ pub struct ShardSummary {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CatchingUp {
     pub node: u64,
-    /// Of the batches that it lacked it has so many bytes; 0 of 0 until it has said.
+    /// Bytes received of the missing batches, of `of_bytes`; 0 of 0 until the node has reported.
     pub bytes: u64,
     pub of_bytes: u64,
 }
 
-/// What a shard has.
+/// Contents of a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ShardContent {
-    /// What topics, groups, configurations and documents there are.
+    /// Topics, groups, configurations and documents.
     Catalog,
     /// Partitions.
     Records,
@@ -251,9 +249,9 @@ pub struct ConnectionSummary {
     /// The client's address and port.
     pub peer: String,
     pub since_ms: i64,
-    /// The client's library and its version; null: it has not told them.
+    /// The client's library and its version; null: the client has not sent them.
     pub client: Option<String>,
-    /// Null: nobody has logged in.
+    /// Null: not authenticated.
     pub user: Option<String>,
 }
 
@@ -264,9 +262,9 @@ pub struct Counted {
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DeclaredQueue {
-    /// False when it was there already.
+    /// False if the queue existed.
     pub created: bool,
-    /// Whether values of one that was there changed.
+    /// Whether values of an existing queue changed.
     pub changed: bool,
 }
 
@@ -283,20 +281,19 @@ pub struct QueueSummary {
     pub group: String,
     pub partitions: u32,
     pub paused: bool,
-    /// Records that are not settled: those that are ready, leased, delayed or on their way to the
-    /// dead letters.
+    /// Unsettled records: ready, leased, delayed, or in transit to the dead letters.
     pub depth: u64,
     pub ready: u64,
     pub leased: u64,
     pub leased_bytes: u64,
-    /// As far as the group was read: one that nobody consumes counts all as ready.
+    /// Within the part that the group has read; a group without consumers counts all records as ready.
     pub delayed: u64,
     pub consumers: u32,
     /// Timestamp of the oldest record that is not settled.
     pub oldest_unsettled_ms: Option<i64>,
-    /// Its age: 0 when all is settled, null when it has no timestamp.
+    /// Age of that record: 0 when all are settled, null when it has no timestamp.
     pub lag_seconds: Option<f64>,
-    /// Records that the topic ever took.
+    /// Records ever appended to the topic.
     pub published: u64,
     /// Since the node started, as the next three.
     pub delivered: u64,
@@ -305,14 +302,14 @@ pub struct QueueSummary {
     pub dead_letters: u64,
     /// Over the last ten seconds.
     pub rates: QueueRates,
-    /// When this was counted.
+    /// Time of these counts.
     pub at_ms: i64,
 }
 
 /// Records a second.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct QueueRates {
-    /// Of the topic.
+    /// Into the topic.
     pub published: f64,
     pub delivered: f64,
     pub settled: f64,
@@ -324,7 +321,7 @@ pub struct QueueReport {
     pub created_ms: i64,
     pub config: Vec<QueueConfig>,
     pub progress: Vec<PartitionProgress>,
-    /// The first of them.
+    /// The first leases.
     pub leases: Vec<Lease>,
 }
 
@@ -332,14 +329,14 @@ pub struct QueueReport {
 pub struct QueueConfig {
     pub name: String,
     pub value: String,
-    /// Whether the group has it of its own, and not by default.
+    /// Whether the value is set on the group, not a default.
     pub own: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PartitionProgress {
     pub partition: u32,
-    /// Everything below is settled.
+    /// Every record below it is settled.
     pub floor: u64,
     pub end: u64,
     /// Records above the floor that are settled.
@@ -352,15 +349,15 @@ pub struct PartitionProgress {
 pub struct Lease {
     pub partition: u32,
     pub offset: u64,
-    /// 1: the first.
+    /// Delivery number, from 1.
     pub attempt: u16,
-    /// Who has it; a number that is told for as long as the session lives.
+    /// Number of the session that holds the lease, valid while the session lives.
     pub session: u64,
-    /// Null: when its session ends.
+    /// Null: at the end of its session.
     pub expires_ms: Option<i64>,
 }
 
-/// A record as it lies in the log.
+/// A record as stored in the log.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StoredRecord {
     pub partition: u32,
@@ -380,16 +377,16 @@ pub struct StoredHeader {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RecordPage {
     pub records: Vec<QueuedRecord>,
-    /// Where the next page begins; null: this is the last.
+    /// Start of the next page; null: this is the last.
     pub next: Option<Place>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct QueuedRecord {
     pub state: RecordState,
-    /// When it is due, or when its lease ends.
+    /// Due time of a delayed record, or end of its lease.
     pub until_ms: Option<i64>,
-    /// How often it was delivered and came back.
+    /// Number of deliveries that came back.
     pub attempts: u16,
     #[serde(flatten)]
     pub record: StoredRecord,
@@ -399,11 +396,11 @@ pub struct QueuedRecord {
 #[serde(rename_all = "kebab-case")]
 pub enum RecordState {
     Ready,
-    /// Ready but for an earlier record of its key.
+    /// Ready except for an earlier record of its key.
     Blocked,
     Leased,
     Delayed,
-    /// On its way to the dead letters.
+    /// In transit to the dead letters.
     DeadLettering,
 }
 
@@ -433,12 +430,12 @@ pub struct DeadLetterCounts {
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DeadLetterCount {
-    /// The topic that they came from; null: they do not say.
+    /// The topic that they came from; null: their headers do not name it.
     pub source: Option<String>,
     pub group: Option<String>,
     pub reason: Option<String>,
     pub records: u64,
-    /// When the first and the last of them died.
+    /// Times of the first and the last death.
     pub first_ms: Option<i64>,
     pub last_ms: Option<i64>,
 }
@@ -456,13 +453,13 @@ pub struct DeadLetter {
     pub record: StoredRecord,
 }
 
-/// What a dead letter's headers say about its end.
+/// Death of a record, from the headers of its dead letter.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Death {
     pub reason: Option<String>,
-    /// How often it had been delivered.
+    /// Number of deliveries before.
     pub attempts: Option<u64>,
-    /// Where it was.
+    /// Place before.
     pub topic: Option<String>,
     pub partition: Option<u32>,
     pub offset: Option<u64>,
@@ -472,12 +469,12 @@ pub struct Death {
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DeadLettersMoved {
-    /// To where they go, or out of the world.
+    /// Records moved to their target, or deleted.
     pub records: u64,
-    /// They match and stay: a consumer has them, or nobody knows where they go.
+    /// Matching records that stay: leased by a consumer, or without a known target.
     pub left: u64,
     pub next: Option<Place>,
-    /// For the next [`Span`].
+    /// Value for the next [`Span`].
     pub until: Vec<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! What became of a record, and where records are found by what they say of themselves.
+//! History of a record, and search for records by their key, headers or ids.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::payload::Payload;
 
 // ------------------------------------------------------------------------------------------- found
 
-/// What a record that is looked for has.
+/// Property to search for.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum By {
@@ -16,7 +16,7 @@ pub enum By {
     Id(String),
     /// AMQP's property.
     MessageId(String),
-    /// Of the W3C's `traceparent`: 32 hexadecimal digits, or a whole value of that header.
+    /// Trace id of the W3C's `traceparent`: 32 hexadecimal digits, or a whole value of that header.
     TraceId(String),
     Header {
         name: String,
@@ -24,7 +24,7 @@ pub enum By {
     },
 }
 
-/// Where a search goes on.
+/// Position at which a search continues.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct After {
@@ -33,14 +33,14 @@ pub struct After {
     pub offset: u64,
 }
 
-/// A stretch of a search: the next request goes on.
+/// One part of a search; the next request continues.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FoundRecords {
     pub records: Vec<FoundRecord>,
-    /// How many records were compared, and how many bytes were read for that.
+    /// Number of records compared, and bytes read for that.
     pub looked_at: u64,
     pub looked_at_bytes: u64,
-    /// Null: that was all.
+    /// Null: the search is complete.
     pub next: Option<After>,
 }
 
@@ -53,39 +53,39 @@ pub struct FoundRecord {
 
 // ----------------------------------------------------------------------------------------- history
 
-/// Where a record is, what it is to each group, and what happened to it, as far as that is remembered.
+/// State of a record in each group, and its remembered events.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RecordHistory {
     pub topic: String,
     pub partition: u32,
     pub offset: u64,
     pub presence: Presence,
-    /// What the partition has.
+    /// Log start and end offset of the partition.
     pub start: u64,
     pub end: u64,
-    /// Null where it is not there.
+    /// Null if the record is absent.
     pub record: Option<StoredRecord>,
-    /// Of a dead letter: where it was before, and why it is none any more.
+    /// For a dead letter: its former place, and the reason of its death.
     pub death: Option<Death>,
-    /// Groups that settle one by one, of those that may be seen.
+    /// Lease groups visible to the caller.
     pub groups: Vec<GroupHistory>,
-    /// Groups that commit offsets, of those that committed one in this partition.
+    /// Groups with a committed offset in this partition.
     pub offset_groups: Vec<OffsetGroupSeen>,
-    /// There are more groups than were asked.
+    /// There are more groups than were queried.
     pub truncated: bool,
-    /// What happened before is not remembered everywhere; null: all that happened since the nodes were started is.
+    /// Start of the memory that all nodes cover; null: every event since the nodes started is remembered.
     pub remembered_since_ms: Option<i64>,
-    /// Nodes that did not say what they remember.
+    /// Nodes that did not report their events.
     pub silent_nodes: Vec<u32>,
-    /// What was written of the record, since its topic asks for that, is among what happened. Null: nothing is written of it.
+    /// Set if the topic stores traces: the events include the stored ones. Null: nothing is stored about the record.
     #[serde(default)]
     pub traced: Option<TracedSeen>,
 }
 
-/// How what was written of a record was looked for.
+/// Outcome of the search for a record's stored trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TracedSeen {
-    /// There was more to look through than a request may take, or it could not be read: there may be more than is said.
+    /// The search hit a limit of the request, or an unreadable part: there may be more events than listed.
     pub cut_short: bool,
 }
 
@@ -93,29 +93,29 @@ pub struct TracedSeen {
 #[serde(rename_all = "kebab-case")]
 pub enum Presence {
     There,
-    /// By retention, by compaction, by somebody, or because every group has settled it.
+    /// By retention, compaction or a user, or because every group has settled it.
     Deleted,
-    /// Nothing was appended at this place yet.
+    /// Nothing has been appended at this offset yet.
     ToCome,
 }
 
-/// What a record is to a group that settles one by one.
+/// State of a record in a lease group.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct GroupHistory {
     pub group: String,
     pub state: GroupState,
-    /// When it is due, or when its lease ends.
+    /// Due time of a delayed record, or end of its lease.
     pub until_ms: Option<i64>,
-    /// How often it was delivered and came back.
+    /// Number of deliveries that came back.
     pub attempts: u16,
-    /// The offset of the record of its key that it waits for.
+    /// Offset of an earlier record of the same key that blocks it.
     pub behind: Option<u64>,
-    /// Who has it.
+    /// Session that holds it.
     pub session: Option<SessionSeen>,
     pub paused: bool,
-    /// Where the group's dead letters go, if the group says it itself.
+    /// Dead-letter topic of the group, if set on the group itself.
     pub dead_letter_topic: Option<String>,
-    /// What happened, in its order.
+    /// Events in their order.
     pub events: Vec<Event>,
 }
 
@@ -124,30 +124,30 @@ pub struct GroupHistory {
 pub enum GroupState {
     Settled,
     Ready,
-    /// Ready but for an earlier record of its key.
+    /// Ready except for an earlier record of its key.
     Blocked,
     Leased,
     Delayed,
-    /// On its way to the dead letters, or settled by an entry of the log that is under way.
+    /// In transit to the dead letters, or settled by an entry of the log that is in flight.
     DeadLettering,
-    /// The record is not there.
+    /// The record is absent.
     Gone,
-    /// The node that leads did not say.
+    /// The leader did not report it.
     Unknown,
 }
 
-/// Something that happened to a record.
+/// An event in the life of a record.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Event {
-    /// By the clock of the node that led the shard.
+    /// Clock of the node that led the shard.
     pub at_ms: i64,
     pub node: u32,
     pub what: Happened,
-    /// Of [`Happened::Died`]: `rejected`, `attempts` or `expired`.
+    /// For [`Happened::Died`]: `rejected`, `attempts` or `expired`.
     pub reason: Option<String>,
-    /// Of which delivery; 1 is the first.
+    /// Delivery number, from 1.
     pub attempt: Option<u16>,
-    /// By whom.
+    /// Session that caused it.
     pub session: Option<SessionSeen>,
 }
 
@@ -155,50 +155,50 @@ pub struct Event {
 #[serde(rename_all = "kebab-case")]
 pub enum Happened {
     Delivered,
-    /// Settled with that, as by a consumer that acknowledges nothing.
+    /// Settled on delivery, for a consumer that does not acknowledge.
     DeliveredAndSettled,
     Accepted,
-    /// Given back by its session.
+    /// Returned by its session.
     Released,
     Rejected,
-    /// Its lease ran out.
+    /// Its lease expired.
     TimedOut,
-    /// Its consumer or its session went.
+    /// Its consumer or session ended.
     SessionEnded,
-    /// It is settled once its transaction is in the log.
+    /// Settled once its transaction is in the log.
     AcceptedInTransaction,
-    /// What was to settle it took no effect.
+    /// The operation that was to settle it took no effect.
     GivenBack,
-    /// The group was moved, or the log begins behind it now.
+    /// The group was moved, or the log start offset passed the record.
     Voided,
-    /// It is not delivered any more: a dead letter, where the group keeps them.
+    /// No longer delivered: a dead letter, if the group keeps them.
     Died,
-    /// The log has its dead letter, or its transaction.
+    /// Its dead letter or its transaction is in the log.
     Settled,
-    /// An operator settled it.
+    /// Settled by an operator.
     Removed,
 }
 
-/// Through what somebody has, or had, a record.
+/// Session that has, or had, a record.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SessionSeen {
     pub session: u64,
-    /// Null, as the rest: its node does not remember it.
+    /// Null, as the rest: its node no longer remembers it.
     pub protocol: Option<String>,
     pub user: Option<String>,
     pub client: Option<String>,
     /// The client's address and port.
     pub peer: Option<String>,
-    /// The number of its connection.
+    /// Number of its connection.
     pub connection: Option<u64>,
 }
 
-/// What a record is to a group that commits offsets.
+/// State of a record in a group that commits offsets.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct OffsetGroupSeen {
     pub group: String,
-    /// Of the next record that it reads.
+    /// Offset of the next record to read.
     pub offset: u64,
-    /// Whether this one lies before that.
+    /// Whether this record lies below that offset.
     pub read: bool,
 }

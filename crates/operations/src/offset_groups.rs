@@ -1,8 +1,8 @@
-//! Groups that commit a position in each partition, as the node that coordinates them knows them.
+//! Groups that commit a position in each partition, as seen by their coordinator.
 
 use serde::{Deserialize, Serialize};
 
-/// A place that a group is to go on at.
+/// New position of a group in a partition.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OffsetPlace {
@@ -21,20 +21,20 @@ pub struct OffsetGroupPage {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct OffsetGroupSummary {
     pub name: String,
-    /// What the node knows of its members; null: another node coordinates it.
+    /// Membership as seen by the node; null: another node coordinates the group.
     pub membership: Option<Membership>,
 }
 
-/// What a group is by its members. Nodes forget it when they stop: a group is empty then until its members come again.
+/// State of a group's members. A node loses it when it stops: the group is empty until its members rejoin.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Membership {
     /// The protocol of its members: `classic`, `consumer`, `streams`.
     pub kind: String,
-    /// As Kafka calls it: `Empty`, `PreparingRebalance`, `CompletingRebalance`, `Assigning`, `Reconciling`, `Stable`, ..
+    /// Kafka's name: `Empty`, `PreparingRebalance`, `CompletingRebalance`, `Assigning`, `Reconciling`, `Stable`, ..
     pub state: String,
-    /// How partitions are divided; null: by nobody yet, or it is not said.
+    /// Assignor of the partitions; null: no assignment yet, or unknown.
     pub assignor: Option<String>,
-    /// It grows with each time that they are divided.
+    /// Grows with each assignment.
     pub epoch: i32,
     pub members: usize,
 }
@@ -53,16 +53,16 @@ pub struct OffsetGroupReport {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct OffsetGroupMember {
     pub id: String,
-    /// The name that it keeps over restarts, if it has one.
+    /// Name that it keeps over restarts (static membership), if any.
     pub instance: Option<String>,
-    /// What the client calls itself.
+    /// Client id.
     pub client: String,
     pub address: String,
-    /// Which topics it wants; null: it does not say that by names.
+    /// Subscribed topics; null: the subscription does not list names.
     pub topics: Option<Vec<String>>,
-    /// What it has, of topics that whoever asks may see; null: that is not said by partitions, or cannot be read.
+    /// Current assignment, in topics visible to the caller; null: not expressed in partitions, or unreadable.
     pub assignment: Option<Vec<AssignedTopic>>,
-    /// What it is to have as soon as others have given it up; null: nothing else than it has.
+    /// Target assignment, once other members have released the partitions; null: the current one.
     pub target: Option<Vec<AssignedTopic>>,
 }
 

@@ -1,19 +1,19 @@
-//! A node at a glance, and the rows at the top of a table of what it has: what `postroad top` asks again and again. A
-//! family of operations of its own.
+//! A summary of a node and the top rows of a table, which `postroad top` requests repeatedly. An operation family of
+//! its own.
 //!
-//! Whoever asks says how many rows it shows, so that an answer is as large as a screen whatever is stored. Rates are
-//! between two looks, whoever asked for the first.
+//! The client sends the number of rows it shows, so that a reply is as large as a screen, whatever the node stores.
+//! Rates cover the time between two looks, also if another client requested the first.
 
 use serde::{Deserialize, Serialize};
 
 /// The name of the family.
 pub const FAMILY: &str = "overview";
 
-/// What is asked for. The name of the variant is the key of the document.
+/// A request. The name of the variant is the key of the document.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Operation {
-    /// Answers [`Overview`].
+    /// Reply: [`Overview`].
     Look(Look),
 }
 
@@ -22,74 +22,74 @@ pub enum Operation {
 pub struct Look {
     pub table: Table,
     pub order: Order,
-    /// Only those whose name has this in it, in whatever case: of a queue or group also those of its topic.
+    /// Case-insensitive substring of the name; for a queue or group also of its topic's name.
     pub filter: String,
     pub rows_max: u32,
 }
 
-/// What the rows are about.
+/// Subject of the rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Table {
     Topics,
     /// Groups that settle records one by one.
     Queues,
-    /// Groups that commit offsets, a row for each of their topics.
+    /// Groups that commit offsets, one row for each of their topics.
     Groups,
 }
 
-/// What stands first: the most, but for names.
+/// Sort order: descending, except for names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// Of a topic what comes in, of a queue what is settled, of a group what is committed.
+    /// Appends of a topic, settles of a queue, commits of a group.
     Rate,
-    /// Records that are not settled, or not read.
+    /// Unsettled or unread records.
     Backlog,
-    /// The age of the oldest of them, of those with the largest backlogs. Topics have none.
+    /// Age of the oldest of them, among the rows with the largest backlogs. Topics have none.
     Age,
     Name,
 }
 
-// --------------------------------------------------------------------------------------- answers
+// --------------------------------------------------------------------------------------- replies
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Overview {
     pub at_ms: i64,
-    /// The time that the rates are over; null: nobody looked a short while before, and there are none.
+    /// Time covered by the rates; null: no look preceded this one recently, and there are no rates.
     pub over_ms: Option<u64>,
     pub node: Node,
-    /// Of the cluster: this node alone, or all that have a part of a shard.
+    /// Nodes of the cluster with a replica of a shard, or this node alone.
     pub nodes: Vec<Member>,
-    /// What somebody should look at.
+    /// Conditions that an operator should look at.
     pub alarms: Vec<String>,
     pub totals: Totals,
-    /// Of this node, where nothing else is said.
+    /// For this node, unless stated otherwise.
     pub rates: Option<Rates>,
-    /// How many rows there would be without a limit.
+    /// Number of rows without a limit.
     pub matching: u64,
     pub rows: Rows,
-    /// Groups have committed more offsets than are looked at: some are not in the rows.
+    /// More offsets are committed than are counted: some are missing in the rows.
     pub cut: bool,
-    /// What counting it all took of a processor, at most: others may have had it meanwhile.
+    /// Upper bound of the processor time used for counting; other tasks may have run meanwhile.
     pub counted_in_micros: u64,
 }
 
-/// The node that answers.
+/// The replying node.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Node {
     pub version: String,
     pub cluster: String,
     pub node: u64,
     pub up_ms: u64,
-    /// Processors that it uses: 1.5 are one and a half. Null: no rates.
+    /// Processors in use: 1.5 are one and a half. Null: no rates.
     pub processors: Option<f64>,
-    /// Null, here and below: the machine does not say.
+    /// Null, here and below: the machine does not report it.
     pub resident_bytes: Option<u64>,
     pub disk_free_bytes: Option<u64>,
     pub disk_bytes: Option<u64>,
     pub connections: Vec<Connections>,
-    /// Bytes of producers' requests that are not confirmed yet, and how many may be.
+    /// Bytes of produce requests in flight, and their limit.
     pub unconfirmed_bytes: u64,
     pub unconfirmed_bytes_max: u64,
 }
@@ -103,13 +103,13 @@ pub struct Connections {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Member {
     pub node: u64,
-    /// Whether it is connected to the node that answers, or is that one.
+    /// Whether it is connected to the replying node, or is that node.
     pub live: bool,
-    /// Shards that it leads, as far as the node that answers knows.
+    /// Shards that it leads, as far as the replying node knows.
     pub leads: Vec<u32>,
 }
 
-/// Of the cluster.
+/// Counts over the cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Totals {
     pub topics: u64,
@@ -117,27 +117,27 @@ pub struct Totals {
     pub queues: u64,
     /// Pairs of a group that commits offsets and a topic.
     pub groups: u64,
-    /// Records that queues have and did not settle.
+    /// Unsettled records of queues.
     pub waiting: u64,
-    /// Of those. Null: more queues have records waiting than are asked for that.
+    /// Part of `waiting`, as the next two. Null: too many queues have waiting records to query each.
     pub ready: Option<u64>,
     pub leased: Option<u64>,
     pub delayed: Option<u64>,
 }
 
-/// A second.
+/// Rates a second.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Rates {
-    /// Of all nodes.
+    /// All nodes together.
     pub records_in: f64,
     pub bytes_in: f64,
     pub bytes_out: f64,
-    /// Of queues whose leader the node is, as the next three.
+    /// Queues led by this node only, as the next three.
     pub delivered: f64,
     pub redelivered: f64,
     pub settled: f64,
     pub dead_letters: f64,
-    /// Syncs of the disk, and how long one took.
+    /// Disk syncs, and the duration of one.
     pub syncs: f64,
     pub sync_micros: Option<f64>,
 }
@@ -154,13 +154,13 @@ pub enum Rows {
 pub struct TopicRow {
     pub topic: String,
     pub partitions: u32,
-    /// Offsets that it has, which are records where nothing was compacted.
+    /// Offsets between start and end, which are records unless the topic was compacted.
     pub records: u64,
-    /// Of it on the disk of the node that answers.
+    /// Bytes on the disk of the replying node.
     pub bytes: u64,
     /// Records a second; null: no rates.
     pub records_in: Option<f64>,
-    /// Of the queue or group of it that has the most.
+    /// Largest backlog among its queues and groups.
     pub backlog: u64,
     /// Queues, and groups that commit offsets.
     pub groups: u32,
@@ -172,12 +172,12 @@ pub struct QueueRow {
     pub group: String,
     pub paused: bool,
     pub backlog: u64,
-    /// Of it. Null, here and below: it is not known here.
+    /// Part of the backlog. Null, here and below: unknown at this node.
     pub ready: Option<u64>,
     pub leased: Option<u64>,
     pub delayed: Option<u64>,
     pub consumers: Option<u32>,
-    /// Of the oldest record that is not settled; 0: all are.
+    /// Age of the oldest unsettled record; 0: all are settled.
     pub age_seconds: Option<f64>,
     /// Records a second into its topic; null: no rates.
     pub records_in: Option<f64>,
@@ -188,12 +188,12 @@ pub struct QueueRow {
 pub struct GroupRow {
     pub group: String,
     pub topic: String,
-    /// In which it has committed.
+    /// Partitions with a committed offset.
     pub partitions: u32,
     pub backlog: u64,
-    /// Of the oldest record that it has not read; 0: it has read all. Null: it is not known.
+    /// Age of the oldest unread record; 0: all are read. Null: unknown.
     pub age_seconds: Option<f64>,
     pub records_in: Option<f64>,
-    /// Records that it went on by, a second.
+    /// Records a second by which its committed offsets advanced.
     pub committed: Option<f64>,
 }

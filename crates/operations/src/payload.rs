@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Bytes of a record: of its key, its value, or a header.
+/// Bytes of a record's key, value or header.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Payload(pub Bytes);
 
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_text_and_anything_else_is_base64() {
+    fn payload_is_text_if_utf8_and_base64_otherwise() {
         for (bytes, json) in [
             (&b"a\"b"[..], r#""a\"b""#),
             ("\u{fc}".as_bytes(), "\"\u{fc}\""),

@@ -1,4 +1,4 @@
-//! A place in a partition, as people type it.
+//! A place in a partition, in human notation.
 
 use std::str::FromStr;
 
@@ -9,7 +9,7 @@ pub enum Position {
     Earliest,
     Latest,
     Offset(u64),
-    /// So many records before the end of each partition.
+    /// This many records before the end of each partition.
     Last(u64),
     /// The first record at or after this, in ms since 1970.
     Time(i64),
@@ -23,7 +23,7 @@ pub enum Position {
 pub struct NotAPosition(String);
 
 impl Position {
-    /// `now_ms`: what `15m ago` is counted from.
+    /// `now_ms`: reference time of `15m ago`.
     pub fn parse(text: &str, now_ms: i64) -> Result<Self, NotAPosition> {
         match text {
             "earliest" | "beginning" | "start" => return Ok(Self::Earliest),

@@ -1,6 +1,6 @@
-//! Times as people write and read them: `15m ago`, `2026-03-01T12:00`, `1m 30s`.
+//! Times and durations in human notation: `15m ago`, `2026-03-01T12:00`, `1m 30s`.
 //!
-//! Times without a zone are UTC, in and out: what one person prints another one types.
+//! Times without a zone are UTC in input and output, so that one person can type a time that another one printed.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, NotADuration> {
     Duration::try_from(duration).map_err(|_| wrong())
 }
 
-/// RFC 3339 in UTC with milliseconds; `-` for the timestamp -1, which says that there is none.
+/// RFC 3339 in UTC with milliseconds; `-` for the timestamp -1, which stands for none.
 pub fn human_time(ms: i64) -> String {
     match Timestamp::from_millisecond(ms) {
         Ok(time) if ms >= 0 => format!("{time:.3}"),
@@ -91,7 +91,7 @@ pub fn human_duration(duration: Duration) -> String {
     }
 }
 
-/// A duration in ms that may have no end: -1, or more than people plan for.
+/// A duration in ms that may be unbounded: -1, or longer than anything people plan for.
 pub fn human_ms(ms: i64) -> String {
     const FOR_EVER_MS: i64 = 1000 * 365 * 86_400_000;
     match u64::try_from(ms) {

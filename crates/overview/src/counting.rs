@@ -1,5 +1,5 @@
-//! Counting what a node has. An apply waits while the state is read, so it is read some partitions at a time, and others
-//! have a turn in between.
+//! Counts the contents of a node. A read of the state delays applies, so counting reads some partitions at a time and
+//! yields in between.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use world::Instant;
 use crate::Host;
 use crate::sample::{Counters, GroupKey, GroupSeen, QueueSeen, Sample, TopicSeen, Worst, a_second};
 
-/// Partitions that are counted before others have a turn.
+/// Partitions counted before a yield.
 const PARTITIONS_PER_TURN: usize = 1_000;
-/// Groups whose names are read at a time.
+/// Group names read at a time.
 const GROUPS_PER_TURN: usize = 500;
 
 pub(crate) async fn count(
@@ -26,7 +26,7 @@ pub(crate) async fn count(
     before: Option<&Sample>,
 ) -> Result<Sample, Unavailable> {
     let at = Instant::now();
-    // Where a shard has no leader, counts are made of this node's copies.
+    // For a shard without a leader, counts come from this node's replica.
     let _ = broker.all_are_current(ESTIMATE_WITHIN).await;
     let over = before.map(|before| at.duration_since(before.at));
     let since = before.zip(over);
@@ -61,12 +61,12 @@ fn counters(broker: &Broker, host: &Host) -> Counters {
 struct Counting<'a> {
     broker: &'a Broker,
     since: Option<(&'a Sample, Duration)>,
-    /// Before this turn.
+    /// Processor time before the last yield.
     busy: Duration,
     begun: Instant,
 }
 
-/// Topics as the catalog has them.
+/// A topic's definition in the catalog.
 struct Defined {
     id: TopicId,
     name: Arc<str>,
@@ -75,14 +75,14 @@ struct Defined {
 }
 
 impl Counting<'_> {
-    /// Others go first.
+    /// Yields to other tasks.
     async fn turn(&mut self) {
         self.busy += self.begun.elapsed();
         tokio::task::yield_now().await;
         self.begun = Instant::now();
     }
 
-    /// Topics after this name, as many as are counted in a turn.
+    /// Topics after this name, as many as are counted before a yield.
     fn defined_after(&self, after: Option<&str>) -> Vec<Defined> {
         let catalog = self.broker.catalog();
         let mut room = PARTITIONS_PER_TURN;
@@ -130,7 +130,7 @@ impl Counting<'_> {
                     records,
                     appended,
                     records_in: self.since.map(|(before, over)| {
-                        // One that is new came with all that it has.
+                        // For a new topic every record counts as appended since the previous look.
                         let had = before.topics.get(&topic.id).map_or(0, |it| it.appended);
                         a_second(appended, had, over)
                     }),
@@ -175,14 +175,14 @@ impl Counting<'_> {
             queue.worst = Worst::or(queue.worst, Worst { partition, offset: floor, records });
         }
         queue.settled_a_second = self.since.and_then(|(before, over)| {
-            // One that is new began somewhere.
+            // A new queue has no rate: its start position is arbitrary.
             let had = before.queues.get(&id)?.settled;
             Some(a_second(queue.settled, had, over))
         });
         Ok(queue)
     }
 
-    /// Also whether there are more offsets than are counted.
+    /// Also returns whether there are more offsets than are counted.
     async fn groups(
         &mut self,
         topics: &mut HashMap<TopicId, TopicSeen>,
@@ -198,7 +198,7 @@ impl Counting<'_> {
             let Some(last) = names.last() else { break };
             after.clone_from(last);
             for name in names {
-                // One more than may be shows that there are more.
+                // One offset more than the limit shows that there are more.
                 let mut offsets =
                     broker.shards().known().offsets_after(&name, None, left + 1).await?;
                 if offsets.len() > left {

@@ -1,17 +1,16 @@
-//! A node at a glance, again and again: rates, and the topics, queues and groups at the top of a list. `postroad top`
-//! asks for it.
+//! Repeated summary of a node for `postroad top`: rates, and the top topics, queues and groups.
 //!
-//! Two decisions shaped it. Nothing is counted for it while records come and go: who looks makes the node read the
-//! offsets that it has anyway, and a rate is the difference to the look before. And an answer is as large as the screen of whoever asked:
-//! all topics are counted, some at a time, and only what is shown is asked for more.
+//! Two decisions shape it. First, appends and settles count nothing for it: a look reads offsets that the node has
+//! anyway, and a rate is the difference to the previous look. Second, a reply is as large as the client's screen: all
+//! topics are counted, some at a time, and only the shown rows need further queries.
 //!
-//! What was counted is shared: however many look, the node counts once in [`COUNTED_AGAIN_AFTER`]; and it is
-//! forgotten once nobody looks any more.
+//! Clients share the counts: the node counts at most once in [`COUNTED_AGAIN_AFTER`], and drops the counts once no
+//! client looks any more.
 //!
-//! * `sample`: what is counted
-//! * `counting`: counting it
-//! * `totals`: of the node as a whole
-//! * `rows`: which of it is shown, and what is asked of those
+//! * `sample`: the counts
+//! * `counting`: counting
+//! * `totals`: figures of the node as a whole
+//! * `rows`: selection of the shown rows, and queries for them
 
 mod counting;
 mod rows;
@@ -32,20 +31,20 @@ use world::Instant;
 
 use self::sample::Sample;
 
-/// What was counted is not counted again within this.
+/// Counts are reused for this long.
 pub const COUNTED_AGAIN_AFTER: Duration = Duration::from_millis(400);
-/// What was counted is forgotten after this, and there are no rates over longer.
+/// Unused counts are dropped after this time. It is also the longest time that rates cover.
 pub const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
-/// What the machine says of the process.
+/// Figures of the process, from the operating system.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Process {
     pub cpu_seconds: f64,
-    /// `None`: the machine does not say.
+    /// `None`: the operating system does not report it.
     pub resident_bytes: Option<u64>,
 }
 
-/// What a node is to those who look, besides what the broker knows.
+/// Facts about a node that the broker does not know.
 #[derive(Clone, Debug)]
 pub struct Host {
     pub version: &'static str,
@@ -54,7 +53,7 @@ pub struct Host {
     pub process: fn() -> Process,
 }
 
-/// Answers whoever looks.
+/// Serves looks at the node.
 #[derive(Debug)]
 pub struct Overviews {
     broker: Broker,
@@ -62,10 +61,10 @@ pub struct Overviews {
     counted: Arc<Counted>,
 }
 
-/// What was counted last.
+/// The last counts.
 #[derive(Debug, Default)]
 struct Counted {
-    /// One counts; who comes meanwhile waits and takes what was counted.
+    /// One task counts; concurrent callers wait and share the result.
     counting: tokio::sync::Mutex<()>,
     last: Mutex<Option<Arc<Sample>>>,
 }
@@ -75,7 +74,7 @@ impl Overviews {
         Self { broker, host, counted: Arc::default() }
     }
 
-    /// A look at the node.
+    /// Serves one look.
     pub async fn look(&self, look: Look) -> Result<Overview, OperationError> {
         if !(1..=OVERVIEW_ROWS_MAX).contains(&(look.rows_max as usize)) {
             let rows = look.rows_max;
@@ -104,7 +103,7 @@ impl Overviews {
         })
     }
 
-    /// What was counted a moment ago, or is counted now.
+    /// The recent counts, or new ones.
     async fn sample(&self) -> Result<Arc<Sample>, Unavailable> {
         let _one_at_a_time = self.counted.counting.lock().await;
         let last = self.counted.last.lock().clone();
@@ -119,7 +118,7 @@ impl Overviews {
         *self.counted.last.lock() = Some(Arc::clone(&sample));
         if before.is_none() {
             let counted = Arc::clone(&self.counted);
-            // It ends by itself once nobody looks.
+            // The task ends by itself once no client looks any more.
             drop(tasks::spawn(Task::OverviewEnd, async move { counted.forgotten().await }));
         }
         Ok(sample)
@@ -127,7 +126,7 @@ impl Overviews {
 }
 
 impl Counted {
-    /// Returns once nobody has looked for long, and what was counted is forgotten.
+    /// Drops the counts once they are unused for long, then returns.
     async fn forgotten(&self) {
         loop {
             let Some(age) = self.last.lock().as_ref().map(|last| last.at.elapsed()) else { return };
@@ -142,7 +141,7 @@ impl Counted {
 }
 
 impl OperationFamily for Overviews {
-    /// Names of all topics and groups are among what is shown, so whoever looks may see the cluster.
+    /// The reply names topics and groups of all users, so the caller needs permission to view the cluster.
     fn effect(&self, operation: &[u8]) -> Effect {
         match serde_json::from_slice::<Operation>(operation) {
             Ok(_) => Effect::Look,

@@ -1,4 +1,4 @@
-//! The rows of a look: those at the top of the order that was asked for, and only of them what has to be asked elsewhere.
+//! The rows of a look: the top of the requested order. Only these rows are queried elsewhere.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use world::Instant;
 use crate::sample::{GroupKey, GroupSeen, QueueSeen, Sample, TopicSeen, Worst};
 use crate::unavailable;
 
-/// Queues that are asked at a time.
+/// Concurrent queries to queues.
 const ASKED_AT_ONCE: usize = 16;
-/// Drivers and disks that are busy for longer are not waited for: rows then lack what only they know.
+/// Timeout for busy drivers and disks; rows then lack the values that only they know.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Also how many rows there would be without a limit.
+/// Also returns the number of rows without a limit.
 pub(crate) async fn of(
     broker: &Broker,
     sample: &Sample,
@@ -35,7 +35,7 @@ pub(crate) async fn of(
     }
 }
 
-/// Whether a name has what is looked for in it.
+/// Case-insensitive substring filter on names.
 struct Filter(String);
 
 impl Filter {
@@ -48,7 +48,7 @@ impl Filter {
     }
 }
 
-/// The first `most` by this order, in it. The rest is not sorted.
+/// The first `most` in this order, sorted. The rest is not sorted.
 fn first<T>(mut all: Vec<T>, most: usize, order: impl Fn(&T, &T) -> Ordering) -> Vec<T> {
     if all.len() > most {
         all.select_nth_unstable_by(most, &order);
@@ -58,7 +58,7 @@ fn first<T>(mut all: Vec<T>, most: usize, order: impl Fn(&T, &T) -> Ordering) ->
     all
 }
 
-/// Larger ones first.
+/// Descending; missing values last.
 fn down(one: Option<f64>, other: Option<f64>) -> Ordering {
     other.unwrap_or(-1.0).total_cmp(&one.unwrap_or(-1.0))
 }
@@ -73,7 +73,7 @@ async fn topics(
         sample.topics.iter().filter(|(_, topic)| filter.fits(&topic.name)).collect();
     let matching = all.len() as u64;
     let by_rate = |one: &TopicSeen, other: &TopicSeen| {
-        // Before there are rates, what came in since the beginning.
+        // Without rates, by the records appended since the beginning.
         down(one.records_in, other.records_in).then(other.appended.cmp(&one.appended))
     };
     let order = |(_, one): &(_, &TopicSeen), (_, other): &(_, &TopicSeen)| {
@@ -102,7 +102,7 @@ async fn topics(
     Ok((Rows::Topics(rows), matching))
 }
 
-/// What the leaders know of each of them, in their order.
+/// Counters of each queue from its leader, in the order of `ids`.
 pub(crate) async fn ask_each(broker: &Broker, ids: &[LeaseGroupId]) -> Vec<Option<Counters>> {
     let until = Instant::now() + ANSWERED_WITHIN;
     let asking = ids
@@ -113,11 +113,11 @@ pub(crate) async fn ask_each(broker: &Broker, ids: &[LeaseGroupId]) -> Vec<Optio
     stream::iter(asking).buffered(ASKED_AT_ONCE).collect().await
 }
 
-/// How old the first record is at a place or after it: of its batch, which is read without being unpacked.
+/// Age of the first record at or after a place. It is the age of its batch, which is read without unpacking.
 async fn age(broker: &Broker, topic: TopicId, worst: Option<Worst>, until: Instant) -> Option<f64> {
     let Some(Worst { partition, offset, .. }) = worst else { return Some(0.0) };
     let reading = broker.read_known_batches(PartitionId::new(topic, partition), offset, 1);
-    // What was deleted meanwhile has no age.
+    // Deleted records have no age.
     let read = timeout_at(until, reading).await.ok()?.ok()?;
     let (header, _) = batches_in(&read.records).next()?.ok()?;
     (header.base_timestamp >= 0).then(|| since(broker, header.base_timestamp))
@@ -127,7 +127,7 @@ fn since(broker: &Broker, at_ms: i64) -> f64 {
     broker.clock().now_ms().saturating_sub(at_ms).max(0) as f64 / 1_000.0
 }
 
-/// Of these, those that are shown. By age, which has to be asked, only those with the largest backlogs are compared.
+/// Selects the rows to show. Ages need a read each, so only the largest backlogs are compared by age.
 async fn chosen<T: Copy>(
     broker: &Broker,
     all: Vec<T>,
@@ -182,7 +182,7 @@ async fn queues(broker: &Broker, sample: &Sample, look: &Look) -> (Rows, u64) {
     let asked = ask_each(broker, &ids).await;
     let rows = chosen.into_iter().zip(asked).map(|(((_, queue), age), counters)| {
         let topic = sample.topics.get(&queue.topic);
-        // The leader knows the oldest of all partitions.
+        // The leader knows the oldest record of all partitions.
         let oldest = counters.and_then(|it| it.oldest_unsettled_ms).filter(|at| *at >= 0);
         QueueRow {
             topic: topic.map(|topic| topic.name.to_string()).unwrap_or_default(),
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_are_chosen_without_sorting_the_rest() {
+    fn first_rows_are_selected_and_sorted() {
         let all: Vec<u32> = (0..1_000).map(|number| number * 7 % 1_000).collect();
         assert_eq!(first(all.clone(), 3, |one, other| other.cmp(one)), [999, 998, 997]);
         assert_eq!(first(all, 2_000, u32::cmp).len(), 1_000);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_rate_stands_last() {
+    fn rows_without_a_rate_are_last() {
         let mut rates = [None, Some(2.0), Some(0.0), Some(3.0)];
         rates.sort_by(|one, other| down(*one, *other));
         assert_eq!(rates, [Some(3.0), Some(2.0), Some(0.0), None]);

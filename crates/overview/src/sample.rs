@@ -1,4 +1,4 @@
-//! What is counted in a look, with the rates since the look before.
+//! Counts of one look, with the rates since the previous look.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use base::collections::HashMap;
 use base::{LeaseGroupId, Offset, TopicId};
 use world::Instant;
 
-/// All that a node has, at one time.
+/// All counts of a node at one time.
 #[derive(Debug)]
 pub(crate) struct Sample {
     pub(crate) at: Instant,
-    /// Since the look before. `None`: there was none a short while before, and there are no rates.
+    /// Time since the previous look. `None`: there was no recent one, and there are no rates.
     pub(crate) over: Option<Duration>,
-    /// Of a processor.
+    /// Processor time.
     pub(crate) took: Duration,
     pub(crate) topics: HashMap<TopicId, TopicSeen>,
     pub(crate) queues: HashMap<LeaseGroupId, QueueSeen>,
@@ -21,7 +21,7 @@ pub(crate) struct Sample {
     /// Not all committed offsets were counted.
     pub(crate) cut: bool,
     pub(crate) counters: Counters,
-    /// What they have grown by.
+    /// Growth of the counters since the previous look.
     pub(crate) grown: Option<Counters>,
     pub(crate) records_in: Option<f64>,
 }
@@ -33,7 +33,7 @@ pub(crate) struct TopicSeen {
     pub(crate) records: u64,
     pub(crate) appended: u64,
     pub(crate) records_in: Option<f64>,
-    /// Of the queue or group that has the most.
+    /// Largest backlog among its queues and groups.
     pub(crate) backlog: u64,
     pub(crate) groups: u32,
 }
@@ -44,10 +44,10 @@ pub(crate) struct QueueSeen {
     pub(crate) name: Arc<str>,
     pub(crate) paused: bool,
     pub(crate) backlog: u64,
-    /// Records that are settled, of all that the topic ever had.
+    /// Settled records, of all that the topic ever had.
     pub(crate) settled: u64,
     pub(crate) settled_a_second: Option<f64>,
-    /// The first record that is not settled, of the partition that has most of them.
+    /// First unsettled record of the partition with most of them.
     pub(crate) worst: Option<Worst>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct GroupSeen {
     pub(crate) worst: Option<Worst>,
 }
 
-/// A place that somebody has not come past, and how many records follow it.
+/// First place in a partition that a group has not passed, and the number of records that it has not passed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Worst {
     pub(crate) partition: u32,
@@ -72,7 +72,7 @@ pub(crate) struct Worst {
 }
 
 impl Worst {
-    /// The worse of both.
+    /// Returns the worse of both.
     pub(crate) fn or(before: Option<Self>, other: Self) -> Option<Self> {
         match before {
             Some(before) if before.records >= other.records => Some(before),
@@ -82,7 +82,7 @@ impl Worst {
     }
 }
 
-/// What the node has counted since it was started.
+/// Counters of the node since its start.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) cpu_seconds: f64,
@@ -112,7 +112,7 @@ impl Counters {
     }
 }
 
-/// How many a second; what fell, as after a seek back, did not grow.
+/// Increase a second; a decrease, as after a seek back, counts as 0.
 pub(crate) fn a_second(now: u64, before: u64, over: Duration) -> f64 {
     now.saturating_sub(before) as f64 / over.as_secs_f64().max(1e-3)
 }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fell_did_not_grow() {
+    fn decreased_counters_have_no_growth() {
         let over = Duration::from_secs(2);
         assert_eq!(a_second(30, 10, over), 10.0);
         assert_eq!(a_second(10, 30, over), 0.0);

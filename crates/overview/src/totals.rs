@@ -1,4 +1,4 @@
-//! What is said of a node as a whole.
+//! Figures of a node as a whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ pub(crate) fn node(broker: &Broker, host: &Host, sample: &Sample) -> Node {
     }
 }
 
-/// The nodes that have a part of a shard, and which of them leads which, as far as this one knows.
+/// The nodes with a replica of a shard, and the shards each of them leads, as far as this node knows.
 pub(crate) fn members(broker: &Broker) -> Vec<Member> {
     let here = broker.node();
     let (mut nodes, mut leads) = (BTreeSet::from([u64::from(here)]), BTreeMap::new());
@@ -98,7 +98,7 @@ pub(crate) async fn of(broker: &Broker, sample: &Sample) -> Totals {
         waiting: sample.queues.values().map(|queue| queue.backlog).sum(),
         ..Totals::default()
     };
-    // What is leased is known to each queue's leader only: of very many queues it is not asked.
+    // Only the leader of a queue knows its leases: with very many queues they are not queried.
     let waiting = sample.queues.iter().filter(|(_, queue)| queue.backlog > 0);
     let waiting: Vec<_> = waiting.map(|(id, _)| *id).take(OVERVIEW_ASKED_MAX + 1).collect();
     if waiting.len() <= OVERVIEW_ASKED_MAX {

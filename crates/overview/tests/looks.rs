@@ -1,4 +1,4 @@
-//! Looks at a node that runs.
+//! Looks at a running node.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ async fn append(broker: &Broker, topic: TopicId, partition: u32, records: usize)
         let batch = AppendBatch::new(PartitionId::new(topic, partition), header, bytes);
         match broker.append_at_leaders(vec![batch]).await.remove(0) {
             Ok(_) => return,
-            // Another node may come to lead meanwhile.
+            // Leadership may move to another node meanwhile.
             Err(AppendError::Unavailable(_)) => tokio::time::sleep(COUNTED_AGAIN_AFTER).await,
             Err(error) => panic!("it is not taken: {error}"),
         }
@@ -85,9 +85,9 @@ fn groups(overview: &Overview) -> &[GroupRow] {
     }
 }
 
-/// More than a turn counts, so that it is counted in several.
+/// There are more partitions than fit between two yields.
 #[tokio::test]
-async fn the_first_of_many_topics_by_each_order() {
+async fn each_order_selects_the_first_of_many_topics() {
     let (broker, overviews) = open().await;
     let mut ids = Vec::new();
     for number in 0..130 {
@@ -121,7 +121,7 @@ async fn the_first_of_many_topics_by_each_order() {
 }
 
 #[tokio::test]
-async fn rates_are_between_two_looks_and_soon_forgotten() {
+async fn rates_cover_two_looks_and_expire() {
     let (broker, overviews) = open().await;
     let (one, other) = (topic(&broker, "one", 1).await, topic(&broker, "other", 1).await);
     append(&broker, other, 0, 100).await;
@@ -131,7 +131,7 @@ async fn rates_are_between_two_looks_and_soon_forgotten() {
     };
     assert_eq!(ask().await.over_ms, None);
     append(&broker, one, 0, 10).await;
-    // From here on nothing waits for the disk, and time is the test's.
+    // From here on nothing waits for the disk, and the test controls time.
     tokio::time::pause();
     tokio::time::advance(COUNTED_AGAIN_AFTER).await;
     let later = ask().await;
@@ -152,7 +152,7 @@ async fn rates_are_between_two_looks_and_soon_forgotten() {
 }
 
 #[tokio::test]
-async fn queues_and_groups_say_how_far_they_are_behind() {
+async fn queues_and_groups_report_backlog_and_age() {
     let (broker, overviews) = open().await;
     let (work, jobs) = (topic(&broker, "work", 2).await, topic(&broker, "jobs", 1).await);
     let mut made = Vec::new();
@@ -209,7 +209,7 @@ async fn queues_and_groups_say_how_far_they_are_behind() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused_and_no_look() {
+async fn inconsistent_looks_are_rejected() {
     let (broker, overviews) = open().await;
     for wrong in [
         look(Table::Topics, Order::Age, "", 1),
@@ -231,7 +231,7 @@ async fn what_makes_no_sense_is_refused_and_no_look() {
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// Looks until it is so.
+/// Looks until the condition holds.
 async fn eventually(overviews: &Overviews, is_so: impl Fn(&Overview) -> bool) -> Overview {
     let looking = async {
         loop {
@@ -240,7 +240,7 @@ async fn eventually(overviews: &Overviews, is_so: impl Fn(&Overview) -> bool) ->
             if is_so(&seen) {
                 return seen;
             }
-            // A look is not taken anew before.
+            // A new look within this time would return the same counts.
             tokio::time::sleep(COUNTED_AGAIN_AFTER).await;
         }
     };
@@ -248,7 +248,7 @@ async fn eventually(overviews: &Overviews, is_so: impl Fn(&Overview) -> bool) ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_of_a_cluster_says_what_all_have_who_leads_and_who_is_gone() {
+async fn cluster_node_reports_totals_leaders_and_lost_nodes() {
     let mut nodes = tokio::time::timeout(SOON, start_three()).await.expect("they start");
     for node in &nodes {
         tokio::time::timeout(SOON, node.broker.ready()).await.expect("soon").expect("ready");

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_broker_is_may_be_said_before_and_after_the_last_word() {
+    fn broker_address_is_accepted_before_and_after_the_subcommand() {
         for line in [
             &["postroad", "topic", "list", "-b", "a:1"][..],
             &["postroad", "topic", "-b", "a:1", "list"],
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn inconsistent_arguments_are_rejected() {
         for line in [
             &["postroad", "topic", "create"][..],
             &["postroad", "topic", "create", "t", "-p", "0"],

@@ -1,4 +1,4 @@
-//! What `serve` is told of the cluster that the node is a member of.
+//! Cluster settings of `serve`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,15 +8,15 @@ use cluster::Node;
 
 use crate::settings::{SettingsError, host_port, invalid, listen};
 
-/// How the node reaches others.
+/// Addresses and security of the connections to other nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ClusterSettings {
-    /// Where peers connect.
+    /// Listen address for peers.
     pub(crate) listen: SocketAddr,
-    /// `HOST:PORT`, as it stands in the seeds.
+    /// `HOST:PORT`, as in the seeds.
     pub(crate) address: String,
     pub(crate) seeds: Vec<String>,
-    /// Nodes of a cluster that is there, one of which is asked to let this one in.
+    /// Nodes of an existing cluster. The node requests to join at one of them.
     pub(crate) join: Vec<String>,
     /// A file.
     pub(crate) secret: Option<PathBuf>,
@@ -24,7 +24,7 @@ pub(crate) struct ClusterSettings {
 }
 
 impl ClusterSettings {
-    /// `None`: the node is alone, and nothing was said of others.
+    /// `None`: a single node, without any cluster setting.
     pub(crate) fn of(
         peer: Option<String>,
         advertised: Option<String>,
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_reached_where_it_listens_unless_told_otherwise() {
+    fn advertised_peer_address_defaults_to_the_listen_address() {
         let settings = of(Some("127.0.0.1:7701"), &["a:7700", " b:7700"]).expect("valid");
         let settings = settings.expect("a member");
         assert_eq!(settings.address, "127.0.0.1:7701");
@@ -106,14 +106,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_a_cluster_needs_an_address_of_this_node() {
+    fn cluster_settings_require_a_peer_address() {
         let error = of(None, &["a:7700"]).expect_err("refused").to_string();
         assert!(error.contains("--seeds") && error.contains("--peer"), "{error}");
         assert_eq!(ClusterSettings::of(None, None, None, None, None, false).expect("valid"), None);
     }
 
     #[test]
-    fn a_node_joins_a_cluster_or_founds_one() {
+    fn join_and_seeds_are_mutually_exclusive() {
         let of = |seeds: Option<&str>| {
             let (peer, join) =
                 (Some("127.0.0.1:7704".to_owned()), Some(vec![" a:7700".to_owned()]));

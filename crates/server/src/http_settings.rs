@@ -1,19 +1,19 @@
-//! What `serve` is told of HTTP.
+//! HTTP settings of `serve`.
 
 use std::net::SocketAddr;
 
 use crate::settings::{SettingsError, invalid, listen, listen_unless_off};
 
-/// The port that RabbitMQ's management has, which its tools look for.
+/// The port of RabbitMQ's management, which its tools expect.
 const HTTP: &str = "127.0.0.1:15672";
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct HttpSettings {
     /// `None`: not without encryption.
     pub(crate) http: Option<SocketAddr>,
-    /// Names of this node where nobody logs in.
+    /// Names of this node that are accepted where no login is required.
     pub(crate) hosts: Vec<String>,
-    /// For metrics and health alone.
+    /// For metrics and health only.
     pub(crate) metrics: Option<SocketAddr>,
 }
 

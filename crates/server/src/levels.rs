@@ -1,13 +1,13 @@
-//! Which feature levels this program supports.
+//! Feature levels of this program.
 
 use base::{Level, Levels};
 
-/// The newest level that a debug build acts as if it could.
+/// The newest level that a debug build pretends to support.
 const NEWEST: &str = "POSTROAD_TEST_LEVEL";
 
-/// What this program can replay and write. A debug build, as tests run it, can be told to act as a version before it, or as
-/// the one after it: two nodes of one build are then of two versions.
-pub(crate) fn of_program() -> Result<Levels, String> {
+/// Levels that this program can replay and write. For tests, a debug build can pretend to be an earlier version, or the
+/// next one: two nodes of one build are then of two versions.
+pub(crate) fn program_levels() -> Result<Levels, String> {
     let said = cfg!(debug_assertions).then(|| std::env::var_os(NEWEST)).flatten();
     let Some(said) = said else { return Ok(Levels::OURS) };
     let newest = said.to_str().and_then(|said| said.parse().ok()).map(Level);

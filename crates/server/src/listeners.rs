@@ -1,4 +1,4 @@
-//! The ports that clients connect to, and what they are told of them.
+//! The ports that clients connect to, and the addresses advertised for them.
 
 use std::fmt::{self, Write};
 use std::io;
@@ -12,7 +12,7 @@ use world::net::{Listener, Net};
 use crate::serve::ServeError;
 use crate::settings::Settings;
 
-/// All of them, of which nobody is served yet.
+/// All bound ports, before any client is served.
 pub(crate) struct Listeners {
     kafka: Listener,
     kafka_tls: Option<Listener>,
@@ -24,7 +24,7 @@ pub(crate) struct Listeners {
     pub(crate) bound: Bound,
 }
 
-/// Where they are.
+/// Addresses of the ports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bound {
     pub(crate) kafka: SocketAddr,
@@ -37,7 +37,7 @@ pub(crate) struct Bound {
 }
 
 impl Listeners {
-    /// Binds all of them, so that the error names every address that is taken.
+    /// Binds all of them, so that the error names every address that is in use.
     pub(crate) async fn bind(net: Net, settings: &Settings) -> Result<Self, ServeError> {
         let tls = settings.tls.as_ref();
         let mut taken = Vec::new();
@@ -74,14 +74,14 @@ impl Listeners {
         })
     }
 
-    /// HTTP's, which are served before the others.
+    /// Takes the HTTP ports, which are served before the others.
     pub(crate) fn take_http(&mut self, tls: Option<&Tls>) -> HttpPorts {
         let tls = self.http_tls.take().zip(tls.cloned());
         let http = Ports { plain: self.http.take(), tls };
         HttpPorts { http, metrics: self.metrics.take() }
     }
 
-    /// Kafka's, and AMQP's if it is offered.
+    /// The Kafka ports, and the AMQP ports if AMQP is offered.
     pub(crate) fn into_ports(self, tls: Option<&Tls>) -> (Ports, Option<Ports>) {
         let encrypted = |listener: Option<Listener>| listener.zip(tls.cloned());
         let kafka = Ports { plain: Some(self.kafka), tls: encrypted(self.kafka_tls) };
@@ -91,7 +91,7 @@ impl Listeners {
     }
 }
 
-/// `None`: it is off, or in `taken` from now on.
+/// `None`: the port is off, or was added to `taken`.
 async fn bind(
     net: Net,
     setting: &'static str,
@@ -114,7 +114,7 @@ pub(crate) struct TakenPort {
     source: io::Error,
 }
 
-/// All of a node, at least one.
+/// All of them of a node, at least one.
 #[derive(Debug)]
 pub(crate) struct TakenPorts(Vec<TakenPort>);
 
@@ -126,7 +126,7 @@ impl fmt::Display for TakenPorts {
         }
         f.write_str(". Stop what uses it, or choose another: postroad serve")?;
         for TakenPort { address, setting, .. } in &self.0 {
-            // One that is free as a rule, and is remembered easily.
+            // A port that is usually free and easily remembered.
             let port = address.port().checked_add(10_000).unwrap_or(0);
             write!(f, " --{setting} {}", SocketAddr::new(address.ip(), port))?;
         }
@@ -135,7 +135,7 @@ impl fmt::Display for TakenPorts {
 }
 
 impl Bound {
-    /// As the management API tells of them.
+    /// The ports in the form of the management API.
     pub(crate) fn listening(&self) -> Vec<ListeningPort> {
         let all = [
             ("kafka", Some(self.kafka)),
@@ -152,7 +152,7 @@ impl Bound {
         bound.collect()
     }
 
-    /// Where clients are told to connect.
+    /// The addresses advertised to clients.
     pub(crate) fn endpoints(&self, settings: &Settings) -> Endpoints {
         let of = |bound: SocketAddr, advertised: Option<&(String, u16)>, setting| match advertised {
             Some((host, port)) => Endpoint { host: host.clone(), port: *port },
@@ -161,19 +161,19 @@ impl Bound {
         let kafka = of(self.kafka, settings.advertise_kafka.as_ref(), "--advertise-kafka");
         let advertised = settings.tls.as_ref().and_then(|tls| tls.advertise_kafka.as_ref());
         let kafka_tls = self.kafka_tls.map(|at| of(at, advertised, "--advertise-kafka-tls"));
-        // Clients of AMQP are told of no other node; operators are.
+        // AMQP clients are never redirected to another node, but operators see its address.
         let amqp = self.amqp.map(|at| Endpoint { host: kafka.host.clone(), port: at.port() });
         Endpoints { kafka, amqp, kafka_tls, rack: settings.rack.clone() }
     }
 
-    /// Where people look with a browser.
+    /// Address of the web console.
     pub(crate) fn console(&self) -> Option<String> {
         let (scheme, at) = match (self.http, self.http_tls) {
             (Some(http), _) => ("http", http),
             (None, Some(tls)) => ("https", tls),
             (None, None) => return None,
         };
-        // "All addresses" is none that a browser could go to.
+        // "All addresses" is not an address that a browser can open.
         let host = match at.ip() {
             IpAddr::V4(ip) if ip.is_unspecified() => "127.0.0.1".to_owned(),
             IpAddr::V6(ip) if ip.is_unspecified() => "[::1]".to_owned(),
@@ -183,8 +183,8 @@ impl Bound {
         Some(format!("{scheme}://{host}:{}/", at.port()))
     }
 
-    /// In a line for people. Kafka's clients are told of the address `advertised`.
-    pub(crate) fn told(&self, advertised: &Endpoint) -> String {
+    /// A line for people. `advertised` is the address that Kafka clients receive.
+    pub(crate) fn summary(&self, advertised: &Endpoint) -> String {
         let amqp = self.amqp.map_or_else(|| "off".into(), |address| address.to_string());
         let http = self.http.map_or_else(|| "off".into(), |address| address.to_string());
         let kafka = self.kafka;
@@ -206,7 +206,7 @@ impl Bound {
     }
 }
 
-/// Nobody can connect to "all addresses": a client on this machine is told loopback.
+/// "All addresses" is not connectable: a client on this machine gets loopback.
 fn reachable_host(bound: SocketAddr, setting: &str) -> String {
     if bound.ip().is_unspecified() {
         tracing::warn!("listening on all addresses; clients elsewhere need {setting} HOST:PORT");

@@ -1,4 +1,4 @@
-//! Which ports of the node clients log in at, as its users and its log say it.
+//! Login requirements of the node's ports, for its users and its log.
 
 use access::login_ports::{LoginPort, LoginPorts};
 use access::{Admission, Users};
@@ -9,7 +9,7 @@ use crate::listeners::Bound;
 use crate::security_settings::Auth;
 use crate::settings::Settings;
 
-/// The ports that are open, each with who must log in there.
+/// The open ports, each with its login requirement.
 pub(crate) fn ports(
     settings: &Settings,
     bound: &Bound,
@@ -34,8 +34,8 @@ pub(crate) fn ports(
     LoginPorts { ports: ports.collect(), by_users: settings.security.auth == Auth::Auto }
 }
 
-/// Says at each start what an operator has to know of log-ins.
-pub(crate) fn tell(settings: &Settings, users: &Users) {
+/// Logs at each start what an operator has to know of logins.
+pub(crate) fn log_requirements(settings: &Settings, users: &Users) {
     tracing::info!("{}", users.login_line());
     if settings.security.insecure {
         tracing::warn!("--insecure: where no log-in is asked for, everybody may do everything");

@@ -1,8 +1,7 @@
-//! Where the log goes, and in which form. It goes to standard error: standard output belongs to
-//! what was asked for.
+//! Log output and its format. The log goes to standard error: standard output belongs to results of commands.
 //!
-//! A client chooses the names of its groups, members, connections and virtual hosts, and the texts of what it refuses.
-//! All fields are escaped here, so that no client adds lines to the log or has a terminal obey it.
+//! Clients choose the names of their groups, members, connections and virtual hosts, and the texts of their rejections.
+//! All fields are escaped here, so that no client can add lines to the log or send control sequences to a terminal.
 
 use std::error::Error;
 use std::fmt::{self, Write as _};

@@ -1,17 +1,17 @@
 //! `postroad`: one durable broker, a log and a queue at once, in one binary.
 //!
 //! * `arguments`: the command line
-//! * `settings`, `cluster_settings`: what `serve` runs with: flags, environment, file, defaults
-//! * `security_settings`: who must log in where
-//! * `tls_settings`, `tls_files`: which ports encrypt, and the files with the certificate
+//! * `settings`, `cluster_settings`: settings of `serve`: flags, environment, file, defaults
+//! * `security_settings`: login requirements of ports
+//! * `tls_settings`, `tls_files`: ports with encryption, and the files with the certificate
 //! * `serve`: the broker and its gateways, wired together
-//! * `starting`: what keeps it from its start; `signals`: what tells it to stop
-//! * `listeners`: the ports that clients connect to; `gate`: how often they may
-//! * `logging`: where the log goes, and in which form
+//! * `starting`: errors that prevent the start; `signals`: requests to stop
+//! * `listeners`: the ports that clients connect to; `gate`: limits their connections
+//! * `logging`: log output and its format
 //! * `commands`: everything but `serve`, one file each
-//! * `printable`: what may go to a terminal
-//! * `named_commands`: a test of the commands that texts name
-//! * `output`, `progress`, `record_line`, `time`, `position`: what is printed and typed
+//! * `printable`: escapes text for a terminal
+//! * `named_commands`: a test of the commands named in texts
+//! * `output`, `progress`, `record_line`, `time`, `position`: printed and typed values
 
 mod arguments;
 mod cluster_settings;
@@ -104,7 +104,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Without a command it serves, with what the environment says.
+/// Without a command it serves, with settings from the environment.
 fn parse() -> Result<Command, ExitCode> {
     let serve = || Arguments::try_parse_from(["postroad", "serve"]);
     let parsed = Arguments::try_parse().and_then(|arguments| match arguments.command {

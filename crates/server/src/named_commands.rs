@@ -1,4 +1,4 @@
-//! Every command and flag that the console, the documentation, help and messages name exists on the command line.
+//! Every command and flag named in the console, the documentation, help and messages exists on the command line.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,11 +8,11 @@ use clap::{Arg, Command, CommandFactory};
 
 use crate::arguments::Arguments;
 
-/// Where texts for people are. `src` of crates has help, messages and advice.
+/// Places of texts for people. `src` of crates has help, messages and advice.
 const PLACES: [&str; 6] =
     ["README.md", "docs/user", "console/src", "crates", "deploy", "tests/compat"];
 const KINDS: [&str; 7] = ["md", "rs", "ts", "tsx", "yml", "yaml", "service"];
-/// Flags that texts name alone and that are other programs': of kafka-configs, and of chores of the repository.
+/// Flags of other programs that texts name without a command: of kafka-configs, and of chores of the repository.
 const OF_OTHERS: [&str; 3] = ["alter", "pictures", "write"];
 
 fn root() -> PathBuf {
@@ -36,7 +36,7 @@ fn files(at: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Arguments of each `postroad ` that begins a command in code: behind a quotation mark, a prompt or a pipe.
+/// Arguments of each `postroad ` that begins a command in code: after a quotation mark, a prompt or a pipe.
 fn commands(text: &str) -> Vec<&str> {
     const BEFORE: [&str; 7] = ["`", "'", "$ ", "| ", "sudo ", "<code>", "&& "];
     let mut found = Vec::new();
@@ -134,7 +134,7 @@ fn built() -> Command {
 }
 
 #[test]
-fn commands_that_texts_name_exist() {
+fn commands_named_in_texts_exist() {
     let command = built();
     let mut flags = Vec::new();
     all_flags(&command, &mut flags);
@@ -150,7 +150,7 @@ fn commands_that_texts_name_exist() {
                 mistakes.insert(format!("{of}: postroad {it}: {wrong}"));
             }
         }
-        // Sources and notes of other programs name flags of those.
+        // Sources and notes of other programs name their own flags.
         if !of.starts_with("docs/user") && !of.starts_with("console") && of != "README.md" {
             continue;
         }

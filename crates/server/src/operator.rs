@@ -1,4 +1,4 @@
-//! What operators ask for stands in the gateway that hears the command line; HTTP asks it there.
+//! Operators' requests over HTTP. The Kafka gateway implements them for the command line; HTTP forwards to it.
 
 use access::Rights;
 use broker::operations::{OperationAnswer, OperationError};

@@ -1,7 +1,7 @@
-//! The operators' token: what a command must bring that comes from another machine.
+//! The operator token, which commands from another machine must present.
 //!
-//! It is made with the data directory and stays the same, so that it can be copied once. Only the
-//! server's own user can read it.
+//! It is created with the data directory and never changes, so that it can be copied once. Only the server's own user
+//! can read it.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -12,12 +12,12 @@ use world::Entropy;
 
 const FILE: &str = "operator.token";
 
-/// Where it is in a data directory.
+/// Path of the token in a data directory.
 pub(crate) fn path(data: &Path) -> PathBuf {
     data.join(FILE)
 }
 
-/// The token of this data directory, which is there.
+/// The token of this data directory, created if it is missing.
 pub(crate) fn of(data: &Path, entropy: &dyn Entropy) -> io::Result<String> {
     let path = path(data);
     match read(&path) {
@@ -26,7 +26,7 @@ pub(crate) fn of(data: &Path, entropy: &dyn Entropy) -> io::Result<String> {
     }
 }
 
-/// As the server or an operator keeps it: one line.
+/// Reads a token from its file, which has one line.
 pub(crate) fn read(path: &Path) -> io::Result<String> {
     let token = fs::read_to_string(path)?.trim().to_owned();
     match token.is_empty() {
@@ -41,7 +41,7 @@ pub(crate) fn read(path: &Path) -> io::Result<String> {
     }
 }
 
-/// Written beside and renamed: a crash leaves no half of one.
+/// Writes a draft and renames it: a crash leaves no partial token.
 fn make(data: &Path, path: &Path, entropy: &dyn Entropy) -> io::Result<String> {
     // Each has 122 random bits.
     let token = format!("{}{}", entropy.uuid().simple(), entropy.uuid().simple());
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_made_once_and_only_its_owner_reads_it() {
+    fn token_is_created_once_and_only_its_owner_reads_it() {
         let data = tempfile::tempdir().expect("a folder");
         let token = of(data.path(), &OsEntropy).expect("is made");
         assert_eq!(token.len(), 64);

@@ -1,4 +1,4 @@
-//! What commands print: tables for people, JSON for scripts, the same facts in both.
+//! Output of commands: tables for people, JSON for scripts, with the same facts in both.
 //!
 //! Standard output may be a pipe whose reader has had enough (`| head`). Everything here therefore
 //! returns the error instead of panicking, and `main` ends quietly on it.
@@ -22,7 +22,7 @@ pub(crate) enum OutputFormat {
 }
 
 impl OutputFormat {
-    /// Prints `value` as JSON, or what `table` makes of it.
+    /// Prints `value` as JSON, or as the text that `table` returns.
     pub(crate) fn show<T: Serialize + ?Sized>(
         self,
         value: &T,
@@ -51,7 +51,7 @@ pub(crate) enum Align {
     Right,
 }
 
-/// Rows under headings, columns as wide as they need to be.
+/// Rows under headings, with columns as wide as needed.
 #[derive(Debug)]
 pub(crate) struct Table {
     columns: Vec<(&'static str, Align)>,
@@ -59,7 +59,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Headings beginning with `>` are of columns that are aligned to the right: numbers.
+    /// A heading that begins with `>` aligns its column to the right, for numbers.
     pub(crate) fn new(headings: &[&'static str]) -> Self {
         let column = |heading: &&'static str| match heading.strip_prefix('>') {
             Some(heading) => (heading, Align::Right),
@@ -68,7 +68,7 @@ impl Table {
         Self { columns: headings.iter().map(column).collect(), rows: Vec::new() }
     }
 
-    /// As many cells as there are headings. What a terminal would obey in them is shown instead.
+    /// Adds a row with a cell for each heading. Control sequences of a terminal are escaped.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let row: Vec<String> = cells.into_iter().map(|cell| printable::text(&cell)).collect();
         assert_eq!(row.len(), self.columns.len(), "a row has a cell for each heading");

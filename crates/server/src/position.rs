@@ -1,4 +1,4 @@
-//! A place in a partition, as it is typed after `--from` and `--to`.
+//! A place in a partition, as typed after `--from` and `--to`.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use client::cluster::Metadata;
 use client::{Client, ClientError, TopicPartition};
 pub(crate) use operations::position::Position;
 
-/// The offset of a position in each partition, never outside of what the partition holds.
+/// The offset of a position in each partition, limited to the partition's range.
 pub(crate) async fn locate(
     client: &Client,
     metadata: &Metadata,

@@ -1,12 +1,12 @@
-//! Text that may go to a terminal.
+//! Escapes text for a terminal.
 //!
-//! Names of groups, queues and clusters are clients' words. Some characters in them would move the cursor, change what is
-//! shown elsewhere, or turn the order of a line around; they are shown by their numbers. What follows is only text.
+//! Clients choose the names of groups, queues and clusters. Some characters in them would move the cursor, change other
+//! parts of the screen, or reverse a line; they are shown as their numbers. The result is plain text.
 
 use std::fmt::{self, Write as _};
 
-/// Whether a terminal may do more with it than show it: control characters, also those above 127; separators of lines; and what turns
-/// around, joins or hides what is written.
+/// Whether a terminal may interpret the character instead of showing it: control characters, also those above 127; line
+/// separators; and characters that reverse, join or hide text.
 fn is_obeyed(character: char) -> bool {
     character.is_control()
         || matches!(
@@ -23,7 +23,7 @@ fn is_obeyed(character: char) -> bool {
         )
 }
 
-/// For people: `\u{1b}` where there was an escape character.
+/// For people: `\u{1b}` in place of an escape character.
 pub(crate) fn text(text: &str) -> String {
     let mut printable = String::with_capacity(text.len());
     for character in text.chars() {
@@ -47,7 +47,7 @@ pub(crate) fn lines(text: &str) -> String {
     printable
 }
 
-/// Writes text of which nothing is obeyed, as [`text`] would return it.
+/// Writes text escaped as by [`text`].
 pub(crate) struct Escaping<W>(pub(crate) W);
 
 impl<W: fmt::Write> fmt::Write for Escaping<W> {
@@ -62,12 +62,12 @@ impl<W: fmt::Write> fmt::Write for Escaping<W> {
     }
 }
 
-/// The same document: only within a string of JSON are there such characters, and there an escape is the character.
+/// The same document: JSON has such characters only within strings, where an escape stands for the character.
 pub(crate) fn json(document: &str) -> String {
     json_lines_but(document, |_| false)
 }
 
-/// The same of a document of several lines.
+/// The same for a document of several lines.
 pub(crate) fn json_lines(document: &str) -> String {
     json_lines_but(document, |character| character == '\n')
 }
@@ -93,7 +93,7 @@ mod tests {
     const NASTY: &str = "a\u{1b}[2J\u{9b}31m\r\n\u{7}\u{202e}b\u{200b}\u{e0041}ü日";
 
     #[test]
-    fn nothing_that_a_terminal_obeys_is_left() {
+    fn control_characters_are_escaped() {
         let shown = text(NASTY);
         assert_eq!(
             shown,
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_keep_their_ends_and_nothing_else_that_a_terminal_obeys() {
+    fn lines_keep_line_ends_and_tabs_and_escape_other_control_characters() {
         assert_eq!(lines("a\tb\nc\u{1b}[2J\r\n"), "a\tb\nc\\u{1b}[2J\\u{d}\n");
         let mut written = String::new();
         write!(Escaping(&mut written), "{NASTY}").expect("is written");
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_stays_the_same_document() {
+    fn escaped_json_parses_to_the_same_value() {
         let written = serde_json::to_string(NASTY).expect("JSON");
         let shown = json(&written);
         assert!(!shown.chars().any(is_obeyed), "{shown}");

@@ -1,4 +1,4 @@
-//! What the machine says of this process, for metrics and for `postroad top`.
+//! Resource usage of this process, for metrics and for `postroad top`.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -8,12 +8,12 @@ use gateway_http::ProcessSeen;
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Files of Linux; elsewhere they are not there, and what they say is left out.
+/// Files of Linux. On other systems they are missing, and their values are omitted.
 const MEMORY: &str = "/proc/self/statm";
 const OPEN_FILES: &str = "/proc/self/fd";
 const LOCKS: &str = "/proc/locks";
 
-/// Without its files, of which there may be many to count.
+/// Without the open files, which may be many to count.
 pub(crate) fn at_a_glance() -> overview::Process {
     overview::Process { cpu_seconds: cpu_seconds(), resident_bytes: resident_bytes() }
 }
@@ -32,7 +32,7 @@ pub(crate) fn seen() -> ProcessSeen {
     }
 }
 
-/// The second number is of pages that are in memory.
+/// The second number is that of resident pages.
 fn resident_bytes() -> Option<u64> {
     let text = std::fs::read_to_string(MEMORY).ok()?;
     let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
@@ -42,11 +42,11 @@ fn resident_bytes() -> Option<u64> {
 /// A process that has locked a journal's directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Holder {
-    /// `None`: the system does not say.
+    /// `None`: the system does not report it.
     pub(crate) pid: Option<u32>,
 }
 
-/// The process that has locked a journal's directory. Nothing is locked or made to find out.
+/// The process that has locked a journal's directory. The check neither locks nor creates a file.
 pub(crate) fn holder_of_lock(dir: &Path) -> Option<Holder> {
     let file = std::fs::metadata(dir.join("LOCK")).ok()?;
     let text = std::fs::read_to_string(LOCKS).ok()?;
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn linux_says_all_of_it() {
+    fn linux_reports_every_value() {
         let seen = seen();
         assert!(seen.cpu_seconds > 0.0 && seen.resident_bytes > Some(1 << 20), "{seen:?}");
         assert!(seen.open_files > Some(2) && seen.open_files <= seen.open_files_max, "{seen:?}");

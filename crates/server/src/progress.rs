@@ -1,4 +1,4 @@
-//! The line on standard error that says how far long work has come, where somebody looks at it.
+//! The line on standard error with the progress of long work, shown on a terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -20,8 +20,8 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Shows nothing unless standard error is a terminal. `busy_terminal` says that records go to
-    /// the terminal too, where a line would be in their way.
+    /// Shows nothing unless standard error is a terminal. `busy_terminal`: records go to the terminal too, where a line
+    /// would disturb.
     pub(crate) fn new(busy_terminal: bool) -> Self {
         let enabled = io::stderr().is_terminal() && !busy_terminal;
         Self { shown: false, enabled, began: Instant::now() }
@@ -31,7 +31,7 @@ impl Progress {
         self.began.elapsed()
     }
 
-    /// `share`: how much of all is done, where that is known.
+    /// `share`: completed part of the work, if known.
     pub(crate) fn show(&mut self, records: u64, size: u64, share: Option<f64>) {
         let elapsed = self.elapsed();
         if !self.enabled || elapsed < QUIET_FOR {
@@ -39,11 +39,11 @@ impl Progress {
         }
         self.shown = true;
         let line = line(records, size, share, elapsed);
-        // A line that cannot be shown is no reason to stop.
+        // A failure to show the line must not stop the work.
         let _ = write!(io::stderr(), "\r{line}\x1b[K");
     }
 
-    /// Takes the line away: the output says the rest.
+    /// Removes the line: the output has the result.
     pub(crate) fn clear(&mut self) {
         if self.shown {
             let _ = write!(io::stderr(), "\r\x1b[K");
@@ -51,7 +51,7 @@ impl Progress {
         }
     }
 
-    /// Takes the line away and, for somebody who looks, says how it went.
+    /// Removes the line and, on a terminal, prints a summary.
     pub(crate) fn finish(&mut self, verb: &str, records: u64, size: u64) {
         if !self.enabled {
             return;
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_says_how_many_how_much_and_how_fast() {
+    fn progress_line_has_count_size_and_rate() {
         let line = line(1_500_000, 3 << 20, Some(0.5), Duration::from_secs(3));
         assert_eq!(line, "1,500,000 records, 3.0 MiB in 3s (500,000 records/s, 1.0 MiB/s), 50%");
     }

@@ -1,7 +1,7 @@
 //! A record as a line of text, in and out.
 //!
-//! Plain lines are values, with the key in front where a separator is given. JSON lines hold
-//! everything, and what `consume` prints `produce` takes:
+//! Plain lines are values, preceded by the key if a separator is given. JSON lines hold everything; `produce` accepts
+//! the output of `consume`:
 //!
 //! ```json
 //! {"topic":"t","partition":0,"offset":7,"timestamp_ms":1772366400000,
@@ -20,19 +20,19 @@ use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// How records are written, and read.
+/// Form of records in lines.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum LineFormat {
     Plain {
         /// Between key and value; `None`: the line is the value.
         key_separator: Option<String>,
-        /// Whether the headers come in front (only where lines are written).
+        /// Whether the headers precede the value (only on output).
         headers: bool,
     },
     Json,
 }
 
-/// A record that was read from a line.
+/// A record parsed from a line.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ParsedRecord<'a> {
     pub(crate) key: Option<Cow<'a, [u8]>>,
@@ -129,7 +129,7 @@ fn write_plain_headers(out: &mut Vec<u8>, record: &RecordView<'_>) {
 }
 
 impl ParsedRecord<'_> {
-    /// Its headers as the batch builder takes them, behind those that every record gets.
+    /// Its headers in the form of the batch builder, after those common to all records.
     pub(crate) fn headers<'b>(&'b self, common: &'b [(String, String)]) -> Vec<Header<'b>> {
         let common = common
             .iter()
@@ -190,7 +190,7 @@ impl Serialize for WrittenHeaders<'_> {
 
 // ------------------------------------------------------------------------------------- JSON, in
 
-/// `topic` and `offset` say where a record was; where it goes is not the line's to say.
+/// `topic` and `offset` are the record's former place; they do not determine its target.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct JsonRecord<'a> {
@@ -216,7 +216,7 @@ impl<'a> From<JsonRecord<'a>> for ParsedRecord<'a> {
             key: record.key.map(|key| key.0),
             value: record.value.map(|value| value.0),
             headers: record.headers.0,
-            // -1 says that the record had none.
+            // -1 stands for no timestamp.
             timestamp_ms: record.timestamp_ms.filter(|timestamp| *timestamp >= 0),
             partition: record.partition,
         }
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_refused_with_its_place() {
+    fn line_that_is_no_record_is_rejected_with_its_place() {
         for (line, says) in [
             (&br#"{"valeu":"x"}"#[..], "valeu"),
             (br#"{"value":7}"#, "a string, null"),
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_consume_prints_produce_takes() {
+    fn produce_accepts_the_output_of_consume() {
         let mut builder = BatchBuilder::new(BatchOptions { base_offset: 7, ..Default::default() });
         let headers = [
             Header { key: b"n", value: Some(b"v") },

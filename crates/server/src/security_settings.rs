@@ -1,4 +1,4 @@
-//! What `serve` is told of log-ins: who must log in where, and what is refused at start because nobody could be kept out.
+//! Login settings of `serve`: which ports require a login, and which open ports are rejected at start.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::listeners::Bound;
 use crate::settings::{SettingsError, invalid};
 use crate::time::parse_duration;
 
-/// Whether clients of Kafka log in.
+/// Whether Kafka clients log in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Auth {
@@ -24,7 +24,7 @@ pub(crate) enum Auth {
     Off,
 }
 
-/// Whether it is written who did what.
+/// Mode of the audit log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum AuditMode {
@@ -35,7 +35,7 @@ pub(crate) enum AuditMode {
     Strict,
 }
 
-/// The settings as they were said.
+/// The settings as given.
 #[derive(Debug, Default)]
 pub(crate) struct SaidOfSecurity {
     pub(crate) auth: Option<Auth>,
@@ -53,23 +53,23 @@ pub(crate) struct SaidOfSecurity {
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SecuritySettings {
-    /// Rules of Kafka's count for Kafka alone, and RabbitMQ's permissions for AMQP alone.
+    /// Kafka's rules apply to Kafka only, and RabbitMQ's permissions to AMQP only.
     pub(crate) apart: bool,
     pub(crate) auth: Auth,
     pub(crate) audit: AuditMode,
-    /// Ports beyond loopback may be open to everybody.
+    /// Ports beyond loopback may be open to everyone.
     pub(crate) insecure: bool,
     pub(crate) admin: Option<SettingsUser>,
     pub(crate) super_users: Vec<String>,
     pub(crate) plaintext: bool,
     pub(crate) session_max: Option<Duration>,
-    /// Certificates of clients say who they are on ports that encrypt.
+    /// Client certificates authenticate users on TLS ports.
     pub(crate) certified: bool,
-    /// Tokens of somebody else say who clients are, on all ports.
+    /// Tokens of an identity provider authenticate users on all ports.
     pub(crate) by_tokens: bool,
 }
 
-/// Everybody could do everything at this port.
+/// The port would be open to everyone.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "--{setting} {address} can be reached from other machines, and nobody would have to log in there{why}. Do one of \
@@ -114,8 +114,8 @@ impl SecuritySettings {
         })
     }
 
-    /// How clients of Kafka log in at these ports. `has_users`: somebody could. What a member of a cluster knows of users
-    /// it may learn only later.
+    /// Login requirements of Kafka's ports. `has_users`: there are users. A member of a cluster may learn of its users
+    /// later.
     pub(crate) fn logins(
         &self,
         bound: &Bound,
@@ -134,7 +134,7 @@ impl SecuritySettings {
         })
     }
 
-    /// The same of clients of HTTP.
+    /// Login requirements of HTTP's ports.
     pub(crate) fn http_logins(
         &self,
         bound: &Bound,
@@ -162,7 +162,7 @@ impl SecuritySettings {
         let names_somebody = self.by_tokens || self.certified && setting.ends_with("-tls");
         match self.auth {
             Auth::On => Ok(Admission::Required),
-            // Without users, too, there is somebody to be there.
+            // Certificates or tokens name users even if none is stored.
             Auth::Auto if names_somebody => Ok(Admission::Required),
             Auth::Off if may_be_open => Ok(Admission::Open),
             Auth::Off => Err(unprotected(" with --auth off")),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn who_must_log_in_follows_from_the_port_and_from_who_there_is() {
+    fn login_requirement_depends_on_port_users_and_settings() {
         use Admission::{Open, OpenWithoutUsers, Required};
         let (here, there) = ("127.0.0.1:9092", "0.0.0.0:9092");
         for (auth, insecure, address, has_users, is_member, expected) in [
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_that_say_who_clients_are_make_ports_that_encrypt_ask_for_them() {
+    fn client_certificates_with_principals_are_required_on_tls_ports() {
         let settings = SecuritySettings { certified: true, ..SecuritySettings::default() };
         let plain = bound("127.0.0.1:9092");
         let encrypted = "0.0.0.0:9093".parse().ok();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn where_tokens_say_who_clients_are_all_ports_ask_for_them() {
+    fn token_logins_are_required_on_all_ports() {
         let settings = SecuritySettings { by_tokens: true, ..SecuritySettings::default() };
         for address in ["127.0.0.1:9092", "0.0.0.0:9092"] {
             for is_member in [false, true] {
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_everybody_could_use_is_refused_with_the_ways_out() {
+    fn open_port_is_rejected_with_the_remedies() {
         let refused = SecuritySettings::default().logins(&bound("[::]:9092"), false, false);
         let text = refused.expect_err("is refused").to_string();
         for way in

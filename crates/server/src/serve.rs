@@ -109,23 +109,22 @@ pub(crate) fn run(flags: ServeFlags) -> Result<(), ServeError> {
     runtime.block_on(tasks::named(Task::Main, serve(settings, started)))
 }
 
-/// What users did, and what happened to records, is written down before the node stops, unless that takes longer.
+/// Time limit for flushing the audit log and the traces before the node stops.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(5);
 
-/// Tasks that a busy thread runs before it looks at its sockets again. Tokio's 61 make a client whose
-/// request has come wait for 61 steps of others' long work.
+/// Tasks that a busy thread runs before it polls its sockets. With Tokio's default of 61, a received request waits for
+/// 61 steps of other tasks' long work.
 const TASKS_PER_LOOK_AT_SOCKETS: u32 = 16;
 
-/// A core is left to the journal's thread, which every acknowledgement waits for. On two cores,
-/// one thread for clients instead of two answers a lone record in 127-146 us instead of 150-156
-/// and takes a third more small requests (`cargo xtask measure produce`): between threads, each
-/// step of a record on its way is a wake-up.
+/// A core is left to the journal's thread, which every acknowledgement waits for. On two cores, one client thread
+/// instead of two acknowledges a single record in 127-146 us instead of 150-156, and handles a third more small
+/// requests (`cargo xtask measure produce`): with two threads, each step of a record is a wake-up.
 fn threads_default() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().saturating_sub(1).max(1))
 }
 
-/// The allocator asks for huge pages, and an idle node would fill a corner of each: they doubled
-/// its memory (63 MB instead of 40) and gained nothing that could be measured.
+/// The allocator requests huge pages, of which an idle node would fill only a part: they doubled its memory (63 MB
+/// instead of 40) without a measurable gain.
 fn use_small_pages() {
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
         tracing::debug!(%error, "huge pages stay on");
@@ -143,7 +142,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
         certificate.map(|tls| TlsFiles::open(tls, Arc::clone(&world.clock))).transpose()?;
     let mut signals = Signals::new()?;
     let (failure, connections) = (Failure::new(), Connections::default());
-    // Whoever looks after the node wants to know how far it is from here on.
+    // From here on operators can query the progress of the start.
     let tls = certificate.as_ref().map(TlsFiles::tls);
     let front = Front::new(
         http_options(&settings, connections.clone()),
@@ -170,10 +169,10 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
             front.explain(waits_for(cluster.as_ref()));
             let mut options = broker_options(&settings, cluster.clone(), &failure);
             options.feed = feed;
-            options.levels = levels::of_program().map_err(ServeError::Injection)?;
+            options.levels = levels::program_levels().map_err(ServeError::Injection)?;
             let node = options.node;
             let opening = Broker::open(world.clone(), &settings.data, options);
-            // Who was removed waits for a catalog that nobody gives it.
+            // A removed node would wait forever for a catalog.
             let broker = tokio::select! {
                 biased;
                 opened = opening => opened?,
@@ -187,8 +186,8 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
         tokio::select! {
             biased;
             opened = &mut opening => opened?,
-            () = signals.told_to_stop() => {
-                // What is open by now ends with this future, and is no failure.
+            () = signals.stop_requested() => {
+                // Open parts end with this future, which is no failure.
                 failure.expect_ends();
                 return Ok(());
             }
@@ -209,7 +208,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     });
     let (kafka_login, http_login) = logins.inspect_err(|_| failure.expect_ends())?;
     users.set_login_ports(log_ins::ports(&settings, bound, &kafka_login, &http_login));
-    log_ins::tell(&settings, &users);
+    log_ins::log_requirements(&settings, &users);
     options.login = kafka_login;
     instruct(&users, &settings);
     let tokens = settings.tokens.clone().map(|it| Tokens::new(it, Arc::clone(&world.clock)));
@@ -229,7 +228,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
         operator_token::of(&settings.data, broker.entropy()).map_err(ServeError::OperatorToken)?;
     let token: Arc<str> = token.into();
     options.operator_token = Some(Arc::clone(&token));
-    // Operators talk to the Kafka gateway, which hands on what is AMQP's.
+    // Operators connect to the Kafka gateway, which forwards AMQP's operations.
     let administration = Administration::new(topology.clone(), users.clone());
     options.families.push((gateway_amqp::operations::FAMILY, Arc::new(administration)));
     let cluster_operations = Arc::new(nodes.administration(&broker));
@@ -292,7 +291,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     };
     let outcome = tokio::select! {
         biased;
-        () = signals.told_to_stop() => Ok(()),
+        () = signals.stop_requested() => Ok(()),
         reason = broker.failed() => Err(ServeError::Failed(reason)),
         why = excluded(cluster.as_deref(), broker.node()) => Err(why),
         failed = serving => failed,
@@ -302,11 +301,11 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     broker.hand_over().await;
     stop.send_replace(true);
     for gateway in gateways {
-        // Ends once its sessions have. Should it panic, the process ends.
+        // Ends after its sessions. If it panics, the process ends.
         let _ = gateway.await;
     }
     tokio::join!(audit.flush(WRITTEN_WITHIN), broker.flush_traces(WRITTEN_WITHIN));
-    // Last, so that a probe hears of it meanwhile.
+    // Last, so that probes see the shutdown meanwhile.
     front.stop();
     if let Some(serving) = serving_http {
         let _ = serving.await;
@@ -321,7 +320,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     outcome
 }
 
-/// What clients of AMQP have declared, and their users.
+/// AMQP's topology and users.
 async fn declared(broker: &Broker, settings: &Settings) -> Result<(Topology, Users), ServeError> {
     let topology = Topology::open(broker.clone()).await?;
     let router = gateway_amqp::dead_letter::Router::new(&topology);
@@ -332,7 +331,7 @@ async fn declared(broker: &Broker, settings: &Settings) -> Result<(Topology, Use
     Ok((topology, users))
 }
 
-/// What the settings say of users, before anybody logs in.
+/// Applies the settings to the users, before the first login.
 fn instruct(users: &Users, settings: &Settings) {
     if settings.security.apart {
         users.keep_protocols_apart();
@@ -343,8 +342,8 @@ fn instruct(users: &Users, settings: &Settings) {
     }
 }
 
-/// Sets what the node is told to set at start, as a client could: it stays set, and what is set
-/// later holds until the next start.
+/// Sets node configurations from the settings at start, as a client could. They persist, and a later change holds until
+/// the next start.
 async fn configure(broker: &Broker, configs: &[(String, String)]) -> Result<(), ServeError> {
     let set = broker.catalog().node_config().overrides.clone();
     let mut config = set.clone();
@@ -355,14 +354,13 @@ async fn configure(broker: &Broker, configs: &[(String, String)]) -> Result<(), 
     broker.set_node_config(config).await.map_err(ServeError::Config)
 }
 
-/// A line on standard output. Whoever started the broker may have stopped reading it, which is no
-/// reason to stop serving.
+/// Prints a line on standard output. A closed output must not stop the server.
 pub(crate) fn say(line: impl Display) {
     let mut stdout = std::io::stdout().lock();
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
 }
 
-/// Takes part in a cluster; a new node does so for as long as it takes to hear which one it is.
+/// Joins a cluster; a new node retries until it has received its number.
 async fn join(
     world: &World,
     settings: &Settings,
@@ -376,14 +374,14 @@ async fn join(
         seeds: member.seeds.clone(),
         join: member.join.clone(),
         security: security(member)?,
-        levels: levels::of_program().map_err(ServeError::Injection)?,
+        levels: levels::program_levels().map_err(ServeError::Injection)?,
     };
     let started =
         cluster::Node::start(world, &settings.data, options, connections.clone(), failure).await?;
     Ok(Arc::new(started))
 }
 
-/// Resolves once the node's cluster has removed it, or is at a level that this program does not support.
+/// Resolves once the cluster has removed the node, or has reached a level that this program does not support.
 async fn excluded(cluster: Option<&cluster::Node>, node: u32) -> ServeError {
     let Some(cluster) = cluster else { return std::future::pending().await };
     tokio::select! {
@@ -403,10 +401,9 @@ fn security(member: &ClusterSettings) -> Result<Security, ServeError> {
     Ok(Security::Tls(tls))
 }
 
-/// Shards of a new data directory. A shard has a journal's thread, a sequencer and a driver, each of which may keep
-/// a core busy, beside the threads for clients: with fewer cores they would take them from one another. On two
-/// cores one shard is the fastest; machines with more have not been measured
-/// (docs/adr/0010-how-many-shards-a-new-node-has.md).
+/// Shards of a new data directory. A shard has a journal thread, a sequencer and a driver, each of which may keep a
+/// core busy, besides the client threads: with fewer cores they would compete. On two cores one shard is the fastest;
+/// machines with more have not been measured (docs/adr/0010-how-many-shards-a-new-node-has.md).
 fn shards_new() -> u32 {
     const CORES_A_SHARD: usize = 4;
     const SHARDS_MAX: usize = 8;
@@ -419,7 +416,7 @@ fn broker_options(
     cluster: Option<Arc<cluster::Node>>,
     failure: &Failure,
 ) -> BrokerOptions {
-    // A node's number in a cluster is a 32-bit one for Kafka's clients.
+    // Kafka clients need node numbers of 32 bits.
     let member = cluster.as_ref().and_then(|node| u32::try_from(node.identity().at.node.0).ok());
     BrokerOptions {
         node: member.unwrap_or(settings.node),
@@ -482,7 +479,7 @@ fn announce(
          {topics} topics with {partitions} partitions, started in {} ms",
         env!("CARGO_PKG_VERSION"),
         settings.data.display(),
-        bound.told(advertised),
+        bound.summary(advertised),
         started.elapsed().as_millis(),
     ));
 }

@@ -1,5 +1,5 @@
-//! What `serve` runs with. A flag wins over its environment variable, that over the file, and the
-//! file over the default; each has the same name in all three.
+//! Settings of `serve`. A flag takes precedence over its environment variable, that over the file, and the file over
+//! the default; each has the same name in all three.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -27,15 +27,15 @@ pub(crate) mod source;
 use said::Said;
 pub(crate) use said::ServeFlags;
 
-/// The consensus engine tells of every vote and term; that is for whoever asks for it.
+/// The consensus engine logs every vote and term, which is off by default.
 const DEFAULT_LOG: &str = "info,openraft=error";
 
-/// What the broker runs with.
+/// Settings of the broker.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Settings {
     pub(crate) data: PathBuf,
     pub(crate) kafka: SocketAddr,
-    /// `None`: what is listened on.
+    /// `None`: the listen address.
     pub(crate) advertise_kafka: Option<(String, u16)>,
     /// `None`: AMQP is off.
     pub(crate) amqp: Option<SocketAddr>,
@@ -43,25 +43,25 @@ pub(crate) struct Settings {
     /// `None`: no port encrypts.
     pub(crate) tls: Option<TlsSettings>,
     pub(crate) security: SecuritySettings,
-    /// `None`: nobody logs in by a token.
+    /// `None`: no login by token.
     pub(crate) tokens: Option<TokenOptions>,
     pub(crate) amqp_users: Vec<SettingsUser>,
-    /// `None`: whoever logs in says who it is.
+    /// `None`: every login needs a name.
     pub(crate) amqp_anonymous: Option<String>,
     pub(crate) node: u32,
-    /// `None`: the node is alone.
+    /// `None`: a single node.
     pub(crate) cluster: Option<ClusterSettings>,
-    /// Where the node is; `None`: nobody is told.
+    /// Rack of the node; `None`: not set.
     pub(crate) rack: Option<String>,
-    /// `None`: as many as there are.
+    /// `None`: as many as exist.
     pub(crate) shards: Option<u32>,
     pub(crate) segment_bytes: u64,
     pub(crate) disk_reserve_bytes: u64,
-    /// `None`: not by itself.
+    /// `None`: only on request.
     pub(crate) scrub_interval: Option<Duration>,
-    /// Of each shard; 0: what happened to records is not remembered.
+    /// For each shard; 0: no history of records.
     pub(crate) history_bytes: usize,
-    /// Where spans of traced records go. `None`: none are made.
+    /// Destination of spans of traced records. `None`: no spans.
     pub(crate) traces: Option<ExportOptions>,
     pub(crate) connections_max: usize,
     pub(crate) auto_create_topics: bool,
@@ -186,7 +186,7 @@ impl Settings {
 }
 
 impl Settings {
-    /// Who may log in and do everything.
+    /// Users who may log in and do everything.
     pub(crate) fn users(&self) -> Vec<SettingsUser> {
         self.amqp_users.iter().chain(&self.security.admin).cloned().collect()
     }
@@ -241,7 +241,7 @@ fn shards(said: Option<u32>) -> Result<Option<u32>, SettingsError> {
     }
 }
 
-/// A name that clients and other nodes are told.
+/// A name that clients and other nodes receive.
 fn rack(said: Option<String>) -> Result<Option<String>, SettingsError> {
     let is_name = |name: &String| {
         (1..=limits::RACK_BYTES_MAX).contains(&name.len())
@@ -301,7 +301,7 @@ pub(crate) fn host_port(setting: &'static str, text: &str) -> Result<(String, u1
     parsed.ok_or_else(|| invalid(setting, text, "is not a host and port, such as broker:9092"))
 }
 
-/// `NAME:PASSWORD`. The password is not repeated in what is wrong with it.
+/// `NAME:PASSWORD`. Errors do not repeat the password.
 fn amqp_user(text: &str) -> Result<SettingsUser, SettingsError> {
     let parsed = text.split_once(':').filter(|(name, _)| !name.is_empty());
     let (name, password) = parsed.ok_or_else(|| {
@@ -311,7 +311,7 @@ fn amqp_user(text: &str) -> Result<SettingsUser, SettingsError> {
     Ok(SettingsUser { name: name.to_owned(), password: password.to_owned() })
 }
 
-/// `NAME=VALUE`, each checked by itself here, and all together with what is set already at start.
+/// `NAME=VALUE`. Each one is checked separately here; the start checks all of them together with the stored ones.
 fn kafka_configs(said: Vec<String>) -> Result<Vec<(String, String)>, SettingsError> {
     let mut configs = Vec::with_capacity(said.len());
     for text in said {

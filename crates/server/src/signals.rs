@@ -1,4 +1,4 @@
-//! What tells the broker to stop.
+//! Signals that stop the broker.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -18,7 +18,7 @@ impl Signals {
         Ok(Self { terminate, interrupt })
     }
 
-    pub(crate) async fn told_to_stop(&mut self) {
+    pub(crate) async fn stop_requested(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => tracing::info!("told to stop; finishing what is under way"),
             _ = self.interrupt.recv() => tracing::info!("interrupted; finishing what is under way"),

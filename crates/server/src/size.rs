@@ -1,4 +1,4 @@
-//! Sizes in bytes, as settings and options say them.
+//! Sizes in bytes, for settings and options.
 
 use serde::{Deserialize, Deserializer};
 

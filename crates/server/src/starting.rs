@@ -13,7 +13,7 @@ use crate::process;
 use crate::serve::{ServeError, say};
 use crate::settings::{Settings, source};
 
-/// A node that is not ready within this time says why.
+/// A node that is not ready within this time prints the reason.
 const READY_SOON: Duration = Duration::from_secs(3);
 
 fn refused(path: &Path, problem: String) -> ServeError {
@@ -38,13 +38,13 @@ fn check_data(path: &Path) -> Result<(), ServeError> {
     Err(refused(path, problem))
 }
 
-/// Looks at what the node was given, before anything is opened.
+/// Checks the environment and the data directory before anything is opened.
 pub(crate) fn check(data: &Path) -> Result<(), ServeError> {
     warn_of_variables();
     check_data(data)
 }
 
-/// Names variables of the environment that look like settings and are none.
+/// Warns of environment variables that look like settings but are unknown.
 fn warn_of_variables() {
     for (name, meant) in source::unknown_variables() {
         let meant = meant.map_or(String::new(), |meant| format!("; {meant} may be meant"));
@@ -63,7 +63,7 @@ pub(crate) fn check_unused(path: &Path) -> Result<(), ServeError> {
     Err(refused(path, format!("is in use by {by}; stop that first, or name another with --data")))
 }
 
-/// Waits until the node serves clients, and says so. If that takes long, a line says what it waits for.
+/// Waits until the node serves clients, and announces it. After a while a line names the missing condition.
 pub(crate) async fn ready(broker: &Broker, settings: &Settings) -> Result<(), ServeError> {
     let mut ready = pin!(broker.ready());
     let ready = match timeout(READY_SOON, ready.as_mut()).await {
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unusable_data_directory_is_named_with_the_thing_to_do() {
+    fn unusable_data_directory_is_named_with_the_remedy() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let file = folder.path().join("file");
         std::fs::write(&file, "").expect("is written");

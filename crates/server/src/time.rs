@@ -1,3 +1,3 @@
-//! Times as people write and read them: the same on the command line and by HTTP.
+//! Times in human notation, the same on the command line and in HTTP.
 
 pub(crate) use operations::time::*;

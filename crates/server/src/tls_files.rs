@@ -1,7 +1,7 @@
-//! The files with the node's certificate: read at start, and again when they change.
+//! Files with the node's certificate: read at start, and again when they change.
 //!
-//! Whoever renews certificates replaces files, or where a link leads (Kubernetes); so contents are compared, every
-//! [`LOOKS_EVERY`] and on SIGHUP. What cannot be used is logged once, and what was used goes on.
+//! A renewal replaces files, or the target of a link (Kubernetes). Therefore contents are compared, every
+//! [`LOOKS_EVERY`] and on SIGHUP. Unusable files are logged once, and the former certificate stays in use.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -21,10 +21,10 @@ use world::{Clock, Workers};
 use crate::tls_settings::{TlsPaths, TlsSettings};
 
 const LOOKS_EVERY: Duration = Duration::from_secs(10);
-/// Of a file: more is none of PEM with certificates.
+/// Size limit of a file: PEM files with certificates are smaller.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Others may not read the key, nor may anybody but its owner write it. A group may read it, which is how
-/// Kubernetes hands out secrets.
+/// Others may not read the key, and only its owner may write it. A group may read it, because Kubernetes provides
+/// secrets that way.
 const MODE_REFUSED: u32 = 0o027;
 
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +42,7 @@ pub(crate) enum TlsFilesError {
     Unusable { paths: Box<TlsPaths>, error: TlsError },
 }
 
-/// What the files have.
+/// Contents of the files.
 #[derive(Clone, PartialEq, Eq)]
 struct Contents {
     cert: Vec<u8>,
@@ -95,12 +95,12 @@ fn read_key(path: &Path) -> Result<Vec<u8>, TlsFilesError> {
     }
 }
 
-/// The files, and what they had when they were looked at last.
+/// The files, and their contents at the last look.
 pub(crate) struct TlsFiles {
     paths: TlsPaths,
     tls: Tls,
     clock: Arc<dyn Clock>,
-    /// Whether it can be used or not; `None`: the files could not be read.
+    /// Last contents, usable or not; `None`: the files could not be read.
     looked_at: Option<Contents>,
 }
 
@@ -156,7 +156,7 @@ impl TlsFiles {
                 self.looked_at = Some(contents);
                 taken.map_err(|error| unusable(&self.paths, error))
             }
-            // Said once, not each time.
+            // Logged once, not each time.
             Err(_) if self.looked_at.is_none() && !asked => return,
             Err(error) => {
                 self.looked_at = None;

@@ -1,4 +1,4 @@
-//! What `serve` is told of encryption.
+//! TLS settings of `serve`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::settings::{SettingsError, host_port, invalid, listen};
 
-/// Whether clients show certificates.
+/// Whether clients present certificates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ClientAuth {
@@ -20,7 +20,7 @@ pub(crate) enum ClientAuth {
     Required,
 }
 
-/// The settings as they were said.
+/// The settings as given.
 #[derive(Debug, Default)]
 pub(crate) struct SaidOfTls {
     pub(crate) kafka: Option<String>,
@@ -35,17 +35,17 @@ pub(crate) struct SaidOfTls {
     pub(crate) principal: Option<String>,
 }
 
-/// Which ports encrypt, and with what.
+/// The ports with TLS, and their files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TlsSettings {
     pub(crate) kafka: Option<SocketAddr>,
-    /// `None`: what is listened on.
+    /// `None`: the listen address.
     pub(crate) advertise_kafka: Option<(String, u16)>,
     pub(crate) amqp: Option<SocketAddr>,
     pub(crate) http: Option<SocketAddr>,
     pub(crate) files: TlsPaths,
     pub(crate) clients: ClientCertificates,
-    /// `None`: certificates of clients say that they may connect, and not who they are.
+    /// `None`: client certificates permit the connection but name no user.
     pub(crate) principal: Option<CertificateMapping>,
 }
 
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn no_port_encrypts_unless_it_is_said() {
+    fn no_port_uses_tls_by_default() {
         assert_eq!(TlsSettings::of(SaidOfTls::default()).expect("valid"), None);
         let settings = TlsSettings::of(said()).expect("valid").expect("encrypts");
         assert_eq!(settings.kafka.map(|address| address.port()), Some(9093));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_together_is_said_together() {
+    fn incomplete_tls_settings_are_rejected() {
         let error = refused(SaidOfTls { key: None, ..said() });
         assert!(error.contains("--kafka-tls") && error.contains("--tls-key"), "{error}");
         let error = refused(SaidOfTls { kafka: None, ..said() });
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn who_a_client_is_by_its_certificate_needs_certificates_of_clients() {
+    fn certificate_principal_requires_client_certificates() {
         let of = |principal: &str, client_ca: Option<&str>| {
             let principal = Some(principal.to_owned());
             let client_ca = client_ca.map(Into::into);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn who_names_an_authority_of_clients_wants_their_certificates() {
+    fn client_ca_requires_client_certificates_by_default() {
         let client_ca = || Some("ca.pem".into());
         let of = |client_auth| {
             let settings =

@@ -1,4 +1,4 @@
-//! What `serve` is told of tokens by which somebody logs in: who issues them, and whom they are for.
+//! Settings of `serve` for logins by token: the issuer and the audience.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use tokens::{KeySource, TokenOptions};
 
 use crate::settings::{SettingsError, invalid};
 
-/// The settings as they were said.
+/// The settings as given.
 #[derive(Debug, Default)]
 pub(crate) struct SaidOfTokens {
     pub(crate) issuer: Option<String>,
@@ -16,7 +16,7 @@ pub(crate) struct SaidOfTokens {
     pub(crate) authorities: Option<PathBuf>,
 }
 
-/// `None`: nobody logs in by a token.
+/// `None`: no login by token.
 pub(crate) fn of(said: SaidOfTokens) -> Result<Option<TokenOptions>, SettingsError> {
     let SaidOfTokens { issuer, audiences, jwks, principal_claim, authorities } = said;
     let shown = authorities.as_ref().map(|path| path.display().to_string());
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_logs_in_by_tokens_unless_it_is_said_whose_and_whom_they_are_for() {
+    fn token_logins_require_an_issuer_and_an_audience() {
         assert_eq!(of(SaidOfTokens::default()).expect("valid"), None);
         let options = of(said()).expect("valid").expect("is said");
         assert_eq!(options.principal_claim, "sub");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_no_use_is_refused() {
+    fn useless_token_settings_are_rejected() {
         let jwks = |text: &str| SaidOfTokens { jwks: Some(text.into()), ..said() };
         assert!(refused(jwks("http://id.example.com/keys")).contains("https://"));
         assert!(refused(jwks("https://a:b@id.example.com/keys")).contains("a name or a password"));

@@ -1,4 +1,4 @@
-//! What `serve` is told of a collector of traces.
+//! Settings of `serve` for a trace collector.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use spans::ExportOptions;
 
 use crate::settings::{SettingsError, invalid};
 
-/// The settings as they were said.
+/// The settings as given.
 #[derive(Debug, Default)]
 pub(crate) struct SaidOfTraces {
     pub(crate) endpoint: Option<String>,
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_made_where_it_is_said_where_they_go() {
+    fn spans_require_an_endpoint() {
         assert_eq!(of(SaidOfTraces::default()).expect("valid"), None);
         let options = of(said("http://127.0.0.1:4318")).expect("valid").expect("is said");
         assert_eq!(options.endpoint.port, 4318);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_or_of_no_use_is_refused_with_the_setting() {
+    fn wrong_or_useless_trace_settings_are_rejected_with_the_setting() {
         assert!(refused(said("127.0.0.1:4318")).contains("--otel-endpoint"));
         let file = Some(PathBuf::from("no/such/file"));
         let only = SaidOfTraces { headers: file.clone(), ..SaidOfTraces::default() };

@@ -1,10 +1,10 @@
-//! How many records are looked at.
+//! Limits the rate of records that are read for spans.
 
 use std::time::Duration;
 
 use world::Instant;
 
-/// So many a second at most, and no more at once than in one second.
+/// A token bucket: at most this many records a second, and at most one second's worth at once.
 #[derive(Debug)]
 pub(crate) struct Budget {
     a_second: f64,
@@ -18,7 +18,7 @@ impl Budget {
         Self { a_second, left: a_second, at: now }
     }
 
-    /// Takes as many of `wanted` as there is room for now.
+    /// Takes up to `wanted` tokens, as many as are available.
     pub(crate) fn take(&mut self, wanted: u32, now: Instant) -> u32 {
         let passed: Duration = now.saturating_duration_since(self.at);
         self.at = now;
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_for_a_second_and_does_not_grow_beyond_it() {
+    fn budget_refills_up_to_one_second() {
         let begin = Instant::now();
         let mut budget = Budget::new(100, begin);
         assert_eq!(budget.take(60, begin), 60);

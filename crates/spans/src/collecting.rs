@@ -1,4 +1,4 @@
-//! From what happens to records to spans.
+//! Turns events of records into spans.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use crate::context::Context;
 use crate::conventions::{self, Operation, number, text};
 use crate::counts::Counts;
 
-/// Topics of the broker's own begin so: what is done to them is nobody's trace.
+/// Name prefix of internal topics. Their records belong to no trace.
 const INTERNAL: &str = "_postroad.";
 
-/// Both bits that say whether the parent is of another process, which it always is (`SpanFlags`), and that it is sampled.
+/// The parent context is known to be remote (two bits of `SpanFlags`) and is sampled.
 const FLAGS_OF_PARENT: u32 = 0x301;
 const FLAGS_SAMPLED: u32 = 1;
 
-/// Looks at records that something happens to, and makes spans of those that belong to a sampled trace.
+/// Reads the records of each event, and makes spans for those in a sampled trace.
 pub(crate) struct Collector {
     broker: WeakBroker,
     spans: mpsc::Sender<Span>,
@@ -41,11 +41,11 @@ pub(crate) struct Collector {
 /// A record in a group.
 type Place = (LeaseGroupId, u32, Offset);
 
-/// Leases of traced records that have not ended.
+/// Active leases of traced records.
 #[derive(Debug, Default)]
 struct Leases {
     held: HashMap<Place, Lease>,
-    /// In the order in which they began; some have ended.
+    /// In the order of their start; some have ended.
     order: VecDeque<Place>,
 }
 
@@ -56,7 +56,7 @@ struct Lease {
 }
 
 impl Leases {
-    /// The oldest is forgotten where there are too many: its end makes no span.
+    /// Above the limit the oldest lease is forgotten: its end makes no span.
     fn begin(&mut self, place: Place, lease: Lease) {
         if self.order.len() >= 2 * TRACE_LEASES_REMEMBERED_MAX {
             self.order.retain(|place| self.held.contains_key(place));
@@ -75,10 +75,10 @@ impl Leases {
     }
 }
 
-/// What something is done to.
+/// Topic and group of an event.
 struct Topic {
     name: Arc<str>,
-    /// `None`: of no lease group.
+    /// `None`: not an event of a lease group.
     group: Option<Arc<str>>,
 }
 
@@ -94,7 +94,7 @@ impl Collector {
         Self { broker, spans, counts, clock, entropy, budget, leases: Leases::default() }
     }
 
-    /// Ends with the broker, or when the node is told to stop.
+    /// Ends with the broker, or when the node stops.
     pub(crate) async fn run(
         mut self,
         mut events: HistoryEvents,
@@ -159,7 +159,7 @@ impl Collector {
         }
     }
 
-    /// Of those among these records that belong to a sampled trace.
+    /// Contexts of those records that belong to a sampled trace.
     async fn contexts(
         &mut self,
         broker: &Broker,
@@ -181,7 +181,7 @@ impl Collector {
                 };
                 records.iter().filter_map(context).collect()
             }
-            // It was deleted, or is read by nobody: then it has no trace, either.
+            // The record is deleted, or no longer readable: it makes no span.
             Err(error) => {
                 tracing::debug!(%error, "records of a trace cannot be read");
                 Vec::new()
@@ -191,7 +191,8 @@ impl Collector {
 
     fn make(&self, made: Made, topic: &Topic, partition: u32, offset: Offset, parent: &Context) {
         let Made { operation, from_ms, to_ms, more } = made;
-        let mut attributes = conventions::of_record(operation, &topic.name, partition, offset);
+        let mut attributes =
+            conventions::record_attributes(operation, &topic.name, partition, offset);
         if let Some(group) = &topic.group {
             attributes.push(text("messaging.consumer.group.name", &**group));
         }
@@ -201,7 +202,7 @@ impl Collector {
             name: format!("{} {}", operation.name(), topic.name),
             kind: SpanKind::Server.into(),
             start_time_unix_nano: nanoseconds(from_ms),
-            // A clock that was set back does not make it end before it began.
+            // A clock that was set back must not make a span end before its start.
             end_time_unix_nano: nanoseconds(to_ms.max(from_ms)),
             attributes,
             ..Span::default()
@@ -213,7 +214,8 @@ impl Collector {
                 span.trace_state = parent.state.to_string();
                 span.flags = FLAGS_OF_PARENT;
             }
-            // Days may lie between, and a record may be delivered often: it is a trace of its own, which knows the other.
+            // Days may lie between, and a record may be delivered often: the span starts its own trace, linked to the
+            // parent.
             Operation::Deliver | Operation::Settle => {
                 span.trace_id = self.random::<16>();
                 span.flags = FLAGS_SAMPLED;
@@ -240,7 +242,7 @@ impl Collector {
     }
 }
 
-/// What a span is of, and when.
+/// Operation and time of a span.
 struct Made {
     operation: Operation,
     from_ms: i64,
@@ -273,7 +275,7 @@ fn topic_of_group(
     Some((partition, Topic { group: Some(name), ..topic }))
 }
 
-/// Of sessions of other nodes it is not known here.
+/// `None` for sessions of other nodes, which this node does not know.
 fn protocol_of(broker: &Broker, session: SessionId) -> Option<KeyValue> {
     let user = broker.session_user(session)?;
     Some(text("network.protocol.name", &*user.protocol))
@@ -289,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_lease_is_forgotten_where_there_are_too_many() {
+    fn oldest_lease_is_forgotten_at_the_limit() {
         let mut leases = Leases::default();
         let place = |offset| (LeaseGroupId(1), 0, offset);
         for offset in 0..TRACE_LEASES_REMEMBERED_MAX as u64 + 1 {
@@ -302,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn leases_that_come_and_go_take_no_more_room_than_those_that_are_held() {
+    fn ended_leases_take_no_memory() {
         let mut leases = Leases::default();
         for offset in 0..10 * TRACE_LEASES_REMEMBERED_MAX as u64 {
             leases.begin((LeaseGroupId(1), 0, offset), lease(0));

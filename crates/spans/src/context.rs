@@ -1,13 +1,13 @@
-//! Which trace a record belongs to: the headers `traceparent` and `tracestate` of the W3C's Trace Context.
+//! The trace context of a record: the headers `traceparent` and `tracestate` of the W3C's Trace Context.
 
 use record::RecordView;
 
 const TRACEPARENT: &[u8] = b"traceparent";
 const TRACESTATE: &[u8] = b"tracestate";
 
-/// The bit of the flags that says that whoever began the trace records it.
+/// The flag that the caller may have recorded the trace (`sampled`).
 const SAMPLED: u8 = 1;
-/// Longer ones are left out, as the specification allows (section 3.3.1.5).
+/// Longer values are dropped, as the specification allows (section 3.3.1.5).
 const STATE_BYTES_MAX: usize = 512;
 
 /// The span that sent a record.
@@ -15,12 +15,12 @@ const STATE_BYTES_MAX: usize = 512;
 pub struct Context {
     pub trace: [u8; 16],
     pub span: [u8; 8],
-    /// As it came; empty: there was none.
+    /// `tracestate` as received; empty if absent.
     pub state: Box<str>,
 }
 
 impl Context {
-    /// Of a record whose trace is sampled.
+    /// Returns the context of a record whose trace is sampled.
     pub fn of(record: &RecordView<'_>) -> Option<Self> {
         let parent = record.headers.last(TRACEPARENT)??;
         let (trace, span) = parse(parent)?;
@@ -31,7 +31,7 @@ impl Context {
     }
 }
 
-/// Trace and span of a sampled `version-trace-span-flags` (section 3.2). Versions after `00` may have more behind it.
+/// Trace and span of a sampled `version-trace-span-flags` (section 3.2). Versions after `00` may append more fields.
 fn parse(value: &[u8]) -> Option<([u8; 16], [u8; 8])> {
     let text = std::str::from_utf8(value).ok()?;
     let mut parts = text.splitn(5, '-');
@@ -47,7 +47,7 @@ fn parse(value: &[u8]) -> Option<([u8; 16], [u8; 8])> {
     (is_known && is_some && flags & SAMPLED != 0).then_some((trace, span))
 }
 
-/// Exactly so many bytes, in lower case.
+/// Exactly `N` bytes, in lower case.
 fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digits = text.as_bytes();
     if digits.len() != 2 * N {
@@ -73,7 +73,7 @@ mod tests {
     const SPAN: &str = "00f067aa0ba902b7";
 
     #[test]
-    fn a_sampled_trace_is_known() {
+    fn sampled_trace_is_parsed() {
         let found = parse(format!("00-{TRACE}-{SPAN}-01").as_bytes()).expect("sampled");
         assert_eq!(found.0[..2], [0x4b, 0xf9]);
         assert_eq!(found.1, [0x00, 0xf0, 0x67, 0xaa, 0x0b, 0xa9, 0x02, 0xb7]);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_sampled_or_no_context_is_none() {
+    fn unsampled_or_malformed_context_is_ignored() {
         let zeros = "0".repeat(32);
         for text in [
             String::new(),

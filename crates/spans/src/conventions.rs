@@ -1,5 +1,5 @@
-//! How OpenTelemetry names things: the semantic conventions for messaging, version 1.37. Those of messaging are still in
-//! development there, so their names stand here and nowhere else.
+//! Names of OpenTelemetry's semantic conventions, version 1.37. The messaging conventions are still in development, so
+//! their names are used only here.
 
 use broker::delivery::DeadReason;
 use broker::delivery::What;
@@ -7,7 +7,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
-/// What a span is of.
+/// Operation of a span.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Operation {
     Append,
@@ -24,7 +24,7 @@ impl Operation {
         }
     }
 
-    /// `messaging.operation.type`.
+    /// Value of `messaging.operation.type`.
     pub(crate) fn kind(self) -> &'static str {
         match self {
             Self::Append => "send",
@@ -34,7 +34,7 @@ impl Operation {
     }
 }
 
-/// What a record came to, as `GET /v1/trace` says it too. `None`: it is still with whoever has it.
+/// Outcome of a delivery, with the names of `GET /v1/trace`. `None`: the consumer still has the record.
 pub(crate) fn outcome(what: What) -> Option<&'static str> {
     Some(match what {
         What::Leased | What::Withheld => return None,
@@ -67,8 +67,8 @@ fn attribute(key: &str, value: Value) -> KeyValue {
     KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
 }
 
-/// Of whatever is done to a record of a partition.
-pub(crate) fn of_record(
+/// Attributes of any operation on a record.
+pub(crate) fn record_attributes(
     operation: Operation,
     topic: &str,
     partition: u32,
@@ -84,7 +84,7 @@ pub(crate) fn of_record(
     ]
 }
 
-/// The node that says it.
+/// The node that reports the span.
 pub(crate) fn resource(node: u32, cluster: &str) -> Resource {
     let attributes = vec![
         text("service.name", "postroad"),

@@ -1,9 +1,9 @@
-//! What became of what was seen, for metrics.
+//! Counters of spans and events, for metrics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Clones are the same.
+/// Clones share the counters.
 #[derive(Clone, Debug, Default)]
 pub struct Counts(Arc<Inner>);
 
@@ -16,22 +16,22 @@ struct Inner {
 }
 
 impl Counts {
-    /// Spans that the collector took.
+    /// Spans accepted by the collector.
     pub fn exported(&self) -> u64 {
         self.0.exported.load(Ordering::Relaxed)
     }
 
-    /// Spans that it did not take, or not in time.
+    /// Spans that the collector rejected, or did not accept in time.
     pub fn dropped(&self) -> u64 {
         self.0.dropped.load(Ordering::Relaxed)
     }
 
-    /// Records that nobody looked at, since there were more than may be looked at in a second. They may have had no trace.
+    /// Records not read, because an event or a second had more than the limit. They may have had no trace.
     pub fn passed_over(&self) -> u64 {
         self.0.passed_over.load(Ordering::Relaxed)
     }
 
-    /// Events that there was no room for: each of a batch that was appended, or of records that went the same way.
+    /// Events dropped for lack of room: one for each appended batch, or for records with the same outcome.
     pub fn missed(&self) -> u64 {
         self.0.missed.load(Ordering::Relaxed)
     }

@@ -25,21 +25,21 @@ use world::{Instant, World};
 use crate::conventions;
 use crate::counts::Counts;
 
-/// Below the address of the collector, as the specification says.
+/// Path below the address of the collector, as the specification requires.
 const PATH: &str = "v1/traces";
-/// Before what could not be sent is sent again, the first time; doubled each time.
+/// Delay before the first retry; it doubles with each retry.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// How often it is sent again.
+/// Attempts for one request.
 const TRIES_MAX: u32 = 5;
-/// The log says at most so often that a collector does not take spans.
+/// Minimum time between two log lines about a failing collector.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
 
-/// Where spans go.
+/// Destination of spans.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExportOptions {
-    /// Of the collector, without `/v1/traces`.
+    /// Address of the collector, without `/v1/traces`.
     pub endpoint: Address,
-    /// Certificates in PEM of who is believed to be the collector; `None`: those that the machine believes.
+    /// Certificates in PEM of the authorities trusted to identify the collector; `None`: the system's.
     pub authorities: Option<PathBuf>,
     /// Added to each request: a key, for example.
     pub headers: Vec<(HeaderName, HeaderValue)>,
@@ -56,7 +56,7 @@ pub enum HeaderError {
 }
 
 impl ExportOptions {
-    /// Headers as a file has them, one a line: `NAME: VALUE`. Empty lines and those that begin with `#` say nothing.
+    /// Parses a file with one header a line: `NAME: VALUE`. Empty lines and lines that begin with `#` are ignored.
     pub fn parse_headers(text: &str) -> Result<Vec<(HeaderName, HeaderValue)>, HeaderError> {
         let lines = text.lines().map(str::trim).enumerate();
         let said = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
@@ -67,7 +67,7 @@ impl ExportOptions {
             let name = name.trim().parse().map_err(|_| HeaderError::Name { line: line_number })?;
             let value = HeaderValue::from_str(value.trim());
             let mut value = value.map_err(|_| HeaderError::Value { line: line_number })?;
-            // It may be a key: no log and no error shows it.
+            // The value may be a key: logs and errors must not show it.
             value.set_sensitive(true);
             Ok((name, value))
         };
@@ -93,7 +93,7 @@ enum SendError {
 }
 
 impl SendError {
-    /// Whether the same may be taken later (OTLP, "Failures").
+    /// Whether a retry may succeed (OTLP, "Failures").
     fn passes(&self) -> bool {
         match self {
             Self::Status(status) => [429, 502, 503, 504].contains(&status.as_u16()),
@@ -117,7 +117,7 @@ async fn connect(
     Ok(Connection::open(address, believed, world.net).await?)
 }
 
-/// Sends what is made, in batches.
+/// Sends spans in batches.
 pub(crate) struct Exporter {
     options: ExportOptions,
     address: Address,
@@ -142,7 +142,7 @@ impl Exporter {
         Self { options, address, resource, counts, world, connection, told_at, stopping }
     }
 
-    /// Ends once nobody makes spans any more, and those that are left were sent.
+    /// Ends once every sender of spans is gone and the remaining spans are sent.
     pub(crate) async fn run(mut self, mut made: mpsc::Receiver<Span>) {
         let mut spans = Vec::new();
         loop {
@@ -150,7 +150,7 @@ impl Exporter {
             if count == 0 {
                 return;
             }
-            // More may come, and a request is dearer than a span.
+            // More spans may come, and a request costs more than a span.
             if count < TRACE_SPANS_A_REQUEST_MAX {
                 self.pause(TRACE_SENT_EVERY).await;
                 while spans.len() < TRACE_SPANS_A_REQUEST_MAX {
@@ -162,12 +162,12 @@ impl Exporter {
         }
     }
 
-    /// Ends early when the node is told to stop.
+    /// Ends early when the node stops.
     async fn pause(&mut self, time: Duration) {
         let _ = timeout(time, self.stopping.wait_for(|stopping| *stopping)).await;
     }
 
-    /// Tries as often as is worth it; a node that stops tries once.
+    /// Retries up to the limit; a stopping node tries once.
     async fn send_all(&mut self, spans: Vec<Span>) {
         let count = spans.len() as u64;
         let body = self.encode(spans);
@@ -200,7 +200,7 @@ impl Exporter {
         ExportTraceServiceRequest { resource_spans: vec![of_node] }.encode_to_vec().into()
     }
 
-    /// How many of the spans were rejected.
+    /// Returns the number of rejected spans.
     async fn send(&mut self, body: Bytes) -> Result<u64, SendError> {
         let sending = timeout(TRACE_SENT_WITHIN, self.send_unbounded(body));
         sending.await.map_err(|_| SendError::Slow)?
@@ -223,7 +223,7 @@ impl Exporter {
             return Err(SendError::Status(answer.status()));
         }
         self.connection = Some(connection);
-        // A collector that took all need not say so.
+        // A collector that accepted all spans may reply with an empty body.
         let said = ExportTraceServiceResponse::decode(answer.into_body()).unwrap_or_default();
         let partial = said.partial_success.unwrap_or_default();
         if partial.rejected_spans > 0 {

@@ -1,14 +1,14 @@
-//! What happens to records of traced applications, as spans of OpenTelemetry.
+//! Records of traced applications as OpenTelemetry spans.
 //!
-//! A record whose header `traceparent` (W3C Trace Context) says that its trace is sampled gets a span when it is appended, one
-//! each time that it is delivered by lease, and one that lasts from there until it is settled or comes back. They go to a
-//! collector by OTLP over HTTP ([`exporting`]), if the node's settings name one.
+//! A record whose header `traceparent` (W3C Trace Context) marks its trace as sampled gets these spans: one for the
+//! append, one for each delivery by lease, and one from the delivery until the record is settled or comes back. They go
+//! to a collector by OTLP over HTTP ([`exporting`]), if the node's settings name one.
 //!
-//! Spans are for finding out and never in the way: nothing of a broker waits for them. The node looks at
-//! [`limits::TRACE_RECORDS_LOOKED_AT_MAX`] records a second at most; what is more, what the collector does not take in time and
-//! what is read too late is left out and counted ([`Counts`]).
+//! Spans never delay the broker. The node reads at most [`limits::TRACE_RECORDS_LOOKED_AT_MAX`] records a second for
+//! them. Records over that limit, spans that the collector does not take in time and records that are read too late are
+//! left out and counted ([`Counts`]).
 //!
-//! * [`context`]: the header; [`collecting`]: from what happens to spans; [`conventions`]: how OpenTelemetry names things
+//! * [`context`]: the header; [`collecting`]: turns events into spans; [`conventions`]: OpenTelemetry's names
 //!
 //! [`limits::TRACE_RECORDS_LOOKED_AT_MAX`]: base::limits::TRACE_RECORDS_LOOKED_AT_MAX
 
@@ -33,7 +33,7 @@ pub use exporting::{ExportOptions, HeaderError};
 use crate::collecting::Collector;
 use crate::exporting::Exporter;
 
-/// Spans that a node makes. Clones are the same.
+/// Spans that a node makes. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Spans {
     options: ExportOptions,
@@ -41,7 +41,7 @@ pub struct Spans {
 }
 
 impl Spans {
-    /// The feed is given to the broker, and what comes by it to [`Spans::follow`].
+    /// Returns the feed for the broker, and its events for [`Spans::follow`].
     pub fn new(options: ExportOptions) -> (Self, HistoryFeed, HistoryEvents) {
         let (feed, events) = HistoryFeed::new(TRACE_EVENTS_WAITING_MAX);
         (Self { options, counts: Counts::default() }, feed, events)
@@ -51,7 +51,7 @@ impl Spans {
         &self.counts
     }
 
-    /// Makes spans of what happens and sends them, until the node stops; what is left then is sent within some seconds.
+    /// Makes spans of events and sends them until the node stops. Remaining spans are then sent within some seconds.
     pub fn follow(
         &self,
         broker: &Broker,

@@ -1,11 +1,10 @@
-//! How the process ends when a part of the node is gone: within a second, with a message and exit
-//! code 2, whatever else hangs.
+//! Exit of the process after the failure of a vital part: within a second, with a message and exit code 2, whatever
+//! else hangs.
 //!
-//! A thread of its own waits for that and does nothing else, so that neither a full queue nor a
-//! busy runtime nor a log that nobody reads can be in its way. Whoever fails starts the countdown
-//! first, then says why, and never goes on: it may hold the lock of what it left half changed.
-//! Nothing is drained or flushed. What was acknowledged is on disk; for the rest, this is what
-//! `kill -9` does, which recovery is made for.
+//! A dedicated thread waits for the failure and does nothing else, so that no full queue, busy runtime or unread log
+//! can block it. The failing thread first starts the countdown, then prints the reason, and never continues: it may
+//! hold the lock of half-changed state. Nothing is drained or flushed. Acknowledged data is on disk; for the rest the
+//! exit equals `kill -9`, which recovery handles.
 
 use std::any::Any;
 use std::fmt::Write as _;
@@ -21,12 +20,12 @@ use tokio::time::Instant;
 
 use crate::task::{self, End};
 
-/// As a command ends that its server fails.
+/// Exit code of a command whose server fails.
 pub const EXIT_CODE: i32 = 2;
 
-/// For how long the message may take: standard error may be a pipe that nobody reads.
+/// Time limit of the message: standard error may be a pipe without a reader.
 const SAY_WITHIN: Duration = Duration::from_millis(500);
-/// If even exiting hangs, the process is aborted.
+/// The process is aborted if even exiting hangs.
 const EXIT_WITHIN: Duration = Duration::from_secs(2);
 
 const RUNNING: u8 = 0;
@@ -36,8 +35,7 @@ const SAID: u8 = 2;
 static STATE: AtomicU8 = AtomicU8::new(RUNNING);
 static EXITING: OnceLock<Thread> = OnceLock::new();
 
-/// From now on the process ends when a part of the node does that it cannot do without: when one
-/// panics, and when one is reported.
+/// From now on the process ends when a vital part of the node panics or is reported as failed.
 pub fn on_failure() -> io::Result<()> {
     if EXITING.get().is_some() {
         return Ok(());
@@ -54,7 +52,7 @@ pub fn on_failure() -> io::Result<()> {
             let name = current.map_or("an unknown task", task::Task::name);
             fail(|| {
                 say(&panic_message(name, panic));
-                // The place and, if wanted, the stack.
+                // Prints the location and, if enabled, the backtrace.
                 unwound(panic);
             });
         }));
@@ -62,7 +60,7 @@ pub fn on_failure() -> io::Result<()> {
     Ok(())
 }
 
-/// Ends the process for a reason other than a panic; returns only if it is not to end so.
+/// Ends the process for a reason other than a panic. Returns only if [`on_failure`] was never called.
 pub(crate) fn with(reason: &str) {
     if EXITING.get().is_some() {
         fail(|| say(&message(reason)));
@@ -84,7 +82,7 @@ fn exit_when_failed() {
     process::exit(EXIT_CODE);
 }
 
-/// The first failure is the cause: later ones say nothing, and wait for the end.
+/// The first failure is the cause: later ones print nothing, and wait for the exit.
 fn fail(say: impl FnOnce()) -> ! {
     let first =
         STATE.compare_exchange(RUNNING, FAILED, Ordering::AcqRel, Ordering::Acquire).is_ok();
@@ -127,8 +125,8 @@ fn payload(payload: &(dyn Any + Send)) -> &str {
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
-/// Past the standard library's lock, which a thread that hangs in a write would hold. A message
-/// that cannot be written is not worth a second attempt: the exit code stays.
+/// Bypasses the standard library's lock, which a thread that hangs in a write would hold. A failed write is not
+/// retried: the exit code remains.
 fn say(text: &str) {
     let mut rest = text.as_bytes();
     while !rest.is_empty() {

@@ -1,4 +1,4 @@
-//! How a node learns that a part of it is gone for good.
+//! Reports the permanent failure of a part of a node.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,8 +23,8 @@ impl Failure {
         Self(Arc::new(Inner { reason, stopping: AtomicBool::new(false) }))
     }
 
-    /// A part that nothing works without is gone. Does not return where the process is to end (see
-    /// [`exit::on_failure`]); elsewhere [`Failure::reported`] tells.
+    /// Reports that a vital part is gone. Does not return if the process is to end (see [`exit::on_failure`]).
+    /// Otherwise [`Failure::reported`] completes.
     pub fn report(&self, reason: impl Into<String>) {
         let reason = reason.into();
         exit::with(&reason);
@@ -35,8 +35,7 @@ impl Failure {
         });
     }
 
-    /// The node is told to stop: from now on a part that returns has done what it should. One that
-    /// panics has not.
+    /// Marks the node as stopping: from now on a part may return. A panic remains a failure.
     pub fn expect_ends(&self) {
         self.0.stopping.store(true, Ordering::Release);
     }
@@ -45,12 +44,12 @@ impl Failure {
         self.0.stopping.load(Ordering::Acquire)
     }
 
-    /// The first reason, if there is one by now.
+    /// The first reason, if any.
     pub fn reason(&self) -> Option<String> {
         self.0.reason.borrow().clone()
     }
 
-    /// The first reason, once there is one.
+    /// Waits for the first reason.
     pub async fn reported(&self) -> String {
         let mut reason = self.0.reason.subscribe();
         match reason.wait_for(Option::is_some).await {

@@ -1,9 +1,8 @@
-//! Panics on purpose, for tests on the real binary.
+//! Injected panics, for tests of the real binary.
 //!
-//! `POSTROAD_PANIC_IN=TASK:FILE` makes the task of that name panic as soon as FILE exists. The task
-//! deletes the file first, so that it happens once, in one of several tasks of the name, and so
-//! that the test sees when. Without the variable a task costs nothing more, and a thread one
-//! relaxed load for each round of its loop.
+//! `POSTROAD_PANIC_IN=TASK:FILE` makes the task of that name panic as soon as FILE exists. The task deletes the file
+//! first, so that only one of several tasks of that name panics, once, and so that the test sees when. Without the
+//! variable a task costs nothing more, and a thread one relaxed load for each round of its loop.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -15,7 +14,7 @@ use crate::task::Task;
 
 pub const VARIABLE: &str = "POSTROAD_PANIC_IN";
 
-/// How often a task looks for the file.
+/// Poll interval of the file.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 static ARMED: AtomicBool = AtomicBool::new(false);
@@ -27,20 +26,20 @@ struct Injection {
     file: PathBuf,
 }
 
-/// Reads the variable; before any task is started.
+/// Reads the variable. Call it before any task starts.
 pub fn arm() -> Result<(), String> {
     let Some(value) = std::env::var_os(VARIABLE) else { return Ok(()) };
     let value = value.to_string_lossy();
     let refused = || format!("{VARIABLE}={value}: not TASK:FILE with a task of the table");
     let (name, file) = value.split_once(':').ok_or_else(refused)?;
-    let task = Task::of_name(name).ok_or_else(refused)?;
+    let task = Task::from_name(name).ok_or_else(refused)?;
     if INJECTION.set(Injection { task, file: file.into() }).is_ok() {
         ARMED.store(true, Ordering::Release);
     }
     Ok(())
 }
 
-/// A place where a thread, or code within a task, may be made to panic.
+/// A point at which a thread, or code within a task, may be made to panic.
 #[inline]
 pub fn point(task: Task) {
     if ARMED.load(Ordering::Relaxed) && is_armed(task) && is_due() {
@@ -52,7 +51,7 @@ pub(crate) fn is_armed(task: Task) -> bool {
     ARMED.load(Ordering::Acquire) && INJECTION.get().is_some_and(|injection| injection.task == task)
 }
 
-/// Waits until the task is to panic, and does.
+/// Waits until the task is to panic, then panics.
 pub(crate) async fn panics(task: Task) -> Infallible {
     loop {
         point(task);

@@ -1,17 +1,16 @@
-//! Every task and thread of a node is started here, under a name of one [table](Task::ALL) that says
-//! what its end means. `docs/internals/failure.md` has the table in words.
+//! Starts every task and thread of a node, under a name of one [table](Task::ALL) that defines the meaning of its end.
+//! `docs/internals/failure.md` explains the table.
 //!
 //! * [`task`]: the table
 //! * [`spawn`]: starting tasks and threads
 //! * [`worker`]: blocking work in steps, which a simulation can order
-//! * [`failure`]: how a node learns that a part of it is gone
-//! * [`exit`]: how the process ends then: at once, with a message, whatever else hangs
-//! * [`inject`]: panics on purpose, for tests on the real binary
+//! * [`failure`]: reports the failure of a part to its node
+//! * [`exit`]: ends the process after a failure: at once, with a message, whatever else hangs
+//! * [`inject`]: injected panics, for tests of the real binary
 //!
-//! A panic ends the process from inside the panic hook, that is before the stack is unwound: locks
-//! that the panicking thread holds stay held, so nobody reads what it left half changed. Only a
-//! task that the table calls a session's or a request's is unwound. Code that is in no task of the
-//! table counts as vital.
+//! A panic ends the process inside the panic hook, before the stack is unwound. Locks of the panicking thread stay
+//! held, so no other thread reads half-changed state. Only tasks that the table assigns to a session or a request are
+//! unwound. Code outside every task of the table counts as vital.
 
 pub mod exit;
 pub mod failure;

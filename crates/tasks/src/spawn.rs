@@ -14,8 +14,7 @@ use crate::failure::Failure;
 use crate::inject;
 use crate::task::{Entered, Task};
 
-/// A future whose code runs under the task's name. [`spawn`] does this; it is here for a runtime
-/// that does its own spawning.
+/// Runs a future under the task's name. [`spawn`] uses it; it is public for a runtime that spawns by itself.
 pub async fn named<F: Future>(task: Task, future: F) -> F::Output {
     if !inject::is_armed(task) {
         return within(task, future).await;
@@ -36,8 +35,7 @@ async fn within<F: Future>(task: Task, future: F) -> F::Output {
     .await
 }
 
-/// Starts a task. The caller, if the task's end is the process' end, either uses [`vital`] or finds
-/// out by itself that it has returned.
+/// Starts a task. If the task's end ends the process, the caller either uses [`vital`] or detects the return itself.
 pub fn spawn<F>(task: Task, future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
@@ -46,8 +44,7 @@ where
     tokio::spawn(named(task, future))
 }
 
-/// Starts a task that the node cannot do without: the failure is told of its end, unless the node
-/// was told to stop.
+/// Starts a vital task: its end is reported as a failure, unless the node is stopping.
 pub fn vital(
     task: Task,
     future: impl Future<Output = ()> + Send + 'static,
@@ -65,7 +62,7 @@ pub fn vital(
     })
 }
 
-/// Starts a task that belongs to a session; should it panic, `on_panic` goes on in its place.
+/// Starts a task that belongs to a session. If it panics, `on_panic` runs in its place.
 pub fn watched(
     task: Task,
     future: impl Future<Output = ()> + Send + 'static,
@@ -78,8 +75,8 @@ pub fn watched(
     })
 }
 
-/// Starts a thread. `on_panic` is called should it panic and the process go on, as in a test that
-/// holds the node within itself.
+/// Starts a thread. `on_panic` runs if the thread panics and the process continues, as in a test with an in-process
+/// node.
 pub fn thread(
     task: Task,
     name: String,
@@ -94,7 +91,7 @@ pub fn thread(
     })
 }
 
-/// Tasks that end together with what holds them: a listener's sessions.
+/// Tasks that end together with their owner, such as a listener's sessions.
 #[derive(Debug, Default)]
 pub struct Set(JoinSet<()>);
 
@@ -111,12 +108,12 @@ impl Set {
         self.0.is_empty()
     }
 
-    /// How the next of them ended; `None` when there are none.
+    /// Waits for the next task to end and returns its outcome; `None` without tasks.
     pub async fn join_next(&mut self) -> Option<Result<(), JoinError>> {
         self.0.join_next().await
     }
 
-    /// Cuts all of them off.
+    /// Aborts all tasks.
     pub async fn shutdown(&mut self) {
         self.0.shutdown().await;
     }
@@ -148,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_failure_is_the_reason_and_a_cancelled_task_is_none() {
+    async fn first_failure_is_the_reason_and_a_cancelled_task_is_no_failure() {
         let failure = Failure::new();
         let cancelled = vital(Task::Delivery, pending(), &failure);
         cancelled.abort();
@@ -160,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_panics_says_so() {
+    fn panicking_thread_calls_on_panic() {
         let (told, hears) = std::sync::mpsc::channel();
         let panics = || panic!("no soup");
         let thread = thread(Task::JournalSealer, "test".into(), panics, move || {

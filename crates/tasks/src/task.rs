@@ -2,14 +2,14 @@
 
 use std::cell::Cell;
 
-/// What the end of a task or thread means, if it was not asked to end.
+/// Consequence of an unrequested end of a task or thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// The node cannot do without it: the process ends.
+    /// The task is vital: the process ends.
     Process,
-    /// The connection that it belongs to is closed; nothing else is.
+    /// The connection that it belongs to is closed, and nothing else.
     Session,
-    /// What it was asked for fails; the session goes on.
+    /// Its request fails; the session continues.
     Request,
 }
 
@@ -34,7 +34,7 @@ macro_rules! table {
         impl Task {
             pub const ALL: &[Task] = &[$(Task::$task,)*];
 
-            /// As messages, the documentation and [`crate::inject`] call it.
+            /// Name in messages, in the documentation and for [`crate::inject`].
             pub fn name(self) -> &'static str {
                 match self {
                     $(Task::$task => $name,)*
@@ -131,7 +131,7 @@ table! {
 }
 
 impl Task {
-    pub fn of_name(name: &str) -> Option<Task> {
+    pub fn from_name(name: &str) -> Option<Task> {
         Task::ALL.iter().copied().find(|task| task.name() == name)
     }
 }
@@ -140,19 +140,19 @@ thread_local! {
     static CURRENT: Cell<Option<Task>> = const { Cell::new(None) };
 }
 
-/// Whose code this thread runs now.
+/// The task whose code this thread runs now.
 pub(crate) fn current() -> Option<Task> {
-    // A thread that is ending has no such value any more.
+    // An ending thread has already destroyed its thread-locals.
     CURRENT.try_with(Cell::get).ok().flatten()
 }
 
-/// For code that has a name of its own within another task.
+/// For code with a name of its own within another task.
 #[must_use = "the task is left when this is dropped"]
 pub fn enter(task: Task) -> Entered {
     Entered::new(task)
 }
 
-/// Until it is dropped this thread runs a task's code.
+/// Marks this thread as running a task's code until it is dropped.
 #[derive(Debug)]
 pub struct Entered {
     before: Option<Task>,
@@ -177,12 +177,12 @@ mod tests {
     #[test]
     fn names_are_unique() {
         for task in Task::ALL {
-            assert_eq!(Task::of_name(task.name()), Some(*task));
+            assert_eq!(Task::from_name(task.name()), Some(*task));
         }
     }
 
     #[test]
-    fn a_task_within_a_task_gives_way_to_the_outer_one() {
+    fn leaving_an_inner_task_restores_the_outer_task() {
         assert_eq!(current(), None);
         let outer = Entered::new(Task::Apply);
         drop(Entered::new(Task::KafkaSession));

@@ -1,9 +1,9 @@
 //! Blocking work: on threads in a server, as tasks in a simulation.
 //!
-//! A [`Worker`] does one piece of blocking work a step and says what comes next. It does not wait by
-//! itself: whoever changes what it waits for wakes its [`Signal`]. So the same code runs on a thread that
-//! sleeps in between, and in a simulation that decides which worker's step is next, and how long it took.
-//! Work that is done once, for a caller that waits, is [`Workers::blocking`].
+//! A [`Worker`] does one piece of blocking work a step and returns when to take the next. It never waits inside a step:
+//! code that changes its input wakes its [`Signal`]. So the same code runs on a thread that sleeps in between, and in a
+//! simulation that decides the order and the duration of steps. [`Workers::blocking`] is for work that is done once,
+//! for a waiting caller.
 
 use std::fmt;
 use std::io;
@@ -21,16 +21,16 @@ use crate::inject;
 use crate::spawn;
 use crate::task::{Entered, Task};
 
-/// What a worker wants after a step.
+/// When a worker takes its next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// The next one, at once.
+    /// At once.
     Again,
-    /// The next one when its signal was woken, also if that was since the step began.
+    /// After a wake of its signal, also if that happened during this step.
     Wait,
-    /// As [`Step::Wait`], but not longer than this.
+    /// As [`Step::Wait`], with a timeout.
     WaitFor(Duration),
-    /// No more.
+    /// Never: the worker is done.
     Done,
 }
 
@@ -38,13 +38,13 @@ pub trait Worker: Send + 'static {
     fn step(&mut self) -> Step;
 }
 
-/// Wakes a worker. Clones wake the same one.
+/// Wakes a worker. Clones wake the same worker.
 #[derive(Clone, Debug, Default)]
 pub struct Signal(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Since the worker waited last.
+    /// Set since the worker's last wait.
     woken: AtomicBool,
     sleeper: OnceLock<Sleeper>,
 }
@@ -63,12 +63,12 @@ impl Signal {
         match self.0.sleeper.get() {
             Some(Sleeper::Thread(thread)) => thread.unpark(),
             Some(Sleeper::Task(notify)) => notify.notify_one(),
-            // It looks at `woken` before it waits for the first time.
+            // The worker checks `woken` before its first wait.
             None => {}
         }
     }
 
-    /// Forgets a wake; whether there was one.
+    /// Clears a wake and returns whether there was one.
     fn take(&self) -> bool {
         self.0.woken.swap(false, Ordering::AcqRel)
     }
@@ -98,14 +98,14 @@ impl Signal {
     }
 }
 
-/// How workers run.
+/// Execution mode of workers.
 #[derive(Clone, Default)]
 pub enum Workers {
-    /// Each on a thread of its own.
+    /// Each on its own thread.
     #[default]
     Threads,
-    /// Each as a task of the runtime that starts it, for simulations: after each step, and before work that
-    /// is done once, so much time passes.
+    /// Each as a task of the runtime that starts it, for simulations. The returned time passes after each step, and
+    /// before work that is done once.
     Tasks(Arc<dyn Fn(Task) -> Duration + Send + Sync>),
 }
 
@@ -119,8 +119,7 @@ impl fmt::Debug for Workers {
 }
 
 impl Workers {
-    /// Runs work that blocks, away from the threads that serve sockets. It comes to its end also when nobody
-    /// waits for it any more.
+    /// Runs blocking work away from the threads that serve sockets. It completes even if the caller stops waiting.
     pub fn blocking<R: Send + 'static>(
         &self,
         task: Task,
@@ -143,8 +142,8 @@ impl Workers {
         }
     }
 
-    /// Starts a worker that `signal` wakes, which is no other worker's. `on_panic` is called should it
-    /// panic and the process go on, as in a test that holds the node within itself.
+    /// Starts a worker with a `signal` of its own. `on_panic` runs if the worker panics and the process continues, as
+    /// in a test with an in-process node.
     pub fn start(
         &self,
         task: Task,
@@ -186,7 +185,7 @@ impl Workers {
     }
 }
 
-/// Lets simulated time pass, and others go on also where it is none.
+/// Lets simulated time pass. Yields to other tasks even if the time is zero.
 async fn pass(time: Duration) {
     match time.is_zero() {
         true => tokio::task::yield_now().await,
@@ -207,7 +206,7 @@ fn on_thread(task: Task, signal: &Signal, mut worker: impl Worker) {
     }
 }
 
-/// A worker that was started.
+/// A started worker.
 #[derive(Debug)]
 pub enum Running {
     Thread(JoinHandle<()>),
@@ -215,17 +214,17 @@ pub enum Running {
 }
 
 impl Running {
-    /// Whether this is called by the worker itself.
+    /// Whether the caller is the worker itself.
     pub fn is_here(&self) -> bool {
         matches!(self, Self::Thread(handle) if handle.thread().id() == thread::current().id())
     }
 
-    /// Waits until all of them are done, which they were told to become. One that panicked is.
+    /// Waits until all workers are done. They must have been requested to stop; a panicked worker is done.
     pub fn join(all: impl IntoIterator<Item = Self>) {
         let mut stepped = Vec::new();
         for running in all {
             match running {
-                // A panic was told of by `on_panic`.
+                // `on_panic` has reported a panic.
                 Self::Thread(handle) => drop(handle.join()),
                 Self::Task { worker, task } => {
                     task.abort();
@@ -233,16 +232,16 @@ impl Running {
                 }
             }
         }
-        // No time passes, and what one waits for is another's step.
+        // No time passes: a worker may wait for another worker's step.
         while !stepped.is_empty() {
             stepped.retain(|worker| Stepped::step(worker) != Step::Done);
         }
     }
 }
 
-/// A worker whose steps are a task's.
+/// A worker whose steps a task runs.
 pub struct Stepped {
-    /// `None` once it is done.
+    /// `None` once the worker is done.
     worker: Option<Box<dyn Worker>>,
     on_panic: Option<Box<dyn FnOnce() + Send>>,
     task: Task,
@@ -285,7 +284,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts what is left of `todo`, one a step.
+    /// Counts `todo` down, by one a step.
     struct Counter {
         todo: Arc<AtomicU32>,
         done: Arc<AtomicU32>,
@@ -345,7 +344,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn in_a_simulation_steps_take_time_that_is_given_and_join_does_those_that_are_left() {
+    async fn simulated_steps_take_the_given_time_and_join_runs_the_remaining_steps() {
         let workers = Workers::Tasks(Arc::new(|_| Duration::from_millis(3)));
         let Started { todo, done, stop, signal, running } = start(&workers);
         todo.store(10, Ordering::SeqCst);
@@ -359,7 +358,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn in_a_simulation_blocking_work_is_done_here_after_a_time_that_is_given() {
+    async fn simulated_blocking_work_runs_on_the_callers_thread_after_the_given_time() {
         let workers = Workers::Tasks(Arc::new(|_| Duration::from_millis(3)));
         let (here, begun) = (thread::current().id(), Instant::now());
         let work = || (thread::current().id(), Instant::now());
@@ -370,14 +369,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn on_a_machine_blocking_work_is_done_on_another_thread() {
+    async fn blocking_work_runs_on_another_thread() {
         let work = || thread::current().id();
         let thread = Workers::Threads.blocking(Task::Unpacking, work).await.expect("it ends");
         assert_ne!(thread, thread::current().id());
     }
 
     #[test]
-    fn a_wait_ends_in_time() {
+    fn wait_ends_at_its_timeout() {
         let signal = Signal::default();
         let begun = Instant::now();
         signal.wait(Some(Duration::from_millis(20)));
@@ -387,7 +386,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_is_told_and_is_the_end() {
+    async fn panic_is_reported_and_ends_the_worker() {
         struct Panics;
         impl Worker for Panics {
             fn step(&mut self) -> Step {

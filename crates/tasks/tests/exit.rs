@@ -1,5 +1,5 @@
-//! How a process ends when a part of it does: each case in a process of its own, which is this test
-//! binary, asked for one case.
+//! Exit of a process after the failure of a part. Each case runs in its own process: this test binary, started for one
+//! case.
 
 #![expect(clippy::disallowed_types, reason = "it measures the time of processes")]
 
@@ -14,7 +14,7 @@ const CASE: &str = "TASKS_TEST_CASE";
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs a case; how it ended, and how long after it had said that it goes to its end.
+/// Runs a case. Returns its output and its duration.
 fn run(case: &str) -> (Output, Duration) {
     let this = std::env::current_exe().expect("a test is a program");
     let mut command = Command::new(this);
@@ -69,7 +69,7 @@ fn in_a_process_of_its_own() {
                 .build()
                 .expect("a runtime");
             runtime.block_on(async {
-                // Nothing else runs from now on, neither a timer nor a task that waits for a failure.
+                // Blocks the runtime: neither a timer nor a task that waits for a failure runs from now on.
                 tasks::spawn(Task::KafkaSession, async { thread::sleep(PATIENCE) });
                 let failing = || panic!("no soup");
                 let _ = tasks::thread(Task::JournalWriter, "journal".into(), failing, || {});
@@ -108,23 +108,23 @@ fn half_changed() {
 }
 
 #[test]
-fn a_failure_that_is_reported_ends_the_process_and_says_why() {
+fn reported_failure_ends_the_process_with_its_reason() {
     let advice = "Start it again: everything acknowledged is on disk.";
     ends("reported", &["postroad: the disk is gone. The process ends now with code 2", advice]);
 }
 
 #[test]
-fn what_a_panic_left_half_changed_is_never_read() {
+fn state_half_changed_by_a_panic_is_never_read() {
     ends("half changed", &["apply panicked: between two halves", "tests/exit.rs:"]);
 }
 
 #[test]
-fn code_that_belongs_to_no_task_counts_as_vital() {
+fn code_outside_any_task_counts_as_vital() {
     ends("in no task", &["an unknown task panicked: no soup"]);
 }
 
 #[test]
-fn of_several_failures_one_is_told() {
+fn only_one_of_several_failures_is_reported() {
     ends("several at once", &["journal-reader panicked: no soup"]);
     let (output, _) = run("several at once");
     let said = String::from_utf8_lossy(&output.stderr);
@@ -132,7 +132,7 @@ fn of_several_failures_one_is_told() {
 }
 
 #[test]
-fn a_runtime_that_does_nothing_any_more_does_not_hold_the_end_up() {
+fn blocked_runtime_does_not_delay_the_exit() {
     ends("a busy runtime", &["journal-writer panicked: no soup"]);
 }
 

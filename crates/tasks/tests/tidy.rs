@@ -1,10 +1,10 @@
-//! Rules that hold for the whole source. Each names what breaks it.
+//! Rules for the whole source. A failure names the offending place.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The calls that start a task or a thread. Only this crate uses them: the end of one that is not in
-/// its table would go unnoticed.
+/// Calls that start a task or a thread. Only this crate uses them: the end of a task outside its table would go
+/// unnoticed.
 const FORBIDDEN: [&str; 9] = [
     "tokio::spawn(",
     "task::spawn(",
@@ -17,8 +17,8 @@ const FORBIDDEN: [&str; 9] = [
     "thread::scope",
 ];
 
-/// Code that runs in no node: a command's process ends with its main thread and reports that to its
-/// user, and the tasks of a client end with their connection, which its caller notices.
+/// Code outside a node. A command's process ends with its main thread and reports that to its user. The tasks of a
+/// client end with their connection, which its caller notices.
 const OUTSIDE_A_NODE: [&str; 3] = ["client/src/", "server/src/commands/", "test-cluster/src/"];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -32,8 +32,8 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// In `src`, of a node, and no test.
-fn is_a_nodes(path: &str) -> bool {
+/// Whether the file is source of a node, not of a test.
+fn is_node_source(path: &str) -> bool {
     path.contains("/src/")
         && !path.starts_with("tasks/")
         && !path.starts_with("sim/")
@@ -42,7 +42,7 @@ fn is_a_nodes(path: &str) -> bool {
         && !OUTSIDE_A_NODE.iter().any(|folder| path.starts_with(folder))
 }
 
-/// Tests stand at the end of a file.
+/// The part of a file before its tests, which stand at the end.
 fn before_tests(text: &str) -> &str {
     text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default()
 }
@@ -56,7 +56,7 @@ fn tasks_and_threads_are_started_by_this_crate_only() {
     let mut strays = Vec::new();
     for file in files {
         let name = file.strip_prefix(crates).expect("below it").to_string_lossy().into_owned();
-        if !is_a_nodes(&name) {
+        if !is_node_source(&name) {
             continue;
         }
         looked_at += 1;
@@ -102,14 +102,14 @@ fn no_part_of_a_node_uses_a_client() {
     }
 }
 
-/// The broker holds the state; a backup applies its logs, to see what its shards knew of each other; the command line
-/// reads journals of nodes that do not run.
+/// The broker holds the state. A backup applies its logs, to derive each shard's knowledge of the others. The command
+/// line reads journals of stopped nodes.
 const KNOW_THE_MACHINE: [&str; 4] = ["machine", "backup", "broker", "server"];
 const READS_JOURNALS: &str = "server/src/commands/journal";
 
-/// Otherwise a protocol would depend on which node has which part of the state.
+/// Otherwise a protocol would depend on the placement of state on nodes.
 #[test]
-fn only_the_broker_asks_the_machine() {
+fn only_the_broker_uses_the_machine() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of all crates");
     let mut files = Vec::new();
     sources(crates, &mut files);
@@ -135,7 +135,7 @@ fn only_the_broker_asks_the_machine() {
     }
 }
 
-/// Where a process hears signals: no simulation runs it.
+/// Signal handling of a process, which no simulation runs.
 const NOT_SIMULATED: [&str; 1] = ["server/"];
 
 /// Without `biased` tokio polls the branches in a random order that no seed fixes.
@@ -163,12 +163,12 @@ fn every_select_polls_its_branches_in_a_fixed_order() {
     assert!(strays.is_empty(), "begin with `biased;`:\n{}", strays.join("\n"));
 }
 
-/// A file has one subject, which fits into so many lines.
+/// A file has one subject, which fits into this many lines.
 const LINES_MAX: usize = 500;
 
-/// What is stored or sent by its ordinal may be of a version that another node does not have.
+/// A variant that is stored or sent by its ordinal may be newer than another node.
 #[test]
-fn what_only_grows_at_its_end_says_at_which_level_it_may_be_written() {
+fn append_only_enums_declare_the_level_of_each_variant() {
     let mut files = Vec::new();
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of all crates");
     sources(crates, &mut files);
@@ -214,12 +214,12 @@ fn no_source_file_is_longer_than_500_lines() {
 /// The broker's modules: files and folders of its first level, and within delivery each of its own.
 struct Modules {
     folder: PathBuf,
-    /// What each of them uses.
+    /// The modules that each module uses.
     uses: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Modules {
-    fn of_the_broker() -> Self {
+    fn read_broker() -> Self {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of crates");
         let folder = crates.join("broker/src");
         let mut files = Vec::new();
@@ -248,7 +248,7 @@ impl Modules {
         modules
     }
 
-    /// `delivery/driver/mod.rs` is `delivery::driver`, `lib.rs` the root.
+    /// `delivery/driver/mod.rs` is `delivery::driver`; `lib.rs` is the root.
     fn path_of(&self, file: &Path) -> Vec<String> {
         let below = file.strip_prefix(&self.folder).expect("below it").with_extension("");
         let mut path: Vec<String> =
@@ -262,7 +262,7 @@ impl Modules {
         path[..depth.min(path.len())].join("::")
     }
 
-    /// The module that has the item; where it is none itself, its parent has it.
+    /// The module with the item; an unknown path belongs to its nearest known parent.
     fn module_of(&self, path: &[String]) -> String {
         (0..=path.len())
             .rev()
@@ -271,7 +271,7 @@ impl Modules {
             .unwrap_or_default()
     }
 
-    /// Modules of which each uses the next, and the last the first.
+    /// A cycle of modules: each uses the next, and the last uses the first.
     fn circle(&self) -> Option<Vec<&str>> {
         let mut done = BTreeSet::new();
         self.uses.keys().find_map(|from| self.circle_from(from, &mut Vec::new(), &mut done))
@@ -297,8 +297,8 @@ impl Modules {
     }
 }
 
-/// The paths that code in the module `here` names: from the crate's root, from a parent, or a child that
-/// it declares.
+/// The paths named by code in the module `here`: from the crate's root, from a parent, or from a child module that it
+/// declares.
 fn paths_in(code: &str, here: &[String]) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     for (at, _) in code.match_indices("crate::") {
@@ -354,8 +354,8 @@ fn add_paths(code: &str, base: Vec<String>, found: &mut Vec<Vec<String>>) {
 }
 
 #[test]
-fn no_modules_of_the_broker_use_one_another_in_a_circle() {
-    let modules = Modules::of_the_broker();
+fn broker_modules_have_no_dependency_cycle() {
+    let modules = Modules::read_broker();
     assert!(modules.uses.len() > 50, "only {} modules were found", modules.uses.len());
     if let Some(circle) = modules.circle() {
         panic!("move what they share to a module of its own: {}", circle.join(" -> "));

@@ -1,8 +1,8 @@
-//! What must hold of field tables, whatever the bytes are: for fuzz targets, and for tests of what those found.
+//! Invariants of field tables for arbitrary bytes: for fuzz targets, and for tests of their findings.
 
 use crate::{RawFields, Table};
 
-/// A table that is decoded can be walked, and is written in as many bytes as it had.
+/// A table that decodes can be walked, and encodes to its former length.
 pub fn table(data: &[u8]) {
     let walked: Result<Vec<_>, _> = RawFields::new(data).collect();
     let Ok(table) = Table::decode(data) else { return };
@@ -11,7 +11,7 @@ pub fn table(data: &[u8]) {
     for (field, (name, value)) in walked.iter().zip(&table.0) {
         assert_eq!(field.name, name.as_bytes());
         let field = field.decode().expect("what is decoded can be decoded by itself");
-        // Numbers that are none are not equal to themselves.
+        // NaN is not equal to itself.
         assert_eq!(format!("{field:?}"), format!("{value:?}"));
         let (_, _, _) = (value.as_integer(), value.as_str(), value.as_bool());
     }
@@ -24,7 +24,7 @@ pub fn table(data: &[u8]) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_is_kept_of_tables_holds() {
+    fn corpus_tables_keep_the_invariants() {
         test_corpus::each("amqp_table", super::table);
     }
 }

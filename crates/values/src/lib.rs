@@ -1,21 +1,20 @@
 //! Typed values, and tables of them: the headers of messages and the arguments of declarations.
 //!
-//! They are those of AMQP 0-9-1's field tables, the richest set that protocols have for it, and so is
-//! their encoding: documents and record headers hold tables as they are on that protocol's wire, so
-//! that no type is lost.
+//! Types and encoding are those of AMQP 0-9-1's field tables, the richest set among the protocols. Documents and record
+//! headers hold tables in that wire format, so that no type is lost.
 //!
-//! The types are RabbitMQ's reading of the specification (its errata page and binary parser): `L`
-//! is read as a signed 64-bit number like `l`, and `B`, `u`, `i` are the unsigned ones. Nesting is
-//! bounded: a table of tables would otherwise be a way to exhaust the stack.
+//! The types follow RabbitMQ's reading of the specification (its errata page and binary parser): `L` is a signed 64-bit
+//! number like `l`, and `B`, `u`, `i` are unsigned. Nesting is bounded: nested tables could otherwise exhaust the
+//! stack.
 
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// Fields and elements of one table, those of inner tables included. A frame of 128 KiB has no room for more fields, and a
-/// decoded value takes up to 64 times its encoding.
+/// Limit on the fields and elements of one table, including inner tables. A frame of 128 KiB has no room for more
+/// fields, and a decoded value takes up to 64 times its encoding.
 const VALUES_MAX: u32 = 65_536;
-/// RabbitMQ sets none; clients nest two or three deep (`x-death` is an array of tables).
+/// RabbitMQ sets no limit; clients nest two or three deep (`x-death` is an array of tables).
 const DEPTH_MAX: u32 = 32;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -32,11 +31,11 @@ pub enum Malformed {
     NotUtf8,
 }
 
-/// Names and values in the order they came in; a name may come twice, and then the first counts.
+/// Names and values in wire order. A name may occur twice; then the first counts.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Table(pub Vec<(String, Value)>);
 
-/// A table as it is encoded, not decoded.
+/// An encoded table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EncodedTable<'a>(pub &'a [u8]);
 
@@ -52,9 +51,9 @@ pub enum Value {
     I64(i64),
     F32(f32),
     F64(f64),
-    /// A scale, and a number that is to be divided by ten to its power.
+    /// A scale, and a number to be divided by ten to its power.
     Decimal(u8, u32),
-    /// Text as a rule, and whatever bytes it is by permission.
+    /// Usually text; any bytes are permitted.
     LongString(Bytes),
     Array(Vec<Value>),
     /// Seconds since the epoch.
@@ -99,7 +98,7 @@ impl Table {
         decode_table(encoded, 0, &mut { VALUES_MAX })
     }
 
-    /// Without the length in front.
+    /// Encodes the fields, without the length in front.
     pub fn encode(&self, out: &mut BytesMut) {
         for (name, value) in &self.0 {
             put_name(name, out);
@@ -114,7 +113,7 @@ impl Table {
     }
 }
 
-/// A field's name is a short string; one that would be longer is cut.
+/// A field's name is a short string; a longer name is cut.
 fn put_name(name: &str, out: &mut BytesMut) {
     put_short(name.as_bytes(), out);
 }
@@ -233,7 +232,7 @@ impl Value {
     }
 }
 
-/// Writes what `content` writes with its length, as 32 bits, in front.
+/// Writes the output of `content`, preceded by its length as 32 bits.
 pub fn put_with_length(out: &mut BytesMut, content: impl FnOnce(&mut BytesMut)) {
     let at = out.len();
     out.put_u32(0);
@@ -269,8 +268,7 @@ impl From<String> for Value {
 
 // ---------------------------------------------------------------------------------- walking
 
-/// One field of an encoded table, not decoded: the hot path looks at a few by name and leaves the
-/// rest as bytes.
+/// One field of an encoded table, not decoded: the hot path reads a few fields by name and leaves the rest as bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RawField<'a> {
     pub name: &'a [u8],
@@ -286,7 +284,7 @@ impl RawField<'_> {
     }
 }
 
-/// The fields of an encoded table, in order. Nothing follows the first error.
+/// The fields of an encoded table, in order. Iteration ends after the first error.
 #[derive(Clone, Debug)]
 pub struct RawFields<'a> {
     rest: &'a [u8],
@@ -350,7 +348,7 @@ fn fixed<const N: usize>(bytes: &[u8]) -> Result<[u8; N], Malformed> {
     bytes.try_into().map_err(|_| Malformed::Truncated)
 }
 
-/// `left`: values that the outermost table may still have.
+/// `left`: number of values that the outermost table may still have.
 fn decode_table(encoded: &[u8], depth: u32, left: &mut u32) -> Result<Table, Malformed> {
     if depth > DEPTH_MAX {
         return Err(Malformed::TooDeep);
@@ -364,7 +362,7 @@ fn decode_table(encoded: &[u8], depth: u32, left: &mut u32) -> Result<Table, Mal
     Ok(table)
 }
 
-/// A value by its type's letter, from its bytes without a length in front.
+/// Decodes a value from its type's letter and its bytes, without a length in front.
 pub fn decode_value(kind: u8, value: &[u8], depth: u32) -> Result<Value, Malformed> {
     decode(kind, value, depth, &mut { VALUES_MAX })
 }

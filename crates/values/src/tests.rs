@@ -35,7 +35,7 @@ fn table_of(values: impl Strategy<Value = Value>) -> impl Strategy<Value = Table
 
 proptest! {
     #[test]
-    fn a_table_is_read_as_it_was_written(table in table_of(value())) {
+    fn table_round_trips(table in table_of(value())) {
         let encoded = table.to_bytes();
         prop_assert_eq!(Table::decode(&encoded), Ok(table.clone()));
         let walked: Result<Vec<_>, _> = RawFields::new(&encoded).collect();
@@ -45,13 +45,13 @@ proptest! {
     }
 
     #[test]
-    fn whatever_comes_is_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_are_decoded_or_rejected(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = Table::decode(&bytes);
         let _ = RawFields::new(&bytes).count();
     }
 
     #[test]
-    fn a_table_that_is_cut_is_refused_or_holds_less(table in table_of(value()), cut in 1usize..50) {
+    fn truncated_table_is_rejected_or_has_fewer_fields(table in table_of(value()), cut in 1usize..50) {
         let encoded = table.to_bytes();
         let end = encoded.len().saturating_sub(cut);
         if let Ok(shorter) = Table::decode(&encoded[..end]) {
@@ -98,7 +98,7 @@ fn table_with_too_many_values_is_rejected() {
 }
 
 #[test]
-fn tables_within_tables_are_bounded() {
+fn nesting_of_tables_is_bounded() {
     let mut encoded = Vec::new();
     for _ in 0..1000 {
         let mut outer = vec![0, b'F'];

@@ -1,4 +1,4 @@
-//! Whether a node may leave.
+//! Checks whether a node may be removed.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use base::ShardId;
 use super::{NODES_SAFE_MIN, View, staying, wanted};
 use crate::registry::Standing;
 
-/// Why a node is not removed.
+/// Reason why a node is not removed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum NotRemoved {
     #[error("there is no node {0} in the cluster")]
@@ -30,7 +30,7 @@ pub(crate) enum NotRemoved {
     NoReplacement { node: u64, with: u64, why: &'static str },
 }
 
-/// Whether a node may leave, and another one takes its place if one is named.
+/// Checks whether a node may leave, optionally replaced by `with`.
 pub(crate) fn may_leave(view: &View, node: u64, with: Option<u64>) -> Result<(), NotRemoved> {
     let found = view.nodes.get(&node).ok_or(NotRemoved::Unknown(node))?;
     let mut stay = staying(&view.nodes);
@@ -61,7 +61,7 @@ pub(crate) fn may_leave(view: &View, node: u64, with: Option<u64>) -> Result<(),
         return others_may(view, node, with);
     }
     for group in &view.groups {
-        // All that are to come may have come by then.
+        // By then all wanted members may have joined the group.
         let rest: BTreeSet<u64> = match with {
             None => group.voters.iter().copied().filter(|voter| *voter != node).collect(),
             Some(_) => stay.clone(),
@@ -71,7 +71,7 @@ pub(crate) fn may_leave(view: &View, node: u64, with: Option<u64>) -> Result<(),
     Ok(())
 }
 
-/// Whether each group that the node votes in can decide that another one comes, and then go on without the node.
+/// Checks that each group with the node as voter can add a member, and then works without the node.
 fn others_may(view: &View, node: u64, with: Option<u64>) -> Result<(), NotRemoved> {
     let mut then = view.clone();
     if let Some(found) = then.nodes.get_mut(&node) {
@@ -79,7 +79,7 @@ fn others_may(view: &View, node: u64, with: Option<u64>) -> Result<(), NotRemove
     }
     let wanted = wanted(&then);
     for group in &view.groups {
-        // What nobody tells of may be the node's.
+        // A group with unknown voters may include the node.
         if group.voters.is_empty() || group.voters.contains(&node) {
             has_majority(view, node, group.shard, &group.voters)?;
             let rest = wanted.get(&group.shard).map(|wanted| &wanted.voters);

@@ -1,18 +1,18 @@
-//! Which nodes are to have which shards, and what comes next on the way there: a pure function of what is so now.
+//! Plans the wanted nodes of each shard and the next steps towards them: a pure function of the current state.
 //!
-//! Nothing is stored that could be stale: whoever leads a shard asks for the next steps again and again, makes those
-//! that are about its shard, and looks anew. So what one leader leaves half done, the next one goes on with.
+//! No plan is stored, so none can be stale. The leader of a shard recomputes the next steps periodically, executes
+//! those of its shard, and repeats. So a new leader resumes any unfinished change.
 //!
-//! A shard with rows is on three nodes ([`spread`]), and the catalog on all; below [`base::Level::REPLICAS`], and where
-//! no more than three nodes stay, each shard is on all nodes but those that leave. On the way there
+//! A shard with rows is on three nodes ([`spread`]), and the catalog on all. Below [`base::Level::REPLICAS`], and with
+//! at most three staying nodes, each shard is on all nodes except those that leave. On the way there
 //!
-//! * a group changes by one node at a time, and by none while a change of it is under way
-//! * no step is made that leaves a group without a majority that is connected
-//! * a node that comes gets one shard after the other, the catalog's first, and votes once it has the log
-//! * a node whose shard moves to another node gives it up once that one votes, and three voters are connected then
-//! * a node that leaves gives up one shard after the other, the catalog's last, so that it hears until then what the
-//!   cluster decides; where another one takes its place, each only once that one votes; and where fewer than three would
-//!   be left that vote, only once those vote that have joined
+//! * a group changes by one node at a time, and not while another change of it is in progress
+//! * no step leaves a group without a connected majority
+//! * a joining node gets one shard after the other, the catalog first, and votes once it has caught up with the log
+//! * a node whose shard moves to another node releases it once that node votes and three voters are connected
+//! * a leaving node releases one shard after the other, the catalog last, so that it learns the cluster's decisions
+//!   until then. If it is replaced, it releases each shard only once its replacement votes there. If fewer than three
+//!   voters would remain, it waits until nodes that have joined vote
 
 mod leaving;
 mod spread;
@@ -31,29 +31,29 @@ use crate::registry::Standing;
 pub(crate) use leaving::may_leave;
 pub(crate) use spread::{Wanted, wanted};
 
-/// The fewest nodes that one may lose and go on.
+/// Minimum number of nodes that tolerates the loss of one.
 pub(crate) const NODES_SAFE_MIN: usize = 3;
 
-/// What is so now, as the node sees it that asks.
+/// The current state, as seen by the planning node.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct View {
-    /// Those that were removed are not among them.
+    /// Without removed nodes.
     pub(crate) nodes: BTreeMap<u64, Node>,
     pub(crate) removed: BTreeSet<u64>,
-    /// The catalog's first.
+    /// The catalog first.
     pub(crate) groups: Vec<Group>,
-    /// Whether three nodes have a shard, and not all.
+    /// Whether a shard is on three nodes instead of all.
     pub(crate) spreads: bool,
-    /// Of the nodes that were told one.
+    /// Racks of the nodes that have one.
     pub(crate) racks: BTreeMap<u64, String>,
-    /// Shards that operators have put on nodes of their choice.
+    /// Shards pinned to nodes by operators.
     pub(crate) placed: BTreeMap<ShardId, BTreeSet<u64>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Node {
     pub(crate) standing: Standing,
-    /// Whether it is connected, or the one that asks.
+    /// Whether it is connected to the planning node, or is that node.
     pub(crate) is_live: bool,
 }
 
@@ -63,30 +63,30 @@ pub(crate) struct Group {
     pub(crate) leader: Option<u64>,
     pub(crate) voters: BTreeSet<u64>,
     pub(crate) learners: BTreeSet<u64>,
-    /// A change of voters has only begun.
+    /// A membership change has begun and is not complete.
     pub(crate) is_changing: bool,
-    /// Members that have the log, or nearly; known to the leader.
+    /// Members that have nearly all of the log; only the leader knows them.
     pub(crate) caught_up: BTreeSet<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Step {
-    /// The node is to have the shard, and does not vote yet.
+    /// The node becomes a learner of the shard.
     Add { shard: ShardId, node: u64 },
-    /// It votes from now on.
+    /// The node becomes a voter.
     Promote { shard: ShardId, node: u64 },
-    /// It has the shard and votes no more, since enough others do.
+    /// The node becomes a learner, since there are enough other voters.
     Demote { shard: ShardId, node: u64 },
-    /// Leadership goes to that node, since the leader is to leave.
+    /// Leadership moves to that node, because the leader is to leave.
     HandOver { shard: ShardId, to: u64 },
-    /// The node is in the group no more.
+    /// The node leaves the group.
     Remove { shard: ShardId, node: u64 },
-    /// The node is in no group any more: it is none of the cluster's.
+    /// The node is in no group and leaves the cluster.
     Forget { node: u64 },
 }
 
 impl Step {
-    /// The shard whose leader makes the step; that of a node's document is the catalog's.
+    /// The shard whose leader makes the step. Documents of nodes belong to the catalog.
     pub(crate) fn shard(self) -> ShardId {
         match self {
             Self::Add { shard, .. }
@@ -114,20 +114,20 @@ impl fmt::Display for Step {
     }
 }
 
-/// The nodes that are to be the cluster's.
+/// The nodes that stay in the cluster.
 pub(crate) fn staying(nodes: &BTreeMap<u64, Node>) -> BTreeSet<u64> {
     let stays = |node: &Node| !matches!(node.standing, Standing::Leaving { .. });
     nodes.iter().filter(|(_, node)| stays(node)).map(|(id, _)| *id).collect()
 }
 
-/// What comes next, each of it by whoever leads its shard. They may be made in any order, or not at all.
+/// The next steps; the leader of a step's shard makes it. Steps may be made in any order, or not at all.
 pub(crate) fn next_steps(view: &View) -> Vec<Step> {
     let (all_wanted, nobody) = (wanted(view), Wanted::default());
     let wanted_of = |group: &Group| all_wanted.get(&group.shard).unwrap_or(&nobody);
     let mut steps = Vec::new();
     let (mut coming, mut leaving) = (BTreeSet::new(), BTreeSet::new());
     for group in &view.groups {
-        // Who has some shard as a learner only is busy with that one, unless it is to stay one.
+        // A node that is a learner of some shard first catches up there, unless it is to stay a learner.
         coming.extend(group.learners.intersection(&wanted_of(group).voters).copied());
     }
     // Rows before the catalog.
@@ -146,7 +146,7 @@ pub(crate) fn next_steps(view: &View) -> Vec<Step> {
     let members = view.groups.iter().flat_map(Group::members);
     let members: BTreeSet<u64> = members.collect();
     let gone = view.nodes.keys().filter(|node| !stay.contains(node) && !members.contains(node));
-    // Of a group that this node is no member of, and whose leader it does not hear, it knows nobody.
+    // For a group without a replica here and without a known leader, this node knows no members.
     let knows_all = view.groups.iter().all(|group| !group.voters.is_empty());
     if knows_all && !view.groups.is_empty() {
         steps.extend(gone.map(|node| Step::Forget { node: *node }));
@@ -154,7 +154,7 @@ pub(crate) fn next_steps(view: &View) -> Vec<Step> {
     steps
 }
 
-/// One of the members that are to be none: `leaving` has those which give up another shard just now.
+/// The next step of a member that is to leave the group. `leaving` has the nodes that are releasing another shard.
 fn next_of_leaving(
     view: &View,
     group: &Group,
@@ -170,7 +170,7 @@ fn next_of_leaving(
     };
     for node in leavers {
         let is_free = match view.spreads {
-            // A shard that waits for a newcomer holds back no other one.
+            // A shard that waits for a new member must not delay other shards.
             true => !leaving.contains(&node) && (shard != ShardId::CATALOG || !is_elsewhere(node)),
             false => leaving.insert(node),
         };
@@ -199,7 +199,7 @@ fn leaves_group(view: &View, group: &Group, wanted: &Wanted, node: u64) -> Optio
         Some(Standing::Leaving { replaced_by }) => replaced_by,
         _ => None,
     };
-    // A replacement that is to have something else is none.
+    // A replacement that is not wanted in this group does not count.
     let replaced_by = replaced_by.filter(|by| wanted.voters.contains(by));
     if replaced_by.is_some_and(|by| !group.voters.contains(&by)) {
         return None;
@@ -208,18 +208,18 @@ fn leaves_group(view: &View, group: &Group, wanted: &Wanted, node: u64) -> Optio
     goes()
 }
 
-/// Whether the group can go on without the vote of a node.
+/// Checks that the group works without the vote of a node.
 fn votes_no_more(view: &View, group: &Group, wanted: &Wanted, node: u64) -> Option<()> {
     let mut rest = group.voters.clone();
     rest.remove(&node);
     if !view.has_majority(&group.voters) || !view.has_majority(&rest) {
         return None;
     }
-    // Who comes votes first, or the group could lose nobody meanwhile.
+    // New members vote first; otherwise the group could not tolerate a loss meanwhile.
     if rest.intersection(&wanted.voters).count() < wanted.voters.len().min(NODES_SAFE_MIN) {
         return None;
     }
-    // Nobody is in a hurry where the node stays: it goes once the others are there.
+    // A node that stays is in no hurry: it leaves once enough other voters are connected.
     let live = rest.iter().filter(|voter| view.is_live(**voter)).count();
     let is_moved = !view.leaves(node) && view.is_live(node);
     (!is_moved || live >= NODES_SAFE_MIN).then_some(())
@@ -236,7 +236,7 @@ fn hands_over(view: &View, group: &Group, wanted: &Wanted, node: u64) -> Option<
     Some(Step::HandOver { shard: group.shard, to })
 }
 
-/// One of the voters that are to have a copy only.
+/// The next step of a voter that is to become a learner.
 fn next_of_demoted(view: &View, group: &Group, wanted: &Wanted) -> Option<Step> {
     if group.is_changing || group.leader.is_none() {
         return None;
@@ -250,7 +250,7 @@ fn next_of_demoted(view: &View, group: &Group, wanted: &Wanted) -> Option<Step> 
     }
 }
 
-/// One of the nodes that are to be members: `coming` has those which get a shard just now.
+/// The next step of a node that is to join the group. `coming` has the nodes that are receiving a shard.
 fn next_of_coming(
     view: &View,
     group: &Group,
@@ -262,7 +262,7 @@ fn next_of_coming(
         return None;
     }
     let learners = group.learners.intersection(&wanted.voters).copied();
-    // One that leads may have lost its vote by a change that the leader before it had begun. It has all there is.
+    // A leader may have lost its vote through a change that its predecessor began. It has the whole log.
     let has_log = |node: &u64| group.caught_up.contains(node) || group.leader == Some(*node);
     let promoted = learners.filter(has_log).find(|node| {
         let with = group.voters.iter().copied().chain([*node]).collect();
@@ -294,13 +294,13 @@ impl Group {
 }
 
 impl View {
-    /// A node that is not known here may have come since this node heard of the others.
+    /// An unknown node does not leave: it may have joined after this node's last update.
     pub(crate) fn leaves(&self, node: u64) -> bool {
         let standing = self.nodes.get(&node).map(|node| node.standing);
         matches!(standing, Some(Standing::Leaving { .. })) || self.removed.contains(&node)
     }
 
-    /// Whether the node is registered, or was.
+    /// Whether the node is or was registered.
     pub(crate) fn knows(&self, node: u64) -> bool {
         self.nodes.contains_key(&node) || self.removed.contains(&node)
     }

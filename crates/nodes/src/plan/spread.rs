@@ -1,17 +1,17 @@
-//! Which nodes are to have which shard, where three have it and not all.
+//! Assigns shards to nodes if a shard is on three nodes instead of all.
 //!
-//! What is there stays where it can:
+//! Shards stay where they are if possible:
 //!
-//! * whoever has a shard and stays in the cluster keeps it, unless it is one too many or another node has too little
-//! * a shard's nodes are in as many racks as there are, up to one for each of them; a node that was told no rack counts
-//!   as one of its own
-//! * a shard that lacks a node gets the one with the fewest shards, and where one is replaced by another, that one
-//! * a shard that an operator has put on some nodes is on those, as long as they stay
-//! * any other moves only if its node has at least two more than the one that gets it, or to be in one rack more
+//! * a staying node keeps its shard, unless the shard has too many nodes or another node has too few shards
+//! * a shard's nodes are in as many racks as possible, up to one for each of them; a node without a rack counts as a
+//!   rack of its own
+//! * a shard that lacks a node gets its replacement, if there is one, otherwise the node with the fewest shards
+//! * a shard that an operator has pinned is on those nodes, as long as they stay
+//! * any other shard moves only if its node has at least two more shards than the receiving one, or to gain a rack
 //!
-//! A move makes the sum of racks larger, or leaves it and makes the loads less different, so that there is an end. It
-//! begins with the newcomer as a member more: who then is one too many is the one with the most shards, which is the one
-//! that the move is to relieve. So what is half done is planned on as it was begun.
+//! Each move increases the sum of racks, or keeps it and makes the loads more even, so planning ends. A move first adds
+//! the new member. The surplus node is then the one with the most shards, which is the node that the move was to
+//! relieve. So an unfinished move is planned to the same end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,11 +21,11 @@ use base::limits::{NODES_JOINED_MAX, REPLICAS};
 use super::{Group, View, staying};
 use crate::registry::Standing;
 
-/// The nodes that are to have a shard.
+/// The wanted nodes of a shard.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Wanted {
     pub(crate) voters: BTreeSet<u64>,
-    /// Have a copy, and no vote.
+    /// Replicas without a vote.
     pub(crate) learners: BTreeSet<u64>,
 }
 
@@ -35,9 +35,9 @@ impl Wanted {
     }
 }
 
-/// The nodes that are to have each shard.
+/// The wanted nodes of each shard.
 pub(crate) fn wanted(view: &View) -> BTreeMap<ShardId, Wanted> {
-    // Those that found a cluster are registered one after the other: until all are, each keeps what it has.
+    // Founding nodes are registered one after the other: until all are, each keeps its shards.
     if view.spreads && view.groups.iter().flat_map(Group::members).any(|it| !view.knows(it)) {
         let now = |group: &Group| {
             let (voters, learners) = (group.voters.clone(), group.learners.clone());
@@ -59,12 +59,12 @@ pub(crate) fn wanted(view: &View) -> BTreeMap<ShardId, Wanted> {
         .map(|(shard, voters)| (shard, Wanted { voters, learners: BTreeSet::new() }));
     let mut wanted: BTreeMap<ShardId, Wanted> = rows.collect();
     let catalog = view.groups.iter().find(|group| group.shard == ShardId::CATALOG);
-    wanted.extend(catalog.map(|group| (group.shard, of_catalog(view, group, &stay))));
+    wanted.extend(catalog.map(|group| (group.shard, wanted_catalog(view, group, &stay))));
     wanted
 }
 
-/// Some vote, and the others have a copy.
-fn of_catalog(view: &View, group: &Group, stay: &BTreeSet<u64>) -> Wanted {
+/// Some nodes vote, and the others are learners.
+fn wanted_catalog(view: &View, group: &Group, stay: &BTreeSet<u64>) -> Wanted {
     let mut voters: BTreeSet<u64> = group.voters.intersection(stay).copied().collect();
     while voters.len() > NODES_JOINED_MAX {
         let surplus = voters.iter().copied().max_by_key(|node| {
@@ -92,16 +92,16 @@ struct Plan<'a> {
     view: &'a View,
     stay: &'a BTreeSet<u64>,
     groups: BTreeMap<ShardId, &'a Group>,
-    /// Which nodes are to have which shard, as far as that is worked out.
+    /// Assigned nodes of each shard so far.
     has: BTreeMap<ShardId, BTreeSet<u64>>,
-    /// Shards with rows that each node is to have.
+    /// Number of assigned shards with rows, by node.
     load: BTreeMap<u64, usize>,
-    /// Of each shard it is known which nodes have it.
+    /// Whether the nodes of each shard are known.
     knows_all: bool,
 }
 
 impl<'a> Plan<'a> {
-    /// As it is, apart from nodes that leave.
+    /// Starts from the current assignment, without leaving nodes.
     fn of(view: &'a View, stay: &'a BTreeSet<u64>) -> Self {
         let rows = view.groups.iter().filter(|group| group.shard != ShardId::CATALOG);
         let groups: BTreeMap<ShardId, &Group> = rows.map(|group| (group.shard, group)).collect();
@@ -114,12 +114,12 @@ impl<'a> Plan<'a> {
             groups,
         };
         for (shard, group) in &plan.groups {
-            // Who has died before it had the shard does not keep others from getting it.
+            // A learner that is gone must not keep other nodes from getting the shard.
             let comes = |node: &u64| group.voters.contains(node) || view.is_live(*node);
             let members = group.members().filter(|node| !view.leaves(*node)).filter(comes);
             let members: BTreeSet<u64> = members.collect();
             let members = match view.placed.get(shard) {
-                // Nobody is to get a shard that nobody is known to have.
+                // A shard without known members is assigned to no node.
                 Some(placed) if !members.is_empty() => put(placed, stay, &members),
                 _ => members,
             };
@@ -131,7 +131,7 @@ impl<'a> Plan<'a> {
         plan
     }
 
-    /// Each shard has as many nodes as it is to have.
+    /// Gives each shard its wanted number of nodes.
     fn complete(&mut self) {
         let shards: Vec<ShardId> = self.groups.keys().copied().collect();
         for shard in &shards {
@@ -141,7 +141,7 @@ impl<'a> Plan<'a> {
             }
         }
         for shard in &shards {
-            // Where nobody is known to have it, nobody is to get it.
+            // A shard without known voters is assigned to no node.
             let is_known = !self.groups[shard].voters.is_empty();
             while is_known && self.has[shard].len() < REPLICAS {
                 let Some(node) = self.newcomer(*shard) else { break };
@@ -150,10 +150,10 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Who is one too many.
+    /// The node to remove from a shard with too many nodes.
     fn surplus(&self, shard: ShardId) -> Option<u64> {
         let (has, group) = (&self.has[&shard], self.groups[&shard]);
-        // One that is not known yet has joined a moment ago.
+        // An unknown node joined a moment ago.
         let known = has.iter().copied().filter(|node| self.stay.contains(node));
         known.max_by_key(|node| {
             let racks = racks(self.view, &without(has, *node));
@@ -162,7 +162,7 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// Who is to have the shard, too.
+    /// The node to add to a shard.
     fn newcomer(&self, shard: ShardId) -> Option<u64> {
         let (has, group) = (&self.has[&shard], self.groups[&shard]);
         let replaces: BTreeSet<u64> = replaced(self.view, &group.voters).collect();
@@ -175,9 +175,9 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// Moves shards to racks and nodes that have too little.
+    /// Moves shards to gain racks and to even out the load.
     fn balance(&mut self) {
-        // One that is drained keeps what it has, and one that is away gets nothing.
+        // A drained node keeps its shards, and a disconnected one gets none.
         let takers = self.stay.iter().copied();
         let takers = takers.filter(|node| self.is_active(*node) && self.view.is_live(*node));
         let takers: Vec<u64> = takers.collect();
@@ -194,7 +194,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Shards that are the planner's to move.
+    /// Shards that the planner may move: those without a pin.
     fn movable(&self) -> impl Iterator<Item = (&ShardId, &BTreeSet<u64>)> {
         self.has.iter().filter(|(shard, _)| !self.view.placed.contains_key(*shard))
     }
@@ -209,7 +209,7 @@ impl<'a> Plan<'a> {
             let to = takers.iter().filter(adds).min_by_key(|to| (self.load[*to], **to));
             let Some(to) = to else { continue };
             let with = with(has, *to);
-            // Somebody is in a rack with another one.
+            // One of the nodes shares a rack with another one.
             let from = has.iter().filter(|from| {
                 self.stay.contains(from) && racks(self.view, &without(&with, **from)) > now
             });
@@ -262,7 +262,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The nodes on which an operator has put a shard, as far as they stay; in the place of others, members that are there.
+/// The staying nodes of a pin, completed by current members.
 fn put(placed: &BTreeSet<u64>, stay: &BTreeSet<u64>, members: &BTreeSet<u64>) -> BTreeSet<u64> {
     let mut put: BTreeSet<u64> = placed.intersection(stay).copied().collect();
     let lacking = REPLICAS.saturating_sub(put.len());
@@ -271,7 +271,7 @@ fn put(placed: &BTreeSet<u64>, stay: &BTreeSet<u64>, members: &BTreeSet<u64>) ->
     put
 }
 
-/// Those that are to take the place of members which leave.
+/// Replacements of leaving members.
 fn replaced<'a>(view: &'a View, members: &'a BTreeSet<u64>) -> impl Iterator<Item = u64> + 'a {
     members.iter().filter_map(|member| match view.nodes.get(member)?.standing {
         Standing::Leaving { replaced_by } => replaced_by,
@@ -279,7 +279,7 @@ fn replaced<'a>(view: &'a View, members: &'a BTreeSet<u64>) -> impl Iterator<Ite
     })
 }
 
-/// In how many racks these nodes are.
+/// Number of racks of these nodes.
 fn racks(view: &View, nodes: &BTreeSet<u64>) -> usize {
     let told: BTreeSet<&str> =
         nodes.iter().filter_map(|node| view.racks.get(node)).map(String::as_str).collect();

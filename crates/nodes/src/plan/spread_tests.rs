@@ -1,4 +1,4 @@
-//! Three nodes for each shard: what the planner wants, and whether its steps lead there from wherever they begin.
+//! Three nodes for each shard: the wanted assignment, and whether the steps lead to it from any start.
 
 use base::limits::{NODES_JOINED_MAX, REPLICAS};
 
@@ -23,7 +23,7 @@ fn racks(told: &[(u64, &str)]) -> BTreeMap<u64, String> {
     told.iter().map(|(node, rack)| (*node, (*rack).to_owned())).collect()
 }
 
-/// A cluster that has been founded by so many nodes, with so many shards with rows.
+/// A cluster with this number of founding nodes and of shards with rows.
 fn model(seed: u64, founded: u64, shards: u32) -> Model {
     let nodes: Vec<u64> = (1..=founded).collect();
     let mut model = Model::new(seed);
@@ -35,7 +35,7 @@ fn model(seed: u64, founded: u64, shards: u32) -> Model {
     model
 }
 
-/// How many shards with rows each node has that is to have some.
+/// Number of shards with rows on each active node.
 fn loads(model: &Model) -> BTreeMap<u64, usize> {
     let active = model.nodes.iter().filter(|(_, node)| node.standing == Active);
     let has = |node: u64| {
@@ -45,7 +45,7 @@ fn loads(model: &Model) -> BTreeMap<u64, usize> {
     active.map(|(node, _)| (*node, has(*node))).collect()
 }
 
-/// Each leader looks at its own group as it is, and at others as they were a moment ago.
+/// Each leader sees the current state of its own group, and a slightly older one of the others.
 fn round(model: &mut Model, was: &mut Vec<Group>) -> usize {
     let mut made = 0;
     for place in 0..model.groups.len() {
@@ -58,11 +58,11 @@ fn round(model: &mut Model, was: &mut Vec<Group>) -> usize {
         let shard = seen.groups[place].shard;
         let steps = next_steps(&seen);
         let mut own = steps.into_iter().filter(|step| step.shard() == shard);
-        // No two changes of a group, but any number of nodes that leave at last.
+        // At most one change of a group, but any number of forgotten nodes.
         let (forgotten, steps): (Vec<Step>, Vec<Step>) =
             own.by_ref().partition(|step| matches!(step, Step::Forget { .. }));
         assert!(steps.len() <= 1, "two changes of {shard}: {steps:?}");
-        // Who forgets asks each leader whether its group has the node.
+        // The catalog's leader first checks with each leader that no group has the node.
         let is_gone = |model: &Model, step: &Step| match step {
             Step::Forget { node } => {
                 !model.groups.iter().flat_map(Group::members).any(|member| member == *node)
@@ -84,7 +84,7 @@ fn round(model: &mut Model, was: &mut Vec<Group>) -> usize {
     made
 }
 
-/// A node that stays gives a shard up only where three others have it that can be reached.
+/// A staying node releases a shard only if three other reachable nodes vote in it.
 fn keeps_three(model: &Model, place: usize, node: u64) {
     let (seen, group) = (model.view(), &model.groups[place]);
     let rest = group.voters.iter().filter(|voter| **voter != node && seen.is_live(**voter));
@@ -112,7 +112,7 @@ fn is_as_wanted(model: &Model) -> bool {
         && (is_even || stay.len() <= REPLICAS || !model.racks.is_empty())
 }
 
-/// Everything lives again, and nothing else happens any more.
+/// All nodes are up, and no more events happen.
 fn comes_to_rest(model: &mut Model, what: &str) {
     for node in model.nodes.values_mut() {
         node.is_live = true;
@@ -123,7 +123,7 @@ fn comes_to_rest(model: &mut Model, what: &str) {
         rounds += 1;
         assert!(rounds < 3_000, "{what}: {:?} {:?}", model.nodes, model.groups);
         let made = round(model, &mut was);
-        // A group without leader makes no step, and is not at rest.
+        // A group without a leader makes no step, and is not at rest.
         let all_are_led = model.groups.iter().all(|group| group.leader.is_some());
         quiet = if made == 0 { quiet + usize::from(all_are_led) } else { 0 };
     }
@@ -138,7 +138,7 @@ fn live(model: &mut Model, count: u64) {
 }
 
 #[test]
-fn three_nodes_have_everything_and_nothing_changes() {
+fn cluster_of_three_with_all_shards_needs_no_step() {
     let groups = (0..=6).map(|shard| group(shard, 1, &[1, 2, 3])).collect();
     let seen = spread(&all(3), groups);
     assert_eq!(next_steps(&seen), []);
@@ -146,7 +146,7 @@ fn three_nodes_have_everything_and_nothing_changes() {
 }
 
 #[test]
-fn below_the_level_all_nodes_are_to_have_all_shards() {
+fn all_nodes_get_all_shards_below_the_replicas_level() {
     let groups = (0..=2).map(|shard| group(shard, 1, &[1, 2, 3, 4])).collect();
     let seen = view(&all(4), groups);
     assert!(wanted(&seen).values().all(|wanted| wanted.voters == [1, 2, 3, 4].into()));
@@ -159,19 +159,19 @@ fn below_the_level_all_nodes_are_to_have_all_shards() {
 }
 
 #[test]
-fn a_fourth_node_takes_over_so_many_shards_that_all_have_as_many_and_no_more() {
+fn fourth_node_takes_its_even_part_of_the_shards() {
     let groups = (0..=4).map(|shard| group(shard, 1, &[1, 2, 3])).collect();
     let seen = spread(&all(4), groups);
     let wanted = wanted(&seen);
     let gets = (1..=4).filter(|shard| wanted[&ShardId(*shard)].voters.contains(&4)).count();
     assert_eq!(gets, 3, "twelve copies on four nodes");
     assert_eq!(wanted[&ShardId::CATALOG].voters, [1, 2, 3, 4].into());
-    // The catalog's first, and then one after the other.
+    // The catalog first, then one shard after the other.
     assert_eq!(next_steps(&seen), [Step::Add { shard: ShardId::CATALOG, node: 4 }]);
 }
 
 #[test]
-fn a_shard_that_moves_has_its_newcomer_vote_before_the_former_member_goes() {
+fn new_member_of_a_moving_shard_votes_before_the_former_one_leaves() {
     let mut groups = vec![group(0, 1, &[1, 2, 3, 4])];
     groups.extend((1..=3).map(|shard| group(shard, 1, &[1, 2, 3])));
     let mut seen = spread(&all(4), groups);
@@ -191,14 +191,14 @@ fn a_shard_that_moves_has_its_newcomer_vote_before_the_former_member_goes() {
     };
     let Some(Step::Remove { node, .. }) = removed(&seen) else { panic!("one goes") };
     assert!([2, 3].contains(&node), "not the leader, since another one has as many");
-    // One that stays waits for the others to be there.
+    // A staying node waits until enough others are up.
     let other = if node == 2 { 3 } else { 2 };
     seen.nodes.get_mut(&other).expect("it is there").is_live = false;
     assert_ne!(removed(&seen), Some(Step::Remove { shard, node }));
 }
 
 #[test]
-fn a_leader_hands_over_before_it_gives_its_shard_up() {
+fn leader_hands_over_before_it_releases_its_shard() {
     let groups = vec![
         group(0, 1, &[1, 2, 3, 4]),
         group(1, 1, &[1, 2, 3, 4]),
@@ -212,7 +212,7 @@ fn a_leader_hands_over_before_it_gives_its_shard_up() {
 }
 
 #[test]
-fn the_catalog_has_five_voters_and_every_other_node_a_copy() {
+fn catalog_has_five_voters_and_all_other_nodes_as_learners() {
     let mut seen = spread(&all(7), vec![group(0, 7, &[1, 2, 3, 4, 5, 6, 7])]);
     let catalog = wanted(&seen)[&ShardId::CATALOG].clone();
     assert_eq!((catalog.voters.len(), catalog.learners.len()), (NODES_JOINED_MAX, 2));
@@ -221,7 +221,7 @@ fn the_catalog_has_five_voters_and_every_other_node_a_copy() {
     seen.groups[0] = group(0, 7, &[1, 2, 3, 4, 7]);
     seen.groups[0].learners = [5, 6].into();
     assert_eq!(next_steps(&seen), []);
-    // One of them votes in place of one that leaves.
+    // One of the learners votes in place of a leaving voter.
     seen.nodes.get_mut(&2).expect("it is there").standing = LEAVING;
     let (shard, removed) = (ShardId::CATALOG, 2);
     assert_eq!(next_steps(&seen), [Step::Remove { shard, node: removed }]);
@@ -233,7 +233,7 @@ fn the_catalog_has_five_voters_and_every_other_node_a_copy() {
 }
 
 #[test]
-fn a_shard_is_in_as_many_racks_as_it_has_copies() {
+fn replicas_of_a_shard_are_in_different_racks() {
     let told = racks(&[(1, "a"), (2, "a"), (3, "b"), (4, "b"), (5, "c"), (6, "c")]);
     let groups: Vec<Group> = (0..=6).map(|shard| group(shard, 1, &[1, 2, 3])).collect();
     let seen = View { racks: told.clone(), ..spread(&all(6), groups) };
@@ -242,7 +242,7 @@ fn a_shard_is_in_as_many_racks_as_it_has_copies() {
             voters(&seen, shard).iter().map(|node| &told[node]).collect();
         assert_eq!(in_racks.len(), 3, "shard {shard}: {:?}", voters(&seen, shard));
     }
-    // Where there are two racks, in both.
+    // With two racks, in both.
     let told = racks(&[(1, "a"), (2, "a"), (3, "a"), (4, "b"), (5, "b")]);
     let groups: Vec<Group> = (0..=6).map(|shard| group(shard, 1, &[1, 2, 3])).collect();
     let seen = View { racks: told, ..spread(&all(5), groups) };
@@ -253,7 +253,7 @@ fn a_shard_is_in_as_many_racks_as_it_has_copies() {
 }
 
 #[test]
-fn a_node_that_is_replaced_has_its_shards_on_the_other_one() {
+fn replacement_gets_the_shards_of_the_replaced_node() {
     let mut groups = vec![group(0, 1, &[1, 2, 3, 4, 5])];
     groups.extend(
         [[1, 2, 3], [1, 2, 4], [2, 3, 4], [1, 3, 4]]
@@ -269,7 +269,7 @@ fn a_node_that_is_replaced_has_its_shards_on_the_other_one() {
 }
 
 #[test]
-fn nothing_is_moved_while_it_is_not_known_who_has_what() {
+fn no_shard_moves_while_members_of_a_group_are_unknown() {
     let mut groups = vec![group(0, 1, &[1, 2, 3, 4])];
     groups.extend((1..=4).map(|shard| group(shard, 1, &[1, 2, 3])));
     groups[4].voters.clear();
@@ -278,7 +278,7 @@ fn nothing_is_moved_while_it_is_not_known_who_has_what() {
 }
 
 #[test]
-fn a_node_may_leave_where_each_of_its_shards_can_decide_it() {
+fn node_may_leave_if_each_of_its_shards_has_a_majority() {
     let mut groups = vec![group(0, 1, &[1, 2, 3, 4, 5]), group(1, 1, &[1, 2, 3])];
     groups[0].learners = [6, 7].into();
     groups.push(group(2, 5, &[5, 6, 7]));
@@ -292,7 +292,7 @@ fn a_node_may_leave_where_each_of_its_shards_can_decide_it() {
     let expected =
         NotRemoved::NoMajority { node: 6, shard: ShardId(2), voters: vec![5, 6, 7], live: vec![5] };
     assert_eq!(error, expected);
-    // That is no reason where the node does not have the shard.
+    // A shard that the node does not have is no obstacle.
     assert_eq!(may_leave(&seen, 2, None), Ok(()));
     assert_eq!(may_leave(&seen, 2, Some(4)), Ok(()));
     seen.groups[2].voters.clear();
@@ -300,7 +300,7 @@ fn a_node_may_leave_where_each_of_its_shards_can_decide_it() {
 }
 
 #[test]
-fn from_each_start_each_shard_comes_to_have_three_live_voters_and_all_nodes_as_many() {
+fn any_start_leads_to_three_voters_a_shard_and_even_loads() {
     for (from, to) in [(3, 4), (3, 5), (5, 6), (3, 7), (7, 9), (5, 5), (4, 4)] {
         for shards in [1, 3, 7, 12] {
             for seed in 0..3 {
@@ -313,7 +313,7 @@ fn from_each_start_each_shard_comes_to_have_three_live_voters_and_all_nodes_as_m
 }
 
 #[test]
-fn few_shards_move() {
+fn additional_node_moves_few_shards() {
     for (nodes, shards) in [(3, 12), (5, 20), (7, 21)] {
         let mut model = model(1, nodes, shards);
         comes_to_rest(&mut model, "founded");
@@ -332,7 +332,7 @@ fn few_shards_move() {
 }
 
 #[test]
-fn nodes_that_are_drained_replaced_and_removed_leave_three_voters_everywhere() {
+fn each_shard_keeps_three_voters_over_drains_replacements_and_removals() {
     for seed in 0..5 {
         for nodes in [4, 5, 7] {
             let mut model = model(seed, nodes, 8);
@@ -347,7 +347,7 @@ fn nodes_that_are_drained_replaced_and_removed_leave_three_voters_everywhere() {
                 model.nodes.get_mut(&node).expect("it is there").standing = standing;
                 comes_to_rest(&mut model, &format!("{nodes} nodes, without {node}, {seed}"));
             }
-            // And down to three again.
+            // Down to three nodes.
             while model.nodes.len() > 3 {
                 let node = model.any_node();
                 model.nodes.get_mut(&node).expect("it is there").standing = Drained;
@@ -361,7 +361,7 @@ fn nodes_that_are_drained_replaced_and_removed_leave_three_voters_everywhere() {
 }
 
 #[test]
-fn a_year_of_nodes_that_come_go_and_die_while_shards_move() {
+fn shards_keep_three_voters_over_a_year_of_membership_changes() {
     for seed in 0..9 {
         let mut model = model(seed, 5, 6);
         let mut was = model.groups.clone();
@@ -370,7 +370,7 @@ fn a_year_of_nodes_that_come_go_and_die_while_shards_move() {
         }
         for _day in 0..365 {
             if model.one_in(2) {
-                model.something_happens();
+                model.inject_event();
             }
             for _ in 0..4 {
                 round(&mut model, &mut was);
@@ -382,14 +382,14 @@ fn a_year_of_nodes_that_come_go_and_die_while_shards_move() {
 }
 
 #[test]
-fn a_shard_that_was_put_somewhere_is_there_and_the_others_are_spread_around_it() {
+fn pinned_shard_stays_on_its_nodes_and_other_shards_are_balanced() {
     for seed in 0..9 {
         let mut model = model(seed, 5, 8);
         let put = BTreeSet::from([1, 4, 5]);
         model.placed = [2, 3].into_iter().map(|shard| (ShardId(shard), put.clone())).collect();
         comes_to_rest(&mut model, &format!("two are put somewhere, {seed}"));
         assert!([2, 3].into_iter().all(|shard| model.groups[shard].voters == put), "seed {seed}");
-        // In the place of one that leaves the cluster chooses another one.
+        // The cluster replaces a leaving node of a pin.
         model.nodes.get_mut(&4).expect("it is there").standing = Drained;
         assert_eq!(may_leave(&model.view(), 4, None), Ok(()));
         model.nodes.get_mut(&4).expect("it is there").standing = LEAVING;
@@ -401,9 +401,9 @@ fn a_shard_that_was_put_somewhere_is_there_and_the_others_are_spread_around_it()
     }
 }
 
-/// As large as a cluster may be.
+/// The largest permitted cluster.
 #[test]
-fn sixty_four_nodes_with_256_shards_are_planned_while_nobody_waits() {
+fn plan_for_64_nodes_and_256_shards_takes_under_ten_seconds() {
     let founders = [1, 2, 3];
     let groups = (0..=256).map(|shard| group(shard, 1 + u64::from(shard) % 3, &founders));
     let mut view = spread(&all(64), groups.collect());
@@ -420,12 +420,12 @@ fn sixty_four_nodes_with_256_shards_are_planned_while_nobody_waits() {
         wanted.voters.iter().for_each(|node| *loads.entry(*node).or_default() += 1);
     }
     assert!((1..=64).all(|node| loads[&node] == 12), "{loads:?}");
-    // Not optimised, and beside other tests.
+    // Unoptimized, and concurrently with other tests.
     assert!(took.as_secs() < 10, "{took:?}");
 }
 
 #[test]
-fn while_some_of_the_founders_are_not_registered_nothing_moves() {
+fn no_shard_moves_before_all_founders_are_registered() {
     let groups = vec![group(0, 1, &[1, 2, 3, 4]), group(1, 2, &[2, 3, 4]), group(2, 3, &[1, 3, 4])];
     for known in 1..4 {
         assert_eq!(next_steps(&spread(&all(known), groups.clone())), [], "{known} of four");
@@ -433,9 +433,9 @@ fn while_some_of_the_founders_are_not_registered_nothing_moves() {
     assert_eq!(next_steps(&spread(&all(4), groups)), []);
 }
 
-/// A change that a leader before it had begun took its vote while it was elected.
+/// A change begun by the former leader took its vote while it was elected.
 #[test]
-fn one_that_leads_without_a_vote_gets_it_back_or_hands_over() {
+fn leader_without_a_vote_regains_it_or_hands_over() {
     let led = Group { learners: BTreeSet::from([2]), ..group(1, 2, &[1, 4, 5]) };
     let groups = || vec![group(0, 1, &[1, 2, 3, 4, 5]), led.clone(), group(2, 2, &[1, 2, 3])];
     let steps = next_steps(&spread(&all(5), groups()));

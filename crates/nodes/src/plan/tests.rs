@@ -1,5 +1,5 @@
-//! The planner against a model of a cluster in which nodes come, go, die and return, and leaders make steps, lose
-//! leadership in the middle, and see less than there is.
+//! The planner against a model of a cluster: nodes join, leave, die and return, and leaders make steps, lose leadership
+//! halfway, and see a partial state.
 
 use super::leaving::NotRemoved;
 use super::*;
@@ -29,7 +29,7 @@ pub(super) const LEAVING: Standing = Standing::Leaving { replaced_by: None };
 use Standing::{Active, Drained};
 
 #[test]
-fn a_node_that_comes_gets_one_shard_after_the_other_and_votes_once_it_has_it() {
+fn joining_node_gets_shards_one_by_one_and_votes_once_caught_up() {
     let nodes = [(1, Active, true), (2, Active, true), (3, Active, true), (4, Active, true)];
     let mut view = view(&nodes, vec![group(0, 1, &[1, 2, 3]), group(1, 2, &[1, 2, 3])]);
     let (catalog, rows) = (ShardId(0), ShardId(1));
@@ -46,7 +46,7 @@ fn a_node_that_comes_gets_one_shard_after_the_other_and_votes_once_it_has_it() {
 }
 
 #[test]
-fn a_node_that_leaves_gives_up_the_catalog_last_and_is_forgotten_then() {
+fn leaving_node_releases_the_catalog_last_and_is_then_forgotten() {
     let nodes = [(1, Active, true), (2, Active, true), (3, Active, true), (4, LEAVING, true)];
     let all = [1, 2, 3, 4];
     let mut view = view(&nodes, vec![group(0, 1, &all), group(1, 2, &all), group(2, 4, &all)]);
@@ -61,7 +61,7 @@ fn a_node_that_leaves_gives_up_the_catalog_last_and_is_forgotten_then() {
 }
 
 #[test]
-fn a_node_that_is_replaced_goes_once_the_other_votes() {
+fn replaced_node_leaves_once_its_replacement_votes() {
     let replaced = Standing::Leaving { replaced_by: Some(4) };
     let nodes = [(1, Active, true), (2, Active, true), (3, replaced, false), (4, Active, true)];
     let mut view = view(&nodes, vec![group(0, 1, &[1, 2, 3])]);
@@ -76,7 +76,7 @@ fn a_node_that_is_replaced_goes_once_the_other_votes() {
 }
 
 #[test]
-fn a_node_leaves_a_group_of_three_only_once_one_that_joined_votes_there() {
+fn node_leaves_a_group_of_three_only_once_a_new_member_votes() {
     let nodes = [(1, Active, true), (2, Active, true), (3, LEAVING, true), (4, Active, true)];
     let mut view = view(&nodes, vec![group(0, 1, &[1, 2, 4]), group(1, 1, &[1, 2, 3])]);
     let shard = ShardId(1);
@@ -89,7 +89,7 @@ fn a_node_leaves_a_group_of_three_only_once_one_that_joined_votes_there() {
 }
 
 #[test]
-fn a_member_that_is_not_known_yet_stays_and_one_that_was_removed_does_not() {
+fn unknown_member_stays_and_removed_member_leaves() {
     let nodes = [(1, Active, true), (2, Active, true), (3, Active, true)];
     let mut view = view(&nodes, vec![group(1, 1, &[1, 2, 3, 4])]);
     assert_eq!(next_steps(&view), [], "node 4 joined a moment ago");
@@ -98,7 +98,7 @@ fn a_member_that_is_not_known_yet_stays_and_one_that_was_removed_does_not() {
 }
 
 #[test]
-fn whoever_is_no_member_of_a_group_forgets_nobody() {
+fn node_without_members_of_a_group_forgets_no_node() {
     let nodes = [(1, Active, true), (2, Active, true), (3, LEAVING, false), (4, Active, true)];
     let mut view = view(&nodes, vec![group(0, 4, &[1, 2, 4]), group(1, 1, &[])]);
     assert_eq!(next_steps(&view), []);
@@ -107,7 +107,7 @@ fn whoever_is_no_member_of_a_group_forgets_nobody() {
 }
 
 #[test]
-fn no_step_is_made_in_a_group_without_leader_or_majority_or_while_it_changes() {
+fn group_without_leader_or_majority_or_in_change_makes_no_step() {
     let nodes = [(1, Active, true), (2, Active, true), (3, LEAVING, false), (4, Active, true)];
     let mut view = view(&nodes, vec![group(1, 1, &[1, 2, 3, 4])]);
     assert_eq!(next_steps(&view), [Step::Remove { shard: ShardId(1), node: 3 }]);
@@ -122,7 +122,7 @@ fn no_step_is_made_in_a_group_without_leader_or_majority_or_while_it_changes() {
 }
 
 #[test]
-fn a_removal_that_would_cost_a_majority_is_refused_and_the_shard_named() {
+fn removal_that_costs_a_majority_is_rejected_with_the_shard() {
     let nodes = [
         (1, Active, true),
         (2, Drained, true),
@@ -146,7 +146,7 @@ fn a_removal_that_would_cost_a_majority_is_refused_and_the_shard_named() {
 }
 
 #[test]
-fn three_nodes_do_not_become_two_and_a_dead_one_is_replaced_by_one_that_lives() {
+fn dead_node_of_three_is_replaced_but_not_removed() {
     let nodes = [(1, Active, true), (2, Active, true), (3, Active, false)];
     let three = view(&nodes, vec![group(0, 1, &[1, 2, 3])]);
     assert_eq!(may_leave(&three, 3, None), Err(NotRemoved::TooFew { node: 3, left: 2 }));
@@ -161,7 +161,7 @@ fn three_nodes_do_not_become_two_and_a_dead_one_is_replaced_by_one_that_lives() 
     assert!(matches!(may_leave(&four, 3, Some(4)), Err(NotRemoved::NoReplacement { .. })));
 }
 
-/// A cluster as it is, of which the planner is shown a part.
+/// The true state of a cluster, of which the planner sees a part.
 pub(super) struct Model {
     pub(super) nodes: BTreeMap<u64, Node>,
     pub(super) groups: Vec<Group>,
@@ -215,8 +215,8 @@ impl Model {
         View { nodes, groups, racks, spreads, placed, ..View::default() }
     }
 
-    /// What an operator or fate does.
-    pub(super) fn something_happens(&mut self) {
+    /// An action of an operator, or a failure.
+    pub(super) fn inject_event(&mut self) {
         let node = self.any_node();
         let (view, what) = (self.view(), self.below(8));
         let found = self.nodes.get_mut(&node).expect("it is there");
@@ -238,7 +238,7 @@ impl Model {
                     self.nodes.get_mut(&node).expect("it is there").standing = standing;
                 }
             }
-            // Only as many die as a cluster survives.
+            // Only losses that the cluster tolerates.
             5 => {
                 found.is_live = false;
                 let survives = |group: &Group| self.view().has_majority(&group.voters);
@@ -250,7 +250,7 @@ impl Model {
         }
     }
 
-    /// Leaders come and go, and members catch up.
+    /// Leaders change, and members catch up.
     pub(super) fn time_passes(&mut self) {
         let view = self.view();
         for place in 0..self.groups.len() {
@@ -271,7 +271,7 @@ impl Model {
         }
     }
 
-    /// What a leader does, if it is still one and nothing went wrong.
+    /// Executes a step as a leader would, unless it lost leadership or fails.
     pub(super) fn make(&mut self, step: Step) {
         let view = self.view();
         let shard = step.shard();
@@ -320,7 +320,7 @@ impl Model {
         let changed = before.symmetric_difference(&group.voters).count();
         assert!(changed <= 1, "{step} changes {changed} voters");
         if interrupted && changed == 1 {
-            // Begun, and for the next leader to finish.
+            // The next leader has to complete the change.
             group.is_changing = true;
             group.leader = None;
         }
@@ -350,13 +350,13 @@ impl Model {
 }
 
 #[test]
-fn a_year_of_nodes_that_come_and_go() {
+fn plan_converges_after_a_year_of_membership_changes() {
     for seed in 0..40 {
         let mut model = Model::new(seed);
         let mut came = 0;
         for _day in 0..365 {
             if model.one_in(2) {
-                model.something_happens();
+                model.inject_event();
             }
             for _ in 0..4 {
                 model.round();
@@ -364,7 +364,7 @@ fn a_year_of_nodes_that_come_and_go() {
             came = came.max(model.next);
         }
         assert!(came > 8, "seed {seed}: hardly anybody came");
-        // Who is dead comes back, and nothing else happens any more.
+        // Dead nodes return, and no more events happen.
         for node in model.nodes.values_mut() {
             node.is_live = true;
         }

@@ -26,7 +26,7 @@ fn view(nodes: &[(u64, bool)]) -> View {
 }
 
 #[test]
-fn a_cluster_can_lose_a_node_only_if_each_group_can() {
+fn cluster_tolerates_a_loss_only_if_each_group_does() {
     let groups = [group(0, Some(1), &[1, 2, 3]), group(1, Some(2), &[1, 2, 3])];
     let all = view(&[(1, true), (2, true), (3, true)]);
     assert!(verdict(&groups, &all, &NONE).can_lose_a_node);
@@ -63,7 +63,7 @@ fn node_with_a_full_disk_counts_as_away_and_is_reported_with_a_command() {
 }
 
 #[test]
-fn who_is_sent_a_snapshot_does_not_count_and_neither_does_a_shard_without_leader() {
+fn member_behind_and_shard_without_leader_count_against_the_verdict() {
     let all = view(&[(1, true), (2, true), (3, true)]);
     let mut behind = group(1, Some(1), &[1, 2, 3]);
     behind.lags.push(broker::MemberLag { node: 3, entries: 9, snapshot: Some((1, 2)) });
@@ -76,7 +76,7 @@ fn who_is_sent_a_snapshot_does_not_count_and_neither_does_a_shard_without_leader
 }
 
 #[test]
-fn who_leads_says_so_itself_and_in_the_newest_term() {
+fn leader_is_taken_from_its_own_report_in_the_newest_term() {
     let said = [
         (1, vec![group(0, Some(2), &[1, 2, 3]), group(1, Some(3), &[1, 2, 3])]),
         (2, vec![GroupStatus { term: 4, ..group(0, Some(2), &[1, 2, 3]) }]),
@@ -90,7 +90,7 @@ fn who_leads_says_so_itself_and_in_the_newest_term() {
 }
 
 #[test]
-fn what_is_said_of_nodes_tells_what_to_do() {
+fn status_of_nodes_names_the_next_command() {
     let mut registry = Registry::default();
     for (id, standing) in [
         (1, Standing::Active),
@@ -128,7 +128,7 @@ fn what_is_said_of_nodes_tells_what_to_do() {
 }
 
 #[test]
-fn what_moves_is_told_by_node_where_three_have_a_shard() {
+fn shard_moves_are_reported_by_node() {
     let nodes: Vec<(u64, bool)> = (1..=4).map(|node| (node, true)).collect();
     let mut groups: Vec<GroupStatus> =
         (0..=4).map(|shard| group(shard, Some(1), &[1, 2, 3])).collect();
@@ -152,7 +152,7 @@ fn what_moves_is_told_by_node_where_three_have_a_shard() {
 }
 
 #[test]
-fn files_of_shards_that_were_given_up_are_told_of() {
+fn files_of_removed_replicas_are_reported() {
     assert_eq!(still_has(2, &[]), None);
     let one = "node 2 has given shard 5 up, and still has the files of it: they go when it is started the next time";
     assert_eq!(still_has(2, &[5]).as_deref(), Some(one));

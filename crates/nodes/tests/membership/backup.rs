@@ -1,4 +1,4 @@
-//! A backup is taken while all goes on, and a cluster is made of it.
+//! Backups under load, and clusters restored from them.
 
 mod letters;
 mod record_ids;
@@ -25,20 +25,20 @@ use crate::harness::{Cluster, Load, SOON, wait_for};
 
 const BACKUP: &str = "/backup";
 
-/// A node that is asked for a backup.
+/// A source node of backups.
 struct At {
     administration: Administration,
-    /// Before each answer.
+    /// Delay before each reply.
     pause: Duration,
-    /// Steps that are answered before it is gone.
+    /// Replies before the node is gone.
     answered: AtomicUsize,
-    /// The first shard of which it says how far it is; the others follow, each a while later.
+    /// The first shard to report its end; the others follow, each a while later.
     first: Option<usize>,
-    /// Looks at the ends during which partitions move.
+    /// Requests of ends during which partitions move.
     moving: AtomicUsize,
 }
 
-/// Between two shards.
+/// Between the ends of two shards.
 const A_WHILE: Duration = Duration::from_millis(40);
 
 impl At {
@@ -57,7 +57,7 @@ impl At {
         self.administration.carry_out(document).await
     }
 
-    /// How far all shards are, each at another moment.
+    /// The ends of all shards, each at another moment.
     async fn ends(&self, step: &Step, first: usize) -> Result<Ends, OperationError> {
         let mut ends: Vec<u64> = Vec::new();
         for place in 0..4 {
@@ -88,7 +88,7 @@ impl Source for At {
         let moving = self.moving.load(Ordering::SeqCst);
         if moving > 0 && matches!(step, Step::Ends { .. }) {
             self.moving.store(moving - 1, Ordering::SeqCst);
-            // The first look of two may find that nothing moves.
+            // The first request of two may find that nothing moves.
             if moving != 2 {
                 return Err(OperationError::Unavailable("partitions moved".to_owned()));
             }
@@ -132,7 +132,7 @@ async fn restored(place: &Place) -> Result<Restored, RestoreError> {
     timeout(SOON, restoring).await.expect("soon")
 }
 
-/// A cluster of the node that was restored.
+/// A cluster of the restored node.
 async fn started(place: &Place, former: &Cluster) -> Cluster {
     let mut cluster =
         Cluster { members: BTreeMap::new(), topic: former.topic, racks: BTreeMap::new() };
@@ -142,22 +142,22 @@ async fn started(place: &Place, former: &Cluster) -> Cluster {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_that_crosses_shards_is_in_the_restored_cluster_once() {
+async fn messages_between_shards_are_restored_exactly_once() {
     crosses_shards(Cluster::start().await, [1, 2, 3, 1]).await;
 }
 
-/// Each has three of the four shards with its own, and the others send it the rest.
+/// Each node has three of the four shards, and pulls the fourth from the others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_backup_is_asked_of_a_node_that_has_not_all_shards() {
+async fn backup_from_a_node_without_some_shards_is_complete() {
     let newest = base::Levels::OURS.max.0;
     crosses_shards(Cluster::start_all_that_can(&[newest; 4]).await, [4, 1, 2, 3]).await;
 }
 
-/// Backups are taken from these nodes, one after the other.
+/// Takes backups from these nodes, one after the other.
 async fn crosses_shards(former: Cluster, nodes: [u64; 4]) {
     let letters = Letters::begin(former.broker(1)).await;
     wait_for(async || letters.so_far().rejected.len() > 40, || "dead letters".to_owned()).await;
-    // From each node, with each order of shards, and at last while leaders change.
+    // Each node and each order of shards; at last while leaders change.
     for (round, node) in nodes.into_iter().enumerate() {
         let before = letters.so_far();
         let at = At { first: Some(round), ..At::slow(&former, node, Duration::from_millis(10)) };
@@ -178,7 +178,7 @@ async fn crosses_shards(former: Cluster, nodes: [u64; 4]) {
         let outcome = restored(&place).await.expect("it is restored");
         assert_eq!(outcome.manifest, manifest);
         let cluster = started(&place, &former).await;
-        // What goes with a start of the former node 1 is none of this one's.
+        // Boot numbers of the former node 1 are not reused.
         let boots = [&former, &cluster].map(|of| of.members[&1].node.member.identity().at.boot);
         assert!(boots[1] > boots[0], "{boots:?}");
         let id = cluster.status(1).await.cluster;
@@ -190,7 +190,7 @@ async fn crosses_shards(former: Cluster, nodes: [u64; 4]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn others_join_what_was_restored_and_the_former_nodes_are_refused() {
+async fn restored_cluster_admits_new_nodes_and_rejects_the_former_ones() {
     let mut former = Cluster::start().await;
     let load = Load::on(&former);
     wait_for(async || load.acknowledged() > 50, || "acknowledged appends".to_owned()).await;
@@ -204,7 +204,7 @@ async fn others_join_what_was_restored_and_the_former_nodes_are_refused() {
     let refused = cluster.join_from(of_former.asking(&cluster.nodes())).await;
     let refused = refused.expect_err("it is of another cluster");
     assert!(matches!(refused, cluster::NodeStartError::Foreign { node: 3, .. }), "{refused}");
-    // Numbers go on behind those of the former nodes.
+    // Numbers continue after those of the former nodes.
     assert_eq!((cluster.join().await, cluster.join().await), (4, 5));
     cluster.becomes(&[1, 4, 5]).await;
     let load = Load::on(&cluster);
@@ -217,7 +217,7 @@ async fn others_join_what_was_restored_and_the_former_nodes_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_backup_with_a_file_that_changed_is_refused_by_the_files_name() {
+async fn backup_with_a_changed_file_is_rejected_with_the_files_name() {
     let cluster = Cluster::start().await;
     cluster.append_at_leader(base::PartitionId::new(cluster.topic, 0), "one").await;
     let place = Place::elsewhere();
@@ -252,7 +252,7 @@ async fn a_backup_with_a_file_that_changed_is_refused_by_the_files_name() {
             file.write_at(&mut [std::io::IoSlice::new(&content)], 0).expect("written");
         }
     }
-    // Nothing was written meanwhile.
+    // The failed attempts have written nothing.
     assert!(place.shared_disk().list(dir).is_err());
     restored(&place).await.expect("as it was");
     let error = restored(&place).await.expect_err("there is something").to_string();
@@ -260,7 +260,7 @@ async fn a_backup_with_a_file_that_changed_is_refused_by_the_files_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn backup_at_whose_end_partitions_move_is_complete_once_they_rest() {
+async fn backup_waits_for_moving_partitions_at_its_end() {
     let cluster = Cluster::start().await;
     let load = Load::on(&cluster);
     wait_for(async || load.acknowledged() > 20, || "acknowledged appends".to_owned()).await;
@@ -275,13 +275,13 @@ async fn backup_at_whose_end_partitions_move_is_complete_once_they_rest() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_backup_that_was_interrupted_is_refused_and_begun_anew() {
+async fn interrupted_backup_is_rejected_and_can_be_restarted() {
     let mut cluster = Cluster::start().await;
     let load = Load::on(&cluster);
     wait_for(async || load.acknowledged() > 20, || "acknowledged appends".to_owned()).await;
     let place = Place::elsewhere();
     let dir = Path::new(Place::DIR);
-    // The node is gone after each of its answers in turn.
+    // The node is gone after each of its replies in turn.
     for answers in 0.. {
         let at = At::node(&cluster, 1);
         at.answered.store(answers, Ordering::SeqCst);
@@ -308,7 +308,7 @@ async fn a_backup_that_was_interrupted_is_refused_and_begun_anew() {
     assert!(matches!(error, TakeError::Write { .. }), "{error}");
     full.disk().set_capacity(None);
 
-    // The node ends, and another one is asked.
+    // The node stops, and the backup is taken from another one.
     let at = At::slow(&cluster, 3, Duration::from_millis(5));
     load.leave(3);
     let ending = async {
@@ -330,7 +330,7 @@ async fn a_backup_that_was_interrupted_is_refused_and_begun_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restore_that_is_interrupted_or_has_no_room_is_done_again() {
+async fn interrupted_restore_or_one_without_room_can_be_repeated() {
     let cluster = Cluster::start().await;
     let load = Load::on(&cluster);
     wait_for(async || load.acknowledged() > 50, || "acknowledged appends".to_owned()).await;
@@ -345,7 +345,7 @@ async fn a_restore_that_is_interrupted_or_has_no_room_is_done_again() {
     restored(&whole).await.expect("it is restored");
     let changes = whole.disk().operations() - before;
     assert!(changes > 20 && begun == 0, "{changes} {begun}");
-    // The power fails after each of some changes, and once more while it is done again.
+    // Power fails after some of the changes in turn, and once more during the repetition.
     for after in (0..changes).step_by(changes as usize / 12) {
         place = Place::of_disk(world::SimulatedDisk::unpack(&image, Path::new("/")));
         for again in [0, 7] {
@@ -355,7 +355,7 @@ async fn a_restore_that_is_interrupted_or_has_no_room_is_done_again() {
             if done.is_ok() {
                 continue;
             }
-            // It starts only if nothing had begun, and then it is none of this cluster.
+            // The node starts only if nothing had begun, and then as a node without a cluster.
             let names = place.shared_disk().list(Path::new(Place::DIR)).unwrap_or_default();
             if names.iter().any(|name| name == cluster::MEMBER_FILE) {
                 let mut none = Cluster {
@@ -368,7 +368,7 @@ async fn a_restore_that_is_interrupted_or_has_no_room_is_done_again() {
                         let refused = refused.to_string();
                         assert!(refused.contains("postroad restore"), "{refused}");
                     }
-                    // It was complete, and nobody could say so.
+                    // The restore was complete when the power failed.
                     Ok(_) => {
                         none.end_all().await;
                         break;
@@ -378,7 +378,7 @@ async fn a_restore_that_is_interrupted_or_has_no_room_is_done_again() {
         }
         match restored(&place).await {
             Ok(_) => {}
-            // The last one had been done.
+            // The former attempt had completed.
             Err(RestoreError::Vacant(_)) => {}
             Err(error) => panic!("after {after} of {changes}: {error}"),
         }
@@ -396,7 +396,7 @@ async fn a_restore_that_is_interrupted_or_has_no_room_is_done_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_sends_two_backups_at_a_time_and_only_what_there_is() {
+async fn node_serves_two_backups_at_a_time_and_rejects_unknown_parts() {
     let cluster = Cluster::start().await;
     let (one, other) = (Place::elsewhere(), Place::elsewhere());
     let at = At::slow(&cluster, 1, Duration::from_millis(5));

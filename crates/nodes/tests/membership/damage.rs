@@ -1,4 +1,4 @@
-//! What is on a disk changes while it lies there, on one node of three.
+//! Disk corruption at rest, on one node of three.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,18 +11,18 @@ use world::{Disk, SimulatedDisk};
 use crate::all_of;
 use crate::harness::{Cluster, Load, SOON, operate, wait_for};
 
-/// Segments that are full soon, and nothing of them in memory.
+/// Small segments, and none of them cached in memory.
 fn small() -> JournalOptions {
     JournalOptions { segment_bytes: 64 << 10, tail_cache_bytes: 0, ..JournalOptions::default() }
 }
 
-/// The files of a shard with this ending, in the order of their numbers, but for those of the last segment.
+/// The files of a shard with this ending, by number, without those of the last segment.
 fn files(disk: &SimulatedDisk, shard: u32, ending: &str) -> Vec<PathBuf> {
     let dir = Place::shard_dir(shard);
     let mut names = disk.list(&dir).expect("it is there");
     names.sort();
     let mut last = names.iter().filter(|name| name.ends_with(".seg")).filter(|name| {
-        // One that is made ahead is empty.
+        // A preallocated segment is empty.
         let content = disk.content(&dir.join(name)).expect("it is there");
         content[512..].iter().any(|byte| *byte != 0)
     });
@@ -37,7 +37,7 @@ fn flip(disk: &SimulatedDisk, file: &Path) {
     (1..30).for_each(|place| disk.flip_bit(file, place * len / 30, (place % 8) as u8));
 }
 
-/// A cluster with so much in it that each shard with records has several segments, and what was acknowledged.
+/// A cluster in which each shard with records has several segments, and the acknowledged records.
 async fn filled() -> (Cluster, BTreeSet<String>) {
     let cluster = Cluster::start_with(small()).await;
     let load = Load::on(&cluster);
@@ -49,7 +49,7 @@ async fn filled() -> (Cluster, BTreeSet<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bits_that_flip_on_one_disk_are_never_served_and_come_back_from_the_other_nodes() {
+async fn flipped_bits_are_never_served_and_are_repaired_from_other_nodes() {
     let (mut cluster, acknowledged) = filled().await;
     let disk = cluster.members[&2].node.place().disk().clone();
     let mut damaged = 0;
@@ -60,11 +60,11 @@ async fn bits_that_flip_on_one_disk_are_never_served_and_come_back_from_the_othe
         }
     }
     assert!(damaged >= 12, "{damaged} files");
-    // All is read there, and a value that was not written, or a batch that cannot be read, ends the test.
+    // Reads everything there. A value that was never written, or an unreadable batch, fails the test.
     let read = timeout(SOON, all_of(&cluster, 2)).await.expect("it is repaired");
     assert!(read.is_superset(&acknowledged));
     assert!(read.iter().all(|value| value.starts_with('v')));
-    // It has them on its disk.
+    // The repaired files are on its disk.
     let place = cluster.end(2).await;
     cluster.start_again(place).await;
     let read = timeout(SOON, all_of(&cluster, 2)).await.expect("soon");
@@ -72,7 +72,7 @@ async fn bits_that_flip_on_one_disk_are_never_served_and_come_back_from_the_othe
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_nobody_reads_is_found_by_a_pass_over_all_and_said_where_operators_look() {
+async fn scrub_finds_damage_in_unread_records_and_reports_it_in_the_status() {
     let (cluster, acknowledged) = filled().await;
     let disk = cluster.members[&2].node.place().disk().clone();
     for shard in 1..=SHARDS {
@@ -107,12 +107,12 @@ async fn what_nobody_reads_is_found_by_a_pass_over_all_and_said_where_operators_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_segment_that_is_lost_while_its_node_is_away_comes_back_from_the_other_nodes() {
+async fn segment_lost_while_its_node_is_down_is_repaired_from_other_nodes() {
     let (mut cluster, acknowledged) = filled().await;
     let place = cluster.end(3).await;
     let disk = place.disk();
     for shard in 1..=SHARDS {
-        // The log begins later: what it still has is needed to start.
+        // The log starts later now; the start needs the remaining part.
         disk.cut_file(&files(disk, shard, ".seg")[0], 1_000);
     }
     cluster.start_again(place).await;
@@ -121,7 +121,7 @@ async fn a_segment_that_is_lost_while_its_node_is_away_comes_back_from_the_other
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_whose_log_is_damaged_does_not_start_and_says_how_another_takes_its_place() {
+async fn node_with_a_damaged_log_refuses_to_start_and_names_the_replacement_steps() {
     let (mut cluster, acknowledged) = filled().await;
     let place = cluster.end(3).await;
     let dir = Place::shard_dir(1);
@@ -129,7 +129,7 @@ async fn a_node_whose_log_is_damaged_does_not_start_and_says_how_another_takes_i
     segments.retain(|name| name.ends_with(".seg"));
     segments.sort();
     for name in &segments {
-        // Somewhere before the end of what is written.
+        // Within the used part of the segment.
         let content = place.disk().content(&dir.join(name)).expect("it is there");
         let used = content.iter().rposition(|byte| *byte != 0).expect("it has a header");
         (1..40_u64).for_each(|at| {

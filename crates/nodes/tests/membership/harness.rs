@@ -1,4 +1,4 @@
-//! Nodes of a cluster that follow who is in it, a load on them, and what operators ask.
+//! Nodes of a cluster with membership, a load on them, and operator requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use tokio::time::{sleep, timeout};
 use world::{Entropy, OsEntropy};
 
 pub(crate) const SOON: Duration = Duration::from_secs(60);
-/// In different shards.
+/// Each in a shard of its own.
 pub(crate) const PARTITIONS: u32 = 3;
 
 pub(crate) struct Member {
@@ -36,7 +36,7 @@ pub(crate) struct Member {
 pub(crate) struct Cluster {
     pub(crate) members: BTreeMap<u64, Member>,
     pub(crate) topic: TopicId,
-    /// What nodes are told when they are started, of those that are told anything.
+    /// Racks that nodes are started with.
     pub(crate) racks: BTreeMap<u64, String>,
 }
 
@@ -53,17 +53,17 @@ impl Cluster {
         Self::of(timeout(SOON, start_three()).await.expect("they start")).await
     }
 
-    /// The same, where all shards have such journals.
+    /// The same, with these journal options for all shards.
     pub(crate) async fn start_with(journal: JournalOptions) -> Self {
         Self::of(timeout(SOON, start_three_with(journal)).await.expect("they start")).await
     }
 
-    /// The same, where each node's program supports the feature levels up to one of these.
+    /// The same, with programs that support feature levels up to these.
     pub(crate) async fn start_that_can(levels: [u16; 3]) -> Self {
         Self::of(timeout(SOON, start_three_that_can(levels)).await.expect("they start")).await
     }
 
-    /// As many nodes as there are levels, which found it together.
+    /// As many founding nodes as there are levels.
     pub(crate) async fn start_all_that_can(levels: &[u16]) -> Self {
         Self::of(timeout(SOON, start_all_that_can(levels)).await.expect("they start")).await
     }
@@ -80,7 +80,7 @@ impl Cluster {
             config: BTreeMap::new(),
         };
         let topic = cluster.broker(1).create_topic(made).await.expect("the topic is new");
-        // Removed and lost nodes are written down by then.
+        // By then removed and lost nodes are recorded.
         for member in cluster.members.values() {
             let broker = &member.node.broker;
             wait_for(async || broker.topic_is_there(topic), || "the topic".to_owned()).await;
@@ -109,7 +109,7 @@ impl Cluster {
         self.join_from(place).await.expect("it is let in")
     }
 
-    /// A node with an empty disk at the address of one that has ended.
+    /// A node with an empty disk at the address of a stopped one.
     pub(crate) async fn join_in_place_of(&mut self, place: &Place) -> u64 {
         let place = place.wiped(&self.nodes());
         self.join_from(place).await.expect("it is let in")
@@ -133,7 +133,7 @@ impl Cluster {
         Ok(number)
     }
 
-    /// The node ends and hands nothing over, as one that is killed.
+    /// Stops the node without a leadership transfer, as if killed.
     pub(crate) async fn end(&mut self, node: u64) -> Place {
         let Member { node, nodes } = self.members.remove(&node).expect("it runs");
         drop(nodes);
@@ -153,7 +153,7 @@ impl Cluster {
         self.join_from(place).await.expect("it starts again")
     }
 
-    /// Starts nodes at a time, as after a power loss of all: none may be ready without the others.
+    /// Starts nodes concurrently, as after a power loss of all: none may be ready without the others.
     pub(crate) async fn start_all_again(&mut self, places: Vec<Place>) {
         let starting = places.into_iter().map(|place| async move {
             loop {
@@ -177,7 +177,7 @@ impl Cluster {
         member.nodes.administration(&member.node.broker)
     }
 
-    /// Asks any node, again where nobody leads the catalog just now.
+    /// Sends an operation to a node, and retries while the catalog has no leader.
     pub(crate) async fn ask(&self, node: u64, asked: Operation) -> Result<Decided, String> {
         operate(&self.administration(node), asked).await
     }
@@ -192,7 +192,7 @@ impl Cluster {
         *self.members.keys().next().expect("one runs")
     }
 
-    /// The nodes that are the voters of every group, as each of these nodes sees it.
+    /// Whether these nodes are the voters of every group, as seen by each of them.
     pub(crate) fn voters_are(&self, wanted: &BTreeSet<u64>) -> bool {
         wanted.iter().all(|node| {
             let Some(member) = self.members.get(node) else { return true };
@@ -203,13 +203,13 @@ impl Cluster {
         })
     }
 
-    /// Waits until these nodes vote in each group, also while some of them do not run.
+    /// Waits until these nodes vote in each group, even if some of them are down.
     pub(crate) async fn becomes_voters(&self, wanted: &[u64]) {
         let wanted: BTreeSet<u64> = wanted.iter().copied().collect();
         wait_for(async || self.voters_are(&wanted), || format!("{wanted:?} as voters")).await;
     }
 
-    /// Waits until these nodes vote in each group, and are all that the catalog has.
+    /// Waits until these nodes vote in each group, and the catalog has no other nodes.
     pub(crate) async fn becomes(&self, wanted: &[u64]) {
         let wanted: BTreeSet<u64> = wanted.iter().copied().collect();
         let is_so = async || {
@@ -226,7 +226,7 @@ impl Cluster {
         wait_for(is_so, groups).await;
     }
 
-    /// The node that leads a shard, and says so itself.
+    /// The node that reports itself as the leader of a shard.
     pub(crate) async fn leader(&self, shard: ShardId) -> u64 {
         let mut found = None;
         let leads = async || {
@@ -241,7 +241,7 @@ impl Cluster {
         found.expect("there is one")
     }
 
-    /// Appends a record, to whoever leads the partition.
+    /// Appends a record at the leader of the partition.
     pub(crate) async fn append_at_leader(&self, partition: PartitionId, value: &str) {
         let appends = async || {
             let broker = self.broker(self.any());
@@ -251,7 +251,7 @@ impl Cluster {
         wait_for(appends, || format!("a record in {partition}")).await;
     }
 
-    /// All values that a node has which leads everything.
+    /// All values on a node that leads every shard.
     pub(crate) async fn values_at(&self, node: u64) -> BTreeSet<String> {
         let mut all = BTreeSet::new();
         for partition in 0..PARTITIONS {
@@ -277,8 +277,7 @@ pub(crate) async fn values(broker: &Broker, partition: PartitionId) -> Vec<Strin
     loop {
         let read = match broker.read_batches(partition, offset, 8 << 20).await {
             Ok(read) => read,
-            // It was elected a moment ago.
-            // Or what is read is damaged, and being repaired.
+            // The node was just elected, or the data is damaged and under repair.
             Err(FetchError::Unavailable(_) | FetchError::Storage(_)) => {
                 sleep(Duration::from_millis(10)).await;
                 continue;
@@ -300,7 +299,7 @@ pub(crate) async fn values(broker: &Broker, partition: PartitionId) -> Vec<Strin
     }
 }
 
-/// Asks again while nobody leads the catalog; what is refused stays so.
+/// Retries an operation while the catalog has no leader. A rejection is final.
 pub(crate) async fn operate<A: DeserializeOwned>(
     administration: &Administration,
     asked: Operation,
@@ -317,7 +316,7 @@ pub(crate) async fn operate<A: DeserializeOwned>(
     }
 }
 
-/// Appends all the time, to whoever leads. Keeps what was acknowledged.
+/// Appends continuously at the leaders, and records the acknowledged values.
 pub(crate) struct Load {
     stop: Arc<AtomicBool>,
     acknowledged: Arc<AtomicUsize>,
@@ -358,12 +357,12 @@ impl Load {
         Self { stop, acknowledged: count, brokers, task }
     }
 
-    /// How many were acknowledged so far.
+    /// Number of acknowledged appends so far.
     pub(crate) fn acknowledged(&self) -> usize {
         self.acknowledged.load(Ordering::SeqCst)
     }
 
-    /// The node is about to end: nobody may hold its broker then.
+    /// Releases the node's broker, which must be unused when the node stops.
     pub(crate) fn leave(&self, node: u64) {
         self.brokers.lock().retain(|broker| u64::from(broker.node()) != node);
     }
@@ -372,7 +371,7 @@ impl Load {
         self.brokers.lock().push(cluster.broker(node).clone());
     }
 
-    /// What was acknowledged.
+    /// Stops the load and returns the acknowledged values.
     pub(crate) async fn stop(self) -> BTreeSet<String> {
         self.stop.store(true, Ordering::SeqCst);
         self.task.await.expect("it does not panic")
@@ -387,7 +386,7 @@ pub(crate) fn batch(partition: PartitionId, value: &str) -> AppendBatch {
     AppendBatch::new(partition, header, bytes)
 }
 
-/// Waits for what comes about soon.
+/// Waits until the condition holds.
 pub(crate) async fn wait_for(mut condition: impl AsyncFnMut() -> bool, what: impl Fn() -> String) {
     for _ in 0..SOON.as_millis() / 20 {
         if condition().await {

@@ -1,4 +1,4 @@
-//! Disk images of a running node, restored: the node is refused, so that nothing that was acknowledged is lost.
+//! Restored disk images of a running node: the node is rejected, so that no acknowledged record is lost.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::all_of;
 use crate::harness::{Cluster, Load, SOON, wait_for};
 
 const EPOCHS: &str = "epochs";
-/// Epochs rise once a second, and are sent then.
+/// Epochs rise and are sent once a second.
 const EPOCHS_MOVED: Duration = Duration::from_millis(2_500);
 
-/// The disk as an atomic image has it: nothing is written meanwhile.
+/// An atomic image of the disk: no write happens meanwhile.
 fn image(place: &Place) -> SimulatedDisk {
     SimulatedDisk::unpack(&place.disk().pack(), Path::new("/"))
 }
@@ -30,7 +30,7 @@ async fn started() -> Cluster {
     cluster
 }
 
-/// Starts the node, and these beside it, until it is refused: why.
+/// Starts the node together with the others until it is rejected, and returns the reason.
 async fn refused(place: &Place, others: &[&Place]) -> String {
     let mut begun = Vec::new();
     for other in others {
@@ -49,7 +49,7 @@ async fn refused(place: &Place, others: &[&Place]) -> String {
     refusal
 }
 
-/// Waits until another node reports that the node is refused, with this reason.
+/// Waits until another node reports that the node is rejected, with this reason.
 async fn is_reported(cluster: &Cluster, asked: u64, node: u64, reason: &str) {
     let reported = async || {
         let status = cluster.status(asked).await;
@@ -71,7 +71,7 @@ async fn image_of_a_running_node_is_refused_and_no_acknowledged_record_is_lost()
 
     let load = Load::on(&cluster);
     sleep(EPOCHS_MOVED).await;
-    // Node 3 is away from here on: what follows is on nodes 1 and 2 alone.
+    // Node 3 is down from here on: later records are on nodes 1 and 2 only.
     load.leave(3);
     let third = cluster.end(3).await;
     let acknowledged = load.acknowledged();
@@ -87,7 +87,7 @@ async fn image_of_a_running_node_is_refused_and_no_acknowledged_record_is_lost()
     let refusal = refused(&second.with_disk(image), &[&third]).await;
     assert!(refusal.contains("was set back"), "{refusal}");
     assert!(refusal.contains("postroad node replace 2 --with NEW"), "{refusal}");
-    // Node 1 has them all. Tasks of the former node 3 may have its disk for a moment.
+    // Node 1 has them all. Tasks of the former node 3 may hold its disk for a moment.
     let third = third.with_disk(third.disk().killed());
     cluster.start_all_again(vec![first, third]).await;
     assert!(all_of(&cluster, 1).await.is_superset(&acknowledged));
@@ -118,9 +118,9 @@ async fn refusal_of_an_image_outlives_restarts_of_all_other_nodes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn leader_refuses_a_member_whose_log_lost_what_it_acknowledged_though_its_epoch_is_current() {
+async fn leader_rejects_a_member_that_lost_acknowledged_entries_despite_a_current_epoch() {
     let mut cluster = started().await;
-    // Node 2 leads nothing, so that the leaders stay.
+    // Node 2 leads no shard, so that the leaders stay.
     cluster.ask(1, operations::cluster::Operation::DrainNode { node: 2 }).await.expect("drained");
     for shard in 0..=3 {
         let elsewhere = async || cluster.leader(ShardId(shard)).await != 2;
@@ -131,7 +131,7 @@ async fn leader_refuses_a_member_whose_log_lost_what_it_acknowledged_though_its_
     wait_for(async || load.acknowledged() > 50, || "a load".to_owned()).await;
     load.leave(2);
     let second = cluster.end(2).await;
-    // As an image that was taken since the last epoch.
+    // As an image taken since the last epoch.
     let epochs = second.disk().content(&Path::new(Place::DIR).join(EPOCHS)).expect("it exists");
     replace(&image, Place::DIR.as_ref(), EPOCHS, &mut [std::io::IoSlice::new(&epochs)])
         .expect("written");
@@ -146,7 +146,7 @@ async fn leader_refuses_a_member_whose_log_lost_what_it_acknowledged_though_its_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn node_that_is_killed_or_loses_power_is_let_in_again() {
+async fn node_that_is_killed_or_loses_power_is_readmitted() {
     let mut cluster = started().await;
     let load = Load::on(&cluster);
     for seed in 0..4 {

@@ -1,4 +1,4 @@
-//! Nodes that join a cluster, are drained, removed and replaced, while others write, die and decide something else.
+//! Nodes join a cluster and are drained, removed and replaced, under load, with crashes and concurrent decisions.
 
 mod backup;
 mod damage;
@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::harness::{Cluster, Load, SOON, operate, wait_for};
 
-/// Has the node lead everything, and says which values it has.
+/// Makes the node lead every shard, and returns its values.
 pub(crate) async fn all_of(cluster: &Cluster, node: u64) -> std::collections::BTreeSet<String> {
     for other in cluster.members.keys().copied().filter(|other| *other != node) {
         cluster.ask(node, Operation::DrainNode { node: other }).await.expect("it is drained");
@@ -31,7 +31,7 @@ pub(crate) async fn all_of(cluster: &Cluster, node: u64) -> std::collections::BT
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fourth_node_joins_under_load_and_has_all_records() {
+async fn fourth_node_joins_under_load_and_has_all_records() {
     let mut cluster = Cluster::start().await;
     let load = Load::on(&cluster);
     let fourth = cluster.join().await;
@@ -44,14 +44,14 @@ async fn a_fourth_node_joins_under_load_and_has_all_records() {
     assert_eq!(status.nodes[0].standing, Standing::Drained);
     assert!(status.verdict.can_lose_a_node, "{:?}", status.verdict);
 
-    // It is the same node after a restart.
+    // It keeps its number after a restart.
     let place = cluster.end(fourth).await;
     assert_eq!(cluster.start_again(place).await, fourth);
     cluster.becomes(&[1, 2, 3, 4]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_says_in_which_rack_it_is_whenever_it_is_started() {
+async fn node_registers_its_rack_at_each_start() {
     let mut cluster = Cluster::start().await;
     assert!(cluster.status(1).await.nodes.iter().all(|node| node.rack.is_none()));
     for rack in [Some("east"), Some("west"), None] {
@@ -69,7 +69,7 @@ async fn a_node_says_in_which_rack_it_is_whenever_it_is_started() {
         };
         wait_for(told, || format!("node 2 tells {rack:?}")).await;
     }
-    // What an operator decides leaves it as it is.
+    // Decisions of operators keep the rack.
     cluster.racks.insert(4, "north".to_owned());
     assert_eq!(cluster.join().await, 4);
     cluster.ask(1, Operation::DrainNode { node: 4 }).await.expect("it is drained");
@@ -79,7 +79,7 @@ async fn a_node_says_in_which_rack_it_is_whenever_it_is_started() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_node_is_replaced_by_an_empty_one_at_its_address_and_does_not_come_back() {
+async fn lost_node_replaced_by_an_empty_one_at_its_address_is_not_readmitted() {
     let mut cluster = Cluster::start().await;
     let load = Load::on(&cluster);
     load.leave(3);
@@ -102,7 +102,7 @@ async fn a_lost_node_is_replaced_by_an_empty_one_at_its_address_and_does_not_com
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_is_drained_and_removed_and_its_process_hears_of_it_and_is_refused() {
+async fn drained_node_is_removed_and_its_process_is_rejected() {
     let mut cluster = Cluster::start().await;
     let fourth = cluster.join().await;
     cluster.becomes(&[1, 2, 3, fourth]).await;
@@ -122,7 +122,7 @@ async fn a_node_is_drained_and_removed_and_its_process_hears_of_it_and_is_refuse
     let removed = cluster.members[&leader].node.member.removed();
     timeout(SOON, removed).await.expect("the others refuse it");
 
-    // Nor is it let in when it asks again with what it has.
+    // A request to join with its old directory is rejected, too.
     let place = cluster.end(leader).await;
     let members: Vec<_> = cluster.members.values().map(|member| &member.node).collect();
     let place = place.asking(&members);
@@ -135,7 +135,7 @@ async fn a_node_is_drained_and_removed_and_its_process_hears_of_it_and_is_refuse
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copied_directory_and_one_of_another_cluster_are_refused_with_what_to_type() {
+async fn copied_or_foreign_directory_is_rejected_with_the_next_command() {
     let mut cluster = Cluster::start().await;
     let mut other = Cluster::start().await;
     let copy = cluster.members[&2].node.place().copied();
@@ -155,7 +155,7 @@ async fn a_copied_directory_and_one_of_another_cluster_are_refused_with_what_to_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sixth_node_is_refused_with_the_reason() {
+async fn sixth_node_is_rejected_with_the_reason() {
     let mut cluster = Cluster::start().await;
     for wanted in 4..=5 {
         assert_eq!(cluster.join().await, wanted);
@@ -170,14 +170,14 @@ async fn a_sixth_node_is_refused_with_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_operators_at_the_same_moment_neither_undoes_what_the_other_decided() {
+async fn concurrent_decisions_of_two_operators_do_not_undo_each_other() {
     let mut cluster = Cluster::start().await;
     let fourth = cluster.join().await;
     cluster.becomes(&[1, 2, 3, fourth]).await;
     for node in [2, 3] {
         cluster.ask(1, Operation::DrainNode { node }).await.expect("it is drained");
     }
-    // Each alone leaves three nodes; both would leave two.
+    // One removal leaves three nodes; both would leave two.
     let (one, other) = (cluster.administration(1), cluster.administration(fourth));
     let (second, third) = tokio::join!(
         operate::<operations::cluster::Decided>(&one, Operation::RemoveNode { node: 2 }),
@@ -193,8 +193,8 @@ async fn of_two_operators_at_the_same_moment_neither_undoes_what_the_other_decid
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_change_is_finished_though_whoever_leads_the_catalog_ends_in_the_middle() {
-    // Later each time, so that it ends between other steps.
+async fn membership_change_completes_though_the_catalog_leader_stops() {
+    // Later in each turn, so that the leader ends between other steps.
     for turn in 0..4_u64 {
         let mut cluster = Cluster::start().await;
         let load = Load::on(&cluster);
@@ -217,7 +217,7 @@ async fn a_change_is_finished_though_whoever_leads_the_catalog_ends_in_the_middl
         cluster.becomes(&[1, 2, fourth, fifth]).await;
         let acknowledged = load.stop().await;
         assert!(all_of(&cluster, fifth).await.is_superset(&acknowledged));
-        // What they cost slows the next ones' disks, whose nodes lead nothing then.
+        // Running nodes would slow the disks of the next turns, whose nodes then lead nothing.
         cluster.end_all().await;
     }
 }

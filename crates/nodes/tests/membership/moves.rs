@@ -1,4 +1,4 @@
-//! Partitions that move from shard to shard while records are written, and leaders die.
+//! Partitions move between shards under load, while leaders die.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::harness::{Cluster, Load, PARTITIONS, operate, values, wait_for};
 
 const TURNS: u64 = 9;
 
-/// All values of a partition, as whoever leads it has them.
+/// All values of a partition, read at its leader.
 async fn all_of(cluster: &Cluster, partition: PartitionId) -> Vec<String> {
     let mut leader = None;
     let leads = async || {
@@ -28,7 +28,7 @@ fn shard_of(cluster: &Cluster, partition: PartitionId) -> ShardId {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn partitions_move_under_load_whichever_leader_ends_in_the_middle() {
+async fn partition_moves_under_load_survive_the_end_of_any_leader() {
     let mut cluster = Cluster::start_that_can([2; 3]).await;
     let load = Load::on(&cluster);
     let partition = PartitionId::new(cluster.topic, 0);
@@ -79,7 +79,7 @@ async fn partitions_move_under_load_whichever_leader_ends_in_the_middle() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_that_was_away_finds_partitions_where_they_are() {
+async fn member_that_was_down_finds_moved_partitions() {
     let mut cluster = Cluster::start_that_can([2; 3]).await;
     let load = Load::on(&cluster);
     load.leave(3);
@@ -99,7 +99,7 @@ async fn a_member_that_was_away_finds_partitions_where_they_are() {
     load.enter(&cluster, 3);
     cluster.are_ready().await;
     let acknowledged = load.stop().await;
-    // Who was away leads, and has all of it.
+    // The node that was away leads, and has every record.
     assert!(super::all_of(&cluster, 3).await.is_superset(&acknowledged));
     cluster.end_all().await;
 }

@@ -1,4 +1,4 @@
-//! The majority of a cluster is lost for good, and one node goes on.
+//! The majority of a cluster is lost for good, and one node continues.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IoSlice;
@@ -24,7 +24,7 @@ fn world(place: &Place) -> World {
     World::on(place.shared_disk())
 }
 
-/// Ends all nodes, the first ones of these while the others go on without them.
+/// Stops all nodes in this order, while the remaining ones continue.
 async fn end(cluster: &mut Cluster, nodes: &[u64]) -> BTreeMap<u64, Place> {
     let mut places = BTreeMap::new();
     for node in nodes {
@@ -34,7 +34,7 @@ async fn end(cluster: &mut Cluster, nodes: &[u64]) -> BTreeMap<u64, Place> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_last_node_goes_on_and_becomes_a_cluster_of_three_again() {
+async fn surviving_node_continues_and_grows_to_three_nodes_again() {
     let mut cluster = Cluster::start().await;
     let load = Load::on(&cluster);
     wait_for(async || load.acknowledged() > 50, || "acknowledged appends".to_owned()).await;
@@ -54,12 +54,12 @@ async fn the_last_node_goes_on_and_becomes_a_cluster_of_three_again() {
     assert_eq!((outcome.gaps.len(), outcome.topics_dropped), (0, 0));
     assert_eq!(cluster.start_again(place.clone()).await, 1);
     wait_for(async || cluster.voters_are(&BTreeSet::from([1])), || "it alone".to_owned()).await;
-    // Every partition was on this disk when it was acknowledged, or on both others.
+    // Every record was on this disk when it was acknowledged, or on both others.
     let there = cluster.values_at(1).await;
     let missing = acknowledged.difference(&there).count();
     assert!(missing <= 3, "{missing} of {} are missing", acknowledged.len());
 
-    // Who was called lost is not let in as who it was.
+    // A node declared lost is not admitted with its old identity.
     let error = timeout(SOON, cluster.join_from(places[&2].asking(&cluster.nodes()))).await;
     let error = error.expect("soon").expect_err("it is of another cluster");
     assert!(matches!(error, NodeStartError::Foreign { node: 2, .. }), "{error}");
@@ -84,12 +84,12 @@ async fn the_last_node_goes_on_and_becomes_a_cluster_of_three_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_recovery_that_is_interrupted_is_done_again_and_no_node_starts_before() {
+async fn interrupted_recovery_is_repeated_before_the_node_can_start() {
     let mut cluster = Cluster::start().await;
     let places = end(&mut cluster, &[2, 3, 1]).await;
     let (dir, lost) = (Path::new(Place::DIR), BTreeSet::from([2, 3]));
     let (place, disk) = (&places[&1], world(&places[&1]));
-    // It ends between the directory and the shards.
+    // Interrupted between the directory and the shards.
     let survivor = cluster::Survivor::claim(&disk, dir).await.expect("a member");
     drop(survivor.begin().await.expect("begun"));
     let error = timeout(SOON, cluster.join_from(place.clone())).await.expect("soon");
@@ -97,7 +97,7 @@ async fn a_recovery_that_is_interrupted_is_done_again_and_no_node_starts_before(
     assert!(error.contains("type `postroad recover` as before"), "{error}");
     for _ in 0..2 {
         recover(&disk, dir, options(), &lost).await.expect("it is done");
-        // And between the last shard and the end.
+        // Interrupted between the last shard and the end.
         let survivor = cluster::Survivor::claim(&disk, dir).await.expect("a member");
         drop(survivor.begin().await.expect("begun"));
     }
@@ -128,7 +128,7 @@ fn set_back(disk: &World, shard: u32, files: &Files) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shards_that_go_farther_than_the_catalog_agree_with_it_again() {
+async fn recovery_makes_shards_ahead_of_the_catalog_agree_with_it() {
     let mut cluster = Cluster::start().await;
     let place = cluster.end(1).await;
     let disk = world(&place);
@@ -154,7 +154,7 @@ async fn shards_that_go_farther_than_the_catalog_agree_with_it_again() {
     cluster.start_again(places[&1].clone()).await;
     cluster.are_ready().await;
     assert!(cluster.broker(1).catalog().topic_named("later").is_none());
-    // Its name is free, its number is not: what is left of it nobody takes for the new one's.
+    // Its name is free, but its number is not: leftovers are not taken for the new topic's.
     let made = cluster.broker(1).create_topic(later("later")).await.expect("it is new");
     assert!(made.0 > lost.0, "{made:?} {lost:?}");
     for number in 0..PARTITIONS {

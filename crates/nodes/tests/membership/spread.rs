@@ -1,5 +1,5 @@
-//! Clusters of more than three nodes, in which each shard is on three of them: nodes come, leave and are lost while
-//! others write, and what was acknowledged is read wherever it is.
+//! Clusters of more than three nodes with each shard on three of them: nodes join, leave and are lost under load, and
+//! every acknowledged record remains readable.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::harness::{Cluster, Load, PARTITIONS, values, wait_for};
 const LEVEL: u16 = 3;
 const REPLICAS: usize = 3;
 
-/// Whether these are all nodes, each shard with rows is on three of them, and none has two more than another one.
+/// Whether these are all nodes, each shard with rows is on three of them, and their loads differ by at most one.
 fn is_spread(status: &Status, wanted: &BTreeSet<u64>) -> bool {
     let nodes: BTreeSet<u64> = status.nodes.iter().map(|node| node.node).collect();
     let (catalog, rows): (Vec<&Shard>, Vec<&Shard>) =
@@ -54,14 +54,14 @@ async fn becomes_spread(cluster: &Cluster, over: &[u64]) {
     .await;
 }
 
-/// How long the files of a shard are on a node's disk.
+/// Bytes of a shard's files on a node's disk.
 fn file_bytes(place: &Place, shard: u32) -> usize {
     let files = place.disk().files().into_iter();
     let of_shard = files.filter(|path| path.starts_with(Place::shard_dir(shard)));
     of_shard.filter_map(|path| place.disk().content(&path)).map(|content| content.len()).sum()
 }
 
-/// Every value of the topic, as whoever leads each partition has it.
+/// Every value of the topic, read at the partitions' leaders.
 async fn all_values(cluster: &Cluster) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for index in 0..PARTITIONS {
@@ -82,14 +82,14 @@ fn lacks(all: &BTreeSet<String>, acknowledged: &BTreeSet<String>) -> Vec<String>
     acknowledged.difference(all).cloned().collect()
 }
 
-/// Shards with rows that a node votes in, as the status has it.
+/// Shards with rows in which a node votes, according to the status.
 fn has(status: &Status, node: u64) -> Vec<u32> {
     let rows = status.shards.iter().filter(|shard| shard.shard != 0);
     rows.filter(|shard| shard.voters.contains(&node)).map(|shard| shard.shard).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_that_join_under_load_take_over_shards_and_three_have_each() {
+async fn nodes_joining_under_load_take_shards_and_each_shard_keeps_three_replicas() {
     let mut cluster = Cluster::start_that_can([LEVEL; 3]).await;
     let load = Load::on(&cluster);
     assert_eq!(cluster.join().await, 4);
@@ -99,13 +99,13 @@ async fn nodes_that_join_under_load_take_over_shards_and_three_have_each() {
     assert_eq!(cluster.join().await, 5);
     load.enter(&cluster, 5);
     becomes_spread(&cluster, &[1, 2, 3, 4, 5]).await;
-    // More than there could be before.
+    // More nodes than the former limit.
     assert_eq!(cluster.join().await, 6);
     load.enter(&cluster, 6);
     becomes_spread(&cluster, &[1, 2, 3, 4, 5, 6]).await;
     let status = cluster.status(6).await;
     assert_eq!((status.shards[0].voters.len(), status.shards[0].learners.len()), (5, 1));
-    // Whoever led what has just moved may have handed it over this moment.
+    // A leader may be handing over a shard that has just moved.
     let is_whole = async || cluster.status(6).await.verdict.can_lose_a_node;
     wait_for(is_whole, || "that a node may be lost".to_owned()).await;
     let before = load.acknowledged();
@@ -113,7 +113,7 @@ async fn nodes_that_join_under_load_take_over_shards_and_three_have_each() {
     let acknowledged = load.stop().await;
     let all = all_values(&cluster).await;
     assert_eq!(lacks(&all, &acknowledged), Vec::<String>::new());
-    // Whichever node is asked, the record comes to its leader.
+    // Any node forwards the append to the leader.
     for node in 1..=6 {
         for index in 0..PARTITIONS {
             let partition = PartitionId::new(cluster.topic, index);
@@ -145,7 +145,7 @@ async fn nodes_with_some_of_the_shards_are_drained_removed_and_replaced_under_lo
     load.leave(left);
     cluster.end(left).await;
 
-    // A lost one is replaced by an empty one.
+    // A lost node is replaced by an empty one.
     let lost = rest[0];
     load.leave(lost);
     let place = cluster.end(lost).await;
@@ -164,7 +164,7 @@ async fn nodes_with_some_of_the_shards_are_drained_removed_and_replaced_under_lo
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_of_a_shard_that_was_given_up_go_at_the_next_start_and_it_may_come_back() {
+async fn files_of_a_removed_replica_go_at_the_next_start_and_it_may_return() {
     let mut cluster = Cluster::start_that_can([LEVEL; 3]).await;
     let load = Load::on(&cluster);
     assert_eq!(cluster.join().await, 4);
@@ -211,7 +211,7 @@ async fn files_of_a_shard_that_was_given_up_go_at_the_next_start_and_it_may_come
     );
     becomes_spread(&cluster, &[1, 2, 3, 4]).await;
 
-    // Three nodes have everything, this one again.
+    // Three nodes remain and have every shard, including this node.
     let other = (1..=4).find(|other| *other != node).expect("there are four");
     cluster.ask(node, Operation::DrainNode { node: other }).await.expect("it is drained");
     cluster.ask(node, Operation::RemoveNode { node: other }).await.expect("it is removed");
@@ -227,12 +227,12 @@ async fn files_of_a_shard_that_was_given_up_go_at_the_next_start_and_it_may_come
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn five_nodes_found_a_cluster_in_which_three_have_each_shard_from_the_beginning() {
+async fn five_founding_nodes_place_each_shard_on_three_from_the_start() {
     let cluster = Cluster::start_all_that_can(&[LEVEL; 5]).await;
     let founded = cluster.status(3).await.shards;
     assert!(founded[1..].iter().all(|shard| shard.voters.len() == REPLICAS), "{founded:?}");
     assert_eq!(founded[0].voters.len(), 5);
-    // Nothing moves once all are written down.
+    // Nothing moves once all nodes are registered.
     becomes_spread(&cluster, &[1, 2, 3, 4, 5]).await;
     let mut without = 0;
     for node in 1..=5 {
@@ -251,7 +251,7 @@ async fn five_nodes_found_a_cluster_in_which_three_have_each_shard_from_the_begi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_of_five_that_is_raised_to_the_level_gives_up_what_is_more_than_three() {
+async fn raising_the_level_reduces_each_shard_to_three_replicas() {
     let mut cluster = Cluster::start_all_that_can(&[LEVEL - 1; 5]).await;
     cluster.becomes_voters(&[1, 2, 3, 4, 5]).await;
     let load = Load::on(&cluster);

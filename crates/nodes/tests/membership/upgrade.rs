@@ -1,4 +1,4 @@
-//! A rolling upgrade: programs of two feature levels in one cluster, the level raised, and programs that are too old.
+//! A rolling upgrade: programs of two feature levels in one cluster, raising the level, and programs that are too old.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ async fn upgrade(cluster: &Cluster, node: u64, finalize: bool) -> Result<Upgrade
     operate(&cluster.administration(node), Operation::Upgrade { finalize }).await
 }
 
-/// Starts a node again with a program that supports the levels up to this one.
+/// Restarts a node with a program that supports the levels up to `max`.
 async fn becomes(cluster: &mut Cluster, load: &Load, node: u64, max: u16) {
     load.leave(node);
     let place = cluster.end(node).await;
@@ -34,14 +34,14 @@ fn level(broker: &Broker) -> Level {
     broker.level().now()
 }
 
-/// What says at which level the directory is.
+/// Deletes the file with the directory's level.
 fn forget_level(place: &Place) {
     let file = Path::new(Place::DIR).join("level");
     place.shared_disk().remove(&file).expect("it was there");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_are_upgraded_one_by_one_and_back_and_then_for_good() {
+async fn rolling_upgrade_is_reversible_until_the_level_is_raised() {
     let mut cluster = Cluster::start().await;
     let load = Load::on(&cluster);
     for node in [1, 2] {
@@ -50,7 +50,7 @@ async fn nodes_are_upgraded_one_by_one_and_back_and_then_for_good() {
     let refused = upgrade(&cluster, 1, true).await.expect_err("node 3 cannot");
     let way = "node 3 supports level 1";
     assert!(refused.contains(way) && refused.contains("as node 1 runs"), "{refused}");
-    // Two of three could lead and write more; nothing of that is there yet.
+    // Two of three could write at the newer level; nothing has done so yet.
     becomes(&mut cluster, &load, 2, 1).await;
     assert_eq!(level(cluster.broker(1)), Level::FIRST);
     for node in [2, 3] {
@@ -59,7 +59,7 @@ async fn nodes_are_upgraded_one_by_one_and_back_and_then_for_good() {
     let able = upgrade(&cluster, 3, false).await.expect("it says so");
     assert_eq!((able.level, able.possible, able.in_the_way.len()), (1, 2, 0), "{able:?}");
 
-    // Who is away may come back as anything.
+    // A disconnected node may return with any program.
     load.leave(3);
     let place = cluster.end(3).await;
     let away = async || {
@@ -85,7 +85,7 @@ async fn nodes_are_upgraded_one_by_one_and_back_and_then_for_good() {
     let before = load.acknowledged();
     wait_for(async || load.acknowledged() > before + 20, || "writing goes on".to_owned()).await;
 
-    // No program that is too old gets in any more: by its directory, or by the other nodes.
+    // A program that is too old is rejected: by its own directory, or by the other nodes.
     load.leave(3);
     let place = cluster.end(3).await;
     let old = cluster.join_from(place.that_can(1)).await.expect_err("it cannot");
@@ -108,13 +108,13 @@ async fn nodes_are_upgraded_one_by_one_and_back_and_then_for_good() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_is_founded_at_the_newest_level_that_all_of_its_seeds_can() {
+async fn cluster_is_founded_at_the_newest_level_that_all_seeds_support() {
     let mut cluster = Cluster::start_that_can([3, 2, 3]).await;
     let reached =
         async || cluster.members.keys().all(|node| level(cluster.broker(*node)) == Level(2));
     wait_for(reached, || "level 2 on each node".to_owned()).await;
 
-    // Without the file that says so, the others do.
+    // Without the level file the other nodes reject it.
     let place = cluster.end(2).await;
     forget_level(&place);
     let old = place.that_can(1);

@@ -1,4 +1,4 @@
-//! `postroad acl`: rules about who may do what by Kafka's protocol. `postroad access`: what comes of them.
+//! `postroad acl`: authorization rules of Kafka's protocol. `postroad access`: explains their result.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::{ClientOptions, CommandError, amqp};
 use crate::output::{OutputFormat, Table};
 
-/// Kafka's code of a filter that stands for all.
+/// Kafka's code of a filter that matches everything.
 const ANY: i8 = 1;
 
 #[derive(Args, Debug)]
@@ -128,7 +128,7 @@ fn one_of<'a>(words: impl Iterator<Item = &'a str>) -> String {
     format!("it is one of {}", words.collect::<Vec<_>>().join(", "))
 }
 
-/// A rule as it is shown.
+/// A rule, as printed.
 #[derive(Serialize)]
 struct Shown {
     user: String,
@@ -154,7 +154,7 @@ fn named(resource: Resource, name: Option<String>) -> Result<String, CommandErro
 }
 
 pub(crate) async fn run(arguments: AclArguments) -> Result<(), CommandError> {
-    // A command that cannot be carried out needs no broker.
+    // An impossible command fails without a broker.
     if let AclCommand::Add(add) = &arguments.command {
         named(add.resource, add.name.clone())?;
     }

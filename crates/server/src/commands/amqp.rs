@@ -1,5 +1,5 @@
-//! What operators do with AMQP's entities: vhosts, policies, users. They are a family of operations of
-//! that gateway, asked through Postroad's own request; lists come in pages.
+//! Operations on AMQP's entities: vhosts, policies, users. They are an operation family of that gateway, sent in
+//! Postroad's own request. Lists come in pages.
 
 use client::{Client, ClientError};
 use gateway_amqp::operations::FAMILY;
@@ -8,7 +8,7 @@ use gateway_amqp::operations::document::{
 };
 use serde::de::DeserializeOwned;
 
-/// Asks for an operation of the AMQP gateway.
+/// Sends an operation to the AMQP gateway.
 pub(super) async fn operate<A: DeserializeOwned>(
     client: &Client,
     operation: &Operation,

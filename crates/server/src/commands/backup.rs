@@ -1,4 +1,4 @@
-//! `postroad backup`: all that a cluster has, as a directory.
+//! `postroad backup`: writes the contents of a cluster to a directory.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -89,11 +89,11 @@ fn refused(error: TakeError<ClientError>, dir: &Path) -> CommandError {
     }
 }
 
-/// What a backup has, as both commands print it.
+/// Contents of a backup, as printed by both commands.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     backup: String,
-    /// All that was acknowledged before is in it.
+    /// Everything acknowledged before this time is in it.
     begun_ms: i64,
     ended_ms: i64,
     cluster: String,
@@ -107,7 +107,7 @@ pub(super) struct Report {
 struct ShardReport {
     shard: u32,
     last_index: u64,
-    /// Null: no entry of it has a time yet.
+    /// Null: no entry has a time yet.
     last_ms: Option<i64>,
     bytes: u64,
 }
@@ -154,7 +154,7 @@ impl Report {
     }
 }
 
-/// How much is written, where somebody looks at it.
+/// Shows the number of bytes written, on a terminal.
 struct Progress {
     is_shown: bool,
     last: Option<Instant>,
@@ -170,7 +170,7 @@ impl Progress {
         let is_due = self.last.is_none_or(|last| last.elapsed() >= SHOWN_EVERY);
         if self.is_shown && is_due {
             self.last = Some(Instant::now());
-            // A line that cannot be shown is no reason to stop.
+            // A failure to show the line must not stop the backup.
             let _ = write!(io::stderr(), "\r{} written\x1b[K", bytes(size));
         }
     }

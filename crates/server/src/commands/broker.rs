@@ -1,4 +1,4 @@
-//! Where the broker is, how to get there, and who one is there.
+//! Connection of a command: address, encryption and authentication.
 
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ pub(crate) struct ClientOptions {
     pub(crate) output: OutputOption,
 }
 
-/// How a password is told.
+/// Mechanism for sending the password.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Sasl {
     Plain,
@@ -127,8 +127,8 @@ impl ClientOptions {
         Ok(login(mechanism, name, password, false))
     }
 
-    /// Where a broker wants a log-in and none is given, its own token is one: the token that was given, or that of a
-    /// data directory on this machine. It is only said where nobody else hears it.
+    /// Operator token as a login, for brokers that require one when none is given: the configured token, or that of a
+    /// data directory on this machine. It is sent only over TLS or loopback.
     fn operator(&self, token: Option<&str>) -> Option<Login> {
         if self.tls_ca.is_none() && !self.bootstrap.split(',').all(is_this_machine) {
             return None;

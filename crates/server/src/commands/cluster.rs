@@ -1,4 +1,4 @@
-//! `postroad cluster`: how a cluster stands, as any of its nodes sees it.
+//! `postroad cluster`: status of a cluster, as seen by any of its nodes.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -83,7 +83,7 @@ async fn print_status(
     }
     loop {
         if output == OutputFormat::Table && io::stdout().is_terminal() {
-            // The screen is cleared, and the next text begins at its top.
+            // Clears the screen; the next text begins at its top.
             io::stdout().write_all(b"\x1b[2J\x1b[H")?;
         }
         status(client, output).await?;
@@ -121,7 +121,7 @@ fn upgrade_in_words(upgrade: &Upgrade) -> String {
     text
 }
 
-/// The level, and what comes next.
+/// The level, and the next step.
 fn level_in_words(upgrade: &Upgrade) -> String {
     let Upgrade { level, possible, in_the_way, brings, raised, .. } = upgrade;
     match (raised, in_the_way.is_empty()) {
@@ -143,7 +143,7 @@ async fn status(client: &Client, output: OutputFormat) -> Result<(), CommandErro
     Ok(())
 }
 
-/// Asks for an operation on the cluster.
+/// Sends an operation on the cluster.
 pub(super) async fn operate<A: DeserializeOwned>(
     client: &Client,
     operation: &Operation,
@@ -164,7 +164,7 @@ fn in_words(status: &Status) -> String {
         }
     }
     text.push('\n');
-    // A node of a version without levels says none.
+    // Nodes of versions without levels report none.
     if status.upgrade.level > 0 {
         text.push_str(&level_in_words(&status.upgrade));
         text.push('\n');
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_line_says_whether_the_cluster_can_lose_a_node() {
+    fn last_line_has_the_verdict_on_losing_a_node() {
         let node = |node, live| Node {
             node,
             address: format!("n{node}:7700"),
@@ -308,7 +308,7 @@ NODE  ADDRESS  RACK  IS    STATE          SINCE  LEADS  HOLDS
     }
 
     #[test]
-    fn an_upgrade_says_what_is_to_be_typed_next() {
+    fn upgrade_output_names_the_next_command() {
         let program = |node, level_max| Program {
             node,
             name: (node == 1).then(|| "postroad 2".to_owned()),

@@ -1,4 +1,4 @@
-//! `postroad connection`: who is connected, by whatever protocol.
+//! `postroad connection`: the client connections, of all protocols.
 
 use clap::{Args, Subcommand};
 use client::Client;

@@ -1,4 +1,4 @@
-//! `postroad dead-letter`: records that queues gave up, and the way back.
+//! `postroad dead-letter`: dead letters of queues, and their redrive.
 
 use clap::{ArgGroup, Args, Subcommand};
 use operations::document::{
@@ -231,10 +231,10 @@ struct Redrive {
 #[derive(Serialize)]
 struct Redriven<'a> {
     topic: &'a str,
-    /// `null`: where each came from.
+    /// `null`: the topic that each came from.
     to: Option<&'a str>,
     records: u64,
-    /// They stay: a consumer has them, or the topic that they came from is no more.
+    /// Records that stay: leased by a consumer, or their topic no longer exists.
     left: u64,
 }
 
@@ -290,7 +290,7 @@ struct Delete {
 struct Deleted<'a> {
     topic: &'a str,
     records: u64,
-    /// They stay: a consumer has them.
+    /// Records that stay: leased by a consumer.
     left: u64,
 }
 

@@ -1,4 +1,4 @@
-//! `postroad demo`: a cluster on this machine, to be tried out.
+//! `postroad demo`: a cluster on this machine, for trying it out.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -59,12 +59,12 @@ struct ClusterOptions {
     restart_after: Duration,
 }
 
-/// One with room for the other nodes' after it.
+/// A port that leaves room for those of the other nodes.
 fn port() -> clap::builder::RangedI64ValueParser<u16> {
     clap::value_parser!(u16).range(1..=65_000)
 }
 
-/// A node's process is given so long to say that it serves, and to end.
+/// Time limits for a node's process to become ready, and to end.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
 
@@ -87,7 +87,7 @@ async fn cluster(options: &ClusterOptions) -> Result<(), CommandError> {
     let nodes: Vec<Node> =
         (0..options.nodes).map(|place| Node::new(&program, options, place)).collect();
     let (stop, stopping) = watch::channel(false);
-    // One for each node that serves: two may do so at the same moment.
+    // One permit for each ready node: two may become ready at the same moment.
     let ready = Semaphore::new(0);
     let (mut terminate, mut interrupt) = (
         signal(SignalKind::terminate()).map_err(CommandError::server)?,
@@ -107,7 +107,7 @@ async fn cluster(options: &ClusterOptions) -> Result<(), CommandError> {
     };
     let introducing = async {
         let all = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
-        // It is never closed.
+        // The semaphore is never closed.
         if ready.acquire_many(all).await.is_ok() {
             introduce(&nodes);
         }
@@ -129,7 +129,7 @@ async fn cluster(options: &ClusterOptions) -> Result<(), CommandError> {
     }
 }
 
-/// What can be done with them.
+/// Prints the nodes and some commands to try.
 fn introduce(nodes: &[Node]) {
     let mut table = Table::new(&[">NODE", ">PID", "KAFKA", "AMQP", "HTTP", "DATA", "LOG"]);
     for node in nodes {
@@ -156,11 +156,11 @@ fn introduce(nodes: &[Node]) {
     println!("Ctrl-C stops all of them; what they store stays in their folder.");
 }
 
-/// A node, and where it is reached.
+/// A node, and its addresses.
 #[derive(Debug)]
 struct Node {
     number: u16,
-    /// Of its process; 0 before the first.
+    /// Process id; 0 before the first start.
     pid: AtomicU32,
     program: PathBuf,
     kafka: String,
@@ -168,7 +168,7 @@ struct Node {
     http: String,
     data: PathBuf,
     log: PathBuf,
-    /// Of `postroad serve`.
+    /// Arguments of `postroad serve`.
     arguments: Vec<String>,
 }
 
@@ -214,7 +214,7 @@ impl Node {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)
-            // Ctrl-C reaches this program alone, which stops them in its turn.
+            // Ctrl-C reaches only this program, which then stops the nodes.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
@@ -225,7 +225,7 @@ impl Node {
         Ok(child)
     }
 
-    /// Runs until all are to stop. One that dies is started again, unless it never served.
+    /// Runs until the demo stops. A process that dies is restarted, unless it never became ready.
     async fn keep(
         &self,
         mut child: Child,
@@ -279,7 +279,7 @@ impl Node {
     }
 }
 
-/// Says when it serves, and returns when it has ended.
+/// Reports when the node is ready, and returns when its process has ended.
 async fn serves(
     child: &mut Child,
     stdout: ChildStdout,

@@ -1,7 +1,7 @@
-//! The command line's messages for errors of the client, so that the user knows what to do.
+//! Messages of the command line for errors of the client, with the next step for the user.
 //!
-//! The client's errors say what happened, to any user of that crate. Here is what it means for a
-//! person at a terminal, and whether that person or the broker is at fault.
+//! The client's errors describe the failure to any user of that crate. This module adds the meaning for a person at a
+//! terminal, and whether the user or the broker is at fault.
 
 use std::error::Error;
 use std::fmt;
@@ -14,7 +14,7 @@ use kafka_protocol::ResponseError;
 
 use crate::time::human_duration;
 
-/// The operators' token cannot be read.
+/// The operator token cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("the operators' token in {}: {source}; name its file with --token-file", path.display())]
 pub(super) struct TokenFile {
@@ -97,7 +97,7 @@ fn is_unknown_issuer(error: &io::Error) -> bool {
     error.to_string().contains("UnknownIssuer")
 }
 
-/// What can be done about a refusal, where that is known.
+/// Remedy of a rejection, if known.
 fn remedy(code: ResponseError) -> Option<&'static str> {
     use ResponseError::*;
     match code {
@@ -117,7 +117,7 @@ fn remedy(code: ResponseError) -> Option<&'static str> {
     }
 }
 
-/// Whether the user can put it right, rather than the operator of the broker.
+/// Whether the user can fix it, rather than the broker's operator.
 pub(super) fn is_the_users(error: &ClientError) -> bool {
     match error {
         ClientError::BadAddress(_)
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_remedy_goes_before_the_brokers_words_and_those_before_the_protocols() {
+    fn remedy_precedes_the_brokers_message_and_that_precedes_the_error_code() {
         let large = refused(ResponseError::MessageTooLarge, Some("no"));
         assert!(large.ends_with("raise its max.message.bytes"), "{large}");
         let said = refused(ResponseError::PolicyViolation, Some("the disk is full."));

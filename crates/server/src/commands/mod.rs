@@ -1,8 +1,7 @@
 //! The commands of the command line, one file each.
 //!
-//! A command prints what it was asked for on standard output and all else on standard error. It
-//! ends with 0 when that went well, with 1 when the user can put it right, and with 2 when
-//! the server cannot be reached or fails.
+//! A command prints its result on standard output and everything else on standard error. It ends with 0 on success,
+//! with 1 for an error that the user can fix, and with 2 when the server cannot be reached or fails.
 
 pub(crate) mod acl;
 mod amqp;
@@ -59,14 +58,14 @@ pub(crate) struct OutputOption {
     pub(crate) output: OutputFormat,
 }
 
-/// Why a command did not do what was asked, and with which code it ends.
+/// Failure of a command, which determines its exit code.
 #[derive(Debug)]
 pub(crate) enum CommandError {
-    /// The user can put it right.
+    /// The user can fix it.
     User(Box<dyn Error + Send + Sync>),
     /// The server, the disk or the network.
     Server(Box<dyn Error + Send + Sync>),
-    /// The reader of the output has gone: ends without a message.
+    /// The output is closed: ends without a message.
     OutputClosed,
 }
 
@@ -87,7 +86,7 @@ impl CommandError {
         }
     }
 
-    /// Says what went wrong, and which code to end with.
+    /// Prints the error and returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
         let (error, code) = match self {
             CommandError::OutputClosed => return ExitCode::SUCCESS,
@@ -100,14 +99,14 @@ impl CommandError {
                     serde_json::json!({"error": {"message": error.to_string(), "code": code}});
                 eprintln!("{document}");
             }
-            // A server repeats names that clients chose.
+            // A server's message may contain names that clients chose.
             false => eprintln!("postroad: {}", printable::lines(&error.to_string())),
         }
         ExitCode::from(code)
     }
 }
 
-/// Whether the command line asks for JSON. A script then reads errors as JSON, too.
+/// Whether the command line selects JSON. A script then reads errors as JSON, too.
 fn is_json_wanted() -> bool {
     let arguments: Vec<String> = std::env::args().collect();
     let is_option = |it: &str| ["-o", "--output"].contains(&it);
@@ -137,7 +136,7 @@ impl From<ServeError> for CommandError {
     }
 }
 
-/// Only the output is written with plain I/O errors; all others say what they are about.
+/// Only writes to the output fail with plain I/O errors; all other errors name their subject.
 impl From<io::Error> for CommandError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
@@ -147,7 +146,7 @@ impl From<io::Error> for CommandError {
     }
 }
 
-/// How far a consumer is behind, for people: `-` where that is not known.
+/// Lag of a consumer, for people: `-` if unknown.
 fn behind(lag_seconds: Option<f64>) -> String {
     match lag_seconds {
         None => "-".into(),

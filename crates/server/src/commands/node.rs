@@ -1,4 +1,4 @@
-//! `postroad node`: what is to become of the nodes of a cluster.
+//! `postroad node`: changes the nodes of a cluster.
 
 use clap::{Args, Subcommand};
 use client::Client;
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_damaged_is_said_with_its_place() {
+    fn damage_is_reported_with_its_place() {
         let stored = Stored {
             node: 2,
             looked_at_bytes: None,

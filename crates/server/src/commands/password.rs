@@ -1,4 +1,4 @@
-//! A password as it is typed or piped. It is hashed here: neither the wire nor the node sees it.
+//! A password, typed or piped. It is hashed here: neither the wire nor the node sees it.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -7,8 +7,8 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 
 use super::CommandError;
 
-/// What is kept of the password that was given, or of the line that standard input has: its hash, and verifiers of
-/// SCRAM unless it says `without_scram`.
+/// Stored form of the given password, or of a line of standard input: its hash, and SCRAM verifiers unless
+/// `without_scram`.
 pub(super) fn hashed(
     user: &str,
     given: Option<String>,
@@ -42,7 +42,7 @@ fn read(user: &str) -> io::Result<String> {
     Ok(line.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-/// While it lives, the terminal does not show what is typed.
+/// Disables the terminal's echo while it lives.
 struct Unseen {
     before: Termios,
 }
@@ -52,7 +52,7 @@ impl Unseen {
         let before = tcgetattr(io::stdin())?;
         let mut changed = before.clone();
         changed.local_modes.remove(LocalModes::ECHO);
-        // The line's end shows all the same: the next line begins where one is expected.
+        // The line end is still echoed, so that the next output begins on a new line.
         changed.local_modes.insert(LocalModes::ECHONL);
         tcsetattr(io::stdin(), OptionalActions::Flush, &changed)?;
         Ok(Self { before })
@@ -61,7 +61,7 @@ impl Unseen {
 
 impl Drop for Unseen {
     fn drop(&mut self) {
-        // There is nothing to be done about a terminal that does not take it.
+        // A failure of the terminal cannot be handled here.
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
     }
 }

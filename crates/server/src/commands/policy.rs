@@ -1,5 +1,5 @@
-//! `postroad policy`: settings for all of AMQP's queues or exchanges whose names fit a pattern,
-//! those that are there and those that come.
+//! `postroad policy`: settings for all of AMQP's queues or exchanges whose names match a pattern, existing and future
+//! ones.
 
 use clap::{Args, Subcommand, ValueEnum};
 use gateway_amqp::operations::document::{Done, Made, NamedPolicy, Operation};
@@ -60,7 +60,7 @@ struct Set {
     priority: i64,
 }
 
-/// A definition as it was typed, and read.
+/// A definition from the command line, parsed.
 #[derive(Clone, Debug)]
 struct PolicyText(Definition);
 
@@ -159,7 +159,7 @@ fn table(policies: &[NamedPolicy]) -> String {
     table.render()
 }
 
-/// As JSON has it, a text without its quotes.
+/// Its JSON form; a text without its quotes.
 fn text(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(text)) => text,

@@ -1,4 +1,4 @@
-//! `postroad quota`: how much clients may send, take and change in a second.
+//! `postroad quota`: limits on the bytes and changes of clients a second.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use super::{ClientOptions, CommandError};
 use crate::output::{OutputFormat, Table};
 use crate::size::size_in_bytes;
 
-/// Kafka's ways to say which parts of an entity are meant.
+/// Kafka's match types for the parts of an entity.
 const MATCH_NAME: i8 = 0;
 const MATCH_DEFAULT: i8 = 1;
 
@@ -125,10 +125,10 @@ impl Of {
     }
 }
 
-/// Quotas as they are shown.
+/// Quotas, as printed.
 #[derive(Serialize)]
 struct Shown {
-    /// Null: all that have none of their own.
+    /// Null: the default, for all entities without their own quota.
     entity: BTreeMap<String, Option<String>>,
     quotas: BTreeMap<String, f64>,
 }
@@ -200,7 +200,7 @@ async fn alter(
     Ok(())
 }
 
-/// Those of all entities that have these parts.
+/// Quotas of all entities with these parts.
 async fn found(client: &Client, entity: &Entity) -> Result<Vec<Shown>, CommandError> {
     let components = entity.0.iter().map(|(of, name)| {
         let mut component = ComponentData::default()

@@ -1,4 +1,4 @@
-//! Single records on the command line: how they are named, and how they look in a table.
+//! Single records on the command line: their names, and their form in a table.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -43,7 +43,7 @@ pub(super) fn places(records: &[Place]) -> Vec<document::Place> {
     records.iter().map(|place| (*place).into()).collect()
 }
 
-/// An error that names the first record which stayed.
+/// An error that names the first record that stayed.
 pub(super) fn all_removed(removed: &Removed) -> Result<(), CommandError> {
     match (removed.refused.first(), removed.refused.len()) {
         (None, _) => Ok(()),
@@ -54,7 +54,7 @@ pub(super) fn all_removed(removed: &Removed) -> Result<(), CommandError> {
     }
 }
 
-/// Text on one line, cut where it is long; of other bytes how many there are.
+/// Text on one line, cut if it is long; for binary data the number of bytes.
 pub(super) fn preview(payload: Option<&Payload>, characters_max: usize) -> String {
     let Some(payload) = payload else { return "-".into() };
     let Some(text) = payload.text() else { return format!("({} bytes)", payload.len()) };
@@ -66,7 +66,7 @@ pub(super) fn preview(payload: Option<&Payload>, characters_max: usize) -> Strin
     line
 }
 
-/// How long it is until then.
+/// Time left until then.
 pub(super) fn until(at_ms: i64, now_ms: i64) -> String {
     human_duration(Duration::from_millis(at_ms.saturating_sub(now_ms).max(0) as u64))
 }

@@ -1,4 +1,4 @@
-//! `postroad recover`: a node of a cluster goes on without the majority that is lost.
+//! `postroad recover`: lets a node of a cluster continue without the lost majority.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -52,7 +52,7 @@ fn in_words(report: &Report, data: &str, lost: &BTreeSet<u64>) -> String {
     for Shard { shard, voters, last_term, last_index, last_ms } in &report.shards {
         let name = if *shard == 0 { "catalog".to_owned() } else { shard.to_string() };
         let voters = voters.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
-        // Behind a snapshot there may be no entry that says when.
+        // After a snapshot the log may have no entry with a time.
         let written = last_ms.map_or_else(|| "-".to_owned(), human_time);
         table.row(vec![name, voters, last_term.to_string(), last_index.to_string(), written]);
     }

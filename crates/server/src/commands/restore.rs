@@ -1,4 +1,4 @@
-//! `postroad restore`: the data directory of a new cluster, out of a backup.
+//! `postroad restore`: creates the data directory of a new cluster from a backup.
 
 use std::path::PathBuf;
 
@@ -41,7 +41,7 @@ pub(crate) struct RestoreArguments {
 struct Outcome {
     #[serde(flatten)]
     backup: Report,
-    /// Null where nothing was written.
+    /// Null: nothing was written.
     restored: Option<New>,
 }
 

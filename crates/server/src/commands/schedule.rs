@@ -1,4 +1,4 @@
-//! `postroad schedule`: records that are to be delivered later.
+//! `postroad schedule`: records with a delayed delivery.
 
 use clap::{ArgGroup, Args, Subcommand};
 use operations::document::{Cancel, Operation, QueueName, Removed, ScheduledPage, ScheduledRecord};

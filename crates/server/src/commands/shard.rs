@@ -1,4 +1,4 @@
-//! `postroad shard`: the node's shards, and who leads.
+//! `postroad shard`: the node's shards and their leaders.
 
 use clap::{Args, Subcommand};
 use client::Client;
@@ -89,7 +89,7 @@ fn table(shards: &[ShardSummary]) -> String {
 #[derive(Serialize)]
 struct Election {
     term: u64,
-    /// From the request to the answer.
+    /// From the request to the reply.
     took_ms: f64,
 }
 

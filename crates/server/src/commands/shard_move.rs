@@ -1,4 +1,4 @@
-//! `postroad shard move` and `shard balance`: which nodes of a cluster have which shard.
+//! `postroad shard move` and `shard balance`: placement of shards on the nodes of a cluster.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use super::CommandError;
 use super::cluster::operate;
 use crate::output::{OutputFormat, Table};
 
-/// Between two times that the node is asked how far it is.
+/// Poll interval of the node's progress.
 const ASKED_EVERY: Duration = Duration::from_millis(500);
-/// Between two lines that say so.
+/// Polls between two progress lines.
 const SAID_EVERY: u32 = 4;
 
 #[derive(Args, Debug)]
@@ -85,7 +85,7 @@ fn is_there(placement: &Placement) -> bool {
     placement.nodes == placement.wanted
 }
 
-/// Says how far these shards are until they are where they are to be.
+/// Waits until these shards are on their wanted nodes, and prints the progress.
 async fn wait(
     client: &Client,
     output: OutputFormat,
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_are_listed_or_left_to_the_cluster() {
+    fn target_is_a_list_of_nodes_or_auto() {
         assert_eq!(to("5,1, 4"), Ok(To::Nodes(BTreeSet::from([1, 4, 5]))));
         assert_eq!(to("auto"), Ok(To::Auto));
         for wrong in ["", "a", "1,", "1-3"] {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tables_say_what_is_and_what_is_to_be() {
+    fn tables_have_current_and_wanted_placements() {
         let shard = |shard, nodes: [u64; 3], wanted: [u64; 3], by_hand| Placement {
             shard,
             nodes: nodes.to_vec(),

@@ -1,4 +1,4 @@
-//! `postroad tls`: a certificate to try encryption with.
+//! `postroad tls`: a certificate for trying out encryption.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -71,7 +71,7 @@ pub(crate) fn run(arguments: TlsArguments) -> Result<(), CommandError> {
             date.day() as u8,
         ))
     };
-    // Clocks differ.
+    // Allows for clocks that differ.
     (params.not_before, params.not_after) = (day(-1)?, day(i64::from(asked.days) + 1)?);
     let key = KeyPair::generate().map_err(|error| failed(&error))?;
     let certificate = params.self_signed(&key).map_err(|error| failed(&error))?;
@@ -93,7 +93,7 @@ pub(crate) fn run(arguments: TlsArguments) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// This machine's names come first: a node that runs here advertises them unless it is given others.
+/// This machine's names come first: a local node advertises them unless it has other settings.
 fn names(given: Vec<String>) -> Vec<String> {
     let mut names = OF_THIS_MACHINE.map(str::to_owned).to_vec();
     for name in given {

@@ -1,4 +1,4 @@
-//! `postroad topic`: making, looking at, changing and deleting topics.
+//! `postroad topic`: creates, lists, describes, changes and deletes topics.
 
 use std::collections::BTreeMap;
 
@@ -124,9 +124,9 @@ pub(crate) async fn run(arguments: TopicArguments) -> Result<(), CommandError> {
 struct CreatedTopic {
     topic: String,
     partitions: Option<i32>,
-    /// False when it was there already.
+    /// False if the topic existed.
     created: bool,
-    /// Why it was not created, and no topic after it.
+    /// Reason why this topic and the following ones were not created.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
@@ -153,7 +153,7 @@ impl Create {
                 }
             }
         }
-        // What was made is said even when the next one failed.
+        // Created topics are reported even if the next one failed.
         output.show(&created, |created| created.iter().map(created_line).collect())?;
         outcome
     }
@@ -357,7 +357,7 @@ fn described_text(topic: &DescribedTopic) -> String {
     text
 }
 
-/// What a number of milliseconds or bytes comes to.
+/// Number of milliseconds or bytes in words.
 fn meaning(name: &str, value: &str) -> String {
     let Ok(number) = value.parse::<i64>() else { return String::new() };
     let unit = name.rsplit('.').next().unwrap_or_default();
@@ -425,7 +425,7 @@ fn altered_lines(altered: &AlteredTopic<'_>) -> String {
 #[derive(Serialize)]
 struct DeletedTopic {
     topic: String,
-    /// False when there was no such topic.
+    /// False if there was no such topic.
     deleted: bool,
 }
 
@@ -465,7 +465,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_config_is_a_name_and_a_value_that_may_hold_anything() {
+    fn config_is_split_at_its_first_equals_sign() {
         let pair = |name: &str, value: &str| Ok((name.to_owned(), value.to_owned()));
         assert_eq!(name_value("retention.ms=5"), pair("retention.ms", "5"));
         assert_eq!(name_value("a=b=c"), pair("a", "b=c"));

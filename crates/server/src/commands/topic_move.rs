@@ -1,4 +1,4 @@
-//! `postroad topic move`: partitions go to another shard, while they are written to and read.
+//! `postroad topic move`: moves partitions to another shard, under load.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use super::CommandError;
 use super::cluster::operate;
 use crate::output::{OutputFormat, count, counted};
 
-/// Between two times that the node is asked how far it is.
+/// Poll interval of the node's progress.
 const ASKED_EVERY: Duration = Duration::from_millis(200);
-/// Between two lines that say so.
+/// Polls between two progress lines.
 const SAID_EVERY: u32 = 10;
 const RANGE_MAX: u32 = 100_000;
 
@@ -55,12 +55,12 @@ fn partitions(text: &str) -> Result<Partitions, String> {
     Ok(Partitions(all))
 }
 
-/// What became of it.
+/// Outcome of a move.
 #[derive(Serialize)]
 struct Moved {
     topic: String,
     partitions: Vec<PartitionAt>,
-    /// Those that are under way still, where nobody waits.
+    /// Moves still in progress, with `--no-wait`.
     moving: Vec<Moving>,
 }
 
@@ -132,7 +132,7 @@ fn in_words(moved: &Moved) -> String {
     text
 }
 
-/// How far it is, in one line.
+/// Progress in one line.
 fn progress(moving: &[Moving]) -> String {
     let sum = |of: fn(&Moving) -> u64| moving.iter().map(of).sum::<u64>();
     let (copied, of) = (sum(|it| it.copied), sum(|it| it.of));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_says_how_much_is_copied_and_what_is_special() {
+    fn progress_has_copied_records_and_special_states() {
         let moving = |partition, state, copied| Moving {
             topic: "orders".to_owned(),
             partition,

@@ -1,4 +1,4 @@
-//! `postroad trace`: where records are, and what became of them.
+//! `postroad trace`: state and history of records.
 
 use std::fmt::Write as _;
 
@@ -83,7 +83,7 @@ enum Wanted {
 }
 
 impl TraceArguments {
-    /// Clap sees to it that there is one.
+    /// Clap ensures that one is set.
     fn wanted(&self) -> Result<Wanted, CommandError> {
         if let Some(place) = self.at {
             return Ok(Wanted::Place(place));
@@ -115,7 +115,7 @@ impl TraceArguments {
     }
 }
 
-/// Searches on until there is nothing left, or enough is found.
+/// Continues the search until it is complete, or enough is found.
 async fn find(
     client: &Client,
     topic: Option<String>,
@@ -171,7 +171,7 @@ fn text(history: &RecordHistory) -> String {
         );
     }
     for group in &history.groups {
-        text += &of_group(group);
+        text += &group_text(group);
     }
     for group in &history.offset_groups {
         let (name, offset) = (printable::text(&group.group), count(group.offset));
@@ -194,7 +194,7 @@ fn text(history: &RecordHistory) -> String {
     text
 }
 
-fn of_group(group: &GroupHistory) -> String {
+fn group_text(group: &GroupHistory) -> String {
     let now = now_ms();
     let left = |until_ms: Option<i64>| match until_ms {
         Some(at) => format!(" for {}", until(at, now)),
@@ -209,7 +209,8 @@ fn of_group(group: &GroupHistory) -> String {
             None => "blocked by an earlier record of its key".to_owned(),
         },
         GroupState::Leased => {
-            let who = group.session.as_ref().map(|session| format!(", by {}", who(session)));
+            let who =
+                group.session.as_ref().map(|session| format!(", by {}", session_text(session)));
             format!("leased{}{}", left(group.until_ms), who.unwrap_or_default())
         }
         GroupState::Delayed => format!("delayed{}", left(group.until_ms)),
@@ -240,7 +241,7 @@ fn of_group(group: &GroupHistory) -> String {
     text
 }
 
-fn who(session: &SessionSeen) -> String {
+fn session_text(session: &SessionSeen) -> String {
     let SessionSeen { session, protocol, user, client, peer, .. } = session;
     let said = [protocol, user, client, peer].into_iter().flatten();
     let mut words: Vec<&str> = said.map(String::as_str).collect();
@@ -279,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_history_is_told_in_words() {
+    fn history_is_printed_in_words() {
         let session = SessionSeen {
             session: 7,
             protocol: Some("amqp".to_owned()),

@@ -1,4 +1,4 @@
-//! `postroad user`: who may log in, and what each may do in which vhost.
+//! `postroad user`: users, and their permissions in vhosts.
 
 use access::Permissions;
 use clap::{Args, Subcommand};

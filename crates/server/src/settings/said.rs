@@ -1,4 +1,4 @@
-//! What was said of settings, by flags, in the environment and in a file, each as far as it was.
+//! Settings as given by flags, environment and file, each of them optional.
 
 use std::path::PathBuf;
 
@@ -216,7 +216,7 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// What is not said here is taken from `other`.
+    /// Takes missing settings from `other`.
     pub(super) fn or(self, other: Said) -> Said {
         Said {
             data: self.data.or(other.data),

@@ -1,5 +1,5 @@
-//! Where a setting comes from: the command line, the environment or the file. A wrong one is blamed on that, and a
-//! variable that is no setting is named.
+//! Source of a setting: the command line, the environment or the file. Errors name the source, and unknown variables
+//! are reported.
 
 use std::path::Path;
 
@@ -19,11 +19,11 @@ const OTHERS: [&str; 9] = [
     "POSTROAD_TLS_CA",
     "POSTROAD_PANIC_IN",
 ];
-/// Kubernetes sets variables such as these in each container, for a service that is called `postroad`.
+/// Variables that Kubernetes sets in each container for a service called `postroad`.
 const OF_KUBERNETES: [&str; 2] = ["POSTROAD_PORT", "POSTROAD_SERVICE_"];
 const PREFIX: &str = "POSTROAD_";
 
-/// Names a wrong setting by its source.
+/// Adds its source to a wrong setting.
 pub(super) fn sourced(error: SettingsError, file: Option<&Path>) -> SettingsError {
     let SettingsError::Invalid { setting, value, problem } = error else { return error };
     let arguments: Vec<String> = std::env::args().collect();
@@ -55,7 +55,7 @@ fn variable_of(setting: &str) -> String {
     format!("{PREFIX}{}", setting.replace('-', "_").to_ascii_uppercase())
 }
 
-/// Clap's error of an invalid value, with the variable that it comes from.
+/// The variable that caused clap's error of an invalid value.
 pub(crate) fn variable_of_wrong_flag(argument: &str) -> Option<String> {
     let setting = argument.strip_prefix("--")?.split([' ', '=']).next()?;
     let variable = variable_of(setting);
@@ -65,7 +65,7 @@ pub(crate) fn variable_of_wrong_flag(argument: &str) -> Option<String> {
     is_from_variable.then_some(variable)
 }
 
-/// Variables that look like settings and are none, each with the setting that may be meant.
+/// Variables that look like settings but are unknown, each with the most similar setting.
 pub(crate) fn unknown_variables() -> Vec<(String, Option<String>)> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     unknown_of(names)
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn variable_that_is_no_setting_is_found_with_the_one_that_may_be_meant() {
+    fn unknown_variable_is_reported_with_the_most_similar_setting() {
         let names = ["POSTROAD_KAFAK", "POSTROAD_KAFKA", "POSTROAD_TOKEN", "PATH"];
         let names = names.into_iter().chain(["POSTROAD_PORT_9092_TCP", "POSTROAD_QQQQQQQQ"]);
         let found = unknown_of(names.map(str::to_owned));

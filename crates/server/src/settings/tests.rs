@@ -1,4 +1,4 @@
-//! What settings come to.
+//! Tests of parsed settings.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
 }
 
 #[test]
-fn listeners_bind_loopback_unless_told_otherwise() {
+fn listeners_bind_loopback_by_default() {
     let settings = Settings::from_said(Said::default()).expect("valid");
     assert!(settings.kafka.ip().is_loopback());
 }
@@ -83,7 +83,7 @@ fn in_a_file_a_size_may_be_a_number() {
 }
 
 #[test]
-fn nothing_can_be_done_with_none_of_it() {
+fn zero_threads_connections_or_partitions_are_rejected() {
     for none in ["threads = 0", "max-connections = 0", "default-partitions = 0"] {
         let error = Settings::from_said(said(none)).expect_err("refused").to_string();
         assert!(error.ends_with("must be at least 1"), "{error}");
@@ -91,7 +91,7 @@ fn nothing_can_be_done_with_none_of_it() {
 }
 
 #[test]
-fn how_often_what_is_stored_is_looked_through_is_a_duration_or_off() {
+fn scrub_interval_is_a_duration_or_off() {
     let parsed = |text: &str| Settings::from_said(said(text)).map(|it| it.scrub_interval);
     let day = std::time::Duration::from_secs(86_400);
     assert_eq!(parsed("").expect("valid"), Some(7 * day));
@@ -104,7 +104,7 @@ fn how_often_what_is_stored_is_looked_through_is_a_duration_or_off() {
 }
 
 #[test]
-fn what_happened_to_records_is_remembered_in_so_many_bytes_or_not_at_all() {
+fn history_bytes_is_a_size_or_zero() {
     let parsed = |text: &str| Settings::from_said(said(text)).map(|it| it.history_bytes);
     assert_eq!(parsed("").expect("valid"), 2 << 20);
     assert_eq!(parsed("history-bytes = \"16MiB\"").expect("valid"), 16 << 20);

@@ -106,7 +106,7 @@ fn users_have_passwords_and_permissions_and_survive_a_crash() {
     assert_eq!(denied, "user app may do nothing in vhost shop now\n");
     let words = ["user app has no permissions in vhost shop"];
     broker.run(&["user", "deny", "app", "--vhost", "shop"]).fails(1, &words);
-    // What was typed is neither in the log nor in the data.
+    // Passwords are neither in the log nor in the data.
     let (status, log) = broker.terminate();
     assert!(status.success(), "{log}");
     assert!(log.contains("user \"app\" is added"), "{log}");
@@ -128,7 +128,7 @@ fn contains(folder: &std::path::Path, wanted: &[u8]) -> bool {
 }
 
 #[test]
-fn mistakes_about_users_say_what_to_do() {
+fn mistakes_about_users_are_reported_with_a_remedy() {
     let broker = Broker::start();
     let guest = ["user guest is there already", "'postroad user password guest'"];
     broker.run(&["user", "add", "guest", "x"]).fails(1, &guest);
@@ -147,7 +147,7 @@ fn mistakes_about_users_say_what_to_do() {
 }
 
 #[test]
-fn those_whom_the_settings_name_are_listed_and_left_alone() {
+fn users_from_the_settings_are_listed_and_cannot_be_changed() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let data = folder.path().join("data");
     let mut command = serve(&data);
@@ -164,7 +164,7 @@ fn those_whom_the_settings_name_are_listed_and_left_alone() {
 }
 
 #[test]
-fn a_broker_that_is_not_there_is_named() {
+fn unreachable_broker_is_named() {
     let mut command = postroad();
     command.args(["user", "list", "--bootstrap", "127.0.0.1:1"]);
     run(command, b"").fails(2, &["cannot reach 127.0.0.1:1", "postroad serve"]);

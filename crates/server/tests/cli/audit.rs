@@ -1,10 +1,10 @@
-//! The audit, as those who run a node read it.
+//! The audit log, as read by operators.
 
 use crate::harness::{Broker, eventually, serve};
 
 const TOPIC: &str = "_postroad.audit";
 
-/// Its first events, once so many are there.
+/// The first `count` events of the audit topic.
 fn events(broker: &Broker, count: &str) -> Vec<serde_json::Value> {
     eventually("the topic is there", || broker.run(&["topic", "list"]).ok().contains(TOPIC));
     let lines = broker.run(&["consume", TOPIC, "--from", "earliest", "-n", count]).ok();
@@ -12,7 +12,7 @@ fn events(broker: &Broker, count: &str) -> Vec<serde_json::Value> {
 }
 
 #[test]
-fn what_was_done_is_written_also_when_the_node_is_stopped_right_after() {
+fn audit_events_are_durable_though_the_node_stops_at_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");
     let start = || {
@@ -40,7 +40,7 @@ fn what_was_done_is_written_also_when_the_node_is_stopped_right_after() {
 }
 
 #[test]
-fn a_node_that_is_not_told_to_writes_nothing() {
+fn audit_is_off_by_default() {
     let broker = Broker::start();
     broker.run(&["topic", "create", "orders"]).ok();
     assert!(!broker.run(&["topic", "list"]).ok().contains(TOPIC));

@@ -1,4 +1,4 @@
-//! `postroad backup` and `postroad restore`, of a node that is alone.
+//! `postroad backup` and `postroad restore`, of a single node.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ fn lines(text: &str) -> Vec<u32> {
 }
 
 #[test]
-fn what_was_there_is_in_a_cluster_of_one_that_is_made_of_the_backup() {
+fn restored_cluster_of_one_has_the_contents_of_the_backup() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let at = |name: &str| folder.path().join(name);
     let (data, backup, new) = (at("data"), at("backup"), at("new"));
@@ -49,7 +49,7 @@ fn what_was_there_is_in_a_cluster_of_one_that_is_made_of_the_backup() {
     assert!(text.contains(&start), "{text}");
     restore(&new, &backup, &[]).fails(1, &["is not empty"]);
 
-    // A member of a cluster, as any other that founded one alone.
+    // The restored node is a member of a cluster that it founded alone.
     let mut alone = postroad();
     alone.args(["serve", "--kafka", "127.0.0.1:0", "--data"]).arg(&new);
     run(alone, b"").fails(2, &["--peer"]);
@@ -69,13 +69,13 @@ fn what_was_there_is_in_a_cluster_of_one_that_is_made_of_the_backup() {
 }
 
 #[test]
-fn a_command_that_is_killed_leaves_a_backup_that_is_refused() {
+fn interrupted_backup_is_rejected_by_restore() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let backup = folder.path().join("backup");
     let broker = Broker::start();
     broker.run(&["topic", "create", "orders"]).ok();
     std::fs::create_dir(&backup).expect("made");
-    // As it is left.
+    // The leftovers of an interrupted backup.
     std::fs::write(backup.join("incomplete"), "").expect("written");
     std::fs::write(backup.join("shard-0.state"), "half").expect("written");
     let new = folder.path().join("new");

@@ -22,7 +22,7 @@ fn connections_of_all_protocols_are_listed_and_closed() {
     assert_eq!(listed["peer"], amqp.local_addr().expect("is bound").to_string());
     assert!(listed["since_ms"].as_i64() > Some(0) && listed["user"].is_null(), "{listed}");
 
-    // The command is a Kafka client itself, and says who it is.
+    // The command itself is a Kafka client, and reports its name.
     let own = &of(&broker, "kafka")[0];
     let client = own["client"].as_str().expect("it has said so");
     assert!(client.starts_with("postroad-cli "), "{own}");

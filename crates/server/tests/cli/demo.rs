@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::harness::{PATIENCE, Said, postroad, run, seq, wait};
 use crate::http::get;
 
-/// The first of three ports that are free.
+/// The first of three consecutive free ports.
 fn three_ports() -> u16 {
     loop {
         let first = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -27,9 +27,9 @@ fn three_ports() -> u16 {
 struct Demo {
     child: Child,
     bootstrap: String,
-    /// Of the first node.
+    /// HTTP address of the first node.
     http: SocketAddr,
-    /// Of its nodes' processes.
+    /// Processes of its nodes.
     pids: Vec<i32>,
     complaints: mpsc::Receiver<String>,
 }
@@ -38,7 +38,7 @@ impl Demo {
     fn start(folder: &std::path::Path) -> Self {
         let [kafka, amqp, http, peers] = [(); 4].map(|()| three_ports());
         let mut child = postroad()
-            // All of its nodes are told.
+            // All nodes inherit it.
             .env("POSTROAD_RACK", "here")
             .args(["demo", "cluster", "--restart-after", "1s", "--data"])
             .arg(folder)
@@ -76,7 +76,7 @@ impl Demo {
         Self { child, bootstrap: bootstrap.join(","), http, pids, complaints }
     }
 
-    /// Waits until it says this.
+    /// Waits until it prints these words.
     fn says(&self, words: &str) {
         loop {
             let line = self.complaints.recv_timeout(PATIENCE);
@@ -86,7 +86,7 @@ impl Demo {
         }
     }
 
-    /// Over HTTP, once each node has said in which one it is.
+    /// Waits until each node has reported its rack, as seen over HTTP.
     fn shows_racks(&self) {
         let begun = Instant::now();
         loop {
@@ -113,7 +113,7 @@ impl Demo {
 impl Drop for Demo {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
-            // Its nodes go with it.
+            // Its nodes end with it.
             let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
             let _ = self.child.wait();
         }
@@ -121,7 +121,7 @@ impl Drop for Demo {
 }
 
 #[test]
-fn three_nodes_go_on_without_one_that_is_killed_and_it_comes_back() {
+fn three_nodes_tolerate_the_kill_of_one_and_restart_it() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut demo = Demo::start(folder.path());
     assert_eq!(demo.pids.len(), 3);

@@ -1,11 +1,11 @@
-//! `postroad doctor`: what it finds, and what it leaves out.
+//! `postroad doctor`: its findings, and its redaction.
 
 use std::fs;
 use std::path::Path;
 
 use crate::harness::{Broker, log, run, serve};
 
-/// Each is a secret that somebody gave the node or the command in another way.
+/// Each is a secret given to the node or the command in a different way.
 const CANARIES: [&str; 7] = [
     "canary-admin",
     "canary-amqp",
@@ -26,7 +26,7 @@ fn all_of(folder: &Path) -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_bundle_has_what_helps_and_no_secrets() {
+fn bundle_has_the_inspected_items_and_no_secrets() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
     let [admin, amqp, user, env, in_log, header, address] = CANARIES;
@@ -80,14 +80,14 @@ fn a_bundle_has_what_helps_and_no_secrets() {
     assert_eq!(finding("metrics")["verdict"], "well");
     let notes = findings.iter().filter(|it| it["name"] == "settings").count();
     assert_eq!(notes, 2, "{findings:?}");
-    // What is there is not written over.
+    // An existing bundle is not overwritten.
     let mut again = broker.command(&["doctor", "--http", "off"]);
     again.arg("--data").arg(path("data")).arg("--out").arg(path("bundle"));
     run(again, b"").fails(1, &["bundle"]);
 }
 
 #[test]
-fn a_node_that_is_not_there_is_a_finding() {
+fn unreachable_node_is_a_finding() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut doctor = crate::harness::postroad();
     doctor.args(["doctor", "-b", "127.0.0.1:1", "--http", "127.0.0.1:1", "--data"]);

@@ -1,4 +1,4 @@
-//! What the documentation says of a node is so.
+//! The documentation matches the code.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Panics in every task and thread of a real node (`docs/internals/failure.md`): a vital one ends the process within a
-//! second, with exit code 2, and a restart has all that was acknowledged; one of a session ends that session alone.
+//! Panics in every task and thread of a real node (`docs/internals/failure.md`). A vital one ends the process within a
+//! second, with exit code 2, and a restart has every acknowledged record. A panic of a session ends only that session.
 
 mod pushes;
 
@@ -22,11 +22,11 @@ use crate::harness::{Broker, log, run, seq, serve, wait};
 use crate::security;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// From the panic to the end of the process.
+/// Time limit from the panic to the end of the process.
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
 const QUEUE: &str = "work";
 
-/// A node that can be made to panic, and what clients were told.
+/// A node that can be made to panic in a task.
 struct Scene {
     folder: TempDir,
     task: Task,
@@ -49,7 +49,7 @@ impl Scene {
         let mut command = serve(&self.data());
         let injection = format!("{}:{}", self.task.name(), self.trigger().display());
         command.env(tasks::inject::VARIABLE, injection);
-        // To find names for a stack takes a debug build about as long as it may take to end.
+        // Resolving symbols for a backtrace takes a debug build about as long as the time limit.
         command.env("RUST_BACKTRACE", "0");
         match self.task {
             Task::Certificates => security::encrypt(&mut command, self.folder.path()),
@@ -67,7 +67,7 @@ impl Scene {
         Broker::start_with(self.command(), &self.data())
     }
 
-    /// Restarted without a reason to panic.
+    /// Restarts without the injected panic.
     fn restart(&self) -> Broker {
         Broker::start_on(&self.data())
     }
@@ -76,7 +76,7 @@ impl Scene {
         std::fs::write(self.trigger(), "").expect("a file");
     }
 
-    /// The task has taken the file and panics now.
+    /// Waits until the task has taken the file: it panics now.
     fn has_panicked(&self) {
         let deadline = Instant::now() + PATIENCE;
         while self.trigger().exists() {
@@ -85,7 +85,7 @@ impl Scene {
         }
     }
 
-    /// The process ends as it should.
+    /// Checks that the process ends as required.
     #[track_caller]
     fn ends(&self, broker: Broker) {
         self.has_panicked();
@@ -111,8 +111,8 @@ fn connect(address: SocketAddr) -> Connection {
     Connection::open(address, PATIENCE, Mode::Confirms).expect("a connection")
 }
 
-/// Publishes to a queue, one message after the other is confirmed, until the server is gone. How
-/// many were confirmed.
+/// Publishes to a queue until the server is gone, each message after the confirm of the previous one. Returns the
+/// number of confirmed messages.
 fn publish_until_it_ends(address: SocketAddr) -> JoinHandle<u32> {
     let mut connection = connect(address);
     connection.declare(&[QUEUE.to_owned()], "quorum").expect("declared");
@@ -126,13 +126,13 @@ fn publish_until_it_ends(address: SocketAddr) -> JoinHandle<u32> {
     })
 }
 
-/// The messages that were confirmed are in the queue, each once.
+/// Checks that each confirmed message is in the queue once.
 #[track_caller]
 fn are_all_there(confirmed: u32, address: SocketAddr) {
     let mut connection = connect(address);
     connection.consume(QUEUE, 0).expect("consuming");
     let mut missing: BTreeSet<u32> = (0..confirmed).collect();
-    // The last that was published may be there, too, though nobody confirmed it.
+    // The last published message may be there, too, although it is unconfirmed.
     let mut unconfirmed = BTreeSet::from([confirmed]);
     while !missing.is_empty() {
         let message = connection.delivery(PATIENCE).expect("a delivery");
@@ -143,7 +143,7 @@ fn are_all_there(confirmed: u32, address: SocketAddr) {
     }
 }
 
-/// With Kafka and AMQP clients at work.
+/// With active Kafka and AMQP clients.
 #[track_caller]
 fn ends_the_process(task: Task, push: Push) {
     let scene = Scene::new(task);
@@ -164,7 +164,7 @@ fn ends_the_process(task: Task, push: Push) {
 
 macro_rules! vital {
     ($($name:ident: $task:ident, $push:expr;)*) => {
-        /// Those that have a test by the table, beside the ones with a test of their own.
+        /// Tasks tested by the table, in addition to those with their own tests.
         const TESTED: &[Task] = &[$(Task::$task,)*];
 
         mod vital {
@@ -222,7 +222,7 @@ vital! {
     http_listener: HttpListener, by_itself;
 }
 
-/// Those whose tests are below, or with what they belong to.
+/// Tasks tested below, or next to their subject.
 const TESTED_BELOW: &[Task] = &[
     Task::ConsensusDisk,
     Task::CertificateFiles,
@@ -254,7 +254,7 @@ fn every_task_has_a_test_here() {
 
 /// The vote is written while the node starts.
 #[test]
-fn a_panic_while_it_starts_ends_the_process_as_well() {
+fn panic_during_the_start_ends_the_process() {
     let scene = Scene::new(Task::ConsensusDisk);
     let broker = scene.restart();
     broker.run(&["topic", "create", "t"]).ok();
@@ -267,7 +267,7 @@ fn a_panic_while_it_starts_ends_the_process_as_well() {
     assert_eq!(scene.restart().run(&["consume", "t"]).ok(), seq(1..=100));
 }
 
-/// Without the task that ends it, an alarm would hold publishers back for ever.
+/// Without the task that clears it, the alarm would block publishers forever.
 #[test]
 fn the_disk_alarm_ends_the_process() {
     let scene = Scene::new(Task::AmqpDiskAlarm);
@@ -297,9 +297,9 @@ fn the_disk_alarm_ends_the_process() {
     are_all_there(1, scene.restart().amqp());
 }
 
-/// Whoever started the node may have stopped reading what it says.
+/// The parent process may have stopped reading the node's output.
 #[test]
-fn a_message_that_nobody_takes_does_not_hold_the_end_up() {
+fn unread_message_does_not_delay_the_exit() {
     let scene = Scene::new(Task::Sequencer);
     let (_unread, full) = std::io::pipe().expect("a pipe");
     let mut filling = full.try_clone().expect("another end of it");
@@ -319,16 +319,16 @@ fn a_message_that_nobody_takes_does_not_hold_the_end_up() {
 }
 
 #[test]
-fn a_task_that_is_not_in_the_table_cannot_be_asked_for() {
+fn unknown_task_name_for_a_panic_is_rejected() {
     let scene = Scene::new(Task::Main);
     let mut command = scene.command();
     command.env(tasks::inject::VARIABLE, "lunch:/tmp/x").stderr(Stdio::piped());
     run(command, b"").fails(2, &["POSTROAD_PANIC_IN=lunch:/tmp/x", "TASK:FILE"]);
 }
 
-/// One request of a Kafka client, and whether it is answered.
+/// Sends a request of a Kafka client. Returns whether a response arrives.
 fn kafka_answers(socket: &mut TcpStream) -> bool {
-    // ApiVersions of version 0, without a client's name.
+    // ApiVersions of version 0, without a client id.
     let request = [0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 0xff, 0xff];
     let mut size = [0; 4];
     if socket.write_all(&request).is_err() || socket.read_exact(&mut size).is_err() {
@@ -359,7 +359,7 @@ fn a_panic_in_a_kafka_session_ends_that_session_only() {
     assert!(log.contains("a session panicked; its connection is closed"), "{log}");
 }
 
-/// What is large and compressed is unpacked on another thread; a panic there is the session's.
+/// Large compressed batches are unpacked on another thread; a panic there belongs to the session.
 #[test]
 fn a_panic_while_a_batch_is_unpacked_ends_that_session_only() {
     let scene = Scene::new(Task::Unpacking);
@@ -368,12 +368,12 @@ fn a_panic_while_a_batch_is_unpacked_ends_that_session_only() {
     let mut other = TcpStream::connect(&broker.address).expect("connects");
     other.set_read_timeout(Some(PATIENCE)).expect("is set");
     assert!(kafka_answers(&mut other));
-    // Numbers that a codec does not make small.
+    // Numbers that do not compress well.
     let mixed = (1_u64..20_000).map(|n| n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let lines: String = mixed.map(|number| format!("{number:x}\n")).collect();
     let send = || broker.feed(&["produce", "t", "--compression", "zstd"], &lines);
     scene.panic_now();
-    // Its client may have tried again on another connection.
+    // Its client may have retried on another connection.
     let _ = send();
     scene.has_panicked();
     assert!(kafka_answers(&mut other), "another goes on");
@@ -381,8 +381,8 @@ fn a_panic_while_a_batch_is_unpacked_ends_that_session_only() {
     assert_eq!(broker.terminate().0.code(), Some(0));
 }
 
-/// Panics in one client's session, which `push` brings about; afterwards another client's
-/// connection, opened before, is served as ever. What the first one saw comes back.
+/// Causes a panic in one client's session through `push`. Afterwards an older connection of another client still works.
+/// Returns the result of `push`.
 #[track_caller]
 fn ends_one_amqp_session<R>(task: Task, push: impl FnOnce(&Broker, Connection) -> R) -> R {
     let scene = Scene::new(task);
@@ -405,7 +405,7 @@ fn ends_one_amqp_session<R>(task: Task, push: impl FnOnce(&Broker, Connection) -
 #[test]
 fn a_panic_in_an_amqp_session_ends_that_session_only() {
     let answer = ends_one_amqp_session(Task::AmqpSession, |_, mut connection| {
-        // Taken or not: it is not confirmed.
+        // The message may be stored, but it is not confirmed.
         connection.publish_to_each(&[QUEUE.to_owned()], b"1")
     });
     answer.expect_err("its connection is closed");
@@ -430,12 +430,12 @@ fn a_panic_of_a_streams_reader_ends_that_session_only() {
 }
 
 #[test]
-fn a_panic_after_a_sessions_end_harms_nobody_else() {
+fn panic_after_the_end_of_a_session_affects_no_other_session() {
     ends_one_amqp_session(Task::AmqpSessionEnd, |_, connection| drop(connection));
 }
 
 #[test]
-fn a_panic_while_a_password_is_checked_refuses_that_login_only() {
+fn panic_while_a_password_is_checked_rejects_only_that_login() {
     let scene = Scene::new(Task::AmqpPassword);
     let broker = scene.start();
     broker.run(&["user", "add", "app", "secret"]).ok();

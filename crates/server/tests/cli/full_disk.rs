@@ -1,12 +1,12 @@
-//! The real binary on a file system that is really full.
+//! The real binary on a full file system.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::harness::{Broker, eventually, serve};
 
-/// `serve` with its data on a file system of its own of 160 MB, which goes when it ends. `None`
-/// where this user may not mount anything, not even in a namespace of its own.
+/// `serve` with its data on its own file system of 160 MB, which is unmounted when it ends. `None` if this user may not
+/// mount, not even in a separate namespace.
 fn serve_on_small_disk(data: &Path) -> Option<Command> {
     let namespace = ["--user", "--map-root-user", "--mount"];
     let allowed = Command::new("unshare").args(namespace).arg("true").status();
@@ -29,7 +29,7 @@ fn serve_on_small_disk(data: &Path) -> Option<Command> {
 }
 
 #[test]
-fn a_full_disk_refuses_records_and_nothing_else_and_takes_them_again_by_itself() {
+fn full_disk_rejects_only_records_and_recovers_by_itself() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let data = folder.path().join("data");
     std::fs::create_dir(&data).expect("a folder");

@@ -10,7 +10,7 @@ fn with_records(partitions: &str) -> Broker {
 }
 
 #[test]
-fn a_group_goes_on_where_it_was() {
+fn group_resumes_at_its_committed_offset() {
     let broker = with_records("1");
     let read = |count: &str| broker.run(&["consume", "t", "-g", "app", "-n", count]).ok();
     assert_eq!(read("30"), seq(1..=30));
@@ -20,7 +20,7 @@ fn a_group_goes_on_where_it_was() {
 }
 
 #[test]
-fn lag_is_told_in_records_and_in_seconds() {
+fn lag_is_reported_in_records_and_in_seconds() {
     let broker = with_records("2");
     broker.run(&["consume", "t", "-g", "app", "-n", "40"]).ok();
     let report = broker.run(&["group", "describe", "app", "-o", "json"]).json();
@@ -28,7 +28,7 @@ fn lag_is_told_in_records_and_in_seconds() {
     assert_eq!(report[0]["lag_records"], 60);
     let seconds = report[0]["lag_seconds"].as_f64().expect("a number");
     assert!(seconds > 0.0 && seconds < 600.0, "{seconds}");
-    // The other partition counts too, although nothing was read of it yet.
+    // The other partition counts too, although the group has read nothing of it.
     broker.feed(&["produce", "t", "-p", "1"], "old\n").ok();
     let listed = broker.run(&["group", "list", "-o", "json"]).json();
     assert_eq!(listed[0]["group"], "app");
@@ -42,7 +42,7 @@ fn lag_is_told_in_records_and_in_seconds() {
 }
 
 #[test]
-fn the_age_of_a_record_is_what_lag_in_seconds_tells() {
+fn lag_in_seconds_is_the_age_of_the_oldest_record() {
     let broker = with_records("1");
     broker.run(&["consume", "t", "-g", "app"]).ok();
     let an_hour_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
@@ -54,7 +54,7 @@ fn the_age_of_a_record_is_what_lag_in_seconds_tells() {
 }
 
 #[test]
-fn a_reset_shows_first_and_then_moves() {
+fn reset_previews_with_dry_run_and_then_moves_the_group() {
     let broker = with_records("1");
     broker.run(&["consume", "t", "-g", "app"]).ok();
     let reset = |to: &str, more: &[&str]| {
@@ -86,7 +86,7 @@ fn a_group_with_members_is_neither_reset_nor_deleted() {
     let text = broker.run(&["group", "describe", "app"]).ok();
     assert!(text.contains("Stable (classic, range), 1 member"), "{text}");
 
-    // Ctrl-C commits and leaves: nobody waits for the session to time out.
+    // Ctrl-C commits and leaves: no session timeout is needed.
     member.interrupt().ok();
     let report = broker.run(&["group", "describe", "app", "-o", "json"]).json();
     assert_eq!(report[0]["state"], "Empty");

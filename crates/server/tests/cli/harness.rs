@@ -1,4 +1,4 @@
-//! A broker of its own for each test, and commands against it.
+//! A separate broker for each test, and commands against it.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,7 +16,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn postroad() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_postroad"));
-    // What the one who runs the tests has set is not what is tested.
+    // The environment of the developer must not affect the tests.
     for name in [
         "BOOTSTRAP",
         "DATA",
@@ -30,13 +30,13 @@ pub(crate) fn postroad() -> Command {
     ] {
         command.env_remove(format!("POSTROAD_{name}"));
     }
-    // Tests run beside each other, and beside whoever has the default port.
+    // Tests run concurrently, and next to processes that use the default port.
     command.env("POSTROAD_AMQP", "127.0.0.1:0");
     command.env("POSTROAD_HTTP", "127.0.0.1:0");
     command
 }
 
-/// What a command said and how it ended.
+/// Output and exit code of a command.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: Option<i32>,
@@ -51,7 +51,7 @@ impl Said {
         self.out
     }
 
-    /// Fails with `code`, and says all of `words` on standard error.
+    /// Checks that the command failed with `code`, and printed all of `words` on standard error.
     #[track_caller]
     pub(crate) fn fails(self, code: i32, words: &[&str]) {
         assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.out, self.err);
@@ -76,7 +76,7 @@ pub(crate) fn run(mut command: Command, input: &[u8]) -> Said {
         .expect("the binary starts");
     let mut stdin = child.stdin.take().expect("piped");
     let input = input.to_vec();
-    // A command may end without having read all of its input.
+    // A command may end before it has read all of its input.
     let feeding = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().expect("it ends");
     feeding.join().expect("feeding does not panic");
@@ -91,7 +91,7 @@ pub(crate) struct Broker {
     pub(crate) address: String,
     pub(crate) announcement: String,
     data: PathBuf,
-    /// Gone with the last broker that uses it.
+    /// Deleted with the broker that uses it.
     _folder: Option<TempDir>,
 }
 
@@ -104,7 +104,7 @@ impl Broker {
         broker
     }
 
-    /// On data that the caller keeps.
+    /// On data owned by the caller.
     pub(crate) fn start_on(data: &Path) -> Broker {
         Broker::start_with(serve(data), data)
     }
@@ -124,11 +124,11 @@ impl Broker {
         Broker { child, address, announcement, data: data.to_owned(), _folder: None }
     }
 
-    /// A command that knows where this broker is.
+    /// A command with this broker's address.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = postroad();
         command.args(arguments).env("POSTROAD_BOOTSTRAP", &self.address);
-        // Where a log-in is wanted it finds the operators' token there.
+        // If the broker requires a login, the command finds the operator token there.
         command.env("POSTROAD_DATA", &self.data);
         command
     }
@@ -145,24 +145,24 @@ impl Broker {
         Running::start(self.command(arguments))
     }
 
-    /// SIGTERM, and how it ended.
+    /// Sends SIGTERM. Returns the exit status and the log.
     pub(crate) fn terminate(mut self) -> (ExitStatus, String) {
         signal(&self.child, Signal::TERM);
         let status = wait(&mut self.child);
         (status, log(&self.data))
     }
 
-    /// Where AMQP clients connect.
+    /// Address for AMQP clients.
     pub(crate) fn amqp(&self) -> SocketAddr {
         self.port("amqp ")
     }
 
-    /// Where clients of HTTP connect.
+    /// Address for HTTP clients.
     pub(crate) fn http(&self) -> SocketAddr {
         self.port("http ")
     }
 
-    /// Where the port is that the start-up line calls so.
+    /// Address of a port, by its name in the start-up line.
     pub(crate) fn port(&self, name: &str) -> SocketAddr {
         let (_, rest) = self.announcement.split_once(name).expect("the line says it");
         rest.split(',').next().and_then(|address| address.parse().ok()).expect("an address")
@@ -172,7 +172,7 @@ impl Broker {
         signal(&self.child, sent);
     }
 
-    /// Waits for its end: how it ended, and the log.
+    /// Waits for the end. Returns the exit status and the log.
     pub(crate) fn end(mut self) -> (ExitStatus, String) {
         let status = wait(&mut self.child);
         (status, log(&self.data))
@@ -187,13 +187,13 @@ impl Broker {
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        // Both fail when it has ended already.
+        // Both fail if it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// `serve` on a port that is free, with its log beside the data.
+/// `serve` on a free port, with its log next to the data.
 pub(crate) fn serve(data: &Path) -> Command {
     serve_at(data, "127.0.0.1:0")
 }
@@ -210,7 +210,7 @@ pub(crate) fn serve_at(data: &Path, address: &str) -> Command {
     command
         .args(["serve", "--kafka", address, "--segment-bytes", "16MiB", "--data"])
         .arg(data)
-        // As Kafka's own tests do: the first member of a group need not wait for others.
+        // As in Kafka's own tests: the first member of a group need not wait for others.
         .env("POSTROAD_KAFKA_CONFIG", "group.initial.rebalance.delay.ms=0")
         .stdin(Stdio::null())
         .stderr(log);
@@ -225,12 +225,12 @@ pub(crate) fn log(data: &Path) -> String {
     std::fs::read_to_string(log_path(data)).unwrap_or_default()
 }
 
-/// The start-up line, once `ready` has come too. Goes on reading so that the pipe stays open.
+/// Returns the start-up line, once `ready` follows. Continues reading so that the pipe stays open.
 fn announcement(stdout: ChildStdout) -> Option<String> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            // Nobody listens after `ready`.
+            // The receiver is gone after `ready`.
             let _ = sender.send(line);
         }
     });
@@ -254,7 +254,7 @@ pub(crate) fn wait(child: &mut Child) -> ExitStatus {
     }
 }
 
-/// A command under way.
+/// A running command.
 #[derive(Debug)]
 pub(crate) struct Running {
     child: Child,
@@ -292,7 +292,7 @@ impl Running {
         stdin.flush().expect("it reads");
     }
 
-    /// Ctrl-C, and what else it printed.
+    /// Sends Ctrl-C. Returns the remaining output.
     pub(crate) fn interrupt(self) -> Said {
         signal(&self.child, Signal::INT);
         self.end()
@@ -309,7 +309,7 @@ impl Running {
     }
 }
 
-/// Waits until `holds`, which costs a command each time.
+/// Waits until `holds`. Each check costs a command.
 #[track_caller]
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;

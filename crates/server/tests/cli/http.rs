@@ -1,4 +1,4 @@
-//! HTTP as those who run a node meet it.
+//! HTTP from an operator's view.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,14 +13,14 @@ use crate::harness::{Broker, Said, postroad, run, serve, serve_at};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What came, as far as tests look at it.
+/// A response, as far as tests need it.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) text: String,
 }
 
-/// `None`: the connection ended without an answer.
+/// `None`: the connection ended without a response.
 pub(crate) fn get(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Option<Answer> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
@@ -44,7 +44,7 @@ fn status(address: SocketAddr, path: &str) -> u16 {
 }
 
 #[test]
-fn the_first_line_says_where_http_is_and_it_is_served() {
+fn start_up_line_has_the_http_address_that_is_served() {
     let broker = Broker::start();
     assert!(broker.http().ip().is_loopback());
     assert_eq!(status(broker.http(), "/health/ready"), 200);
@@ -68,7 +68,7 @@ fn the_first_line_says_where_http_is_and_it_is_served() {
 }
 
 #[test]
-fn it_can_be_off_and_metrics_can_have_a_port_of_their_own() {
+fn http_can_be_off_and_metrics_can_have_their_own_port() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");
     let mut command = serve(&data);
@@ -82,7 +82,7 @@ fn it_can_be_off_and_metrics_can_have_a_port_of_their_own() {
 }
 
 #[test]
-fn a_log_in_is_asked_for_once_there_is_a_user() {
+fn http_requires_a_login_once_there_is_a_user() {
     let folder = tempfile::tempdir().expect("a folder");
     let (data, password) = (folder.path().join("data"), folder.path().join("password"));
     fs::write(&password, "toor\n").expect("is written");
@@ -104,7 +104,7 @@ fn refused(folder: &Path, arguments: &[&str]) -> Said {
 }
 
 #[test]
-fn a_port_that_everybody_could_use_is_not_opened() {
+fn port_open_to_everyone_is_not_opened() {
     let folder = tempfile::tempdir().expect("a folder");
     let ways = [
         "--http 0.0.0.0:",
@@ -119,7 +119,7 @@ fn a_port_that_everybody_could_use_is_not_opened() {
 }
 
 #[test]
-fn another_site_by_a_name_that_leads_here_is_refused() {
+fn request_with_an_unknown_host_name_is_rejected() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");
     let mut command = serve(&data);
@@ -132,9 +132,9 @@ fn another_site_by_a_name_that_leads_here_is_refused() {
     );
 }
 
-/// By a real client, which checks the certificate.
+/// With a real client, which verifies the certificate.
 #[test]
-fn it_is_served_over_tls() {
+fn http_is_served_over_tls() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");
     let mut pair = postroad();
@@ -153,23 +153,23 @@ fn it_is_served_over_tls() {
         return;
     };
     let text = String::from_utf8_lossy(&output.stdout).to_ascii_lowercase();
-    // By HTTP/2 where this curl speaks it.
+    // With HTTP/2 if this curl supports it.
     let is_answered = ["http/1.1 200", "http/2 200"].iter().any(|line| text.starts_with(line));
     assert!(is_answered, "{text} {output:?}");
     assert!(text.contains("strict-transport-security: max-age="), "{text}");
     assert!(text.contains("postroad_tls_certificate_end_seconds "), "{text}");
 }
 
-/// The port is there before the node is, and until all others are gone.
+/// The port is open before the node is ready, and until all other ports are closed.
 #[test]
-fn a_probe_is_answered_while_the_node_starts() {
+fn probe_gets_a_reply_while_the_node_starts() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");
     let port = {
         let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         free.local_addr().expect("an address")
     };
-    // A member of a cluster whose others are not there: it never opens.
+    // A member of a cluster whose other nodes do not exist: it never becomes ready.
     let mut command = serve(&data);
     command.args(["--http", &port.to_string(), "--peer", "127.0.0.1:0"]);
     command.args(["--advertise-peer", "127.0.0.1:7"]);

@@ -1,4 +1,4 @@
-//! `postroad journal inspect`: a journal without its broker.
+//! `postroad journal inspect`: reads a journal without its broker.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ fn inspect(data: &Path, more: &[&str]) -> Said {
     run(command, b"")
 }
 
-/// A journal with two topics in it, whose broker was killed.
+/// A journal with two topics, whose broker was killed.
 fn journal() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let data = folder.path().join("data");
@@ -31,7 +31,7 @@ fn journal() -> (tempfile::TempDir, PathBuf) {
     (folder, data)
 }
 
-/// A group commit while the journal is read looks like no damage.
+/// A group commit during the read does not look like damage.
 #[test]
 fn journal_of_a_running_broker_is_not_damaged() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -67,7 +67,7 @@ fn segments_are_counted_and_found_sound() {
     let first = &report[1]["segments"][0];
     assert_eq!((&first["records"], &first["verdict"]), (&200.into(), &"sound".into()));
     assert!(first["frames"].as_u64() > Some(3), "{first}");
-    // A shard is as good as the directory that it is in.
+    // A shard's directory and its data directory give the same report.
     let alone = inspect(&data.join("shard-1"), &["-o", "json"]).json();
     assert_eq!(alone[0], report[1]);
 }
@@ -101,7 +101,7 @@ fn frames_and_entries_are_listed_with_the_names_of_topics() {
 }
 
 #[test]
-fn damage_in_the_middle_is_told_with_its_place() {
+fn damage_in_the_middle_is_reported_with_its_place() {
     let (_folder, data) = journal();
     let rows = data.join("shard-1");
     let frames = lines(&inspect(&rows, &["--frames", "-o", "json"]).ok());
@@ -116,7 +116,7 @@ fn damage_in_the_middle_is_told_with_its_place() {
 }
 
 #[test]
-fn what_holds_no_journal_is_refused() {
+fn directory_without_a_journal_is_rejected() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     inspect(folder.path(), &[]).fails(1, &["holds no journal", "--data"]);
     inspect(&folder.path().join("nowhere"), &[]).fails(1, &["cannot read"]);

@@ -1,4 +1,4 @@
-//! `postroad serve`, from start to end, and what survives it.
+//! `postroad serve` from start to end, and the survival of its data.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::harness::{Broker, eventually, postroad, run, seq, serve, serve_at};
 
 #[test]
-fn the_start_up_line_says_where_data_ports_and_durability_are() {
+fn start_up_line_has_data_directory_ports_and_durability() {
     let broker = Broker::start();
     let line = &broker.announcement;
     assert!(line.starts_with(concat!("postroad ", env!("CARGO_PKG_VERSION"), ": data ")), "{line}");
@@ -35,7 +35,7 @@ fn sigterm_drains_and_nothing_is_lost() {
 }
 
 #[test]
-fn clients_do_not_notice_that_the_leader_was_elected_anew() {
+fn clients_survive_a_leader_election() {
     let broker = Broker::start();
     broker.run(&["topic", "create", "t"]).ok();
     broker.feed(&["produce", "t"], seq(1..=10)).ok();
@@ -108,14 +108,14 @@ fn a_member_of_a_group_waits_out_a_restart() {
     broker.kill();
     let broker = Broker::start_with(serve_at(&data, &address), &data);
     broker.feed(&["produce", "t"], "after\n").ok();
-    // At least once: what was printed just before the crash may not have been committed.
+    // At least once: the last printed records may not have been committed before the crash.
     let mut line = member.line();
     while line == "before" {
         line = member.line();
     }
     assert_eq!(line, "after");
-    // The new process does not know the member, which reads on until a heartbeat tells it so. What it
-    // commits before it has joined again is refused.
+    // The new process does not know the member, which continues until a heartbeat is rejected. Its commits are rejected
+    // until it has rejoined.
     eventually("the member has joined again and committed", || {
         let said = broker.run(&["group", "describe", "app", "-o", "json"]);
         said.code == Some(0) && said.json()[0]["lag_records"] == 0

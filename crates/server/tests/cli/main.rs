@@ -1,4 +1,4 @@
-//! The real binary, driven through its own command line: what a user types and what comes back.
+//! Tests of the real binary through its command line.
 
 #![allow(clippy::disallowed_types, reason = "these tests run the real binary")]
 

@@ -1,5 +1,5 @@
-//! What goes wrong says what is wrong and what to do, and ends with a code that scripts can tell
-//! apart: 1, put it right; 2, look after the server.
+//! Errors name the problem and the remedy. Their exit codes distinguish errors of the user (1) from errors of the
+//! server (2).
 
 use crate::harness::{Broker, postroad, run, serve};
 
@@ -10,8 +10,8 @@ fn say(arguments: &[&str]) -> crate::harness::Said {
 }
 
 #[test]
-fn a_broker_that_is_not_there_is_named_together_with_what_to_do() {
-    // Port 1 is one that nothing of this test listens on.
+fn unreachable_broker_is_named_with_the_remedy() {
+    // No process of this test listens on port 1.
     for arguments in [
         &["topic", "list"][..],
         &["produce", "t"],
@@ -37,7 +37,7 @@ fn the_next_of_several_addresses_is_tried() {
 }
 
 #[test]
-fn something_else_on_the_port_is_told_apart_from_a_broker() {
+fn server_of_another_protocol_is_distinguished_from_a_broker() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound").to_string();
     std::thread::spawn(move || {
@@ -52,14 +52,14 @@ fn something_else_on_the_port_is_told_apart_from_a_broker() {
 }
 
 #[test]
-fn address_with_a_scheme_is_refused_with_the_form_that_is_taken() {
+fn address_with_a_scheme_is_rejected_with_the_accepted_form() {
     for address in ["http://localhost:9092", "kafka://broker", "a:b:9092"] {
         say(&["topic", "list", "-b", address]).fails(1, &[address, "HOST:PORT without a scheme"]);
     }
 }
 
 #[test]
-fn errors_are_json_where_json_is_asked_for() {
+fn errors_are_json_with_output_json() {
     let broker = Broker::start();
     broker.run(&["topic", "create", "there"]).ok();
     let said = broker.run(&["topic", "create", "new", "there", "--output", "json"]);
@@ -108,7 +108,7 @@ fn wrong_setting_is_blamed_on_the_file_or_the_variable() {
 }
 
 #[test]
-fn bad_flags_are_the_users() {
+fn wrong_flags_are_errors_of_the_user() {
     for (arguments, words) in [
         (&["frobnicate"][..], "unrecognized subcommand"),
         (&["topic", "create"], "required"),

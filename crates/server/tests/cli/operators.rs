@@ -1,10 +1,10 @@
-//! Operators' commands from other machines: with the token, or not at all.
+//! Operator commands from other machines need the token.
 
 use std::net::{IpAddr, UdpSocket};
 
 use crate::harness::*;
 
-/// An address of this machine that is not loopback, if it has one. Nothing is sent.
+/// A non-loopback address of this machine, if it has one. Nothing is sent.
 fn outer_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;
@@ -13,7 +13,7 @@ fn outer_address() -> Option<IpAddr> {
 }
 
 #[test]
-fn from_elsewhere_a_command_needs_the_operators_token() {
+fn command_from_another_machine_needs_the_operator_token() {
     let Some(outer) = outer_address() else {
         eprintln!("this machine has no address but loopback: nothing was tested");
         return;
@@ -43,7 +43,7 @@ fn from_elsewhere_a_command_needs_the_operators_token() {
     with_variable.env("POSTROAD_TOKEN", token.trim());
     run(with_variable, b"").ok();
 
-    // Kafka's own requests are as open as they were.
+    // Kafka's own requests need no token, as before.
     run(broker.command(&["topic", "create", "orders"]), b"").ok();
 }
 

@@ -18,7 +18,7 @@ fn with_queue(flags: &[&str]) -> Broker {
     broker
 }
 
-/// A broker whose five records of `q` expired and are dead letters in `dead`.
+/// A broker with five expired records of `q`, which are dead letters in `dead`.
 fn with_dead_letters() -> Broker {
     let broker = with_queue(&["--ttl", "1ms", "--dead-letter", "dead"]);
     eventually("they expire", || depth(&broker, "dead") == 5);
@@ -45,7 +45,7 @@ fn scheduled(key: &str, id: &str, in_ms: u128) -> String {
 }
 
 #[test]
-fn a_record_is_found_and_told_what_became_of_it() {
+fn trace_finds_a_record_and_prints_its_history() {
     let broker = with_queue(&[]);
     let line = "{\"key\":\"k\",\"value\":\"v\",\"headers\":{\"colour\":\"red\"}}\n";
     broker.feed(&["produce", "q", "--format", "json"], line).ok();
@@ -55,10 +55,10 @@ fn a_record_is_found_and_told_what_became_of_it() {
         assert_eq!((found.len(), &found[0]["offset"]), (1, &Value::from(5)), "{by:?}");
         assert_eq!(found[0]["groups"][0]["state"], "ready");
     }
-    // In all topics, where none is named.
+    // Without a topic, in all topics.
     assert!(broker.run(&["trace", "--key", "k"]).ok().contains("record 0:5 of topic q"));
     broker.run(&["queue", "purge", "q"]).ok();
-    // Nobody needs it any more: it goes, and what became of it is known.
+    // No group needs the record any more: it is deleted, but its history is known.
     let told = broker.run(&["trace", "q", "--at", "0:5"]).ok();
     for words in ["record 0:5 of topic q", "group main: ", "settled by an operator"] {
         assert!(told.contains(words), "{told}");
@@ -131,7 +131,7 @@ fn a_queue_is_declared_with_its_topic_and_its_dead_letters() {
         assert_eq!(topic[name], value, "{name}");
     }
     assert_eq!(queue(&broker, "dead")["partitions"], 3, "as many as the queue");
-    // Once more changes nothing; one flag more changes that, and nothing else.
+    // A repetition changes nothing; one more flag changes only its setting.
     assert_eq!(broker.run(&declare).ok(), "found queue q\n");
     assert_eq!(broker.run(&["queue", "declare", "q", "--lease", "5s"]).ok(), "changed queue q\n");
     let text = broker.run(&["queue", "describe", "q"]).ok();
@@ -159,7 +159,7 @@ fn a_topic_becomes_a_queue_and_keeps_its_retention() {
 }
 
 #[test]
-fn what_waits_is_counted_and_peeking_takes_nothing() {
+fn waiting_records_are_counted_and_peek_leases_nothing() {
     let broker = with_queue(&[]);
     for _ in 0..2 {
         let peeked = broker.run(&["queue", "peek", "q", "-o", "json"]).json();
@@ -191,7 +191,7 @@ fn rates_are_records_a_second() {
     let described: Value = serde_json::from_str(&listing.end().ok()).expect("JSON");
     let rate = described["summary"]["rates"]["published"].as_f64().expect("a number");
     assert!(rate > 0.0 && rate <= 41.0, "about 20 a second: {rate}");
-    // The broker knows what came lately, without waiting.
+    // The broker knows the recent rates, without waiting.
     let rate = queue(&broker, "q")["rates"]["published"].as_f64().expect("a number");
     assert!(rate > 2.0 && rate <= 41.0, "{rate}");
     let listed = broker.run(&["queue", "list", "--rates"]).ok();
@@ -217,7 +217,7 @@ fn a_purge_settles_all_or_single_records() {
 }
 
 #[test]
-fn a_paused_queue_says_so_until_it_is_resumed() {
+fn queue_is_listed_as_paused_until_it_is_resumed() {
     let broker = with_queue(&[]);
     assert_eq!(broker.run(&["queue", "pause", "q"]).ok(), "paused queue q\n");
     assert_eq!(queue(&broker, "q")["paused"], true);
@@ -227,7 +227,7 @@ fn a_paused_queue_says_so_until_it_is_resumed() {
 }
 
 #[test]
-fn a_queue_goes_back_and_forth_over_what_its_topic_keeps() {
+fn queue_seeks_back_and_forth_within_the_kept_records() {
     let broker = with_queue(&["--keep"]);
     let seek = |to: &str, more: &[&str]| {
         let arguments = [&["queue", "seek", "q", "--to", to, "-o", "json"], more].concat();
@@ -261,7 +261,7 @@ fn a_deleted_queue_leaves_its_topic_unless_asked() {
 }
 
 #[test]
-fn dead_letters_are_counted_by_where_they_came_from_and_why() {
+fn dead_letters_are_counted_by_source_and_reason() {
     let broker = with_dead_letters();
     let listed = broker.run(&["dead-letter", "list", "-o", "json"]).json();
     assert_eq!(listed.as_array().map(Vec::len), Some(1));
@@ -274,7 +274,7 @@ fn dead_letters_are_counted_by_where_they_came_from_and_why() {
 }
 
 #[test]
-fn a_dead_letter_tells_what_became_of_it() {
+fn dead_letter_has_the_reason_and_place_of_its_death() {
     let broker = with_dead_letters();
     let show = |more: &[&str]| {
         let said = broker.run(&[&["dead-letter", "show", "dead", "-o", "json"], more].concat());
@@ -296,7 +296,7 @@ fn a_dead_letter_tells_what_became_of_it() {
 }
 
 #[test]
-fn dead_letters_go_back_in_order_as_many_as_are_asked_for() {
+fn redrive_moves_the_requested_number_of_dead_letters_in_order() {
     let broker = with_dead_letters();
     let redrive = |more: &[&str]| broker.run(&[&["dead-letter", "redrive", "dead"], more].concat());
     redrive(&["--to", "dead"]).fails(1, &["in topic dead already"]);
@@ -320,7 +320,7 @@ fn dead_letters_go_back_in_order_as_many_as_are_asked_for() {
 }
 
 #[test]
-fn dead_letters_whose_topic_is_gone_stay_and_the_command_says_so() {
+fn dead_letters_of_a_deleted_topic_stay_and_are_reported() {
     let broker = with_dead_letters();
     broker.run(&["topic", "delete", "q"]).ok();
     let said = broker.run(&["dead-letter", "redrive", "dead"]).ok();
@@ -329,7 +329,7 @@ fn dead_letters_whose_topic_is_gone_stay_and_the_command_says_so() {
 }
 
 #[test]
-fn dead_letters_are_deleted_only_when_it_is_said_which() {
+fn deleting_dead_letters_requires_a_filter_or_all() {
     let broker = with_dead_letters();
     let delete = |more: &[&str]| broker.run(&[&["dead-letter", "delete", "dead"], more].concat());
     delete(&[]).fails(1, &["--all"]);
@@ -389,7 +389,7 @@ fn scheduled_records_are_listed_by_their_time_and_cancelled() {
 }
 
 #[test]
-fn what_was_purged_paused_and_declared_outlives_the_broker() {
+fn purges_pauses_and_declarations_survive_a_restart() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let data = folder.path().join("data");
     let broker = Broker::start_on(&data);
@@ -408,7 +408,7 @@ fn what_was_purged_paused_and_declared_outlives_the_broker() {
 }
 
 #[test]
-fn mistakes_are_the_users_and_say_what_to_do() {
+fn mistakes_are_errors_of_the_user_with_a_remedy() {
     let broker = with_queue(&[]);
     for (arguments, words) in [
         (&["queue", "purge", "x"][..], &["there is no topic x", "queue declare x"][..]),

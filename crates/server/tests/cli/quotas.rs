@@ -1,4 +1,4 @@
-//! `postroad quota`, and what a node does with it.
+//! `postroad quota`, and its enforcement by a node.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -38,12 +38,12 @@ fn too_many_connections_from_an_address_are_closed() {
     let broker = Broker::start();
     broker.run(&["quota", "set", "--ip-default", "connection_creation_rate=1"]).ok();
     let refused = || {
-        // Opened at once, so that they are more than one a second.
+        // Opened concurrently, so that they exceed one a second.
         let streams: Vec<_> =
             (0..5).map(|_| TcpStream::connect(broker.amqp()).expect("connects")).collect();
         streams.into_iter().any(|mut stream| {
             stream.set_read_timeout(Some(Duration::from_secs(3))).expect("is set");
-            // Nobody says anything to it: one that is served is not closed so soon.
+            // The test sends nothing: a served connection would not be closed so soon.
             stream.read(&mut [0]).is_ok_and(|read| read == 0)
         })
     };

@@ -72,7 +72,7 @@ fn one_key_stays_in_one_partition() {
 }
 
 #[test]
-fn what_consume_prints_as_json_produce_takes() {
+fn produce_accepts_the_json_output_of_consume() {
     let broker = with_topic("2");
     broker.run(&["topic", "create", "copy", "-p", "2"]).ok();
     let lines = [
@@ -96,7 +96,7 @@ fn what_consume_prints_as_json_produce_takes() {
 }
 
 #[test]
-fn a_wrong_line_is_named_and_what_came_before_is_stored() {
+fn wrong_line_is_named_and_earlier_lines_are_stored() {
     let broker = with_topic("1");
     let input = "{\"value\":\"a\"}\n{\"value\":\"b\"}\n{\"vaule\":\"c\"}\n";
     let said = broker.feed(&["produce", "t", "--format", "json"], input);
@@ -107,7 +107,7 @@ fn a_wrong_line_is_named_and_what_came_before_is_stored() {
 }
 
 #[test]
-fn a_record_that_is_too_large_is_refused_with_what_to_do() {
+fn oversized_record_is_rejected_with_the_remedy() {
     let broker = with_topic("1");
     let said = broker.feed(&["produce", "t"], "x".repeat(2 << 20));
     said.fails(1, &["cannot append to t/0", "max.message.bytes"]);
@@ -117,7 +117,7 @@ fn a_record_that_is_too_large_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn reading_begins_where_it_is_told_to() {
+fn reading_begins_at_the_given_position() {
     let broker = with_topic("1");
     broker.feed(&["produce", "t"], seq(1..=10)).ok();
     let from = |position: &str| broker.run(&["consume", "t", "--from", position]).ok();
@@ -140,11 +140,11 @@ fn reading_may_be_of_one_partition() {
 }
 
 #[test]
-fn following_prints_what_comes_and_ends_cleanly_on_ctrl_c() {
+fn following_prints_new_records_and_ends_cleanly_on_ctrl_c() {
     let broker = with_topic("2");
     let reader = broker.spawn(&["consume", "t", "-f"]);
     let mut writer = broker.spawn(&["produce", "t"]);
-    // A slow pipe: each line is there before the next is written.
+    // A slow pipe: each line arrives before the next is written.
     for line in ["one", "two", "three"] {
         writer.write(&format!("{line}\n"));
         assert_eq!(reader.line(), line);
@@ -154,7 +154,7 @@ fn following_prints_what_comes_and_ends_cleanly_on_ctrl_c() {
 }
 
 #[test]
-fn a_reader_that_has_had_enough_ends_it_quietly() {
+fn closed_output_ends_consume_quietly() {
     let broker = with_topic("1");
     broker.feed(&["produce", "t"], seq(1..=200_000)).ok();
     let mut child = broker

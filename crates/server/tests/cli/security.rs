@@ -1,4 +1,4 @@
-//! Encryption and log-ins, as those who run a node and its commands meet them.
+//! Encryption and logins, from the view of operators and their commands.
 
 use std::fs;
 use std::path::Path;
@@ -42,13 +42,13 @@ fn self_signed_certificate_is_made_in_a_new_folder() {
     }
 }
 
-/// Lets a broker encrypt with a pair that is made in the folder.
+/// Enables TLS on a broker, with a new certificate in the folder.
 pub(crate) fn encrypt(command: &mut Command, folder: &Path) {
     make_pair(folder);
     with_files(command, folder);
 }
 
-/// Lets a broker believe tokens of an issuer whose keys are in the folder.
+/// Makes a broker accept tokens of an issuer whose keys are in the folder.
 pub(crate) fn believe_tokens(command: &mut Command, folder: &Path) {
     let keys = path_of(folder, "keys.json");
     if !Path::new(&keys).exists() {
@@ -61,7 +61,7 @@ pub(crate) fn believe_tokens(command: &mut Command, folder: &Path) {
 /// RFC 8037, appendix A.2.
 const KEYS: &str = r#"{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"1","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
 
-/// A broker that encrypts on a port of its own, with an admin whose password is in a file.
+/// A broker with a TLS port, and an admin whose password is in a file.
 struct Safe {
     folder: tempfile::TempDir,
     broker: Broker,
@@ -91,7 +91,7 @@ impl Safe {
         rest.split([',', ' ']).next().expect("an address")
     }
 
-    /// A command over TLS that knows no token.
+    /// A command over TLS without a token.
     fn tls(&self, arguments: &[&str]) -> Command {
         let mut command = postroad();
         command.args(arguments).args(["--tls-ca", &path_of(self.folder.path(), "cert.pem")]);
@@ -122,7 +122,7 @@ fn commands_log_in_over_tls_by_every_mechanism_and_not_with_a_wrong_password() {
         run(wrong, b"").fails(1, &["cannot log in as root", "invalid credentials"]);
     }
     run(safe.tls(&["topic", "list"]), b"").fails(2, &["closed the connection", "--login"]);
-    // Brokers are told of by the port that was asked: what is produced goes over TLS, too.
+    // The advertised port matches the connected one: produce requests use TLS, too.
     let mut produce = safe.tls(&["produce", "t-plain", "--login", "root"]);
     produce.args(["--password-file", &path_of(safe.folder.path(), "password")]);
     run(produce, b"one\ntwo\n").ok();
@@ -131,21 +131,21 @@ fn commands_log_in_over_tls_by_every_mechanism_and_not_with_a_wrong_password() {
 }
 
 #[test]
-fn the_token_of_the_data_directory_is_a_log_in_on_this_machine() {
+fn token_of_the_data_directory_is_a_login_on_this_machine() {
     let safe = Safe::start();
     safe.broker.run(&["topic", "create", "t"]).ok();
     safe.broker.run(&["user", "add", "app", "secret"]).ok();
     let mut without = safe.broker.command(&["topic", "list"]);
     without.env("POSTROAD_DATA", "/nowhere");
     run(without, b"").fails(2, &["--login"]);
-    // Somebody without rights to that does not operate.
+    // A user without the right to describe the cluster is not an operator.
     let mut app = safe.tls(&["user", "list", "--login", "app"]);
     app.env("POSTROAD_PASSWORD", "secret");
     run(app, b"").fails(1, &["may describe the cluster"]);
 }
 
 #[test]
-fn rules_say_what_somebody_may_do_and_a_command_says_why() {
+fn rules_grant_rights_and_access_explain_names_the_rule() {
     let safe = Safe::start();
     safe.broker.run(&["user", "add", "app", "secret"]).ok();
     safe.broker.run(&["topic", "create", "orders"]).ok();
@@ -168,7 +168,7 @@ fn rules_say_what_somebody_may_do_and_a_command_says_why() {
     safe.broker.run(&["acl", "remove"]).fails(1, &["--all"]);
     assert_eq!(safe.broker.run(&["acl", "remove", "--user", "app"]).ok(), "removed 1 rules\n");
     as_app(&["produce", "orders"]).fails(1, &["may not do that to the topic"]);
-    // RabbitMQ's permissions are of topics, too.
+    // RabbitMQ's permissions apply to topics, too.
     safe.broker.run(&["user", "allow", "app", "", "^orders$", ""]).ok();
     as_app(&["produce", "orders"]).ok();
     let why = safe.broker.run(&["access", "explain", "root", "alter", "cluster"]).ok();
@@ -180,7 +180,7 @@ fn rules_say_what_somebody_may_do_and_a_command_says_why() {
 }
 
 #[test]
-fn a_certificate_that_changes_is_shown_after_a_signal() {
+fn changed_certificate_is_used_after_a_signal() {
     let safe = Safe::start();
     let old = safe.folder.path().join("old.pem");
     let (cert, key) = (safe.folder.path().join("cert.pem"), safe.folder.path().join("key.pem"));
@@ -189,7 +189,7 @@ fn a_certificate_that_changes_is_shown_after_a_signal() {
     make_pair(safe.folder.path());
     safe.broker.signal(Signal::HUP);
     let begun = Instant::now();
-    // Who believes the new one only is let in once it is shown.
+    // A client that trusts only the new certificate can connect once the broker uses it.
     while safe.as_root(&["topic", "list"]).code != Some(0) {
         assert!(begun.elapsed() < SOON, "the new certificate is not shown");
     }
@@ -206,7 +206,7 @@ fn refused(folder: &Path, arguments: &[&str]) -> Said {
 }
 
 #[test]
-fn a_port_that_everybody_could_use_is_not_opened() {
+fn port_open_to_everyone_is_not_opened() {
     let folder = tempfile::tempdir().expect("a folder");
     let ways = ["--admin-user NAME --admin-password-file FILE", "127.0.0.1:", "--insecure"];
     refused(folder.path(), &[]).fails(1, &ways);
@@ -223,7 +223,7 @@ fn a_port_that_everybody_could_use_is_not_opened() {
 }
 
 #[test]
-fn a_panic_while_the_files_are_read_leaves_the_certificate_as_it_was() {
+fn panic_while_the_files_are_read_keeps_the_certificate() {
     let folder = tempfile::tempdir().expect("a folder");
     let (data, trigger) = (folder.path().join("data"), folder.path().join("panic"));
     let mut command = serve(&data);
@@ -247,7 +247,7 @@ fn a_panic_while_the_files_are_read_leaves_the_certificate_as_it_was() {
 }
 
 #[test]
-fn where_tokens_are_a_log_in_everybody_logs_in_and_a_panic_while_keys_are_read_is_no_end() {
+fn token_logins_are_required_and_survive_a_panic_while_keys_are_read() {
     let folder = tempfile::tempdir().expect("a folder");
     let (data, trigger) = (folder.path().join("data"), folder.path().join("panic"));
     let mut command = serve(&data);
@@ -272,7 +272,7 @@ fn where_tokens_are_a_log_in_everybody_logs_in_and_a_panic_while_keys_are_read_i
 }
 
 #[test]
-fn certificates_that_say_who_clients_are_need_an_authority_and_open_no_port_to_everybody() {
+fn certificate_principals_need_a_client_ca_and_open_no_port() {
     let folder = tempfile::tempdir().expect("a folder");
     make_pair(folder.path());
     let mut command = serve(&folder.path().join("data"));
@@ -285,7 +285,7 @@ fn certificates_that_say_who_clients_are_need_an_authority_and_open_no_port_to_e
     command.args(["--tls-principal", "cn", "--tls-client-auth", "optional"]);
     command.args(["--tls-client-ca", &path_of(folder.path(), "cert.pem")]);
     let broker = Broker::start_with(command, &data);
-    // Without encryption, from this machine, it is as it was: there are no users.
+    // Without encryption, from this machine, access stays open: there are no users.
     let mut plain = broker.command(&["topic", "list"]);
     plain.env("POSTROAD_DATA", "/nowhere");
     run(plain, b"").ok();

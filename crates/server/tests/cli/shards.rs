@@ -2,7 +2,7 @@
 
 use crate::harness::{Broker, run, seq, serve_with_shards};
 
-/// What each shard holds, and how many partitions.
+/// Contents and number of partitions of each shard.
 fn shards(broker: &Broker) -> Vec<(String, u64)> {
     let listed = broker.run(&["shard", "list", "--output", "json"]).json();
     let shards = listed.as_array().expect("a list").iter().map(|shard| {
@@ -51,7 +51,7 @@ fn a_node_gets_more_shards_and_never_fewer() {
     assert_eq!(read, expected);
 }
 
-/// Which shard has each partition, as the last line of a move says.
+/// The shard of each partition, from the last line of a move.
 fn moved(broker: &Broker, arguments: &[&str]) -> String {
     let mut command = vec!["topic", "move"];
     command.extend_from_slice(arguments);

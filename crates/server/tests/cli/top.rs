@@ -17,7 +17,7 @@ use tasks::Task;
 
 use crate::harness::{Broker, PATIENCE, eventually, postroad, run, seq, serve, wait};
 
-/// Three topics, of which one is a queue, and a group with a name that no terminal should meet.
+/// Three topics, one of them a queue, and a group whose name has control characters.
 fn at_work() -> Broker {
     let broker = Broker::start();
     for topic in ["orders", "audit"] {
@@ -54,7 +54,7 @@ fn scripts_read_a_line_of_json_for_each_look() {
     assert!(first["node"]["processors"].is_number() && first["over_ms"].is_number(), "{first}");
     assert_eq!(first["nodes"][0]["live"], true);
     broker.feed(&["produce", "audit"], seq(1..=50)).ok();
-    // What came meanwhile is in one of the two that follow, or came between this one and them.
+    // The new records count in one of the two following looks, or arrive between this look and them.
     let came = [look(watching.line()), look(watching.line())];
     let of_audit = |overview: &Value| {
         let rows = overview["rows"]["topics"].as_array().expect("rows");
@@ -78,7 +78,7 @@ fn scripts_read_a_line_of_json_for_each_look() {
 }
 
 #[test]
-fn text_has_the_rows_that_were_asked_for_and_nothing_that_a_terminal_obeys() {
+fn text_has_the_requested_rows_without_control_characters() {
     let broker = at_work();
     let once =
         |more: &[&str]| broker.run(&[&["top", "--count", "1", "-o", "text"], more].concat()).ok();
@@ -102,9 +102,9 @@ fn text_has_the_rows_that_were_asked_for_and_nothing_that_a_terminal_obeys() {
     }
 }
 
-/// Nobody looks any more for as long as it takes to forget, so it is made to panic before.
+/// The task waits for a minute without looks, so the panic is injected before.
 #[test]
-fn a_panic_of_what_forgets_a_look_harms_nobody() {
+fn panic_of_the_task_that_drops_counts_affects_no_client() {
     let folder = tempfile::tempdir().expect("a folder");
     let (data, trigger) = (folder.path().join("data"), folder.path().join("panic"));
     let mut serving = serve(&data);
@@ -123,18 +123,18 @@ fn a_panic_of_what_forgets_a_look_harms_nobody() {
 
 // --------------------------------------------------------------------------------- on a terminal
 
-/// A terminal of its own, with a command on it.
+/// A pseudo terminal with a command on it.
 struct OnTerminal {
     child: Child,
     control: File,
     terminal: OwnedFd,
-    /// How it was set before.
+    /// The settings before.
     before: Termios,
     output: mpsc::Receiver<Vec<u8>>,
     shown: vt100::Parser,
-    /// Whether it was ever on the terminal's other screen, which a live view has for itself.
+    /// Whether it ever showed the alternate screen, which a live view uses.
     was_live: bool,
-    /// All that was written.
+    /// All output.
     said: Vec<u8>,
 }
 
@@ -170,7 +170,7 @@ impl OnTerminal {
         Self { child, control, terminal, before, output, shown, was_live, said }
     }
 
-    /// Waits until the terminal is so.
+    /// Waits until the terminal's screen matches.
     #[track_caller]
     fn until(&mut self, what: &str, is_so: impl Fn(&vt100::Screen) -> bool) {
         let deadline = Instant::now() + PATIENCE;
@@ -199,7 +199,7 @@ impl OnTerminal {
         tcgetattr(&self.terminal).expect("it is a terminal").local_modes
     }
 
-    /// Waits for the command's end, and that it left the terminal as it was.
+    /// Waits for the command's end, and checks that it restored the terminal.
     #[track_caller]
     fn ends(&mut self) {
         self.until("the terminal as it was", |screen| {
@@ -215,14 +215,14 @@ impl OnTerminal {
 
 impl Drop for OnTerminal {
     fn drop(&mut self) {
-        // Both fail when it has ended already.
+        // Both fail if it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 #[test]
-fn on_a_terminal_it_is_a_live_view_that_keys_change_and_q_ends() {
+fn live_view_on_a_terminal_reacts_to_keys_and_ends_with_q() {
     let broker = at_work();
     let mut top = OnTerminal::start(broker.command(&["top", "--every", "500ms"]));
     top.shows("3 topics by rate");
@@ -246,7 +246,7 @@ fn on_a_terminal_it_is_a_live_view_that_keys_change_and_q_ends() {
 }
 
 #[test]
-fn a_signal_ends_the_live_view_as_a_key_does_and_a_node_that_is_away_does_not() {
+fn signal_ends_the_live_view_and_an_unreachable_node_does_not() {
     let broker = at_work();
     let mut top = OnTerminal::start(broker.command(&["top", "--every", "500ms"]));
     top.shows("orders");
@@ -258,7 +258,7 @@ fn a_signal_ends_the_live_view_as_a_key_does_and_a_node_that_is_away_does_not() 
 }
 
 #[test]
-fn who_may_not_see_the_cluster_is_told_so() {
+fn user_without_the_right_to_view_the_cluster_gets_an_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");
     let mut serving = serve(&data);
@@ -274,7 +274,7 @@ fn who_may_not_see_the_cluster_is_told_so() {
         command
     };
     run(top(&["--count", "1"]), b"").fails(1, &["who may describe the cluster"]);
-    // On a terminal, too, which stays as it is.
+    // Also on a terminal, which stays on the normal screen.
     let mut on_terminal = OnTerminal::start(top(&[]));
     on_terminal.shows("who may describe the cluster");
     assert_eq!(wait(&mut on_terminal.child).code(), Some(1));

@@ -41,7 +41,7 @@ fn a_topic_is_made_listed_described_altered_and_deleted() {
 }
 
 #[test]
-fn making_and_deleting_twice_is_an_error_unless_it_is_meant() {
+fn creating_or_deleting_twice_is_an_error_unless_permitted() {
     let broker = Broker::start();
     broker.run(&["topic", "create", "a", "b"]).ok();
     broker.run(&["topic", "create", "a"]).fails(1, &["cannot create topic a", "exists"]);
@@ -53,7 +53,7 @@ fn making_and_deleting_twice_is_an_error_unless_it_is_meant() {
 }
 
 #[test]
-fn a_topic_that_cannot_be_is_refused_with_the_reason() {
+fn invalid_topic_is_rejected_with_the_reason() {
     let broker = Broker::start();
     broker.run(&["topic", "create", "a b"]).fails(1, &["cannot create topic a b"]);
     let unknown = ["topic", "create", "a", "-c", "retention.mss=1"];

@@ -1,4 +1,4 @@
-//! Spans of traced records, as a collector of OpenTelemetry gets them.
+//! Spans of traced records, as received by an OpenTelemetry collector.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -20,13 +20,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
-/// What a request to the collector was.
+/// A request to the collector.
 struct Export {
     head: String,
     request: ExportTraceServiceRequest,
 }
 
-/// Answers requests with these statuses, and from then on with 200.
+/// Replies to requests with these statuses, and later with 200.
 fn collector(statuses: &'static [u16]) -> (SocketAddr, Receiver<Export>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
     let address = listener.local_addr().expect("an address");
@@ -86,7 +86,7 @@ fn attributes(attributes: &[KeyValue]) -> HashMap<String, String> {
     attributes.iter().map(pair).collect()
 }
 
-/// Posts JSON, with a trace if it is said whether that is sampled; answers the body.
+/// Posts JSON, optionally with a trace that is sampled or not. Returns the response body.
 #[track_caller]
 fn post(address: SocketAddr, path: &str, sampled: Option<bool>, body: &str) -> String {
     send("POST", address, path, sampled, body)
@@ -116,7 +116,7 @@ fn send(
     answer.split_once("\r\n\r\n").expect("a body").1.to_owned()
 }
 
-/// Waits for so many spans.
+/// Waits for this number of spans.
 fn wait_for(exports: &Receiver<Export>, count: usize) -> Vec<Export> {
     let deadline = Instant::now() + PATIENCE;
     let mut found = Vec::new();
@@ -128,7 +128,7 @@ fn wait_for(exports: &Receiver<Export>, count: usize) -> Vec<Export> {
 }
 
 #[test]
-fn a_traced_record_has_spans_from_append_to_settle_and_others_have_none() {
+fn only_traced_records_have_spans_from_append_to_settle() {
     let (address, exports) = collector(&[503]);
     let folder = tempfile::tempdir().expect("a folder");
     let headers = folder.path().join("headers");
@@ -153,7 +153,7 @@ fn a_traced_record_has_spans_from_append_to_settle_and_others_have_none() {
     let settled = format!(r#"{{"settles": [{}]}}"#, settles.join(","));
     post(broker.http(), "/v1/topics/orders/groups/cellar/settle", None, &settled);
 
-    // What the collector did not take at first is sent again.
+    // A request that the collector rejected temporarily is retried.
     let found = wait_for(&exports, 4);
     assert!(found[0].head.starts_with("post /base/v1/traces http/1.1"), "{}", found[0].head);
     for wanted in ["content-type: application/x-protobuf", "x-key: s3cret"] {
@@ -185,7 +185,7 @@ fn a_traced_record_has_spans_from_append_to_settle_and_others_have_none() {
 }
 
 #[test]
-fn nobody_waits_for_a_collector_that_is_not_there() {
+fn unreachable_collector_delays_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");
     let mut command = serve(&data);
@@ -194,7 +194,7 @@ fn nobody_waits_for_a_collector_that_is_not_there() {
     broker.run(&["topic", "create", "orders"]).ok();
     let records = "/v1/topics/orders/records";
     post(broker.http(), records, Some(true), r#"{"records": [{"value": "an order"}]}"#);
-    // It is tried again for a while; a node that stops does not wait for that.
+    // The request is retried for a while; a stopping node does not wait for that.
     std::thread::sleep(Duration::from_secs(1));
     let begun = Instant::now();
     assert_eq!(broker.terminate().0.code(), Some(0));
@@ -204,7 +204,7 @@ fn nobody_waits_for_a_collector_that_is_not_there() {
 }
 
 #[test]
-fn a_panic_while_authorities_are_read_costs_spans_and_nothing_else() {
+fn panic_while_authorities_are_read_loses_only_spans() {
     let folder = tempfile::tempdir().expect("a folder");
     let (data, trigger) = (folder.path().join("data"), folder.path().join("panic"));
     let mut command = serve(&data);

@@ -1,5 +1,5 @@
-//! A rolling upgrade of three processes under load: the same binary acts as version N and as N+1, as the environment
-//! says.
+//! A rolling upgrade of three processes under load: the same binary acts as version N and as N+1, selected by the
+//! environment.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,14 +13,14 @@ use tempfile::TempDir;
 
 use crate::harness::{Broker, Said, eventually, log, postroad, run, seq, serve, serve_at, wait};
 
-/// What version N+1 can.
+/// Feature level of version N+1.
 const NEXT: u16 = 2;
 const LINES_AT_A_TIME: u32 = 20;
 
-/// Three places for nodes, and those that run there.
+/// Three nodes, some of which may be down.
 struct Cluster {
     folder: TempDir,
-    /// Of loopback, so that a node is at the same addresses after a restart.
+    /// Loopback addresses, so that a node has the same addresses after a restart.
     hosts: Vec<String>,
     nodes: Vec<Option<Broker>>,
 }
@@ -70,7 +70,7 @@ impl Cluster {
         self.nodes[node - 1].take().expect("it runs")
     }
 
-    /// Told to stop, and started with another program.
+    /// Stops a node and starts it with another program.
     fn restart(&mut self, node: usize, newest: u16) {
         let (status, log) = self.take(node).terminate();
         assert!(status.success(), "{log}");
@@ -78,14 +78,14 @@ impl Cluster {
         self.says(node, newest);
     }
 
-    /// `kill -9`, and the same program again.
+    /// `kill -9`, and a restart with the given program.
     fn kill(&mut self, node: usize, newest: u16) {
         self.take(node).kill();
         self.start(node, newest);
         self.says(node, newest);
     }
 
-    /// Waits until each node has heard what a node can.
+    /// Waits until each node knows the level of this one.
     fn says(&self, node: usize, newest: u16) {
         let says = |said: Value| {
             let nodes = said["nodes"].as_array().cloned().unwrap_or_default();
@@ -102,13 +102,13 @@ impl Cluster {
         self.nodes[node - 1].as_ref().expect("it runs").run(arguments)
     }
 
-    /// A program that is too old is started, and ends.
+    /// Starts a program that is too old, and checks that it ends.
     fn refuses(&self, node: usize, newest: u16, words: &[&str]) {
         let mut command = self.serve(node, newest);
         let mut child = command.stdout(Stdio::null()).spawn().expect("the binary starts");
         assert!(!wait(&mut child).success(), "it ends with an error");
         let log = log(&self.data(node));
-        // What ends with it may say so behind that.
+        // The line may be followed by output of other parts that end with it.
         let says = |line: &str| words.iter().all(|word| line.contains(word));
         assert!(log.lines().any(says), "{log}");
     }
@@ -119,7 +119,7 @@ fn upgrade(at: &Broker) -> Value {
     serde_json::from_str(&said.out).unwrap_or_default()
 }
 
-/// Appends all the time. Keeps what was acknowledged.
+/// Appends continuously, and records the acknowledged lines.
 struct Load {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<BTreeSet<String>>,
@@ -138,7 +138,7 @@ impl Load {
                 let lines = seq(first..=first + LINES_AT_A_TIME - 1);
                 let mut command = postroad();
                 command.args(["produce", "orders", "--bootstrap", &bootstrap]);
-                // What it says of a leader that is killed is its own: nobody was told that it is there.
+                // The error of a killed leader does not matter: those lines are not acknowledged.
                 if run(command, lines.as_bytes()).code == Some(0) {
                     acknowledged.extend(lines.lines().map(str::to_owned));
                 }
@@ -159,7 +159,7 @@ fn all_lines(cluster: &Cluster, node: usize) -> BTreeSet<String> {
 }
 
 #[test]
-fn three_nodes_are_upgraded_one_by_one_under_load_and_none_goes_back_once_that_is_final() {
+fn rolling_upgrade_under_load_is_reversible_until_it_is_finalized() {
     let mut cluster = Cluster::found();
     cluster.run(1, &["topic", "create", "orders", "--partitions", "3"]).ok();
     let load = Load::on(&cluster);
@@ -168,7 +168,7 @@ fn three_nodes_are_upgraded_one_by_one_under_load_and_none_goes_back_once_that_i
     cluster.restart(2, NEXT);
     let words = ["node 3 supports level 1", "level 2, as node 1 runs"];
     cluster.run(2, &["cluster", "upgrade", "--finalize"]).fails(1, &words);
-    // Back to the version before, in the middle and as the last one.
+    // Back to the former version, halfway and after the last node.
     cluster.restart(1, 1);
     cluster.kill(2, 1);
     for node in [3, 1, 2] {
@@ -191,7 +191,7 @@ fn three_nodes_are_upgraded_one_by_one_under_load_and_none_goes_back_once_that_i
     }
     cluster.take(1).kill();
     cluster.refuses(1, 1, &["the cluster is at feature level 2", "this program supports level 1"]);
-    // The others say it where the directory does not.
+    // Without the level file the other nodes reject it.
     std::fs::remove_file(cluster.data(1).join("level")).expect("it says the level");
     cluster.refuses(1, 1, &["feature level 2", "supports level 1"]);
     cluster.start(1, NEXT);
@@ -200,7 +200,7 @@ fn three_nodes_are_upgraded_one_by_one_under_load_and_none_goes_back_once_that_i
     let acknowledged = load.stop();
     assert!(acknowledged.len() > 200, "{} were acknowledged", acknowledged.len());
     for node in 1..=3_usize {
-        // It leads all, and has all of it itself.
+        // The node leads every shard, and has every record itself.
         let others = (1..=3).filter(|it| *it != node);
         cluster.run(1, &["node", "resume", &node.to_string()]).ok();
         for other in others {
@@ -216,7 +216,7 @@ fn three_nodes_are_upgraded_one_by_one_under_load_and_none_goes_back_once_that_i
 }
 
 #[test]
-fn a_node_that_is_alone_has_a_level_too() {
+fn single_node_has_a_feature_level() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let data: &Path = &folder.path().join("data");
     let before = || Broker::start_with(acting(serve(data), 1), data);
@@ -232,7 +232,7 @@ fn a_node_that_is_alone_has_a_level_too() {
     assert_eq!(upgrade(&broker)["possible"], NEXT);
     broker.feed(&["produce", "kept"], "three\n").ok();
     broker.kill();
-    // Nothing is final yet.
+    // The level is not raised yet.
     let broker = before();
     broker.feed(&["produce", "kept"], "four\n").ok();
     broker.kill();
@@ -252,7 +252,7 @@ fn a_node_that_is_alone_has_a_level_too() {
     assert_eq!(found, u64::from(NEXT), "a new node is founded at the newest level");
 }
 
-/// As a program that supports the levels up to this one.
+/// Acts as a program that supports the levels up to `newest`.
 fn acting(mut command: Command, newest: u16) -> Command {
     command.env("POSTROAD_TEST_LEVEL", newest.to_string());
     command

@@ -1,5 +1,5 @@
-//! Records of a queue, of which every third is rejected, so that it goes to the dead letters in another shard; and what
-//! must be so wherever a cut goes through that.
+//! A queue whose every third record is rejected, so that it goes to the dead letters in another shard; and the
+//! invariants of any cut through that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::harness::{PARTITIONS, batch, values, wait_for};
 
 const READERS: &str = "readers";
 
-/// What was tried, and what of it was answered.
+/// Attempted operations, and the acknowledged ones.
 #[derive(Clone, Default)]
 pub(crate) struct Done {
     pub(crate) appended: BTreeSet<u64>,
@@ -56,7 +56,7 @@ async fn topic(broker: &Broker, name: &str) -> TopicId {
 
 impl Letters {
     pub(crate) async fn begin(broker: &Broker) -> Self {
-        // The second begins in the shard behind that of the first.
+        // The dead-letter topic begins in the next shard after that of the queue.
         let (queue, graves) = (topic(broker, "queue").await, topic(broker, "graves").await);
         let config = BTreeMap::from([("dead.letter.topic".to_owned(), "graves".to_owned())]);
         let made = broker.create_lease_group(queue, "main".into(), Vec::new(), config).await;
@@ -98,7 +98,7 @@ async fn append(broker: Broker, queue: Queue, done: Arc<Mutex<Done>>, stop: Arc<
         if let Some(Ok(appended)) = answers.into_iter().next() {
             let offset = appended.base_offset + 1;
             done.lock().appended.insert(number);
-            // A group that reads as fast as it is written.
+            // A group that reads as fast as records are written.
             let commit = CommitOffset {
                 partition,
                 offset,
@@ -136,7 +136,7 @@ async fn settle(broker: Broker, queue: Queue, done: Arc<Mutex<Done>>, stop: Arc<
     }
 }
 
-/// Shards take over what changes in the catalog all the time.
+/// Keeps the shards adopting changes of the catalog.
 async fn create(broker: Broker, done: Arc<Mutex<Done>>, stop: Arc<AtomicBool>) {
     for number in 0_u64.. {
         if stop.load(Ordering::SeqCst) {
@@ -175,7 +175,7 @@ async fn numbers(broker: &Broker, topic: TopicId) -> Vec<Vec<u64>> {
     all
 }
 
-/// `before`: what was done before the backup began. `tried`: what was, or may have been, when it had ended.
+/// `before`: operations acknowledged before the backup began. `tried`: operations attempted before it ended.
 pub(crate) async fn check(broker: &Broker, queue: Queue, before: &Done, tried: &Done) {
     let of_queue = numbers(broker, queue.queue).await;
     let mut there = BTreeSet::new();
@@ -186,7 +186,7 @@ pub(crate) async fn check(broker: &Broker, queue: Queue, before: &Done, tried: &
     }
     let missing: Vec<_> = before.appended.difference(&there).collect();
     assert!(missing.is_empty(), "acknowledged before and lost: {missing:?}");
-    // What waits: each once, since nobody settles it.
+    // Every waiting record is delivered once, since none is settled.
     let session = broker.lease_session();
     let mut waits = BTreeSet::new();
     let mut empty = 0;
@@ -201,7 +201,7 @@ pub(crate) async fn check(broker: &Broker, queue: Queue, before: &Done, tried: &
     assert!(again.is_empty(), "settled before, and there again: {again:?}");
     let again: Vec<_> = waits.intersection(&before.rejected).collect();
     assert!(again.is_empty(), "rejected before, and there again: {again:?}");
-    // What is on its way between shards arrives.
+    // Messages between shards arrive.
     let settled: BTreeSet<u64> = there.difference(&waits).copied().collect();
     let letters: BTreeSet<u64> = settled.iter().copied().filter(|it| it % 3 == 1).collect();
     let mut graves = Vec::new();
@@ -220,7 +220,7 @@ pub(crate) async fn check(broker: &Broker, queue: Queue, before: &Done, tried: &
     for topic in &before.topics {
         assert_eq!(numbers(broker, *topic).await, vec![vec![1]; PARTITIONS as usize], "{topic:?}");
     }
-    // Offsets are of records that are there, and none that was committed before is forgotten.
+    // Offsets refer to existing records, and none committed before is lost.
     for index in 0..PARTITIONS {
         let partition = PartitionId::new(queue.queue, index);
         let found = broker.shards().offsets(READERS, &[partition]).await.expect("it is led here");

@@ -1,5 +1,5 @@
-//! Copies of records with an id: known to the next leader, to a cluster of a backup, and there although the first record
-//! is deleted.
+//! Duplicates of records with an id: detected by the next leader and by a restored cluster, also if the first record is
+//! deleted.
 
 use base::{Levels, PartitionId, TopicId, headers};
 use broker::{AppendBatch, Broker, NewTopic};
@@ -21,7 +21,7 @@ fn job(partition: PartitionId, id: &str) -> AppendBatch {
     AppendBatch::new(partition, header, bytes)
 }
 
-/// Appends the job until it is answered. Whether it was there before.
+/// Appends the job until it is acknowledged. Returns whether it was a duplicate.
 async fn is_copy(broker: &Broker, partition: PartitionId, id: &str) -> bool {
     let mut copy = None;
     let answered = async || {

@@ -1,4 +1,4 @@
-//! Consuming without a group: every partition that was named, from a position on.
+//! Consuming without a group: every named partition, from a position on.
 
 use client::cluster::Metadata;
 use client::{ClientError, TopicPartition};

@@ -23,8 +23,8 @@ impl Consumption {
         let topics = self.arguments.topics.clone();
         let mut membership = Membership::new(self.client.clone(), group, &topics);
         let outcome = self.as_member(group, &mut membership).await;
-        // After an error too: commits what was printed, and leaves, so that the other members need not
-        // wait for the session to time out.
+        // Also after an error: commits the printed offsets and leaves, so that the other members need not wait for the
+        // session timeout.
         let printed = self.finish_printing().await;
         let committed = membership.commit(&self.printed.positions()).await;
         let left = membership.leave().await;
@@ -36,12 +36,12 @@ impl Consumption {
                  records again"
             );
         }
-        // If leaving failed the session times out, which only takes longer.
+        // If leaving failed, the session times out, which only takes longer.
         let _ = left;
         Ok(())
     }
 
-    /// Ends when everything was read, when enough was printed, or by a signal.
+    /// Ends when everything is read, when enough is printed, or by a signal.
     async fn as_member(
         &mut self,
         group: &str,
@@ -53,8 +53,8 @@ impl Consumption {
                 () = self.signals.received() => return Ok(()),
             };
             let from = self.positions_of_group(group, partitions).await?;
-            // The start is committed even if there is nothing to read: without an offset, later records
-            // would not count as the group's lag.
+            // Commits the start position even if there is nothing to read: without an offset, later records would not
+            // count as the group's lag.
             self.printed.begin(&from);
             self.start(from).await?;
             let ending = self.until_group_or_reading_ends(membership).await;
@@ -62,14 +62,14 @@ impl Consumption {
             if ending? != Ending::Rebalancing {
                 return Ok(());
             }
-            // The partitions are this member's until it joins again: print and commit what was read.
+            // The partitions belong to this member until it rejoins: print and commit what was read.
             self.barrier().await;
             membership.commit(&self.printed.positions()).await?;
             self.printed.forget();
         }
     }
 
-    /// Where the group has committed, else where it was told to begin.
+    /// The group's committed offsets; the start position for partitions without one.
     async fn positions_of_group(
         &self,
         group: &str,
@@ -106,7 +106,7 @@ impl Consumption {
         let mut committed = BTreeMap::new();
         loop {
             tokio::select! {
-                // A member without partitions has nothing to read, and waits for some.
+                // A member without partitions waits for an assignment.
                 ending = reading_ends(&mut self.readers),
                     if !self.readers.is_empty() || !self.arguments.follow => return Ok(ending?),
                 ended = &mut self.end, if self.ended.is_none() => {
@@ -133,13 +133,13 @@ impl Consumption {
         }
     }
 
-    /// Waits until everything that was read so far is written out.
+    /// Waits until everything read so far is written out.
     async fn barrier(&mut self) {
         let (passed, pass) = oneshot::channel();
         if let Some(deliveries) = &self.deliveries
             && deliveries.send(Delivery::Barrier(passed)).await.is_ok()
         {
-            // Without an answer the printer has ended: nothing is left to wait for.
+            // Without a reply the printer has ended: nothing is left to wait for.
             let _ = pass.await;
         }
     }

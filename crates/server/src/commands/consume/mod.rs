@@ -1,9 +1,9 @@
 //! `postroad consume`: records to a pipe.
 //!
-//! A task for each leader fetches and hands whole answers to one thread, which writes them out; at
-//! most a few answers wait between them. With `--group` it is a proper member of that group, by the
-//! classic protocol: several of them, or other clients, share the partitions. Offsets are committed
-//! for what was written out, every second and at the end: at least once.
+//! A task for each leader fetches, and sends whole responses to one thread, which writes them out. Few responses wait
+//! between them. With `--group` it is a proper member of that group, by the classic protocol: several such members and
+//! other clients share the partitions. Offsets are committed for written records, every second and at the end:
+//! at-least-once delivery.
 
 mod alone;
 mod member;
@@ -126,7 +126,7 @@ pub(crate) async fn run(arguments: ConsumeArguments) -> Result<(), CommandError>
     outcome
 }
 
-/// Ctrl-C and SIGTERM, either of which ends it in order.
+/// Ctrl-C and SIGTERM, both of which end it in order.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -150,22 +150,22 @@ impl Signals {
     }
 }
 
-/// Why reading stopped.
+/// Reason why reading stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ending {
-    /// Everything that was asked for has been read.
+    /// Everything requested is read.
     Read,
-    /// Enough was printed, or the reader of the output has gone.
+    /// Enough is printed, or the output is closed.
     Printed,
     Interrupted,
-    /// The group assigns its partitions anew.
+    /// The group rebalances.
     Rebalancing,
 }
 
 struct Consumption {
     client: Arc<Client>,
     arguments: ConsumeArguments,
-    /// `None` once the printer was told that no more comes.
+    /// `None` once the printer's input is closed.
     deliveries: Option<mpsc::Sender<Delivery>>,
     printed: Arc<Printed>,
     readers: JoinSet<Result<(), ClientError>>,
@@ -177,7 +177,7 @@ struct Consumption {
 }
 
 impl Consumption {
-    /// Starts reading. Unless it follows, each partition is read to where it ends now.
+    /// Starts reading. Without `--follow`, each partition is read up to its current end.
     async fn start(&mut self, from: Vec<(TopicPartition, u64)>) -> Result<(), CommandError> {
         let mut topics: Vec<&str> = from.iter().map(|(partition, _)| &*partition.topic).collect();
         topics.dedup();
@@ -203,7 +203,7 @@ impl Consumption {
         self.progress.show(records, self.printed.bytes.load(Ordering::Relaxed), None);
     }
 
-    /// Waits until everything that was read is written out; a second signal waits no longer.
+    /// Waits until everything read is written out. A second signal ends the wait.
     async fn finish_printing(&mut self) -> Result<(), CommandError> {
         self.deliveries = None;
         if let Some(ended) = self.ended.take() {

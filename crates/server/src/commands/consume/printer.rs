@@ -1,4 +1,4 @@
-//! Writing records to standard output, and how far that has come.
+//! Writes records to standard output, and tracks the written positions.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -15,12 +15,12 @@ use crate::printable;
 use crate::record_line::LineFormat;
 const OUTPUT_BYTES: usize = 256 << 10;
 
-/// How far printing has come.
+/// Progress of printing.
 #[derive(Debug, Default)]
 pub(super) struct Printed {
     pub(super) records: AtomicU64,
     pub(super) bytes: AtomicU64,
-    /// The offset after the last record of each partition that was written out.
+    /// Offset after the last written record, by partition.
     positions: Mutex<BTreeMap<TopicPartition, u64>>,
 }
 
@@ -45,12 +45,12 @@ impl Printed {
 /// Writes records to standard output.
 pub(super) struct Printer {
     format: LineFormat,
-    /// Records hold what their producers like; a terminal would obey some of it.
+    /// Producers choose the contents of records, which may hold control sequences of a terminal.
     to_terminal: bool,
     left: Option<u64>,
     printed: Arc<Printed>,
     out: Vec<u8>,
-    /// Positions of the records in `out`, which are not written out yet.
+    /// Positions of the records in `out`, which are not yet written.
     pending: BTreeMap<TopicPartition, u64>,
 }
 
@@ -65,7 +65,7 @@ impl Printer {
         Self { format, to_terminal, left, printed, out, pending: BTreeMap::new() }
     }
 
-    /// Ends when no more deliveries come, or when enough was printed.
+    /// Ends when the deliveries end, or when enough is printed.
     pub(super) fn run(
         mut self,
         mut deliveries: mpsc::Receiver<Delivery>,
@@ -74,7 +74,7 @@ impl Printer {
             let delivery = match deliveries.try_recv() {
                 Ok(delivery) => delivery,
                 Err(_) => {
-                    // Nothing waits: write out what there is before waiting for more.
+                    // Nothing waits: write out the buffer before waiting for more.
                     self.flush()?;
                     match deliveries.blocking_recv() {
                         Some(delivery) => delivery,
@@ -145,7 +145,7 @@ impl Printer {
         Ok(())
     }
 
-    /// Has a terminal show what was written from here on.
+    /// Escapes the output from `begin` on for a terminal.
     fn show_from(&mut self, begin: usize) {
         let written = String::from_utf8_lossy(&self.out[begin..]);
         let shown = match self.format {
@@ -163,7 +163,7 @@ impl Printer {
         Ok(())
     }
 
-    /// After this all that was printed has left the process, and may be committed.
+    /// Afterwards everything printed has left the process, and may be committed.
     fn flush(&mut self) -> Result<(), CommandError> {
         self.write_out()?;
         io::stdout().lock().flush()?;

@@ -1,4 +1,4 @@
-//! Findings: what was looked at, how it is, and what somebody can do where it is not well.
+//! Findings: the inspected item, its verdict, and advice if it is not well.
 
 use std::path::Path;
 
@@ -13,11 +13,11 @@ use crate::output::bytes;
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Verdict {
     Well,
-    /// Somebody should know of it.
+    /// The operator should know it.
     Note,
-    /// Somebody should do something.
+    /// The operator should act.
     Bad,
-    /// It could not be looked at.
+    /// The item could not be inspected.
     Unknown,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Check {
     pub(super) name: &'static str,
     pub(super) verdict: Verdict,
     pub(super) finding: String,
-    /// What to do; empty where nothing is to be done.
+    /// Advice; empty if there is nothing to do.
     pub(super) advice: String,
 }
 
@@ -74,14 +74,14 @@ const ALARMS: [(&str, &str, &str); 3] = [
 ];
 /// Each connection takes one, and so does each file of a journal.
 const OPEN_FILES_MIN: u64 = 10_000;
-/// What a node takes by itself, with room for the kernel's cache.
+/// Need of a node by itself, with room for the kernel's cache.
 const MEMORY_MIN: u64 = 512 << 20;
 const SYNC_MICROS_NOTE: u64 = 10_000;
 const SYNC_MICROS_BAD: u64 = 100_000;
-/// Of the disk, in hundredths.
+/// Free part of the disk, in hundredths.
 const FREE_NOTE: u64 = 15;
 const FREE_BAD: u64 = 5;
-/// Types whose syncs promise nothing, or not to a node that is cut off.
+/// File systems whose syncs guarantee nothing, or nothing to a disconnected node.
 const NO_DISKS: [&str; 3] = ["tmpfs", "ramfs", "overlay"];
 const NETWORK_DISKS: [&str; 5] = ["nfs", "nfs4", "cifs", "smb3", "fuse.sshfs"];
 const DAY_SECS: f64 = 86_400.0;
@@ -94,11 +94,11 @@ pub(super) fn all(
     data: &Path,
 ) -> Vec<Check> {
     let mut checks = vec![answers(node), metrics(node)];
-    checks.extend(of_cluster(node));
+    checks.extend(cluster_checks(node));
     checks.extend(alarms(node));
-    checks.extend(of_disk(disk, data));
-    checks.extend(of_kernel(kernel, node));
-    checks.extend(of_settings(settings));
+    checks.extend(disk_checks(disk, data));
+    checks.extend(kernel_checks(kernel, node));
+    checks.extend(settings_checks(settings));
     checks.extend(certificate(node));
     checks
 }
@@ -128,7 +128,7 @@ fn metrics(node: &Node) -> Check {
     }
 }
 
-fn of_cluster(node: &Node) -> Vec<Check> {
+fn cluster_checks(node: &Node) -> Vec<Check> {
     let Ok(status) = &node.cluster else { return Vec::new() };
     let mut checks = Vec::new();
     let gone: Vec<String> =
@@ -169,7 +169,7 @@ fn alarms(node: &Node) -> Vec<Check> {
     checks
 }
 
-fn of_disk(disk: &Disk, data: &Path) -> Vec<Check> {
+fn disk_checks(disk: &Disk, data: &Path) -> Vec<Check> {
     if let Some(why) = &disk.unreadable {
         let finding = format!("{}: {why}", data.display());
         let advice = "Name the data directory with --data, as a user who may read it.";
@@ -220,7 +220,7 @@ fn syncs(disk: &Disk) -> Option<Check> {
     })
 }
 
-fn of_kernel(kernel: &Kernel, node: &Node) -> Vec<Check> {
+fn kernel_checks(kernel: &Kernel, node: &Node) -> Vec<Check> {
     let mut checks = Vec::new();
     let of_node = node.metric("postroad_process_max_fds").map(|max| max as u64);
     if let Some(max) = of_node.or(kernel.open_files_max) {
@@ -246,7 +246,7 @@ fn of_kernel(kernel: &Kernel, node: &Node) -> Vec<Check> {
     checks
 }
 
-fn of_settings(settings: &Settings) -> Vec<Check> {
+fn settings_checks(settings: &Settings) -> Vec<Check> {
     let mut checks = Vec::new();
     if let Some(why) = &settings.unreadable {
         let advice = "Name the file that the node is started with (--config).";

@@ -12,7 +12,7 @@ use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 use world::Instant;
 
-/// Settings of the kernel that somebody who helps asks for.
+/// Kernel settings that support needs.
 const KERNEL: [&str; 10] = [
     "/proc/sys/fs/file-max",
     "/proc/sys/net/core/somaxconn",
@@ -25,13 +25,13 @@ const KERNEL: [&str; 10] = [
     "/sys/devices/system/clocksource/clocksource0/current_clocksource",
     "/sys/kernel/mm/transparent_hugepage/enabled",
 ];
-/// Of the group that the process is in.
+/// Limits of the control group of this process.
 const CGROUP: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/cpu.max"];
 const PROBE: &str = ".doctor-probe";
-/// So many writes are synced to see how long that takes.
+/// Number of synced writes whose time is measured.
 const PROBES: usize = 32;
 const PROBE_BYTES: usize = 4 << 10;
-/// Directories within the data directory are looked into so far.
+/// Maximum depth of the search within the data directory.
 const DEPTH_MAX: usize = 3;
 
 #[derive(Serialize, Default)]
@@ -41,7 +41,7 @@ pub(super) struct Kernel {
     pub(super) memory_bytes: Option<u64>,
     pub(super) memory_available_bytes: Option<u64>,
     pub(super) swap_bytes: Option<u64>,
-    /// Of this command, as a shell of the same user has it.
+    /// Limit of this command, which equals that of a shell of the same user.
     pub(super) open_files_max: Option<u64>,
     pub(super) settings: BTreeMap<&'static str, String>,
 }
@@ -49,19 +49,19 @@ pub(super) struct Kernel {
 #[derive(Serialize, Default)]
 pub(super) struct Disk {
     pub(super) data: PathBuf,
-    /// Why it could not be looked at.
+    /// Reason why it could not be inspected.
     pub(super) unreadable: Option<String>,
     pub(super) size_bytes: u64,
     pub(super) free_bytes: u64,
-    /// Device, type and options of what is mounted there.
+    /// Device, type and options of the mount.
     pub(super) device: Option<String>,
     pub(super) file_system: Option<String>,
     pub(super) options: Option<String>,
-    /// What others than the owner may do with the directory, as bits.
+    /// Permissions of others on the directory, as bits.
     pub(super) mode: u32,
     pub(super) files: u64,
     pub(super) files_bytes: u64,
-    /// How long syncs of 4 KiB took, sorted; none where the directory cannot be written.
+    /// Durations of syncs of 4 KiB, sorted; none if the directory is not writable.
     pub(super) sync_micros: Vec<u64>,
 }
 
@@ -109,7 +109,7 @@ pub(super) fn disk(data: &Path) -> Disk {
     disk
 }
 
-/// What is mounted where this is: device, type, options.
+/// The mount of a path: device, type, options.
 fn mount(place: &Path) -> Option<[String; 3]> {
     let mounts = fs::read_to_string("/proc/mounts").ok()?;
     let found = mounts.lines().filter_map(|line| {
@@ -119,7 +119,7 @@ fn mount(place: &Path) -> Option<[String; 3]> {
         let holds = place.starts_with(at);
         holds.then(|| (at.len(), [device, file_system, options].map(str::to_owned)))
     });
-    // The last of those that go as far, since it lies over those before.
+    // The last one of the longest mount points, since it covers the earlier ones.
     found.max_by_key(|(length, _)| *length).map(|(_, mount)| mount)
 }
 
@@ -137,7 +137,7 @@ fn count(folder: &Path, depth: usize) -> (u64, u64) {
     (files, bytes)
 }
 
-/// How long some writes take until they are on the disk.
+/// Measures how long some writes take to become durable.
 fn syncs(folder: &Path) -> std::io::Result<Vec<u64>> {
     let path = folder.join(PROBE);
     let mut file =

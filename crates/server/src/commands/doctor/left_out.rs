@@ -1,17 +1,17 @@
-//! What stays out of the bundle: every secret that this process can know of, wherever it stands, and what looks like one.
+//! Redaction of the bundle: every secret known to this process, wherever it occurs, and text that looks like one.
 
 use std::path::Path;
 
 use super::ClientOptions;
 use crate::operator_token;
 
-/// What stands in its place.
+/// Replacement of a secret.
 const MARK: &str = "(left out)";
-/// Shorter ones would be found in everything.
+/// Shorter secrets would match everywhere.
 const SECRET_BYTES_MIN: usize = 4;
-/// What follows one of these words is a secret, up to the end of the word that it is.
+/// Names of a secret: the next word after one of them is removed.
 const NAMES: [&str; 6] = ["password", "passwd", "passphrase", "secret", "token", "credential"];
-/// The same, up to the end of the line.
+/// The same, but up to the end of the line.
 const HEADERS: [&str; 4] = ["authorization", "cookie", "sasl.jaas.config", "private key"];
 /// Variables with secrets.
 const VARIABLES: [&str; 2] = ["POSTROAD_PASSWORD", "POSTROAD_TOKEN"];
@@ -28,18 +28,18 @@ impl LeftOut {
     pub(super) fn add(&mut self, secret: String) {
         if secret.len() >= SECRET_BYTES_MIN && !self.0.contains(&secret) {
             self.0.push(secret);
-            // One may be part of another.
+            // A secret may contain another one.
             self.0.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         }
     }
 
-    /// The first line of a file, which is a secret.
+    /// Adds the first line of a file, which is a secret.
     pub(super) fn add_file(&mut self, path: &Path) {
         let text = std::fs::read_to_string(path).unwrap_or_default();
         self.add(text.lines().next().unwrap_or_default().trim().to_owned());
     }
 
-    pub(super) fn know_of(&mut self, data: &Path, client: &ClientOptions) {
+    pub(super) fn add_secrets_of(&mut self, data: &Path, client: &ClientOptions) {
         self.add_file(&operator_token::path(data));
         for path in [&client.password_file, &client.token_file].into_iter().flatten() {
             self.add_file(path);
@@ -51,19 +51,19 @@ impl LeftOut {
         let known = self.0.iter().fold(text.to_owned(), |text, it| text.replace(it, MARK));
         let mut clean = String::with_capacity(known.len());
         for line in known.split_inclusive('\n') {
-            clean.push_str(&of_line(line));
+            clean.push_str(&redacted_line(line));
         }
         clean
     }
 }
 
-fn of_line(line: &str) -> String {
+fn redacted_line(line: &str) -> String {
     let lower = line.to_ascii_lowercase();
     let end = line.trim_end_matches(['\n', '\r']).len();
     for name in HEADERS {
         if let Some(at) = lower.find(name) {
             let from = at + name.len();
-            let before = of_line(&line[..at]);
+            let before = redacted_line(&line[..at]);
             return format!("{before}{}: {MARK}{}", &line[at..from], &line[end..]);
         }
     }
@@ -78,7 +78,7 @@ fn of_line(line: &str) -> String {
     without_userinfo(&clean)
 }
 
-/// Where the next value begins and ends that a name of a secret stands before.
+/// The range of the next value that follows the name of a secret.
 fn next_secret(line: &str, lower: &str, at: usize) -> Option<(usize, usize)> {
     let found = NAMES.iter().filter_map(|name| Some(lower[at..].find(name)? + at + name.len()));
     let mut ends: Vec<usize> = found.collect();
@@ -96,7 +96,7 @@ fn next_secret(line: &str, lower: &str, at: usize) -> Option<(usize, usize)> {
     })
 }
 
-/// `//NAME:PASSWORD@` in an address.
+/// Removes `//NAME:PASSWORD@` from an address.
 fn without_userinfo(line: &str) -> String {
     let mut clean = String::new();
     let mut rest = line;
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_looks_like_a_secret_goes_and_the_rest_stays() {
+    fn text_that_looks_like_a_secret_is_removed() {
         for (line, expected) in [
             ("nothing of it", "nothing of it"),
             ("the password of app is wrong", "the password of app is wrong"),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_goes_wherever_it_stands() {
+    fn known_secrets_are_removed_everywhere() {
         let mut known = LeftOut(Vec::new());
         ["canary", "canary-long", "abc"].into_iter().for_each(|it| known.add(it.to_owned()));
         let text = "a canary-long b canary\nabc";

@@ -1,11 +1,11 @@
-//! `postroad doctor`: looks at a node and its machine, says what is wrong and what to do about it, and keeps what it saw in a
-//! directory that may be given to others: there are no secrets in it, and no records.
+//! `postroad doctor`: inspects a node and its machine, prints problems with remedies, and collects its input in a
+//! directory that may be shared: it has no secrets and no records.
 //!
-//! It changes nothing. What cannot be had (a node that does not answer, a log that nobody names) is a finding, and no
+//! It changes nothing. Missing input (a node that does not reply, a log without a known place) is a finding, not a
 //! reason to stop.
 //!
-//! * `host`: the kernel, its limits, the disk; `node`: what the node says of itself
-//! * `settings`: what it is set to; `checks`: findings; `left_out`: how secrets stay out
+//! * `host`: the kernel, its limits, the disk; `node`: status reported by the node
+//! * `settings`: the node's settings; `checks`: findings; `left_out`: removes secrets
 
 mod checks;
 mod host;
@@ -27,10 +27,10 @@ use crate::output::Table;
 use checks::{Check, Verdict};
 use left_out::LeftOut;
 
-/// Of a log, its end.
+/// Limit on the end of a log.
 const LOG_BYTES_MAX: u64 = 1 << 20;
 const LOG_LINES_MAX: &str = "5000";
-/// What the unit is called that `deploy` installs.
+/// Name of the unit that `deploy` installs.
 const UNIT: &str = "postroad";
 
 /// Look for what is wrong with a node and its machine, and collect what helps to find out more
@@ -55,7 +55,7 @@ pub(crate) struct DoctorArguments {
     log: Option<PathBuf>,
 }
 
-/// Something that was seen, as a file of the bundle.
+/// An inspected item, as a file of the bundle.
 struct Seen {
     name: &'static str,
     text: String,
@@ -72,7 +72,7 @@ struct Version {
 #[derive(Serialize)]
 struct Report {
     checks: Vec<Check>,
-    /// Where all that was seen is.
+    /// Directory of the bundle.
     bundle: Option<PathBuf>,
 }
 
@@ -84,7 +84,7 @@ fn json<T: Serialize + ?Sized>(name: &'static str, value: &T) -> Seen {
 pub(crate) async fn run(arguments: DoctorArguments) -> Result<(), CommandError> {
     let mut left_out = LeftOut::new();
     let settings = settings::read(arguments.config.as_deref(), &mut left_out);
-    left_out.know_of(&arguments.data, &arguments.client);
+    left_out.add_secrets_of(&arguments.data, &arguments.client);
     let kernel = host::kernel();
     let disk = host::disk(&arguments.data);
     let node = node::ask(&arguments.client, &arguments.http, &arguments.data).await;
@@ -133,7 +133,7 @@ fn in_words(report: &Report) -> String {
     text
 }
 
-/// Files that only their owner reads: there are names of topics and addresses in them.
+/// Writes the files readable only by their owner: they contain names of topics and addresses.
 fn keep(out: &Path, seen: &[Seen], left_out: &LeftOut) -> Result<(), CommandError> {
     let failed = |path: &Path, error: std::io::Error| {
         CommandError::user(format!("{}: {error}", path.display()))
@@ -151,7 +151,7 @@ fn keep(out: &Path, seen: &[Seen], left_out: &LeftOut) -> Result<(), CommandErro
     Ok(())
 }
 
-/// The end of the node's log. `None`: there is none to be had.
+/// The end of the node's log. `None`: no log was found.
 async fn log(path: Option<&Path>) -> Option<String> {
     let Some(path) = path else {
         let mut command = Command::new("journalctl");

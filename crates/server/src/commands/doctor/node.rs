@@ -1,4 +1,4 @@
-//! What a node says of itself: by the command line's own request, and its metrics by HTTP.
+//! Status of a node: by the command line's own request, and its metrics by HTTP.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,12 +20,12 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 const METRICS_BYTES_MAX: u64 = 16 << 20;
 const CONNECTIONS_MAX: u32 = 1_000;
 
-/// What was asked, and what went wrong where nothing was answered.
+/// Replies of the node, or the reason of their absence.
 pub(super) struct Node {
     pub(super) shards: Result<ShardList, String>,
-    /// Of a node that is alone there is none.
+    /// A single node has none.
     pub(super) cluster: Result<Status, String>,
-    /// How many of each protocol there are, of the first thousand.
+    /// Number of connections by protocol, among the first thousand.
     pub(super) connections: Result<BTreeMap<String, usize>, String>,
     pub(super) metrics: Result<String, String>,
 }
@@ -74,7 +74,7 @@ pub(super) async fn ask(client: &ClientOptions, http: &str, data: &Path) -> Node
 }
 
 impl Node {
-    /// All that was answered.
+    /// All replies.
     pub(super) fn seen(&self) -> Vec<Seen> {
         let shards = self.shards.as_ref().ok().map(|it| json("shards.json", it));
         let cluster = self.cluster.as_ref().ok().map(|it| json("cluster.json", it));
@@ -84,7 +84,7 @@ impl Node {
         [shards, cluster, connections, metrics].into_iter().flatten().collect()
     }
 
-    /// Of a series, as it is written.
+    /// Value of a series, given as it is written.
     pub(super) fn metric(&self, series: &str) -> Option<f64> {
         let lines = self.metrics.as_ref().ok()?.lines();
         let mut values = lines.filter_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
@@ -106,7 +106,7 @@ async fn scraped(http: &str, data: &Path) -> Result<String, String> {
     let failed = |error: std::io::Error| format!("{http}: {error}");
     let mut stream = Net::Kernel.connect(http).await.map_err(failed)?;
     let peer = stream.peer_addr().map_err(failed)?;
-    // The token is said on this machine only.
+    // The token is sent only on this machine.
     let token = operator_token::read(&operator_token::path(data)).ok();
     let said = token.filter(|_| peer.ip().to_canonical().is_loopback()).map(|token| {
         let credentials = BASE64.encode(format!("{}:{token}", access::OPERATOR));

@@ -1,4 +1,4 @@
-//! What the node is set to, as its configuration file and this environment say it, without secrets.
+//! Settings of the node, from its configuration file and this environment, without secrets.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,16 +16,16 @@ const SECRET_FILES: [&str; 2] = ["admin-password-file", "peer-secret"];
 
 #[derive(Serialize, Default)]
 pub(super) struct Settings {
-    /// Why the configuration file could not be read.
+    /// Reason why the configuration file could not be read.
     pub(super) unreadable: Option<String>,
-    /// Of the configuration file.
+    /// Values of the configuration file.
     pub(super) file: BTreeMap<String, String>,
-    /// Of this command's environment, which may be another one than the node's.
+    /// Values of this command's environment, which may differ from the node's.
     pub(super) environment: BTreeMap<String, String>,
 }
 
 impl Settings {
-    /// As far as it is known here.
+    /// The value, as far as known here.
     pub(super) fn value(&self, name: &str) -> Option<&str> {
         self.environment.get(name).or_else(|| self.file.get(name)).map(String::as_str)
     }
@@ -45,7 +45,7 @@ pub(super) fn read(config: Option<&Path>, left_out: &mut LeftOut) -> Settings {
     }
     let Some(path) = config else { return settings };
     let read = std::fs::read_to_string(path).map_err(|error| error.to_string());
-    // What is wrong with it may quote a secret.
+    // The parser's message may quote a secret.
     let parsed = read.and_then(|text| text.parse::<toml::Table>().map_err(|_| "no TOML".into()));
     match parsed {
         Ok(table) => {

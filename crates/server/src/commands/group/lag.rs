@@ -1,4 +1,4 @@
-//! How far a group is behind.
+//! Lag of a group.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::commands::CommandError;
 use crate::time::now_ms;
 
-/// How far a group is behind in one partition.
+/// Lag of a group in one partition.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct PartitionLag {
     pub(super) topic: String,
@@ -23,11 +23,11 @@ pub(super) struct PartitionLag {
     pub(super) lag_records: u64,
     /// Age of the oldest unread record: 0 when there is none, `null` when it has no timestamp.
     pub(super) lag_seconds: Option<f64>,
-    /// Who reads it.
+    /// The member that reads it.
     pub(super) member: Option<String>,
 }
 
-/// The lag of a group wherever it has committed, and in `also`.
+/// Lag of a group in every partition with a committed offset, and in `also`.
 pub(super) async fn lags(
     client: &Client,
     committed: &BTreeMap<TopicPartition, u64>,
@@ -35,7 +35,7 @@ pub(super) async fn lags(
 ) -> Result<Vec<PartitionLag>, CommandError> {
     let places: BTreeSet<&TopicPartition> = committed.keys().chain(also.keys()).collect();
     let metadata = metadata_of(client, places.iter().copied()).await?;
-    // A topic may be gone while its committed offsets are not yet.
+    // A deleted topic may still have committed offsets.
     let there = |place: &&TopicPartition| {
         let topic = metadata.topics.get(&*place.topic);
         topic.is_some_and(|topic| (place.partition as usize) < topic.partitions.len())
@@ -88,7 +88,7 @@ pub(super) fn total_records(lags: &[PartitionLag]) -> u64 {
     lags.iter().map(|lag| lag.lag_records).sum()
 }
 
-/// Of the oldest unread record anywhere.
+/// Age of the oldest unread record anywhere.
 pub(super) fn total_seconds(lags: &[PartitionLag]) -> Option<f64> {
     lags.iter().filter_map(|lag| lag.lag_seconds).reduce(f64::max)
 }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_as_old_as_its_oldest_unread_record() {
+    fn lag_of_a_group_is_the_age_of_its_oldest_unread_record() {
         let lags = [lag(5, Some(2.0)), lag(0, Some(0.0)), lag(3, Some(90.0)), lag(1, None)];
         assert_eq!(total_records(&lags), 9);
         assert_eq!(total_seconds(&lags), Some(90.0));

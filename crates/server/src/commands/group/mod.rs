@@ -1,4 +1,4 @@
-//! `postroad group`: who consumes what, how far behind it is, and where it goes on.
+//! `postroad group`: consumers of topics, their lag and their committed offsets.
 
 mod delete;
 mod describe;

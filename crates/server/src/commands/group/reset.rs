@@ -52,7 +52,7 @@ fn place(text: &str) -> Result<Place, String> {
 #[derive(Serialize)]
 struct ResetReport {
     group: String,
-    /// False: it was only asked what would change.
+    /// False for a dry run.
     done: bool,
     partitions: Vec<ResetPartition>,
 }
@@ -63,7 +63,7 @@ struct ResetPartition {
     partition: i32,
     from: Option<u64>,
     to: u64,
-    /// What the group has to read after it.
+    /// The group's lag afterwards.
     lag_records: u64,
 }
 
@@ -104,7 +104,7 @@ impl Reset {
         Ok(())
     }
 
-    /// The partitions to reset: those named, else those in which the group has committed.
+    /// The partitions to reset: the named ones, or those with a committed offset.
     async fn places(
         &self,
         client: &Client,

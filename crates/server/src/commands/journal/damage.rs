@@ -1,8 +1,8 @@
 //! Distinguishes damaged frames from frames that are being written.
 //!
-//! A running broker appends to the segment that is read. The reader may meet a place before its frame is written and the
-//! frames behind it after, which looks like damage. In a directory that a broker uses, a place counts as damaged only if it
-//! still is after several reads.
+//! A running broker appends to the segment being read. The reader may reach a place before its frame is written, and
+//! the frames behind it afterwards, which looks like damage. In a directory that a broker uses, a place counts as
+//! damaged only if several reads find it so.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,14 +16,14 @@ use crate::commands::CommandError;
 const READ_AGAIN_AFTER: Duration = Duration::from_millis(200);
 /// Reads that have to find the same place damaged.
 const SAME_READS: u32 = 4;
-/// Reads of a segment that finds another place each time: it is being written.
+/// Limit on the reads of a segment. If each read finds another place, the segment is being written.
 const READS_MAX: u32 = 20;
 
 /// A place that looks damaged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Place {
     path: PathBuf,
-    /// `None`: it is the file as a whole.
+    /// `None`: the file as a whole.
     position: Option<u64>,
     what: &'static str,
 }
@@ -38,11 +38,11 @@ impl Place {
     }
 }
 
-/// What is damaged, each with its place.
+/// Damaged places.
 #[derive(Default)]
 pub(super) struct Damage {
     pub(super) places: Vec<Place>,
-    /// The frame before was damaged: that the next one does not follow is the same damage.
+    /// The previous frame was damaged: a sequence error in the next one is the same damage.
     in_gap: bool,
 }
 
@@ -63,7 +63,7 @@ impl Damage {
         }
     }
 
-    /// Adds what was found in one segment, as far as it is damage. Returns whether the segment is being written instead.
+    /// Adds the damage found in one segment. Returns whether the segment is being written instead.
     pub(super) fn settle(
         &mut self,
         found: Self,
@@ -91,7 +91,7 @@ impl Damage {
     }
 }
 
-/// The places that each of several reads in a row finds.
+/// The places that several consecutive reads find.
 fn lasting<E>(
     mut places: Vec<Place>,
     mut again: impl FnMut() -> Result<Vec<Place>, E>,

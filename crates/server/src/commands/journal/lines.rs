@@ -1,4 +1,4 @@
-//! Frames and entries, a line each.
+//! Frames and entries, one a line.
 
 use std::io::{self, Write};
 
@@ -18,7 +18,7 @@ const BATCHES_NAMED: usize = 4;
 
 #[derive(Serialize)]
 struct FrameLine<'a> {
-    /// The name of its directory.
+    /// Name of its directory.
     shard: &'a str,
     segment: u32,
     position: u64,
@@ -61,7 +61,7 @@ pub(super) fn frame_line(
 
 #[derive(Serialize)]
 struct EntryLine<'a> {
-    /// The name of its directory.
+    /// Name of its directory.
     shard: &'a str,
     entry: u64,
     term: u64,
@@ -70,7 +70,7 @@ struct EntryLine<'a> {
     position: u32,
     bytes: u32,
     kind: &'static str,
-    /// When the leader proposed it.
+    /// Time of the leader's proposal.
     time_ms: Option<i64>,
     commands: &'a [String],
     batches: Vec<BatchLine>,
@@ -84,7 +84,7 @@ struct BatchLine {
     records: u32,
     bytes: u32,
     max_timestamp_ms: i64,
-    /// In the segment's file.
+    /// Position in the segment's file.
     position: u32,
     /// Other partitions have these bytes, too, at offsets of their own.
     shared: bool,

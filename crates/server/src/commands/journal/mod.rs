@@ -1,14 +1,13 @@
-//! `postroad journal`: looking into a journal on disk, without a broker.
+//! `postroad journal`: inspects a journal on disk, without a broker.
 //!
-//! Nothing is locked, changed or trusted. It reads as recovery does, but goes on behind damage. A
-//! stream gets its topic's name if the snapshot or an entry has it, otherwise it shows as a number
-//! (`t7/0`).
+//! Nothing is locked, changed or trusted. It reads as recovery does, but continues behind damage. A stream gets its
+//! topic's name if the snapshot or an entry has it; otherwise it is shown as a number (`t7/0`).
 //!
 //! * [`shard`]: a shard's journal, read from end to end
 //! * [`report`]: its segments, snapshots and vote
-//! * [`lines`]: its frames and entries, a line each
-//! * [`names`]: which topic a number means
-//! * [`damage`]: what is damaged, and what a running broker is writing
+//! * [`lines`]: its frames and entries, one a line
+//! * [`names`]: topic names by number
+//! * [`damage`]: distinguishes damage from frames that a running broker is writing
 
 mod damage;
 mod lines;
@@ -112,7 +111,7 @@ fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> CommandError {
     move |source| CommandError::user(InspectError::Unreadable { path, source })
 }
 
-/// A data directory has one for each shard; a shard's own is taken as it is.
+/// A data directory has one for each shard; the directory of one shard stands for itself.
 fn shard_dirs(dir: &Path) -> Result<Vec<PathBuf>, CommandError> {
     let mut shards = Vec::new();
     let mut is_a_shard = false;
@@ -128,7 +127,7 @@ fn shard_dirs(dir: &Path) -> Result<Vec<PathBuf>, CommandError> {
     }
     shards.sort();
     match (shards.is_empty(), is_a_shard) {
-        // The catalog's is the first: it has the names of topics.
+        // The catalog's shard comes first: it has the names of topics.
         (false, _) => Ok(shards.into_iter().map(|(_, dir)| dir).collect()),
         (true, true) => Ok(vec![dir.to_owned()]),
         (true, false) => Err(CommandError::user(InspectError::NoJournal(dir.to_owned()))),

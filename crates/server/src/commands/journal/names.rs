@@ -1,4 +1,4 @@
-//! Which topic a number means, and what the head of an entry says.
+//! Topic names by number, and descriptions of entries' heads.
 
 use std::path::Path;
 
@@ -14,23 +14,23 @@ use machine::{
 use super::unreadable;
 use crate::commands::CommandError;
 
-/// What the head of an entry says.
+/// Description of an entry's head.
 #[derive(Default)]
 pub(super) struct HeadText {
     pub(super) time_ms: Option<i64>,
     pub(super) commands: Vec<String>,
 }
 
-/// Which topic a number means: from the newest snapshot, and from what entries after it made.
+/// Topic names by number: from the newest snapshot, and from topics created by later entries.
 pub(super) struct Names {
     state: State,
-    /// Entries up to this one are in the state.
+    /// Last entry that the state includes.
     applied: u64,
-    /// Also of topics that are gone by now.
+    /// Includes deleted topics.
     pub(super) topics: HashMap<TopicId, String>,
 }
 
-/// `None` when it cannot be read by this build.
+/// `None` if this build cannot read it.
 pub(super) fn state_of(
     dir: &Path,
     snapshot: &inspect::SnapshotContent,
@@ -69,7 +69,7 @@ impl Names {
         self.topics.get(&topic).cloned().unwrap_or_else(|| topic.to_string())
     }
 
-    /// The text of an entry. Learns the topics that it makes.
+    /// Describes an entry, and learns the topics that it creates.
     pub(super) fn read(&mut self, entry: &EntryInfo) -> HeadText {
         if entry.kind != EntryKind::Command {
             return HeadText::default();
@@ -95,7 +95,7 @@ impl Names {
             return;
         }
         let mut applied = Applied::new();
-        // Only for the names of topics: appends are not applied.
+        // Only the names of topics matter: appends are not applied.
         self.state.apply(&Entry { now_ms, commands, ..Entry::default() }, &mut applied);
         for (command, outcome) in commands.iter().zip(applied.commands) {
             if let (Command::CreateTopics { topics }, Ok(Outcome::Topics(made))) =

@@ -13,7 +13,7 @@ pub(super) struct ShardReport {
     pub(super) snapshots: Vec<SnapshotReport>,
     /// `null`: consensus has not voted yet.
     pub(super) vote_sound: Option<bool>,
-    /// Files that are none of the journal's, or drafts that the next start removes.
+    /// Files that are not the journal's, or drafts that the next start removes.
     pub(super) others: Vec<String>,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct SegmentReport {
     pub(super) frames: u64,
     pub(super) entries: u64,
     pub(super) batches: u64,
-    /// Of the batches: each that several partitions share once.
+    /// Number of distinct batches: one shared by several partitions counts once.
     pub(super) bodies: u64,
     pub(super) records: u64,
     pub(super) first_entry: Option<u64>,
@@ -68,7 +68,7 @@ impl SegmentReport {
             self.first_entry.get_or_insert(entry.id.index);
             self.last_entry = Some(entry.id.index);
             self.batches += entry.bodies.len() as u64;
-            // The rows of one body follow each other.
+            // The rows of one body are adjacent.
             let mut positions: Vec<u32> = entry.bodies.iter().map(|(_, it)| it.position).collect();
             positions.dedup();
             self.bodies += positions.len() as u64;

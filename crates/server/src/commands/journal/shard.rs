@@ -31,7 +31,7 @@ impl Shard {
         Ok(Self { dir: dir.to_owned(), found, names })
     }
 
-    /// The names of all topics that it has told of, for the shards that have their rows.
+    /// Names of all topics found in this journal, for the shards with their rows.
     pub(super) fn into_topics(self) -> HashMap<TopicId, String> {
         self.names.topics
     }

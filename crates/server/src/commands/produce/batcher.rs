@@ -1,4 +1,4 @@
-//! Lines become batches.
+//! Turns lines into batches.
 
 use std::io;
 use std::sync::mpsc as blocking;
@@ -16,7 +16,7 @@ use super::{InputFormat, ProduceArguments};
 use crate::record_line::{LineFormat, ParsedRecord};
 use crate::time::now_ms;
 
-/// Half of what a topic takes by default, so that a batch with a record close to the limit fits.
+/// Half of a topic's default limit, so that a batch with a record close to the limit fits.
 const BATCH_BYTES: usize = 512 << 10;
 /// How long a record waits for others to share its batch.
 const LINGER: Duration = Duration::from_millis(5);
@@ -35,7 +35,7 @@ pub(super) struct Batcher {
     open: HashMap<i32, OpenBatch>,
     /// Sequence number of the next record of each partition.
     sequences: HashMap<i32, i32>,
-    /// Where records without a key go until their batch is closed.
+    /// Partition of records without a key, until its batch is closed.
     sticky: i32,
     line: u64,
     now_ms: i64,
@@ -46,10 +46,10 @@ struct OpenBatch {
     since: Instant,
 }
 
-/// Why parsing ends before the input does.
+/// Reason why parsing ends before the input does.
 enum Stop {
     Input(InputError),
-    /// The sender has ended, and reports why.
+    /// The sender has ended, and reports the reason.
     SenderEnded,
 }
 
@@ -84,7 +84,7 @@ impl Batcher {
             batches,
             open: HashMap::default(),
             sequences: HashMap::default(),
-            // Not always the first: many short pipes should not all end in one partition.
+            // Not always the first: many short pipes should not all use one partition.
             sticky: (now_ms() % i64::from(partitions.max(1))) as i32,
             line: 0,
             now_ms: now_ms(),
@@ -113,7 +113,7 @@ impl Batcher {
             let block = match self.next_block(blocks)? {
                 Some(block) => block,
                 None if rest.is_empty() => return Ok(()),
-                // The last line need not have an end.
+                // The last line may lack its end.
                 None => return self.take(&rest),
             };
             self.now_ms = now_ms();
@@ -140,7 +140,7 @@ impl Batcher {
         }
     }
 
-    /// The next block, or `None` at the end. While there is none, what waits is sent.
+    /// Returns the next block, or `None` at the end. While input is missing, waiting batches are sent.
     fn next_block(
         &mut self,
         blocks: &blocking::Receiver<io::Result<Vec<u8>>>,
@@ -237,7 +237,7 @@ impl Batcher {
 
     fn close(&mut self, partition: i32) -> Result<(), Stop> {
         let Some(open) = self.open.remove(&partition) else { return Ok(()) };
-        // A batch is opened for a record, which may then not fit.
+        // A batch may be empty: the record that opened it did not fit.
         if open.builder.is_empty() {
             return Ok(());
         }
@@ -246,7 +246,7 @@ impl Batcher {
         }
         let records = open.builder.record_count();
         let next = self.sequences.entry(partition).or_insert(0);
-        // From i32::MAX it goes on with 0.
+        // Sequence numbers wrap from i32::MAX to 0.
         *next = ((i64::from(*next) + i64::from(records)) & i64::from(i32::MAX)) as i32;
         let bytes = Bytes::from(open.builder.finish());
         let batch = ReadyBatch { partition, records, bytes };
@@ -284,7 +284,7 @@ mod tests {
         arguments: ProduceArguments,
     }
 
-    /// What goes out for `blocks` of input: partition and values of each batch.
+    /// Batches sent for `blocks` of input: partition and values of each, and the error.
     fn batches(flags: &[&str], blocks: &[&[u8]]) -> (Vec<(i32, Vec<String>)>, Option<String>) {
         let command = Command::parse_from(["produce", "t"].iter().chain(flags));
         let (sender, mut receiver) = mpsc::channel(1000);
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_may_be_cut_anywhere_and_the_last_need_not_end() {
+    fn lines_are_joined_over_blocks_and_the_last_needs_no_end() {
         let (batches, error) = batches(&[], &[b"on", b"e\ntwo\n\nth", b"r", b"ee"]);
         assert_eq!(error, None);
         assert_eq!(batches, [(2, vec!["one".into(), "two".into(), "".into(), "three".into()])]);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_a_wrong_line_is_sent() {
+    fn lines_before_a_wrong_line_are_sent() {
         let input = b"{\"value\":\"ok\"}\n\n{\"value\":7}\n{\"value\":\"never\"}\n";
         let (batches, error) = batches(&["--format", "json"], &[input]);
         assert_eq!(batches, [(2, vec!["ok".into()])]);
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_batch_is_closed_and_the_next_one_goes_elsewhere() {
+    fn full_batch_is_closed_and_the_next_one_uses_another_partition() {
         let line = vec![b'x'; 200 << 10];
         let input = [&line[..], b"\n", &line, b"\n", &line, b"\n"].concat();
         let (batches, _) = batches(&[], &[&input]);
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn sequence_numbers_go_on_from_batch_to_batch() {
+    fn sequence_numbers_continue_from_batch_to_batch() {
         let command = Command::parse_from(["produce", "t", "-p", "0"]);
         let (sender, mut receiver) = mpsc::channel(10);
         let identity = Identity { id: 9, epoch: 3 };

@@ -8,7 +8,7 @@ use std::sync::mpsc as blocking;
 use crate::record_line::LineError;
 
 const BLOCK_BYTES: usize = 256 << 10;
-/// Input with a longer line is refused: it is probably not lines.
+/// Input with a longer line is rejected: it probably does not consist of lines.
 pub(super) const LINE_BYTES_MAX: usize = base::limits::BATCH_BYTES_MAX as usize;
 
 #[derive(Debug, thiserror::Error)]
@@ -29,14 +29,14 @@ fn lines(line: u64) -> String {
     crate::output::counted(line - 1, "line")
 }
 
-/// How much there is to read, where standard input is a file.
+/// Size of standard input, if it is a file.
 pub(super) fn input_bytes() -> Option<u64> {
     let file = std::fs::File::from(io::stdin().as_fd().try_clone_to_owned().ok()?);
     let metadata = file.metadata().ok()?;
     (metadata.is_file() && metadata.len() > 0).then_some(metadata.len())
 }
 
-/// Standard input in blocks, as they come.
+/// Reads standard input in blocks as they arrive.
 pub(super) fn read_blocks(blocks: &blocking::SyncSender<io::Result<Vec<u8>>>, read: &AtomicU64) {
     let mut stdin = io::stdin().lock();
     loop {
@@ -46,7 +46,7 @@ pub(super) fn read_blocks(blocks: &blocking::SyncSender<io::Result<Vec<u8>>>, re
             Ok(received) => received,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => {
-                // If the receiver has gone, the command is ending anyway.
+                // Without a receiver the command is ending anyway.
                 let _ = blocks.send(Err(error));
                 return;
             }

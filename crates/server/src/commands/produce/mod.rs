@@ -1,8 +1,8 @@
 //! `postroad produce`: records from a pipe.
 //!
-//! Three stages, each on its own thread or tasks, with batches or blocks of input between them:
-//! reading, parsing into batches, sending. A batch is closed when it is full or has waited a
-//! moment, so that a slow pipe is sent at once and a fast one in large batches.
+//! Three stages, each on its own thread or tasks: reading blocks of input, parsing them into batches, sending. A batch
+//! is closed when it is full or has waited a moment, so that a slow pipe is sent at once and a fast one in large
+//! batches.
 
 mod batcher;
 mod input;
@@ -30,7 +30,7 @@ use input::{InputError, input_bytes, read_blocks};
 
 const BLOCKS_QUEUED: usize = 8;
 const BATCHES_QUEUED: usize = 16;
-/// Retries that last this long are reported, and again after a pause.
+/// Retries that last this long are reported, and again at intervals.
 const SAYS_WHY_AFTER: Duration = Duration::from_secs(1);
 const SAYS_WHY_EVERY: Duration = Duration::from_secs(10);
 
@@ -67,7 +67,7 @@ pub(crate) struct ProduceArguments {
     acks: Acks,
 }
 
-/// Who has to have a record before it counts as sent.
+/// Acknowledgement that counts a record as sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Acks {
     /// Nobody: the broker does not answer.
@@ -110,7 +110,7 @@ pub(crate) fn separator(text: &str) -> Result<String, String> {
 struct Produced<'a> {
     topic: &'a str,
     records: u64,
-    /// Of batches as they were sent, compressed if they are.
+    /// Size of the sent batches, after compression.
     bytes: u64,
     seconds: f64,
 }
@@ -131,7 +131,7 @@ pub(crate) async fn run(arguments: ProduceArguments) -> Result<(), CommandError>
         let error = client::ClientError::NoSuchPartition { topic, partition, partitions };
         return Err(error.into());
     }
-    // With an identity the broker stores a batch once, even if it is sent twice.
+    // With a producer id the broker deduplicates retried batches.
     let identity = match arguments.acks {
         Acks::All => client.producer_identity().await?,
         _ => Identity::NONE,
@@ -179,7 +179,7 @@ pub(crate) async fn run(arguments: ProduceArguments) -> Result<(), CommandError>
     match parsing.await {
         Ok(Err(error @ InputError::Unreadable(_))) => return Err(CommandError::server(error)),
         Ok(Err(error)) => return Err(CommandError::user(error)),
-        // If it has no result, sending failed first and was reported above.
+        // Without a result, sending failed first and was reported above.
         Ok(Ok(())) | Err(_) => {}
     }
     if output == OutputFormat::Json {

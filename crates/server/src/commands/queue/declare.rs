@@ -113,9 +113,9 @@ fn word(value: impl ValueEnum) -> String {
 struct Declared<'a> {
     topic: &'a str,
     group: &'a str,
-    /// False when the queue was there already.
+    /// False if the queue existed.
     created: bool,
-    /// Whether something of it, or of its topic, changed.
+    /// Whether the queue or its topic changed.
     changed: bool,
     topic_created: bool,
     dead_letter_topic_created: bool,
@@ -167,7 +167,8 @@ impl Declare {
         Ok(())
     }
 
-    /// Makes the topic, or sets what is named of one. Answers whether it was made, and changed.
+    /// Creates the topic, or sets the given options of an existing one. Returns whether it was created, and whether it
+    /// changed.
     async fn topic(
         &self,
         client: &Client,
@@ -177,7 +178,7 @@ impl Declare {
         let keep = ("retention.settled".to_owned(), (!self.keep).to_string());
         let mut of_new = vec![keep.clone()];
         if !self.keep {
-            // A queue holds records until they are settled, however long that takes.
+            // A queue keeps records until they are settled, however long that takes.
             of_new.push(("retention.ms".to_owned(), "-1".to_owned()));
         }
         of_new.extend(configs.clone());
@@ -202,8 +203,8 @@ impl Declare {
         Ok((false, true))
     }
 
-    /// Without it dead letters would be dropped. It has the partitions of the queue's topic, so that
-    /// they keep their order.
+    /// Creates the dead-letter topic; without it dead letters would be dropped. It has as many partitions as the
+    /// queue's topic, so that they keep their order.
     async fn dead_letter_topic(
         &self,
         client: &Client,

@@ -30,7 +30,7 @@ pub(super) struct DescribedQueue {
     pub(super) topic_config: BTreeMap<String, String>,
 }
 
-/// What of a topic's configuration makes it a queue of a kind.
+/// Topic settings that make the topic a queue of a certain kind.
 const TOPIC_CONFIGS: [&str; 8] = [
     "retention.settled",
     "retention.ms",

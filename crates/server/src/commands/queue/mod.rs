@@ -1,5 +1,5 @@
-//! `postroad queue`: topics as queues. A queue is a lease group of a topic: what its consumers have
-//! settled, what they hold, and how records are delivered to them. A file for each command.
+//! `postroad queue`: topics as queues. A queue is a lease group of a topic: its settled records, its leases and its
+//! delivery settings. A file for each command.
 
 mod declare;
 mod delete;
@@ -85,7 +85,7 @@ impl GroupOption {
     }
 }
 
-/// `orders`, and `orders (group audit)` where it is not the main one.
+/// `orders`, or `orders (group audit)` for a group other than the main one.
 pub(super) fn label(queue: &QueueName) -> String {
     match &*queue.group {
         MAIN => queue.topic.clone(),
@@ -113,7 +113,7 @@ pub(crate) async fn run(arguments: QueueArguments) -> Result<(), CommandError> {
 mod tests {
     use super::*;
     #[test]
-    fn the_main_group_goes_without_saying() {
+    fn label_omits_the_main_group() {
         let queue = |group: &str| QueueName { topic: "orders".into(), group: group.into() };
         assert_eq!(label(&queue("main")), "orders");
         assert_eq!(label(&queue("audit")), "orders (group audit)");

@@ -1,4 +1,4 @@
-//! Queues as people read them.
+//! Queues in human-readable form.
 
 use std::fmt::Write as _;
 

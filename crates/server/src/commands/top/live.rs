@@ -1,6 +1,7 @@
-//! The live view at work: keys, looks and the terminal, one after the other, in one task.
+//! The live view: one task handles keys, looks and the terminal in turn.
 //!
-//! The terminal is another one while this runs, and is put back whatever ends it: a key, an error, a signal, a panic.
+//! The terminal's screen is switched meanwhile, and restored however the view ends: by a key, an error, a signal or a
+//! panic.
 
 use std::future::{Future, pending};
 use std::io;
@@ -21,13 +22,13 @@ use super::{FIRST_AFTER, ask, screen};
 use crate::commands::{ClientOptions, CommandError};
 use crate::time::human_duration;
 
-/// Afterwards the connection is taken for dead, and another one is made.
+/// After this time the connection counts as dead, and a new one is made.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(20);
 
-/// Whom to ask, and how to get there anew.
+/// The node to query, and how to reconnect to it.
 struct Source {
     options: ClientOptions,
-    /// `None`: the last one could not be asked any more.
+    /// `None`: the last connection failed.
     client: Option<Client>,
 }
 
@@ -47,7 +48,7 @@ impl Source {
     }
 }
 
-/// A question under way, with whom it is asked.
+/// A request in flight, with its source.
 type Asking = Pin<Box<dyn Future<Output = (Source, Result<Overview, CommandError>)>>>;
 
 fn asking(mut source: Source, look: Look) -> Asking {
@@ -64,28 +65,28 @@ pub(super) async fn run(
     every: Duration,
 ) -> Result<(), CommandError> {
     let mut source = Source { options, client: Some(client) };
-    // What cannot be asked at all is said on the terminal as it was.
+    // If the first request fails, the error is printed on the normal screen.
     let first = source.ask(look.clone()).await?;
     let mut view = View::new(look, every);
     view.overview = Some(first);
-    let terminal = ratatui::try_init().map_err(of_terminal)?;
+    let terminal = ratatui::try_init().map_err(terminal_error)?;
     let restored = Restored;
     let outcome = watch(source, view, terminal).await;
     drop(restored);
     outcome
 }
 
-/// Puts the terminal back when it is dropped.
+/// Restores the terminal when it is dropped.
 struct Restored;
 
 impl Drop for Restored {
     fn drop(&mut self) {
-        // Whoever closed it does not see what is left.
+        // If the terminal is closed, the error has no reader.
         let _ = ratatui::try_restore();
     }
 }
 
-fn of_terminal(error: io::Error) -> CommandError {
+fn terminal_error(error: io::Error) -> CommandError {
     CommandError::server(format!("the terminal cannot be used: {error}"))
 }
 
@@ -95,14 +96,14 @@ async fn watch(
     mut terminal: DefaultTerminal,
 ) -> Result<(), CommandError> {
     let mut events = EventStream::new();
-    let told = |kind| signal(kind).map_err(of_terminal);
+    let told = |kind| signal(kind).map_err(terminal_error);
     let (mut terminate, mut hangup) = (told(SignalKind::terminate())?, told(SignalKind::hangup())?);
     let mut idle = Some(source);
     let mut under_way: Option<Asking> = None;
-    // What was asked first has no rates.
+    // The first look has no rates.
     let mut next = Instant::now() + view.every.min(FIRST_AFTER);
     loop {
-        terminal.draw(|frame| screen::draw(frame, &mut view)).map_err(of_terminal)?;
+        terminal.draw(|frame| screen::draw(frame, &mut view)).map_err(terminal_error)?;
         let is_due = idle.is_some() && (!view.is_paused || view.is_stale);
         let answered = async {
             match &mut under_way {
@@ -116,9 +117,9 @@ async fn watch(
             _ = hangup.recv() => Then::Quit,
             event = events.next() => match event {
                 Some(Ok(Event::Key(key))) => view.key(key),
-                // Another size is found out by drawing.
+                // Drawing detects a new size.
                 Some(Ok(_)) => Then::Draw,
-                Some(Err(error)) => return Err(of_terminal(error)),
+                Some(Err(error)) => return Err(terminal_error(error)),
                 None => Then::Quit,
             },
             (source, answer) = answered => {
@@ -136,7 +137,7 @@ async fn watch(
         match then {
             Then::Quit => return Ok(()),
             Then::Ask => {
-                // At once, or as soon as what was asked before is answered.
+                // At once, or as soon as the pending request completes.
                 view.is_stale = true;
                 next = Instant::now();
             }

@@ -1,9 +1,9 @@
-//! `postroad top`: what a running node does, again and again: on a terminal as a live view, else as text or lines of JSON.
+//! `postroad top`: repeated summaries of a running node: on a terminal as a live view, else as text or lines of JSON.
 //!
-//! * `words`: what is said, as lines and as a table: the same in the live view and in the text
-//! * `view`: what the live view shows, and what keys make of that
-//! * `screen`: the live view drawn
-//! * `live`: the terminal, the keys and the node, one after the other
+//! * `words`: a summary as lines and as a table, the same in the live view and in the text
+//! * `view`: state of the live view, and the effect of keys on it
+//! * `screen`: draws the live view
+//! * `live`: handles the terminal, the keys and the node in turn
 
 mod live;
 mod screen;
@@ -80,7 +80,7 @@ enum Sort {
 /// The shortest interval: a node counts no more often.
 const EVERY_MIN: Duration = Duration::from_millis(500);
 const EVERY_MAX: Duration = Duration::from_secs(3_600);
-/// Between the look that rates are counted from and the first that is shown.
+/// Delay between the look that rates are counted from and the first one shown.
 const FIRST_AFTER: Duration = Duration::from_secs(1);
 
 fn interval(text: &str) -> Result<Duration, String> {
@@ -127,7 +127,7 @@ async fn ask(client: &Client, look: Look) -> Result<Overview, ClientError> {
     client.operate_family(FAMILY, &Operation::Look(look)).await
 }
 
-/// One look after the other.
+/// Prints one look after the other.
 async fn print(
     client: &Client,
     look: Look,
@@ -140,7 +140,7 @@ async fn print(
     let mut printed = 0;
     loop {
         tokio::time::sleep_until(next).await;
-        // A look that took long is not made up for.
+        // A slow look is not made up for.
         next = Instant::now() + every;
         let overview = ask(client, look.clone()).await?;
         let text = match output {

@@ -1,4 +1,4 @@
-//! The live view, drawn. What it shows of a node is made printable here, whatever a terminal library does of itself.
+//! Draws the live view. Text from a node is escaped here, independently of the terminal library.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ const HELP: [&str; 11] = [
     "any key closes this",
 ];
 const HELP_WIDTH: u16 = 60;
-/// Cells of numbers.
+/// Width of number cells.
 const NUMBER_WIDTH: u16 = 10;
 
 pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View) {
@@ -52,7 +52,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View) {
     let alarm = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
     let alarms = alarms.into_iter().map(|line| Line::styled(line, alarm));
     frame.render_widget(Paragraph::new(lines.chain(alarms).collect::<Vec<_>>()), above);
-    // The row of headings is none of them.
+    // The row of headings does not count.
     view.fits = usize::from(table.height.saturating_sub(1)).max(1);
     let shown = rows(frame, view, table);
     frame.render_widget(Paragraph::new(vec![Line::raw(""), title(view, shown)]), between);
@@ -66,7 +66,7 @@ fn alarms(overview: &Overview) -> Vec<String> {
     overview.alarms.iter().map(|alarm| format!("! {}", printable::text(alarm))).collect()
 }
 
-/// What was said of this table: the answer to a question about another one may have come last.
+/// The overview, if it is of this table: the last reply may be to a request for another one.
 fn known(view: &View) -> Option<&Overview> {
     view.overview.as_ref().filter(|it| words::table_of(&it.rows) == view.table)
 }
@@ -110,7 +110,7 @@ fn footer(view: &View) -> Line<'static> {
     )
 }
 
-/// Draws the rows; how many.
+/// Draws the rows and returns their number.
 fn rows(frame: &mut Frame<'_>, view: &View, area: Rect) -> usize {
     let columns = words::columns(view.table);
     let fits = |column: &Column| column.from_width <= area.width;
@@ -254,7 +254,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn topics_stand_under_what_is_said_of_the_node() {
+    fn topics_are_drawn_below_the_nodes_lines() {
         let lines = drawn(&mut view(Subject::Topics, Order::Rate, Some(overview())), 100, 14);
         let expected = [
             "postroad 0.1.0   node 1 of cluster c1   up 1h 2m   1970-01-01T00:00:00.000Z",
@@ -326,7 +326,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_clients_named_does_not_reach_the_terminal_as_it_is() {
+    fn names_chosen_by_clients_are_escaped_on_the_screen() {
         let mut looked = overview();
         let Rows::Topics(rows) = &mut looked.rows else { unreachable!() };
         rows[0].topic = "\u{1b}[2J\u{9b}31mx\r\n".into();
@@ -350,7 +350,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn it_says_that_it_is_paused_filtered_scrolled_or_without_an_answer() {
+    fn screen_shows_pause_filter_scrolling_and_missing_replies() {
         let mut view = view(Subject::Topics, Order::Name, None);
         let lines = drawn(&mut view, 80, 8);
         assert_eq!(lines[0], "asks the node ..");
@@ -368,7 +368,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn help_lies_over_it_and_every_size_of_a_terminal_is_drawn() {
+    fn help_covers_the_view_and_every_terminal_size_can_be_drawn() {
         let mut view = view(Subject::Queues, Order::Rate, Some(overview()));
         view.shows_help = true;
         let lines = drawn(&mut view, 80, 24);

@@ -1,4 +1,4 @@
-//! What the live view shows, and what each key makes of that. No terminal and no node is needed for it.
+//! State of the live view, and the effect of each key on it. It needs no terminal and no node.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::words;
 use super::{EVERY_MAX, EVERY_MIN};
 use crate::commands::CommandError;
 
-/// Bytes of a filter: names are shorter.
+/// Limit on the bytes of a filter: names are shorter.
 const FILTER_BYTES_MAX: usize = 256;
 
 #[derive(Debug)]
@@ -18,29 +18,29 @@ pub(super) struct View {
     pub(super) table: Table,
     pub(super) order: Order,
     pub(super) filter: String,
-    /// While it is typed.
+    /// Whether the filter is being typed.
     pub(super) is_typing: bool,
     pub(super) is_paused: bool,
     pub(super) shows_help: bool,
-    /// Something else is to be shown than what is known, so it is asked for also while it is paused.
+    /// The known overview does not match the view, so a request is due even while paused.
     pub(super) is_stale: bool,
     pub(super) every: Duration,
-    /// Rows above the first that is shown.
+    /// Rows above the first visible one.
     pub(super) above: usize,
-    /// Rows that fit, as the last drawing found.
+    /// Rows that fit, according to the last drawing.
     pub(super) fits: usize,
     pub(super) overview: Option<Overview>,
-    /// Why there is no newer one.
+    /// Reason why there is no newer one.
     pub(super) error: Option<String>,
 }
 
-/// What follows from a key.
+/// Effect of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Then {
     Nothing,
-    /// Draw: something else is shown of what is known.
+    /// Draw: the view of the known overview changes.
     Draw,
-    /// Ask: something else is to be known.
+    /// Ask: another overview is needed.
     Ask,
     Quit,
 }
@@ -63,14 +63,14 @@ impl View {
         }
     }
 
-    /// What has to be asked for to show this.
+    /// The request for this view.
     pub(super) fn look(&self) -> Look {
         let rows = (self.above + self.fits).clamp(1, OVERVIEW_ROWS_MAX);
         let filter = self.filter.clone();
         Look { table: self.table, order: self.order, filter, rows_max: rows as u32 }
     }
 
-    /// What the user could put right ends it; a node that is away may come back.
+    /// Errors that the user can fix end the view; an unreachable node may come back.
     pub(super) fn take(
         &mut self,
         answer: Result<Overview, CommandError>,
@@ -161,7 +161,7 @@ impl View {
         }
     }
 
-    /// Each letter of a filter is looked for at once.
+    /// The filter applies at each letter.
     fn typed(&mut self, code: KeyCode) -> Then {
         match code {
             KeyCode::Enter => {
@@ -196,7 +196,7 @@ impl View {
         Then::Ask
     }
 
-    /// Only by what the table has.
+    /// Ignores orders that the table does not have.
     fn sort(&mut self, order: Order) -> Then {
         if words::orders(self.table).all(|known| known != order) || order == self.order {
             return Then::Nothing;
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_is_typed_and_taken_away_and_its_letters_are_no_keys() {
+    fn filter_can_be_typed_and_cleared_and_its_letters_are_no_commands() {
         let mut view = view();
         letter(&mut view, '/');
         for character in "qx".chars() {
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn it_pauses_and_goes_faster_and_slower_within_limits() {
+    fn view_pauses_and_changes_its_interval_within_limits() {
         let mut view = view();
         assert_eq!((letter(&mut view, ' '), view.is_paused), (Then::Draw, true));
         assert_eq!((letter(&mut view, 'p'), view.is_paused), (Then::Ask, false));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_away_is_told_and_a_user_without_rights_is_sent_home() {
+    fn unreachable_node_is_shown_and_missing_rights_end_the_view() {
         let mut view = view();
         let away = CommandError::server("gone");
         assert!(view.take(Err(away)).is_ok());
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn help_goes_with_any_key_and_the_view_with_q_and_ctrl_c() {
+    fn any_key_closes_help_and_q_or_ctrl_c_ends_the_view() {
         let mut view = view();
         assert_eq!((letter(&mut view, '?'), view.shows_help), (Then::Draw, true));
         assert_eq!((letter(&mut view, 'n'), view.shows_help), (Then::Draw, false));
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn one_scrolls_no_further_than_there_are_rows() {
+    fn scrolling_ends_at_the_last_row() {
         let mut view = view();
         view.fits = 10;
         assert_eq!(press(&mut view, KeyCode::Down), Then::Nothing, "nothing is known yet");

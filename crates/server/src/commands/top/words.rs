@@ -1,5 +1,5 @@
-//! What a look says, in words: the lines above the table, and the table's columns and cells. The live view and the text
-//! have the same. Names in it are as clients chose them: who prints it makes it [`crate::printable`].
+//! An overview in words: the lines above the table, and the table's columns and cells. The live view and the text
+//! output share them. Clients choose the names in it: the caller escapes them with [`crate::printable`].
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::time::{human_duration, human_time};
 /// A column of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Column {
-    /// It begins with `>` where the cells are aligned to the right.
+    /// Begins with `>` if the cells are aligned to the right.
     pub(super) heading: &'static str,
-    /// Shown on screens of at least so many columns.
+    /// Minimum width of the screen, in characters, for this column.
     pub(super) from_width: u16,
-    /// The table may be sorted by it.
+    /// Order in which the table may be sorted by it.
     pub(super) order: Option<Order>,
 }
 
@@ -68,7 +68,7 @@ pub(super) fn columns(table: Subject) -> &'static [Column] {
     }
 }
 
-/// By which a table may be sorted, in the order of its columns.
+/// Orders of a table, in the sequence of its columns.
 pub(super) fn orders(table: Subject) -> impl Iterator<Item = Order> + Clone {
     columns(table).iter().filter_map(|column| column.order)
 }
@@ -164,7 +164,7 @@ fn rate(a_second: Option<f64>) -> String {
     }
 }
 
-/// When it will have read all, if both rates stay.
+/// Time until the group has read everything, at the current rates.
 fn caught_up_in(backlog: u64, records_in: Option<f64>, committed: Option<f64>) -> String {
     if backlog == 0 {
         return "0s".into();
@@ -173,7 +173,7 @@ fn caught_up_in(backlog: u64, records_in: Option<f64>, committed: Option<f64>) -
         (Some(records_in), Some(committed)) => committed - records_in,
         _ => return "-".into(),
     };
-    // What takes longer than a year is not foreseen.
+    // Longer than a year counts as never.
     let seconds = backlog as f64 / gains;
     match gains > 0.0 && seconds < 31_536_000.0 {
         true => human_duration(Duration::from_secs(seconds.ceil() as u64)),
@@ -274,7 +274,7 @@ fn waiting(totals: &Totals, unconfirmed: u64) -> String {
     )
 }
 
-/// What stands between the lines and the table: which of how many rows there are.
+/// The line between the lines and the table: the shown rows, of how many.
 pub(super) fn shown(overview: &Overview, shown: usize) -> String {
     let one = match table_of(&overview.rows) {
         Subject::Topics => "topic",
@@ -292,7 +292,7 @@ pub(super) fn shown(overview: &Overview, shown: usize) -> String {
     words
 }
 
-/// All of a look, as text.
+/// A whole look, as text.
 pub(super) fn text(overview: &Overview) -> String {
     let mut text = String::new();
     let alarms = overview.alarms.iter().map(|alarm| format!("alarm: {alarm}"));
@@ -318,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_gains_catches_up_and_who_does_not_never_does() {
+    fn group_faster_than_its_topic_catches_up_and_a_slower_one_never_does() {
         assert_eq!(caught_up_in(0, None, None), "0s");
         assert_eq!(caught_up_in(100, None, Some(5.0)), "-");
         assert_eq!(caught_up_in(100, Some(5.0), Some(15.0)), "10s");

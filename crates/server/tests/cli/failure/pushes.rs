@@ -1,4 +1,4 @@
-//! What brings a task to where it panics.
+//! Actions that make a task run, so that it panics.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ pub(super) type Push = fn(&Broker);
 
 pub(super) fn by_itself(_: &Broker) {}
 
-/// More than a segment.
+/// Writes more than a segment.
 pub(super) fn fill_segments(broker: &Broker) {
     let line = "x".repeat(10_000) + "\n";
     let mut child = broker
@@ -22,7 +22,7 @@ pub(super) fn fill_segments(broker: &Broker) {
         .stderr(Stdio::null())
         .spawn()
         .expect("the binary starts");
-    // The broker may end before all is acknowledged, and the command with it or not.
+    // The broker may end before it acknowledges everything, and the command may end with it.
     let _ = child.stdin.take().expect("piped").write_all(line.repeat(4_000).as_bytes());
     let deadline = Instant::now() + Duration::from_secs(20);
     while child.try_wait().expect("a child").is_none() && Instant::now() < deadline {
@@ -35,12 +35,12 @@ pub(super) fn fill_segments(broker: &Broker) {
     let _ = child.wait();
 }
 
-/// A time is looked up by the journal's readers, whatever is in memory.
+/// The journal's readers look up a time, whatever is cached.
 pub(super) fn look_up_a_time(broker: &Broker) {
     run_unheeded(broker, &["consume", "t", "--from", "1h ago"]);
 }
 
-/// What is delivered out of compressed batches is unpacked beside the loop.
+/// Deliveries from compressed batches are unpacked outside the session's loop.
 pub(super) fn deliver_compressed(broker: &Broker) {
     let mut connection = connect(broker.amqp());
     connection.declare(&["packed".to_owned()], "quorum").expect("declared");
@@ -49,13 +49,13 @@ pub(super) fn deliver_compressed(broker: &Broker) {
     assert!(!consumed.is_ok_and(|message| message.is_some()), "it was to be unpacked first");
 }
 
-/// A session changes what others route by.
+/// A session changes the routing topology of all sessions.
 pub(super) fn declare_a_queue(broker: &Broker) {
     let declared = connect(broker.amqp()).declare(&["another".to_owned()], "quorum");
     assert!(declared.is_err(), "nobody is left to answer");
 }
 
-/// A command whose broker goes away under it.
+/// Runs a command whose broker ends meanwhile.
 pub(super) fn run_unheeded(broker: &Broker, arguments: &[&str]) {
     let mut child = broker
         .command(arguments)
