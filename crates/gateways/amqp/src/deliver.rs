@@ -23,7 +23,7 @@ impl Session {
         }
         match event {
             Event::Deliveries(deliveries) => self.deliver(number, deliveries),
-            // RabbitMQ tells no client which consumer is the active one.
+            // RabbitMQ does not notify a client which consumer is the active one.
             Event::Active { consumer, active } => self.note_active(number, consumer, active),
             Event::Gone { consumer, .. } => {
                 let tag = self
@@ -46,7 +46,7 @@ impl Session {
         }
     }
 
-    /// What was consumed is no more: the client is told if it wants to know.
+    /// Removes a consumer whose queue was deleted. Notifies the client if it supports `consumer_cancel_notify`.
     fn consumer_gone(&mut self, number: u16, tag: &Arc<str>) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         if channel.consumers.remove(tag).is_none() {
@@ -59,7 +59,7 @@ impl Session {
         }
     }
 
-    /// Tells the client which of its consumers are no more.
+    /// Sends `basic.cancel` for the consumers that were removed.
     pub(crate) fn tell_cancelled(&mut self, number: u16) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         for tag in std::mem::take(&mut channel.cancelled) {
@@ -78,7 +78,7 @@ impl Session {
         self.charge_delivered(self.output.bytes().saturating_sub(before));
     }
 
-    /// How many bytes of records are on their way to the client, as they are encoded in their batches.
+    /// Writes the deliveries to the output. Returns the bytes of their records, as encoded in their batches.
     fn put_deliveries(&mut self, number: u16, deliveries: Vec<Delivery>) -> usize {
         let mut writer = Writer {
             channel: number,
@@ -99,10 +99,10 @@ impl Session {
                 tags.get(&delivery.consumer).and_then(|tag| consumers.get_key_value(tag))
             else {
                 if is_consuming {
-                    // Its consumer is just being made, and the client does not know it yet.
+                    // `basic.consume` is not answered yet, so the client does not know the consumer.
                     early.push(delivery);
                 } else {
-                    // It was on its way when its consumer went: nobody has seen it.
+                    // The consumer was removed while this delivery was in flight. No client has received it.
                     if settles.is_empty() {
                         self.settling.push(number);
                     }
@@ -127,7 +127,7 @@ impl Session {
         delivered
     }
 
-    /// Something came for a channel from elsewhere.
+    /// Handles a message that another task posted to a channel.
     pub(crate) fn posted(&mut self, posted: Posted) {
         let (number, generation) = match &posted {
             Posted::Reply { channel, generation, .. }
@@ -174,7 +174,7 @@ impl Session {
         self.output.content_encoded(number, properties, body, payload_bytes_max);
     }
 
-    /// As [`Session::put_deliveries`].
+    /// See [`Session::put_deliveries`].
     fn deliver_stream(&mut self, number: u16, records: &StreamRecords) -> usize {
         if records.gone {
             self.consumer_gone(number, &records.tag);
@@ -209,7 +209,7 @@ impl Session {
     }
 }
 
-/// Back to its place, as if it had never left.
+/// Releases a delivery that was never sent. Its attempt does not count.
 fn unseen(delivery: &Delivery) -> Settle {
     Settle {
         group: delivery.group,

@@ -1,4 +1,4 @@
-//! Methods as bytes, and bytes that are no methods.
+//! Methods as bytes, and bytes that are not methods.
 
 use bytes::BytesMut;
 use proptest::prelude::*;
@@ -59,8 +59,7 @@ proptest! {
         let mut bytes = vec![0, class, 0, method];
         bytes.extend(rest);
         if let Ok(method) = Method::decode(&bytes) {
-            // Bits that mean nothing are not kept, so it may not be the same bytes; but the same
-            // method it is.
+            // Unused bits are not kept, so the bytes may differ. The decoded method is the same.
             let again = encoded(method);
             prop_assert_eq!(Method::decode(&again), Ok(method));
         }

@@ -1,8 +1,7 @@
-//! What an operation asks for and what it answers, as both sides hold it: this gateway and the
-//! command line are one workspace and share these types.
+//! Request and reply types of this gateway's operations. The gateway and the command line are one workspace and share
+//! them.
 //!
-//! Unknown fields of a request are refused, those of an answer are passed over, so that an answer
-//! may gain some.
+//! Unknown fields of a request are rejected and those of a reply ignored, so that a reply may gain fields.
 
 use std::net::IpAddr;
 
