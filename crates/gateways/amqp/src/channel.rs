@@ -249,7 +249,7 @@ impl Session {
         if self.operation.as_ref().is_some_and(|operation| operation.channel == number) {
             self.operation = None;
         }
-        self.leave_queues_beside(left);
+        self.leave_queues_in_background(left);
     }
 
     pub(crate) fn abandon_channels(&mut self) {
@@ -264,10 +264,10 @@ impl Session {
         self.settling.clear();
         self.events.clear();
         self.operation = None;
-        self.leave_queues_beside(left);
+        self.leave_queues_in_background(left);
     }
 
-    fn leave_queues_beside(&self, left: Vec<Arc<Queue>>) {
+    fn leave_queues_in_background(&self, left: Vec<Arc<Queue>>) {
         let Some(vhost) = self.vhost.clone().filter(|_| !left.is_empty()) else { return };
         tasks::spawn(Task::AmqpSessionEnd, async move {
             for queue in left {

@@ -107,7 +107,7 @@ async fn serve(connection: &mut Connection) -> SessionEnd {
             connection.session.close_for_operator(closing.close_reason());
         }
         if closing.is_asked() {
-            connection.session.tell_what_it_has();
+            connection.session.reply_with_snapshot();
         }
         connection.turn();
         let wake = tokio::select! {
@@ -115,19 +115,19 @@ async fn serve(connection: &mut Connection) -> SessionEnd {
             wake = poll_fn(|context| connection.poll(context)) => wake,
             changed = alarm.changed() => {
                 if changed.is_ok() {
-                    connection.session.tell_blocked();
+                    connection.session.notify_blocked();
                 }
                 Wake::Go
             }
             changed = topology.changed() => {
                 if changed.is_ok() {
-                    connection.session.look_again();
+                    connection.session.recheck_access();
                 }
                 Wake::Go
             }
             changed = users.changed() => {
                 if changed.is_ok() {
-                    connection.session.look_again();
+                    connection.session.recheck_access();
                 }
                 Wake::Go
             }

@@ -55,12 +55,12 @@ impl Session {
         channel.cancelled.push(Arc::clone(tag));
         let deleting = |under_way: &Operation| under_way.is(number, QueueDelete::ID);
         if !self.operation.as_ref().is_some_and(deleting) {
-            self.tell_cancelled(number);
+            self.notify_cancelled(number);
         }
     }
 
     /// Sends `basic.cancel` for the consumers that were removed.
-    pub(crate) fn tell_cancelled(&mut self, number: u16) {
+    pub(crate) fn notify_cancelled(&mut self, number: u16) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         for tag in std::mem::take(&mut channel.cancelled) {
             if self.capabilities.consumer_cancel_notify {
@@ -106,7 +106,7 @@ impl Session {
                     if settles.is_empty() {
                         self.settling.push(number);
                     }
-                    settles.push(unseen(&delivery));
+                    settles.push(release_unsent(&delivery));
                 }
                 continue;
             };
@@ -114,7 +114,7 @@ impl Session {
             let delivery_tag = *next_tag;
             *next_tag += 1;
             writer.put(
-                &Outgoing::of_lease(queue, &delivery, delivery_tag),
+                &Outgoing::from_lease(queue, &delivery, delivery_tag),
                 Announced::Delivered { consumer_tag: tag },
             );
             delivered += delivery.record.encoded_len();
@@ -195,7 +195,7 @@ impl Session {
             let delivery_tag = *next_tag;
             *next_tag += 1;
             writer.put(
-                &Outgoing::of_stream(queue, record, delivery_tag),
+                &Outgoing::from_stream(queue, record, delivery_tag),
                 Announced::Delivered { consumer_tag: tag },
             );
             delivered += record.encoded_len();
@@ -210,7 +210,7 @@ impl Session {
 }
 
 /// Releases a delivery that was never sent. Its attempt does not count.
-fn unseen(delivery: &Delivery) -> Settle {
+fn release_unsent(delivery: &Delivery) -> Settle {
     Settle {
         group: delivery.group,
         what: delivery.lease(),

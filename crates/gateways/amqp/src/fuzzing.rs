@@ -49,7 +49,7 @@ struct Heard {
 }
 
 /// Reads the protocol header and the frames until the end or an error.
-fn heard(bytes: &[u8], piece: usize) -> Heard {
+fn read_frames(bytes: &[u8], piece: usize) -> Heard {
     let mut socket = Pieces { bytes, piece };
     let mut context = Context::from_waker(Waker::noop());
     let mut input = Input::default();
@@ -77,8 +77,12 @@ fn heard(bytes: &[u8], piece: usize) -> Heard {
 /// selects the size of the pieces.
 pub fn connection(data: &[u8]) {
     let Some((&piece, stream)) = data.split_first() else { return };
-    let whole = heard(stream, usize::MAX);
-    assert_eq!(heard(stream, usize::from(piece) % 64 + 1), whole, "pieces change what is heard");
+    let whole = read_frames(stream, usize::MAX);
+    assert_eq!(
+        read_frames(stream, usize::from(piece) % 64 + 1),
+        whole,
+        "pieces change what is heard"
+    );
     if let Some(error) = whole.error {
         let _ = error.to_string();
     }
@@ -139,7 +143,7 @@ pub fn header(payload: &[u8]) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_is_kept_of_connections_holds() {
+    fn fuzz_corpora_satisfy_the_invariants() {
         test_corpus::each("amqp_connection", super::connection);
         test_corpus::each("amqp_method", super::method);
         test_corpus::each("amqp_header", super::header);

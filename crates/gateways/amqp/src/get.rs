@@ -70,7 +70,7 @@ impl Session {
         };
         let message_count = u32::try_from(ready).unwrap_or(u32::MAX);
         writer.put(
-            &Outgoing::of_lease(queue, delivery, delivery_tag),
+            &Outgoing::from_lease(queue, delivery, delivery_tag),
             Announced::Got { message_count },
         );
         if !no_ack {

@@ -339,7 +339,7 @@ impl Session {
         self.deadline = None;
         let (user, client) = (self.user(), &*self.client);
         tracing::debug!(peer = %self.peer, session = self.id.0, user, vhost = name, client, "open");
-        self.tell_blocked();
+        self.notify_blocked();
         Ok(())
     }
 
@@ -377,12 +377,12 @@ impl Session {
     }
 
     /// Sends `connection.blocked` or `connection.unblocked` to a client that supports it.
-    pub(crate) fn tell_blocked(&mut self) {
+    pub(crate) fn notify_blocked(&mut self) {
         let alarm = *self.gateway.alarm.borrow();
         if !alarm {
             self.is_blocked = false;
         }
-        let blocked = alarm || !self.charges.is_heard();
+        let blocked = alarm || !self.charges.may_send();
         let tells = self.capabilities.connection_blocked && self.phase == Phase::Running;
         if !tells || blocked == self.told_blocked {
             return;
@@ -474,7 +474,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_and_a_password_come_in_a_table_too() {
+    fn amqplain_reads_name_and_password_from_a_table() {
         let guest = Credentials::from_bytes(b"guest", b"guest");
         let mut table = FieldTable::new();
         table.push("LOGIN", "guest");
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_offered_cannot_be_chosen() {
+    fn negotiated_value_outside_the_offer_is_rejected() {
         assert_eq!(negotiated("frame_max", 4096, 131_072, 131_072), Ok(()));
         assert_eq!(negotiated("channel_max", 1, 2047, 100), Ok(()));
         let refused = negotiated("frame_max", 4096, 131_072, 0).expect_err("refused");

@@ -89,7 +89,7 @@ pub(crate) enum Feed {
 
 /// Methods whose reply depends on messages published before them: they wait until those are stored. So a client that
 /// publishes and then counts, gets, purges or closes finds its own messages.
-pub(crate) fn looks_at_messages(method: MethodId) -> bool {
+pub(crate) fn depends_on_messages(method: MethodId) -> bool {
     [
         BasicGet::ID,
         QueueDeclare::ID,
@@ -102,7 +102,7 @@ pub(crate) fn looks_at_messages(method: MethodId) -> bool {
 }
 
 /// Methods whose reply depends on dead letters of messages rejected before them: they wait until those are stored.
-pub(crate) fn looks_at_dead_letters(method: MethodId) -> bool {
+pub(crate) fn depends_on_dead_letters(method: MethodId) -> bool {
     [BasicGet::ID, QueueDeclare::ID, QueueDelete::ID, QueuePurge::ID].contains(&method)
 }
 
@@ -154,7 +154,7 @@ impl Session {
                     self.output.raw(&reply);
                 }
                 if method == QueueDelete::ID {
-                    self.tell_cancelled(number);
+                    self.notify_cancelled(number);
                 }
             }
             Done::Declared { queue, messages, consumers, no_wait } => {

@@ -22,7 +22,7 @@ pub(crate) struct Outgoing<'a> {
 }
 
 impl<'a> Outgoing<'a> {
-    pub(crate) fn of_lease(queue: &'a Queue, delivery: &'a Delivery, delivery_tag: u64) -> Self {
+    pub(crate) fn from_lease(queue: &'a Queue, delivery: &'a Delivery, delivery_tag: u64) -> Self {
         let redelivered = delivery.attempt > 1;
         // Quorum queues count redeliveries.
         let counts = redelivered && queue.kind == QueueKind::Quorum;
@@ -30,7 +30,11 @@ impl<'a> Outgoing<'a> {
         Self { queue, record: &delivery.record, delivery_tag, redelivered, header }
     }
 
-    pub(crate) fn of_stream(queue: &'a Queue, record: &'a SharedRecord, delivery_tag: u64) -> Self {
+    pub(crate) fn from_stream(
+        queue: &'a Queue,
+        record: &'a SharedRecord,
+        delivery_tag: u64,
+    ) -> Self {
         let header = Some(("x-stream-offset", record.view().offset as i64));
         Self { queue, record, delivery_tag, redelivered: false, header }
     }

@@ -124,7 +124,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_body_is_cut_into_frames_and_comes_out_in_order(
+        fn body_is_split_into_frames_in_order(
             parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 0..4),
             payload_bytes_max in 1usize..200,
         ) {

@@ -53,12 +53,12 @@ impl Charges {
     }
 
     /// Returns whether the client may send.
-    pub(crate) fn is_heard(&self) -> bool {
+    pub(crate) fn may_send(&self) -> bool {
         !self.sends.waits()
     }
 
     /// Returns whether the client may receive deliveries.
-    pub(crate) fn is_delivered_to(&self) -> bool {
+    pub(crate) fn may_receive(&self) -> bool {
         !self.takes.waits()
     }
 
@@ -101,7 +101,7 @@ impl Session {
         }
         let asker = Asker::new(Some(self.user()), &self.charges.client);
         if !self.charges.sends.take(quota, asker, bytes as u64).is_zero() {
-            self.tell_blocked();
+            self.notify_blocked();
         }
     }
 
@@ -125,7 +125,7 @@ impl Session {
     pub(crate) fn poll_quotas(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let polled = self.charges.poll(context);
         if polled.is_ready() {
-            self.tell_blocked();
+            self.notify_blocked();
         }
         polled
     }
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_as_many_as_are_held() {
+    fn counts_equal_the_entries_held() {
         let counts = Counts::default();
         let of = |user: &str| Counted::Channels(user.into());
         let first = counts.enter(of("ada"), Some(2)).expect("there is room");

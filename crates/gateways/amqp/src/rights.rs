@@ -55,7 +55,7 @@ impl Session {
     }
 
     /// Rechecks vhost and user after a change of either: they may be deleted, or the rights reduced.
-    pub(crate) fn look_again(&mut self) {
+    pub(crate) fn recheck_access(&mut self) {
         let Some(vhost) = &self.vhost else { return };
         let Some(principal) = &self.principal else { return };
         let (topology, user) = (&self.gateway.topology, principal.name());

@@ -10,7 +10,7 @@ use crate::session::{Phase, Session};
 
 impl Session {
     /// Replies to a pending request for the session's snapshot.
-    pub(crate) fn tell_what_it_has(&self) {
+    pub(crate) fn reply_with_snapshot(&self) {
         let told: gateway::Told = Arc::new(self.seen());
         self.connection.tell(&told);
     }

@@ -228,7 +228,7 @@ impl Session {
             && self.admission.is_none()
             && !self.awaits_appends
             && !self.is_blocked
-            && (self.charges.is_heard() || self.phase != Phase::Running)
+            && (self.charges.may_send() || self.phase != Phase::Running)
             && !matches!(self.phase, Phase::Closed | Phase::Ended)
             && self.in_flight.len() < REQUESTS_IN_FLIGHT_PER_SESSION_MAX
     }
@@ -288,7 +288,7 @@ impl Session {
         if !self.publisher.is_empty() || !self.settling.is_empty() {
             return true;
         }
-        !self.in_flight.is_empty() && crate::operation::looks_at_messages(method)
+        !self.in_flight.is_empty() && crate::operation::depends_on_messages(method)
     }
 
     /// Handles one frame.
@@ -384,7 +384,7 @@ impl Session {
         debug_assert!(self.operation.is_none(), "one thing at a time");
         let known = self.channels.get_mut(&channel);
         let generation = known.as_ref().map_or(0, |channel| channel.generation);
-        let rejects = known.filter(|_| crate::operation::looks_at_dead_letters(method));
+        let rejects = known.filter(|_| crate::operation::depends_on_dead_letters(method));
         let rejects = rejects.map(|channel| channel.rejects.take()).unwrap_or_default();
         let work = async move {
             rejects.arrived().await;

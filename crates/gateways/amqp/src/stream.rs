@@ -195,7 +195,7 @@ impl Reader {
             for (partition, position) in &mut positions {
                 match self.read(*partition, position, &credit).await {
                     Ok(read) => any |= read,
-                    Err(Stop::Gone) => return self.say_gone(credit).await,
+                    Err(Stop::Gone) => return self.send_gone(credit).await,
                     Err(Stop::Unheard) => return,
                 }
             }
@@ -292,7 +292,7 @@ impl Reader {
         if records.is_empty() {
             return Ok(());
         }
-        self.say(StreamRecords {
+        self.send(StreamRecords {
             tag: Arc::clone(&self.tag),
             credit: credit.clone(),
             records,
@@ -301,17 +301,17 @@ impl Reader {
         .await
     }
 
-    async fn say(&self, records: StreamRecords) -> Result<(), Stop> {
+    async fn send(&self, records: StreamRecords) -> Result<(), Stop> {
         let (channel, generation) = (self.channel, self.generation);
         let posted = Box::new(Posted::Stream { channel, generation, records });
         let posted = self.posts.send(posted).await;
         posted.map_err(|_| Stop::Unheard)
     }
 
-    async fn say_gone(&self, credit: StreamCredit) {
+    async fn send_gone(&self, credit: StreamCredit) {
         let tag = Arc::clone(&self.tag);
         let gone = StreamRecords { tag, credit, records: Vec::new(), gone: true };
-        let _ = self.say(gone).await;
+        let _ = self.send(gone).await;
     }
 }
 

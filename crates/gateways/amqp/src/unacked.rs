@@ -126,7 +126,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_answers_as_a_sorted_map_does(steps in steps()) {
+        fn unacked_behaves_like_a_sorted_map(steps in steps()) {
             let (mut unacked, mut model) = (Unacked::default(), BTreeMap::new());
             let (mut next, mut answered) = (1, Vec::new());
             for step in steps {

@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_share_octets_until_something_else_comes() {
+    fn consecutive_bits_share_octets() {
         let mut out = BytesMut::new();
         let mut writer = Writer::new(&mut out);
         for bit in [true, false, true] {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_string_must_be_there_whole_and_be_text() {
+    fn truncated_or_non_utf8_short_string_is_rejected() {
         assert_eq!(Reader::new(&[3, b'a', b'b']).read::<&str>(), Err(Malformed::Truncated));
         assert_eq!(Reader::new(&[1, 0xff]).read::<&str>(), Err(Malformed::NotUtf8));
         assert_eq!(Reader::new(&[2, b'a', b'b']).read::<&str>(), Ok("ab"));

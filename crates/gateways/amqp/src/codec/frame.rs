@@ -205,7 +205,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_frame_is_read_as_it_was_written_and_not_before_it_is_whole(
+        fn written_frame_is_read_back_once_complete(
             kind in kinds(),
             channel: u16,
             payload in proptest::collection::vec(any::<u8>(), 0..300),
@@ -221,7 +221,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_comes_is_read_or_refused(
+        fn arbitrary_bytes_are_read_or_rejected(
             bytes in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
             if let Ok(Front::Frame { bytes: length }) = front(&bytes, 4088) {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_may_pass_the_limit_by_the_overhead_and_not_by_more() {
+    fn frame_may_exceed_the_limit_by_the_overhead_only() {
         let (most, more) = (vec![0; 96], vec![0; 97]);
         assert!(front(&frame(FrameKind::Body, 1, &most), 88).is_ok());
         let refused = front(&frame(FrameKind::Body, 1, &more), 88);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_ends_where_it_says() {
+    fn frame_with_wrong_end_octet_or_type_is_rejected() {
         let mut wrong = frame(FrameKind::Method, 7, b"abc");
         *wrong.last_mut().expect("not empty") = 0;
         let refused = front(&wrong, 4088);

@@ -140,7 +140,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn properties_are_read_as_they_were_written(
+        fn written_properties_are_read_back(
             strings in proptest::collection::vec(short_bytes(), 10),
             headers in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..50)),
             octets in (any::<Option<u8>>(), any::<Option<u8>>()),
@@ -171,7 +171,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_comes_is_read_or_refused(
+        fn arbitrary_bytes_are_read_or_rejected(
             bytes in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
             let _ = Properties::decode(&bytes);

@@ -37,7 +37,7 @@ fn methods_are_laid_out_as_the_specification_says() {
 }
 
 #[test]
-fn a_method_that_is_cut_or_too_long_is_refused() {
+fn truncated_or_overlong_method_is_rejected() {
     let bytes = encoded(BasicDeliver { consumer_tag: "tag", ..BasicDeliver::default() });
     for length in 0..bytes.len() {
         assert!(Method::decode(&bytes[..length]).is_err(), "{length}");
@@ -51,7 +51,7 @@ fn a_method_that_is_cut_or_too_long_is_refused() {
 
 proptest! {
     #[test]
-    fn whatever_comes_is_read_or_refused(
+    fn arbitrary_bytes_are_read_or_rejected(
         class in prop_oneof![Just(10u8), Just(20), Just(40), Just(50), Just(60), Just(85), Just(90)],
         method in 0u8..130,
         rest in proptest::collection::vec(any::<u8>(), 0..60),
@@ -66,7 +66,7 @@ proptest! {
     }
 
     #[test]
-    fn a_publish_is_read_as_it_was_written(
+    fn written_publish_is_read_back(
         exchange in "\\PC{0,60}",
         routing_key in "\\PC{0,60}",
         mandatory: bool,

@@ -10,7 +10,7 @@ use access::acl::{Action, Resource};
 use serde::{Deserialize, Serialize};
 use topology::PolicyDefinition;
 
-/// What is asked for. The name of the variant is the key of the document.
+/// A requested operation. The name of the variant is the key of the document.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Operation {
