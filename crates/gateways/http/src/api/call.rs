@@ -131,7 +131,7 @@ impl Call {
 
     /// By which RabbitMQ's questions are answered.
     pub(super) fn rights(&self) -> Rights {
-        Rights::of_known(Arc::from(self.user_name()), self.asker.shared_rights())
+        Rights::from_known(Arc::from(self.user_name()), self.asker.shared_rights())
     }
 
     pub(super) fn looks(&self) -> bool {
