@@ -106,7 +106,7 @@ async fn serve(connection: &mut Connection) -> SessionEnd {
             is_told_to_close = true;
             connection.session.close_for_operator(closing.close_reason());
         }
-        if closing.is_asked() {
+        if closing.is_snapshot_requested() {
             connection.session.reply_with_snapshot();
         }
         connection.turn();
@@ -137,7 +137,7 @@ async fn serve(connection: &mut Connection) -> SessionEnd {
                 Wake::Go
             }
             () = closing.closing(), if !is_told_to_close => Wake::Go,
-            () = closing.asked() => Wake::Go,
+            () = closing.snapshot_requested() => Wake::Go,
         };
         match wake {
             Wake::Go => {}

@@ -12,7 +12,7 @@ impl Session {
     /// Replies to a pending request for the session's snapshot.
     pub(crate) fn reply_with_snapshot(&self) {
         let told: gateway::Told = Arc::new(self.seen());
-        self.connection.tell(&told);
+        self.connection.send_snapshot(&told);
     }
 
     fn seen(&self) -> SessionSeen {

@@ -150,7 +150,7 @@ async fn all_that_crosses_shards_is_in_the_restored_cluster_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_is_asked_of_a_node_that_has_not_all_shards() {
     let newest = base::Levels::OURS.max.0;
-    crosses_shards(Cluster::start_all_that_can(&[newest; 4]).await, [4, 1, 2, 3]).await;
+    crosses_shards(Cluster::start_all_with_levels(&[newest; 4]).await, [4, 1, 2, 3]).await;
 }
 
 /// Backups are taken from these nodes, one after the other.
@@ -201,7 +201,7 @@ async fn others_join_what_was_restored_and_the_former_nodes_are_refused() {
     let mut cluster = started(&place, &former).await;
     assert_eq!(cluster.values_at(1).await, acknowledged);
     let of_former = former.end(3).await;
-    let refused = cluster.join_from(of_former.asking(&cluster.nodes())).await;
+    let refused = cluster.join_from(of_former.rejoining(&cluster.nodes())).await;
     let refused = refused.expect_err("it is of another cluster");
     assert!(matches!(refused, cluster::NodeStartError::Foreign { node: 3, .. }), "{refused}");
     // Numbers go on behind those of the former nodes.
@@ -340,14 +340,14 @@ async fn a_restore_that_is_interrupted_or_has_no_room_is_done_again() {
     let mut place = place.after_power_loss(1);
     let image = place.disk().pack();
     let begun = place.disk().operations();
-    let whole = Place::of_disk(world::SimulatedDisk::unpack(&image, Path::new("/")));
+    let whole = Place::on_disk(world::SimulatedDisk::unpack(&image, Path::new("/")));
     let before = whole.disk().operations();
     restored(&whole).await.expect("it is restored");
     let changes = whole.disk().operations() - before;
     assert!(changes > 20 && begun == 0, "{changes} {begun}");
     // The power fails after each of some changes, and once more while it is done again.
     for after in (0..changes).step_by(changes as usize / 12) {
-        place = Place::of_disk(world::SimulatedDisk::unpack(&image, Path::new("/")));
+        place = Place::on_disk(world::SimulatedDisk::unpack(&image, Path::new("/")));
         for again in [0, 7] {
             place.disk().cut_power_after(after + again);
             let done = restored(&place).await;
@@ -387,7 +387,7 @@ async fn a_restore_that_is_interrupted_or_has_no_room_is_done_again() {
     assert_eq!(other.values_at(1).await, acknowledged);
     other.end_all().await;
 
-    let full = Place::of_disk(world::SimulatedDisk::unpack(&image, Path::new("/")));
+    let full = Place::on_disk(world::SimulatedDisk::unpack(&image, Path::new("/")));
     full.disk().set_capacity(Some(1 << 20));
     restored(&full).await.expect_err("it is full");
     full.disk().set_capacity(None);

@@ -125,7 +125,7 @@ async fn a_node_is_drained_and_removed_and_its_process_hears_of_it_and_is_refuse
     // Nor is it let in when it asks again with what it has.
     let place = cluster.end(leader).await;
     let members: Vec<_> = cluster.members.values().map(|member| &member.node).collect();
-    let place = place.asking(&members);
+    let place = place.rejoining(&members);
     match cluster.join_from(place).await {
         Err(NodeStartError::Foreign { refusal: Refusal::Removed { node }, .. }) => {
             assert_eq!(node.0, leader);
@@ -146,7 +146,8 @@ async fn a_copied_directory_and_one_of_another_cluster_are_refused_with_what_to_
 
     let foreign = other.end(3).await;
     let members: Vec<_> = cluster.members.values().map(|member| &member.node).collect();
-    let error = cluster.join_from(foreign.asking(&members)).await.expect_err("another cluster's");
+    let error =
+        cluster.join_from(foreign.rejoining(&members)).await.expect_err("another cluster's");
     assert!(matches!(&error, NodeStartError::Foreign { .. }), "{error}");
     assert!(
         error.to_string().contains("to join the other, with an empty data directory and `--join`"),

@@ -60,7 +60,7 @@ async fn the_last_node_goes_on_and_becomes_a_cluster_of_three_again() {
     assert!(missing <= 3, "{missing} of {} are missing", acknowledged.len());
 
     // Who was called lost is not let in as who it was.
-    let error = timeout(SOON, cluster.join_from(places[&2].asking(&cluster.nodes()))).await;
+    let error = timeout(SOON, cluster.join_from(places[&2].rejoining(&cluster.nodes()))).await;
     let error = error.expect("soon").expect_err("it is of another cluster");
     assert!(matches!(error, NodeStartError::Foreign { node: 2, .. }), "{error}");
 

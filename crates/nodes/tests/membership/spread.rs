@@ -129,7 +129,7 @@ async fn nodes_that_join_under_load_take_over_shards_and_three_have_each() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_with_some_of_the_shards_are_drained_removed_and_replaced_under_load() {
-    let mut cluster = Cluster::start_all_that_can(&[LEVEL; 5]).await;
+    let mut cluster = Cluster::start_all_with_levels(&[LEVEL; 5]).await;
     becomes_spread(&cluster, &[1, 2, 3, 4, 5]).await;
     let load = Load::on(&cluster);
     let left = cluster.leader(ShardId::FIRST).await;
@@ -228,7 +228,7 @@ async fn files_of_a_shard_that_was_given_up_go_at_the_next_start_and_it_may_come
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_nodes_found_a_cluster_in_which_three_have_each_shard_from_the_beginning() {
-    let cluster = Cluster::start_all_that_can(&[LEVEL; 5]).await;
+    let cluster = Cluster::start_all_with_levels(&[LEVEL; 5]).await;
     let founded = cluster.status(3).await.shards;
     assert!(founded[1..].iter().all(|shard| shard.voters.len() == REPLICAS), "{founded:?}");
     assert_eq!(founded[0].voters.len(), 5);
@@ -252,13 +252,13 @@ async fn five_nodes_found_a_cluster_in_which_three_have_each_shard_from_the_begi
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_of_five_that_is_raised_to_the_level_gives_up_what_is_more_than_three() {
-    let mut cluster = Cluster::start_all_that_can(&[LEVEL - 1; 5]).await;
+    let mut cluster = Cluster::start_all_with_levels(&[LEVEL - 1; 5]).await;
     cluster.becomes_voters(&[1, 2, 3, 4, 5]).await;
     let load = Load::on(&cluster);
     for node in 1..=5 {
         load.leave(node);
         let place = cluster.end(node).await;
-        assert_eq!(cluster.start_again(place.that_can(LEVEL)).await, node);
+        assert_eq!(cluster.start_again(place.with_max_level(LEVEL)).await, node);
         load.enter(&cluster, node);
         cluster.are_ready().await;
     }
