@@ -180,7 +180,7 @@ impl Connection {
     ) -> Result<(), ClientError> {
         let correlation = self.next_correlation.fetch_add(1, Ordering::Relaxed);
         let mut frame = BytesMut::new();
-        encode(&mut frame, correlation).map_err(|error| of_frame(&self.address, api, error))?;
+        encode(&mut frame, correlation).map_err(|error| client_error(&self.address, api, error))?;
         let answer = answer.map(|answer| PendingAnswer { api, correlation, answer });
         let closed = |_| ClientError::Closed { address: self.address.clone(), api };
         self.outgoing.send(Outgoing { frame, answer }).await.map_err(closed)
@@ -203,7 +203,7 @@ impl Connection {
         };
         self.send_framed(Api::Operate, encode, Some(answer)).await?;
         let answer = received(&self.address, Api::Operate, pending, within).await?;
-        decode_operated(answer).map_err(|error| of_frame(&self.address, Api::Operate, error))
+        decode_operated(answer).map_err(|error| client_error(&self.address, Api::Operate, error))
     }
 
     /// Requests version 3, then version 0 if the broker does not know that (KIP-511).
@@ -226,7 +226,7 @@ impl Connection {
             (bytes, 3)
         };
         let response = decode::<ApiVersionsRequest>(bytes, version)
-            .map_err(|error| of_frame(&self.address, api, error))?;
+            .map_err(|error| client_error(&self.address, api, error))?;
         Ok(ranges(response))
     }
 }
@@ -240,11 +240,11 @@ impl<R: Request> Pending<R> {
     pub async fn answer(self, within: Duration) -> Result<R::Response, ClientError> {
         let api = api_of::<R>();
         let bytes = received(&self.address, api, self.answer, within).await?;
-        decode::<R>(bytes, self.version).map_err(|error| of_frame(&self.address, api, error))
+        decode::<R>(bytes, self.version).map_err(|error| client_error(&self.address, api, error))
     }
 }
 
-fn of_frame(address: &str, api: Api, error: FrameError) -> ClientError {
+fn client_error(address: &str, api: Api, error: FrameError) -> ClientError {
     let address = address.to_owned();
     match error {
         FrameError::Unsendable { api, reason } => ClientError::Unsendable { api, reason },
@@ -268,7 +268,7 @@ async fn received(
 ) -> Result<Bytes, ClientError> {
     match timeout(within, answer).await {
         Ok(Ok(Ok(bytes))) => Ok(bytes),
-        Ok(Ok(Err(error))) => Err(of_frame(address, api, error)),
+        Ok(Ok(Err(error))) => Err(client_error(address, api, error)),
         Ok(Err(_)) => Err(ClientError::Closed { address: address.to_owned(), api }),
         Err(_) => Err(ClientError::TimedOut { address: address.to_owned(), api, waited: within }),
     }

@@ -16,7 +16,7 @@
 //! | `x-consumer-timeout` | [`QueueSettings::consumer_timeout_ms`], enforced by the channels |
 //! | `x-queue-mode`, `x-queue-version`, `x-max-in-memory-*` | always met: memory follows the records in flight |
 //! | `x-queue-leader-locator`, `x-queue-master-locator`, `x-quorum-initial-group-size`, `x-initial-cluster-size`, `target-group-size` | always met: a node alone is every member and the leader |
-//! | `x-stream-max-segment-size-bytes`, `x-stream-filter-size-bytes` | always met: records are delivered one by one, and filtered exactly |
+//! | `x-stream-max-segment-size-bytes`, `x-stream-filter-size-bytes` | always met: records are filtered exactly, one by one |
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
