@@ -7,7 +7,6 @@
 //! under its name. The types of headers, which text cannot express, are one more header (`amqp.headers`: a letter for
 //! each, as in [`values`]). Without it, as in a record of a Kafka producer, every header is a string. A message is
 //! read back byte for byte.
-//! that a Kafka producer made, every header is a string. A message comes back byte for byte.
 //!
 //! | message | record |
 //! |---|---|
