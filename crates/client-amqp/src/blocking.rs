@@ -1,8 +1,7 @@
-//! The client for a thread that blocks: for loads and checkers, which share their machine with the
-//! server that they measure.
+//! The client for a blocking thread: for loads and checkers, which share their machine with the server under test.
 //!
-//! The decision that shapes it: the protocol is that of [`Channel`], over a socket whose reads and writes
-//! block. Its futures never wait, so each is done at its first poll, without a runtime.
+//! The protocol is that of [`Channel`], over a socket whose reads and writes block. So its futures are never pending,
+//! and each completes at its first poll, without a runtime.
 
 use std::future::Future;
 use std::io::{self, Read, Write};
@@ -18,7 +17,7 @@ use crate::codec::{Argument, Delivery};
 use crate::error::AmqpError;
 use crate::transport::{READ_LEN, Transport};
 
-/// A socket that blocks.
+/// A blocking socket.
 #[derive(Debug)]
 struct Socket {
     stream: TcpStream,
@@ -42,7 +41,7 @@ impl Transport for Socket {
     }
 
     async fn read_within(&mut self, arrived: &mut BytesMut, wait: Duration) -> io::Result<bool> {
-        // A timeout of zero would be none.
+        // A timeout of zero would mean none.
         self.stream.set_read_timeout(Some(wait.max(Duration::from_millis(1))))?;
         let read = self.read(arrived).await;
         self.stream.set_read_timeout(Some(self.patience))?;
@@ -58,7 +57,7 @@ impl Transport for Socket {
     }
 }
 
-/// Carries out what never waits but in a call that blocks.
+/// Completes a future that is never pending.
 fn now<T>(done: impl Future<Output = T>) -> T {
     match pin!(done).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(done) => done,
@@ -66,7 +65,7 @@ fn now<T>(done: impl Future<Output = T>) -> T {
     }
 }
 
-/// One connection with one channel; see [`Channel`] for what each method does.
+/// One connection with one channel; see [`Channel`] for its methods.
 #[derive(Debug)]
 pub struct Connection {
     channel: Channel<Socket>,
@@ -82,7 +81,7 @@ impl Connection {
         Self::open_as(address, patience, mode, ["guest", "guest"])
     }
 
-    /// As somebody with a name and a password.
+    /// Connects with a name and a password.
     pub fn open_as(
         address: SocketAddr,
         patience: Duration,
@@ -97,7 +96,7 @@ impl Connection {
         Ok(Connection { channel: now(Channel::open(socket, mode, user))? })
     }
 
-    /// Of this `x-queue-type`.
+    /// Declares queues of this `x-queue-type`.
     pub fn declare(&mut self, names: &[String], kind: &str) -> Result<(), AmqpError> {
         self.declare_with(names, &[("x-queue-type", Argument::Text(kind))])
     }
@@ -122,7 +121,7 @@ impl Connection {
         now(self.channel.publish_to_each(queues, body))
     }
 
-    /// To a queue, by the exchange without a name.
+    /// Publishes to a queue, through the exchange without a name.
     pub fn publish(&mut self, queue: &str, body: &[u8]) -> u64 {
         self.channel.publish("", queue, body)
     }

@@ -1,4 +1,4 @@
-//! A connection with one channel, and what is done on it.
+//! A connection with one channel, and its operations.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -10,46 +10,46 @@ use crate::codec::*;
 use crate::error::{AmqpError, Method};
 use crate::transport::{Over, Transport};
 
-/// Everything but the handshake goes through one channel.
+/// All methods after the handshake use one channel.
 const CHANNEL: u16 = 1;
 const DURABLE: u8 = 1 << 1;
 
-/// What a connection's one channel is for: the two exclude each other.
+/// Mode of the connection's one channel; the two exclude each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     /// Messages are confirmed.
     Confirms,
-    /// Settles are done by [`Channel::commit`].
+    /// Settles take effect with [`Channel::commit`].
     Transactions,
 }
 
-/// What the server said about a message.
+/// The server's confirm of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Confirm {
     pub tag: u64,
-    /// False: it was refused.
+    /// False: the message was rejected.
     pub taken: bool,
 }
 
-/// One connection with one channel. What it does not wait for (publishing, settling) goes out with the
-/// next thing that it does.
+/// One connection with one channel. Publishes and settles do not wait: they are sent with the next operation that
+/// does.
 #[derive(Debug)]
 pub struct Channel<T> {
     transport: T,
-    /// Frames that are still to be sent.
+    /// Frames not yet sent.
     unsent: Vec<u8>,
     incoming: Incoming,
-    /// The delivery tag of the last message, and those that are not confirmed yet.
+    /// The delivery tag of the last message, and the tags without a confirm yet.
     published: u64,
     unconfirmed: BTreeSet<u64>,
-    /// Came while something else was waited for.
+    /// Deliveries that arrived during another operation.
     delivered: VecDeque<Delivery>,
-    /// Mandatory messages that no queue took.
+    /// Returned mandatory messages.
     returned: Vec<Bytes>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Channel<Over<S>> {
-    /// Over a stream that is connected. `patience` bounds every wait for the server.
+    /// Opens a connection over a connected stream. `patience` bounds every wait for the server.
     pub async fn over(
         stream: S,
         patience: Duration,
@@ -129,7 +129,7 @@ impl<T: Transport> Channel<T> {
         Ok(())
     }
 
-    /// How many messages are ready in a queue.
+    /// Returns the number of ready messages of a queue.
     pub async fn ready(&mut self, queue: &str) -> Result<u32, AmqpError> {
         const PASSIVE: u8 = 1;
         self.method(CHANNEL, QUEUE_DECLARE, |arguments| {
@@ -172,7 +172,7 @@ impl<T: Transport> Channel<T> {
         Ok(())
     }
 
-    /// Publishes one message to each queue and waits until all that was published is confirmed.
+    /// Publishes one message to each queue and waits until all published messages are confirmed.
     pub async fn publish_to_each(
         &mut self,
         queues: &[String],
@@ -189,8 +189,8 @@ impl<T: Transport> Channel<T> {
         Ok(())
     }
 
-    /// Publishes a persistent message with the next thing that is sent; its tag. The exchange without a
-    /// name takes a queue's name for the key.
+    /// Queues a persistent message for the next write. Returns its tag. The exchange without a name routes by queue
+    /// name.
     pub fn publish(&mut self, exchange: &str, key: &str, body: &[u8]) -> u64 {
         self.put(exchange, key, body, false)
     }
@@ -208,17 +208,17 @@ impl<T: Transport> Channel<T> {
         self.published
     }
 
-    /// As [`Channel::publish`], and the server returns the message if no queue takes it.
+    /// Like [`Channel::publish`], for a message that the server returns if it is unroutable.
     pub fn publish_mandatory(&mut self, exchange: &str, key: &str, body: &[u8]) -> u64 {
         self.put(exchange, key, body, true)
     }
 
-    /// Mandatory messages that came back since the last call.
+    /// Takes the mandatory messages returned since the last call.
     pub fn returned(&mut self) -> Vec<Bytes> {
         std::mem::take(&mut self.returned)
     }
 
-    /// Deletes a queue; no error if there is none.
+    /// Deletes a queue; a missing queue is no error.
     pub async fn delete(&mut self, queue: &str) -> Result<(), AmqpError> {
         self.method(CHANNEL, QUEUE_DELETE, |arguments| {
             arguments.extend_from_slice(&[0, 0]);
@@ -228,19 +228,19 @@ impl<T: Transport> Channel<T> {
         self.expect(QUEUE_DELETE_OK).await.map(drop)
     }
 
-    /// How many published messages are not confirmed.
+    /// Returns the number of published messages without a confirm.
     pub fn unconfirmed(&self) -> usize {
         self.unconfirmed.len()
     }
 
-    /// Sends what is unsent and waits for the next confirm; all that it covers. A single one may come
-    /// before that of an earlier message; one of several covers all that are not later.
+    /// Sends pending frames and waits for the next confirm. Returns all messages that it covers. A single confirm may
+    /// precede that of an earlier message; a cumulative one covers all tags up to its own.
     pub async fn confirms(&mut self) -> Result<Vec<Confirm>, AmqpError> {
         let (method, arguments) = self.expect_any(&[BASIC_ACK, BASIC_NACK]).await?;
         self.confirmed(method, &arguments)
     }
 
-    /// As [`Channel::confirms`]; `None` if none comes within this time.
+    /// Like [`Channel::confirms`]; `None` if none arrives within this time.
     pub async fn confirms_within(
         &mut self,
         wait: Duration,
@@ -281,7 +281,7 @@ impl<T: Transport> Channel<T> {
         }
     }
 
-    /// Consumes a queue, with so many messages unsettled at most; 0 is as many as the server gives.
+    /// Consumes a queue with at most `prefetch` unsettled messages; 0: no limit.
     pub async fn consume(&mut self, queue: &str, prefetch: u16) -> Result<(), AmqpError> {
         self.method(CHANNEL, BASIC_QOS, |arguments| {
             arguments.extend_from_slice(&[0; 4]);
@@ -299,7 +299,7 @@ impl<T: Transport> Channel<T> {
         self.expect(BASIC_CONSUME_OK).await.map(drop)
     }
 
-    /// Sends what is unsent and waits for the next message; `None` if none comes within this time.
+    /// Sends pending frames and waits for the next message; `None` if none arrives within this time.
     pub async fn delivery(&mut self, wait: Duration) -> Result<Option<Delivery>, AmqpError> {
         if let Some(delivery) = self.delivered.pop_front() {
             return Ok(Some(delivery));
@@ -318,7 +318,7 @@ impl<T: Transport> Channel<T> {
         }
     }
 
-    /// Settles with the next thing that is sent; of a transaction, with its commit.
+    /// Acknowledges a message with the next write; in a transaction, with its commit.
     pub fn ack(&mut self, tag: u64) {
         self.method(CHANNEL, BASIC_ACK, |arguments| {
             arguments.extend_from_slice(&tag.to_be_bytes());
@@ -326,7 +326,7 @@ impl<T: Transport> Channel<T> {
         });
     }
 
-    /// Gives a message back, or gives it up.
+    /// Requeues a message, or rejects it.
     pub fn nack(&mut self, tag: u64, requeue: bool) {
         self.method(CHANNEL, BASIC_NACK, |arguments| {
             arguments.extend_from_slice(&tag.to_be_bytes());
@@ -334,13 +334,13 @@ impl<T: Transport> Channel<T> {
         });
     }
 
-    /// What was settled since the last commit is durable when this returns.
+    /// Makes the settles since the last commit durable before it returns.
     pub async fn commit(&mut self) -> Result<(), AmqpError> {
         self.method(CHANNEL, TX_COMMIT, |_| {});
         self.expect(TX_COMMIT_OK).await.map(drop)
     }
 
-    /// Says good-bye.
+    /// Closes the connection.
     pub async fn close(mut self) -> Result<(), AmqpError> {
         const REPLY_SUCCESS: u16 = 200;
         self.method(0, CONNECTION_CLOSE, |arguments| {
@@ -351,11 +351,11 @@ impl<T: Transport> Channel<T> {
         self.expect(CONNECTION_CLOSE_OK).await.map(drop)
     }
 
-    /// Sends what is unsent.
+    /// Sends pending frames.
     pub async fn flush(&mut self) -> Result<(), AmqpError> {
         if !self.unsent.is_empty() {
             let written = self.transport.write(&self.unsent).await;
-            // After an error the connection is of no use: nothing is written twice.
+            // After an error the connection is unusable, so the frames are not written twice.
             self.unsent.clear();
             written?;
         }
@@ -370,8 +370,8 @@ impl<T: Transport> Channel<T> {
         self.expect_any(&[wanted]).await.map(|(_, arguments)| arguments)
     }
 
-    /// Sends what is unsent and reads the next method, which must be one of these, with its arguments.
-    /// Messages that come before it are kept.
+    /// Sends pending frames and reads the next method, which must be one of `wanted`. Returns it with its arguments.
+    /// Messages that arrive before it are kept.
     async fn expect_any(&mut self, wanted: &[Method]) -> Result<(Method, Bytes), AmqpError> {
         self.flush().await?;
         loop {
@@ -389,7 +389,7 @@ impl<T: Transport> Channel<T> {
         }
     }
 
-    /// The next thing that comes; `None` if it does not begin to come within this time.
+    /// Returns the next method or message; `None` if it does not begin to arrive within this time.
     async fn next_within(&mut self, wait: Duration) -> Result<Option<Came>, AmqpError> {
         if let Some(came) = self.incoming.next()? {
             return Ok(Some(came));

@@ -1,8 +1,8 @@
 //! Frames, methods and messages of AMQP 0-9-1, without I/O.
 //!
-//! What goes out is put behind what is unsent, as the specification's section 4.2 has it; what comes is
-//! taken out frame by frame, a delivered message as a whole. Every length that came is bounded before
-//! anything is reserved for it.
+//! Outgoing frames are appended to the unsent bytes in the format of the specification's section 4.2. Incoming bytes
+//! are read frame by frame, and a delivered message as a whole. Every received length is bounded before memory is
+//! reserved for it.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -16,9 +16,9 @@ const FRAME_END: u8 = 0xCE;
 const FRAME_HEADER_LEN: usize = 7;
 const FRAME_BYTES_MAX: usize = 1 << 20;
 const BODY_BYTES_MAX: u64 = 16 << 20;
-/// A body goes out in frames of what `connection.tune` allows, less what is around them.
+/// A body is sent in frames of the maximum in `connection.tune`, less their overhead.
 const BODY_FRAME_BYTES: usize = (128 << 10) - 8;
-/// The class `basic`, which a content header names.
+/// The class `basic`, named by a content header.
 const BASIC: u16 = 60;
 const DELIVERY_MODE: u16 = 1 << 12;
 const PERSISTENT: u8 = 2;
@@ -60,7 +60,7 @@ pub(crate) const TX_COMMIT_OK: Method = (90, 21);
 pub(crate) const CONFIRM_SELECT: Method = (85, 10);
 pub(crate) const CONFIRM_SELECT_OK: Method = (85, 11);
 
-/// A message that was delivered and waits to be settled.
+/// A delivered message, not yet settled.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Delivery {
     pub tag: u64,
@@ -76,7 +76,7 @@ pub enum Argument<'a> {
 
 // ------------------------------------------------------------------------------------------ out
 
-/// Panics if it is longer than a short string may be: names are the caller's own.
+/// Panics if the text is longer than a short string may be: names are the caller's own.
 pub(crate) fn short_string(payload: &mut Vec<u8>, text: &str) {
     payload.push(u8::try_from(text.len()).expect("a short string has at most 255 bytes"));
     payload.extend_from_slice(text.as_bytes());
@@ -143,35 +143,35 @@ fn put_frame(unsent: &mut Vec<u8>, kind: u8, channel: u16, payload: &[u8]) {
 
 // ------------------------------------------------------------------------------------------- in
 
-/// What came.
+/// A received method or message.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Came {
-    /// With its arguments. Never `basic.deliver` or `basic.return`.
+    /// A method with its arguments. Never `basic.deliver` or `basic.return`.
     Method(Method, Bytes),
     Delivery(Delivery),
-    /// Body of a mandatory message that no queue took.
+    /// Body of a mandatory message that could not be routed.
     Returned(Bytes),
 }
 
-/// What has come and was not taken yet.
+/// Received bytes that were not handled yet.
 #[derive(Debug, Default)]
 pub(crate) struct Incoming {
     pub(crate) arrived: BytesMut,
     delivery: Option<Partial>,
 }
 
-/// A message whose content has not all come.
+/// A message of which not all content has arrived.
 #[derive(Debug)]
 struct Partial {
     /// `None`: the message is returned.
     tag: Option<u64>,
-    /// Known from the header on.
+    /// Known once the header has arrived.
     bytes: Option<u64>,
     body: BytesMut,
 }
 
 impl Incoming {
-    /// The next method or message; `None` while it is not all there.
+    /// Returns the next method or message; `None` while it is incomplete.
     pub(crate) fn next(&mut self) -> Result<Option<Came>, AmqpError> {
         while let Some((kind, payload)) = self.take_frame()? {
             let came = match (kind, &self.delivery) {
@@ -263,7 +263,7 @@ impl Incoming {
     }
 }
 
-/// Another method than was expected; most often the server closes, and says why.
+/// Error for an unexpected method; most often the server closes with a reason.
 pub(crate) fn unexpected(method: Method, arguments: &[u8], wanted: &[Method]) -> AmqpError {
     if method == CONNECTION_CLOSE || method == CHANNEL_CLOSE {
         let code = read_u16(arguments, 0).unwrap_or_default();
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_taken_once_it_is_whole_however_its_bytes_come() {
+    fn delivery_is_returned_once_complete_however_its_bytes_are_split() {
         let body = vec![b'x'; BODY_FRAME_BYTES + 10];
         for body in [&b""[..], b"short", &body] {
             let mut incoming = Incoming::default();
@@ -328,12 +328,12 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_are_too_large_are_refused_before_anything_is_reserved() {
+    fn excessive_lengths_are_rejected_before_memory_is_reserved() {
         let mut incoming = Incoming::default();
         incoming.arrived.extend_from_slice(&[METHOD, 0, 1, 0xff, 0xff, 0xff, 0xff]);
         assert!(matches!(incoming.next(), Err(AmqpError::Malformed(_))));
         let mut incoming = Incoming::default();
-        // Without its content, whose header then claims too much.
+        // A delivery without its content, followed by a header with an excessive length.
         let empty = delivered(1, b"");
         let mut content = Vec::new();
         put_content(&mut content, 1, b"");
@@ -346,20 +346,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+        fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
             let mut incoming = Incoming::default();
             incoming.arrived.extend_from_slice(&bytes);
             while let Ok(Some(_)) = incoming.next() {}
         }
 
         #[test]
-        fn no_payload_of_a_frame_makes_it_panic(
+        fn arbitrary_frame_payloads_do_not_panic(
             kind in 0_u8..9,
             payload in proptest::collection::vec(any::<u8>(), 0..60),
         ) {
             let mut incoming = Incoming::default();
             let mut bytes = delivered(1, b"x");
-            // Without its body, of one byte: that is what is wanted next.
+            // Drops the body of one byte, which is expected next.
             bytes.truncate(bytes.len() - FRAME_HEADER_LEN - 2);
             put_frame(&mut bytes, kind, 1, &payload);
             incoming.arrived.extend_from_slice(&bytes);

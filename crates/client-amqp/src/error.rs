@@ -1,26 +1,26 @@
-//! What can go wrong between this client and a server.
+//! Errors between this client and a server.
 
 use std::io;
 
 /// The class and the number of a method.
 pub(crate) type Method = (u16, u16);
 
-/// Why something was not done. After any of these the connection is of no use.
+/// Reason of a failed operation. After any of these the connection is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum AmqpError {
-    /// The connection failed; [`io::ErrorKind::UnexpectedEof`] if the server closed it without a word,
-    /// [`io::ErrorKind::TimedOut`] or `WouldBlock` if no answer came in time.
+    /// The connection failed; [`io::ErrorKind::UnexpectedEof`] if the server closed it without a close method,
+    /// [`io::ErrorKind::TimedOut`] or `WouldBlock` if no reply came in time.
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error("{0}")]
     Malformed(String),
-    /// By `connection.close` or `channel.close`.
+    /// Closed by `connection.close` or `channel.close`.
     #[error("the server closes with {code}: {text}")]
     Closed { code: u16, text: String },
     /// Methods by class and number.
     #[error("method {method:?} where one of {wanted:?} was expected")]
     Unexpected { method: Method, wanted: Vec<Method> },
-    /// `basic.nack` of a message that was published.
+    /// `basic.nack` of a published message.
     #[error("message {tag} was refused")]
     Refused { tag: u64 },
 }
@@ -31,7 +31,7 @@ impl AmqpError {
     }
 }
 
-/// With the kind of what the socket said, so that who matches on a broken connection still can.
+/// Keeps the socket's error kind, for callers that match on a broken connection.
 impl From<AmqpError> for io::Error {
     fn from(error: AmqpError) -> Self {
         match error {

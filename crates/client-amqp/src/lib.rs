@@ -2,15 +2,14 @@
 //! settle in transactions, as `tx.commit-ok` is the one proof of a settle that AMQP has. For loads and
 //! checkers, tests and simulations.
 //!
-//! The decision that shapes it: it shares nothing with the gateway, so that a fault there is not met by
-//! the same fault here. And its protocol is written once, over a [`Transport`]: a stream of any kind
-//! under tokio's clock, or a socket that blocks.
+//! It shares no code with the gateway, so that a fault there is not hidden by the same fault here. Its protocol is
+//! written once, over a [`Transport`]: a stream of any kind under tokio's clock, or a blocking socket.
 //!
-//! * [`Channel`]: a connection with one channel, and all that is done on it
-//! * [`blocking`]: the same for a thread that blocks, without a runtime
-//! * [`transport`]: what it runs over
+//! * [`Channel`]: a connection with one channel, and its operations
+//! * [`blocking`]: the same for a blocking thread, without a runtime
+//! * [`transport`]: the byte stream below
 //! * `codec`: frames, methods and messages, without I/O
-//! * [`error`]: what can go wrong
+//! * [`error`]: errors
 
 pub mod blocking;
 mod channel;

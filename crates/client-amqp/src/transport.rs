@@ -1,4 +1,4 @@
-//! What the client runs over: bytes in order, both ways, and a way to wait no longer than that.
+//! The byte stream below the client: bytes in order, both ways, with timeouts.
 
 use std::future::Future;
 use std::io;
@@ -8,18 +8,17 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
-/// What one read takes in.
+/// Largest read.
 pub(crate) const READ_LEN: usize = 64 << 10;
 
-/// Bytes in order, both ways. Every method fails when the server does not take or give anything for as
-/// long as the transport is patient.
+/// Bytes in order, both ways. Every method fails when the server makes no progress within the transport's patience.
 pub trait Transport {
     fn write(&mut self, bytes: &[u8]) -> impl Future<Output = io::Result<()>> + Send;
 
-    /// Puts what came behind `arrived`, at least a byte.
+    /// Appends received bytes to `arrived`, at least one.
     fn read(&mut self, arrived: &mut BytesMut) -> impl Future<Output = io::Result<()>> + Send;
 
-    /// As [`Transport::read`]; false if nothing comes within this time.
+    /// Like [`Transport::read`]; false if nothing arrives within this time.
     fn read_within(
         &mut self,
         arrived: &mut BytesMut,

@@ -1,4 +1,4 @@
-//! A server that says nothing, or nothing that makes sense, under a paused clock.
+//! Servers that send nothing or garbage, under a paused clock.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_server_is_given_up_after_the_time_that_is_promised() {
+async fn silent_server_times_out_after_the_patience() {
     let (near, _far) = duplex(1 << 10);
     let begun = Instant::now();
     let opened = Channel::over(near, PATIENCE, Mode::Confirms, ["guest", "guest"]).await;
@@ -19,7 +19,7 @@ async fn a_silent_server_is_given_up_after_the_time_that_is_promised() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_hangs_up_is_told_apart_from_one_that_babbles() {
+async fn closed_connection_and_garbage_are_different_errors() {
     let (near, far) = duplex(1 << 10);
     drop(far);
     let opened = Channel::over(near, PATIENCE, Mode::Confirms, ["guest", "guest"]).await;

@@ -1,4 +1,4 @@
-//! Topics: making, changing and deleting them; their configuration; how much they hold.
+//! Topics: creating, changing and deleting them; their configuration and their size.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use crate::offsets::PARTITIONS_PER_REQUEST;
 pub use crate::requests::ConfigChange;
 use crate::requests::{self, CHANGE_MS, ConfigResource, topic_name};
 
-/// A value of a topic's configuration, and who set it.
+/// A value of a topic's configuration, and its source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigValue {
     pub name: String,
-    /// `None` when it is secret.
+    /// `None` for a secret value.
     pub value: Option<String>,
     pub source: ConfigSource,
 }
 
-/// Who set a value, the most specific first.
+/// The source of a value, the most specific first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConfigSource {
     Topic,
@@ -38,8 +38,8 @@ pub enum ConfigSource {
 }
 
 impl Client {
-    /// Makes a topic; returns how many partitions it has, if the broker says so. Without
-    /// `partitions`, and with a `replication` of -1, the broker's default holds.
+    /// Creates a topic. Returns its number of partitions, if the broker reports it. Without `partitions`, and with a
+    /// `replication` of -1, the broker's default applies.
     pub async fn create_topic(
         &self,
         name: &str,
@@ -51,7 +51,7 @@ impl Client {
         let request = requests::create_topic(name, partitions.unwrap_or(-1), replication, configs);
         patiently(|| async {
             let mut made = None;
-            // 4: partitions may be left to the broker. 5: it says how many there are.
+            // 4: partitions may be left to the broker. 5: it reports their number.
             for topic in self.any().await.call(&request, 4..=6).await?.topics {
                 let message = topic.error_message.as_deref();
                 let what = || format!("cannot create topic {name}");
@@ -63,7 +63,7 @@ impl Client {
         .await
     }
 
-    /// Deletes a topic with all that is in it.
+    /// Deletes a topic with all its records.
     pub async fn delete_topic(&self, name: &str) -> Result<(), ClientError> {
         let request = DeleteTopicsRequest::default()
             .with_topic_names(vec![topic_name(name)])
@@ -142,7 +142,7 @@ impl Client {
         .await
     }
 
-    /// Bytes that each partition takes where its leader is. Empty when the broker does not tell.
+    /// Bytes of each partition at its leader. Empty if the broker does not report them.
     pub async fn partition_bytes(
         &self,
         metadata: &Metadata,

@@ -1,4 +1,4 @@
-//! The brokers of a cluster: where they are, who leads which partition, who coordinates a group.
+//! The brokers of a cluster: their addresses, the leaders of partitions, the coordinators of groups.
 
 use base::HashMap;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use crate::error::{ClientError, Refused, accepted};
 use crate::login::Login;
 use crate::requests;
 
-/// How long something that may pass (an election, a restart) is waited for.
+/// Time for which transient failures (an election, a restart) are retried.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 const BACKOFF: Duration = Duration::from_millis(100);
 
@@ -50,7 +50,7 @@ pub struct Client {
     bootstrap: Vec<String>,
     pub(crate) token: Option<String>,
     login: Option<Login>,
-    /// The broker that answered first, and another one should it go away.
+    /// The first broker that replied; replaced by another one if it goes away.
     home: Mutex<Arc<Connection>>,
     connections: Mutex<HashMap<String, Arc<Connection>>>,
 }
@@ -65,7 +65,7 @@ pub struct Metadata {
 /// The metadata of one topic.
 #[derive(Debug)]
 pub struct TopicMetadata {
-    /// Whether it is the broker's own.
+    /// Whether it is an internal topic of the broker.
     pub internal: bool,
     /// By index, from 0.
     pub partitions: Vec<PartitionMetadata>,
@@ -73,15 +73,15 @@ pub struct TopicMetadata {
 
 #[derive(Clone, Copy, Debug)]
 pub struct PartitionMetadata {
-    /// The number of its broker; -1: none now.
+    /// The leader's broker id; -1: no leader.
     pub leader: i32,
     pub replicas: usize,
 }
 
 impl Client {
-    /// Connects to the first of `bootstrap` (addresses separated by commas) that answers. Every
-    /// connection, to whatever broker, is made by `connector`: [`Tcp`](crate::Tcp), or that of a
-    /// simulation. `token` is the operators', for servers on other machines.
+    /// Connects to the first of `bootstrap` (addresses separated by commas) that replies. `connector` opens every
+    /// connection to any broker: [`Tcp`](crate::Tcp), or that of a simulation. `token` is the operators', for servers
+    /// on other machines.
     pub async fn connect(
         connector: impl Connect,
         bootstrap: &str,
@@ -90,7 +90,7 @@ impl Client {
         Self::connect_as(connector, bootstrap, token, None).await
     }
 
-    /// The same, and every connection is logged in.
+    /// Like [`Self::connect`], with a login on every connection.
     pub async fn connect_as(
         connector: impl Connect,
         bootstrap: &str,
@@ -106,12 +106,12 @@ impl Client {
         Ok(Client { connector, bootstrap, token, login, home, connections })
     }
 
-    /// The connection to a broker of the cluster; which one does not matter.
+    /// The connection to any broker of the cluster.
     pub async fn any(&self) -> Arc<Connection> {
         self.home.lock().await.clone()
     }
 
-    /// A connection to `address`, of which a broker said that it is one of the cluster.
+    /// A connection to `address`, which a broker reported as one of the cluster.
     async fn broker(&self, address: &str) -> Result<Arc<Connection>, ClientError> {
         let mut connections = self.connections.lock().await;
         if let Some(connection) = connections.get(address) {
@@ -140,17 +140,17 @@ impl Client {
         Ok(brokers)
     }
 
-    /// Forgets a connection that failed, so that the next use opens another.
+    /// Drops a failed connection, so that the next use opens another.
     pub async fn forget(&self, connection: &Connection) {
         self.connections.lock().await.remove(connection.address());
     }
 
-    /// Forgets all connections, so that the next use of each opens another.
+    /// Drops all connections, so that the next use of each opens another.
     pub async fn forget_all(&self) {
         self.connections.lock().await.clear();
     }
 
-    /// `None`: of all topics. Topics that are not there are left out.
+    /// Metadata of these topics; `None`: of all topics. Missing topics are left out.
     pub async fn metadata(&self, topics: Option<&[&str]>) -> Result<Metadata, ClientError> {
         let request = match topics {
             Some(topics) => requests::metadata(topics.iter().copied()),
@@ -163,8 +163,8 @@ impl Client {
         Metadata::from_response(self.call_any(&request, 4..=9).await?)
     }
 
-    /// Asks the home broker; if its connection is gone, the first bootstrap address that answers becomes
-    /// the home and is asked. Only for requests that may be sent twice.
+    /// Sends to the home broker. If its connection is lost, the first bootstrap address that replies becomes the home
+    /// and gets the request. Only for requests that may be sent twice.
     async fn call_any<R: Request>(
         &self,
         request: &R,
@@ -182,7 +182,7 @@ impl Client {
         }
     }
 
-    /// Metadata of one topic, which must be there. Waits for its partitions to have leaders.
+    /// Metadata of one topic, which must exist. Waits for its partitions to have leaders.
     pub async fn topic(&self, topic: &str) -> Result<Metadata, ClientError> {
         patiently(|| async {
             let metadata = self.metadata(Some(&[topic])).await?;
@@ -224,13 +224,13 @@ impl Client {
         self.broker(metadata.leader(partition)?).await
     }
 
-    /// The connection to the broker that keeps `group`.
+    /// The connection to the coordinator of `group`.
     pub async fn coordinator(&self, group: &str) -> Result<Arc<Connection>, ClientError> {
         let request = FindCoordinatorRequest::default()
             .with_key_type(0)
             .with_key(StrBytes::from_string(group.to_owned()));
         patiently(|| async {
-            // 4 and on ask for several groups at once.
+            // From version 4 on the request is for several groups.
             let answer = self.call_any(&request, 1..=3).await?;
             let message = answer.error_message.as_deref();
             accepted(answer.error_code, message, || format!("cannot find group {group}"))?;
@@ -256,7 +256,7 @@ impl Metadata {
                     let what = format!("topic {}", name.0);
                     return Err(Refused { what, code, message: None }.into());
                 }
-                // No leader yet: its partitions say so as well.
+                // Without a leader so far; its partitions show that as well.
                 _ => topics.insert(name.to_string(), TopicMetadata::from_response(&topic)),
             };
         }
@@ -280,7 +280,7 @@ impl Metadata {
         })
     }
 
-    /// All partitions of a topic; none when it is not there.
+    /// All partitions of a topic; empty if it does not exist.
     pub fn partitions(&self, topic: &str) -> Vec<TopicPartition> {
         let count = self.topics.get(topic).map_or(0, |found| found.partitions.len());
         let topic: Arc<str> = topic.into();
@@ -310,8 +310,8 @@ impl TopicMetadata {
     }
 }
 
-/// Repeats `attempt` while what goes wrong may pass, for [`PATIENCE`] at most. A broker that cannot
-/// be reached at all is reported at once: waiting for it would look like hanging.
+/// Repeats `attempt` while the error is transient, for [`PATIENCE`] at most. An unreachable broker is reported at
+/// once: waiting for it would look like a hang.
 pub(crate) async fn patiently<T, F>(mut attempt: impl FnMut() -> F) -> Result<T, ClientError>
 where
     F: Future<Output = Result<T, ClientError>>,
@@ -329,8 +329,8 @@ where
     }
 }
 
-/// Whether a refusal passes by itself. That a topic is not there counts as passing in the protocol,
-/// for the sake of brokers that have not heard of it yet; to a person it is an answer.
+/// Whether a refusal is transient. The protocol counts a missing topic as transient, for brokers that do not know it
+/// yet; for a user it is an answer.
 fn is_settling(code: ResponseError) -> bool {
     code.is_retriable()
         && !matches!(
@@ -353,7 +353,7 @@ async fn first_reachable(
             Err(source) => Err(ClientError::Unreachable { address: address.clone(), source }),
         };
         match connection {
-            // A process that is about to end takes connections and says nothing.
+            // A process that is about to end accepts connections and does not reply.
             Err(
                 error @ (ClientError::Unreachable { .. }
                 | ClientError::Closed { .. }
@@ -381,7 +381,7 @@ fn host_port(host: &str, port: i32) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// An address as it was typed; without a port, Kafka's usual one.
+/// A typed address; without a port, Kafka's default port.
 fn with_port(address: &str) -> Result<String, ClientError> {
     let bad = || ClientError::BadAddress(address.to_owned());
     let address = address.trim();
@@ -406,7 +406,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_without_a_port_gets_kafkas() {
+    fn address_without_a_port_gets_the_default_port() {
         let parsed = |text: &str| with_port(text).ok();
         assert_eq!(parsed("broker"), Some("broker:9092".into()));
         assert_eq!(parsed("broker:1234"), Some("broker:1234".into()));

@@ -1,10 +1,9 @@
-//! The requests of one connection and their answers, without I/O: what a single caller keeps, who
-//! decides itself what is sent when.
+//! The requests of one connection and their replies, without I/O, for a single caller that decides itself what is
+//! sent when.
 //!
-//! The decision that shapes it: nothing is hidden from the caller. Each request goes out once, in
-//! the version that the caller names; answers are taken in the order of sending. That is what a
-//! checker needs to know exactly what was sent and what was acknowledged. [`Pipeline`] drives it
-//! over an async stream, [`blocking::Connection`] over a socket that blocks.
+//! Each request is sent once, in the version that the caller names; replies are received in the order of sending. So
+//! a checker knows exactly what was sent and what was acknowledged. [`Pipeline`] uses it over an async stream,
+//! [`blocking::Connection`] over a blocking socket.
 //!
 //! [`Pipeline`]: crate::Pipeline
 //! [`blocking::Connection`]: crate::blocking::Connection
@@ -21,8 +20,7 @@ use crate::frame::{
     self, Operated, api_of, correlation_of, decode_operated, decode_whole, put_operate, put_request,
 };
 
-/// A request that was sent, and by which its answer is asked for. A plain value: dropping it leaves
-/// the answer to be passed over.
+/// Handle of a sent request, by which its reply is received. A plain value: dropping it makes the reply be skipped.
 pub struct Sent<R> {
     correlation: i32,
     version: i16,
@@ -47,7 +45,7 @@ impl<R: Request> fmt::Debug for Sent<R> {
 pub(crate) struct Codec {
     client_id: StrBytes,
     next_correlation: i32,
-    /// Correlation ids whose answers are still to come, in the order of sending.
+    /// Correlation ids without a reply yet, in the order of sending.
     unanswered: VecDeque<i32>,
     outgoing: BytesMut,
     arrived: BytesMut,
@@ -68,7 +66,7 @@ impl Codec {
         self.client_id = client_id;
     }
 
-    /// Puts a request with what is to be written.
+    /// Appends a request to the outgoing bytes.
     pub(crate) fn send<R: Request>(
         &mut self,
         version: i16,
@@ -80,7 +78,7 @@ impl Codec {
         Ok(Sent { correlation, version, request: PhantomData })
     }
 
-    /// Puts a request that has no answer (Produce with acks 0).
+    /// Appends a request that has no reply (Produce with acks 0).
     pub(crate) fn tell<R: Request>(&mut self, version: i16, request: &R) -> Result<(), FrameError> {
         let correlation = self.next_correlation;
         put_request(&mut self.outgoing, &self.client_id, correlation, version, request)?;
@@ -88,7 +86,7 @@ impl Codec {
         Ok(())
     }
 
-    /// Puts an `Operate`; returns the correlation id of its answer.
+    /// Appends an `Operate`; returns the correlation id of its reply.
     pub(crate) fn operate(&mut self, version: i16, document: &[u8]) -> Result<i32, FrameError> {
         let correlation = self.next_correlation;
         put_operate(&mut self.outgoing, &self.client_id, correlation, version, document)?;
@@ -101,24 +99,23 @@ impl Codec {
         self.next_correlation = correlation.wrapping_add(1);
     }
 
-    /// What is to be written; the writer takes it out.
+    /// Bytes to be written; the writer removes them.
     pub(crate) fn outgoing(&mut self) -> &mut BytesMut {
         &mut self.outgoing
     }
 
-    /// Where what was read is put.
+    /// Buffer for received bytes.
     pub(crate) fn arrived(&mut self) -> &mut BytesMut {
         &mut self.arrived
     }
 
-    /// How many bytes are still to be read until the next answer is whole, as far as is known: at
-    /// least 1 while it is not.
+    /// Number of bytes missing until the next reply is complete, as far as known: at least 1 while it is incomplete.
     pub(crate) fn missing(&self) -> Result<usize, FrameError> {
         frame::missing(&self.arrived)
     }
 
-    /// The answer to `sent`, once it is there; those to earlier requests are passed over. It must be
-    /// as long as its frame: who checks a broker wants to know.
+    /// Takes the reply to `sent`, once it is complete; those to earlier requests are skipped. It must fill its frame,
+    /// because checkers of a broker rely on that.
     pub(crate) fn answer<R: Request>(
         &mut self,
         sent: Sent<R>,
@@ -162,7 +159,7 @@ mod tests {
         Codec::new(StrBytes::from_static_str("test"))
     }
 
-    fn ask(codec: &mut Codec) -> Sent<ApiVersionsRequest> {
+    fn send_request(codec: &mut Codec) -> Sent<ApiVersionsRequest> {
         codec.send(0, &ApiVersionsRequest::default()).expect("encodes")
     }
 
@@ -175,12 +172,12 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_taken_in_the_order_of_sending() {
+    fn replies_are_received_in_the_order_of_sending() {
         let mut codec = codec();
-        let (first, second) = (ask(&mut codec), ask(&mut codec));
+        let (first, second) = (send_request(&mut codec), send_request(&mut codec));
         let bytes = [answer(1, 11), answer(2, 22)].concat();
         let mut answers = Vec::new();
-        // However the bytes come.
+        // The bytes arrive one by one.
         for byte in bytes {
             codec.arrived().extend_from_slice(&[byte]);
             let due = if answers.is_empty() { first } else { second };
@@ -193,9 +190,9 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_was_given_up_is_passed_over_and_cannot_be_had_again() {
+    fn skipped_reply_cannot_be_received_later() {
         let mut codec = codec();
-        let (first, second) = (ask(&mut codec), ask(&mut codec));
+        let (first, second) = (send_request(&mut codec), send_request(&mut codec));
         codec.arrived().extend_from_slice(&[answer(1, 11), answer(2, 22)].concat());
         let answered = codec.answer(second).expect("sound").expect("there");
         assert_eq!(answered.error_code, 22);
@@ -203,16 +200,16 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_another_request_is_an_error() {
+    fn reply_to_another_request_is_an_error() {
         let mut codec = codec();
-        let sent = ask(&mut codec);
+        let sent = send_request(&mut codec);
         codec.arrived().extend_from_slice(&answer(7, 0));
         let error = codec.answer(sent).expect_err("out of order");
         assert!(matches!(error, FrameError::OutOfOrder { got: 7, due: 1, .. }), "{error}");
     }
 
     #[test]
-    fn the_missing_bytes_are_known_once_the_length_is_there() {
+    fn missing_bytes_are_known_once_the_length_has_arrived() {
         let mut codec = codec();
         assert_eq!(codec.missing(), Ok(4));
         codec.arrived().extend_from_slice(&1000_i32.to_be_bytes());
@@ -223,7 +220,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_answer_to_an_operation_makes_it_panic(
+        fn arbitrary_replies_to_an_operation_do_not_panic(
             bytes in proptest::collection::vec(any::<u8>(), 0..200),
         ) {
             let mut codec = codec();
@@ -236,7 +233,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_looking_for_a_frame_panic(
+        fn arbitrary_bytes_do_not_panic_the_frame_reader(
             bytes in proptest::collection::vec(any::<u8>(), 0..50),
         ) {
             let mut codec = codec();

@@ -1,8 +1,8 @@
-//! How a connection to a broker comes to be.
+//! Opening of connections to brokers.
 //!
-//! The decision that shapes it: who makes a [`Client`](crate::Client) chooses once, and nothing past
-//! this module knows what a stream is made of. [`Tcp`] is the machine's network; a simulation passes
-//! a [`Connect`] of its own, which also decides when connecting takes time or fails.
+//! The creator of a [`Client`](crate::Client) chooses a connector once, and no other module depends on the kind of
+//! stream. [`Tcp`] is the machine's network. A simulation passes a [`Connect`] of its own, which also decides when
+//! connecting takes time or fails.
 
 #![expect(
     clippy::disallowed_types,
@@ -26,15 +26,15 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-/// How long connecting may take, whatever connects.
+/// Timeout of connecting, for any connector.
 pub const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
-/// What a connection runs over: bytes in order, both ways.
+/// The byte stream of a connection: bytes in order, both ways.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for S {}
 
-/// A connection that is being made.
+/// A connection being opened.
 pub type Connecting<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send + 'a>>;
 
 /// Opens streams to brokers by their addresses, `HOST:PORT`.
@@ -62,7 +62,7 @@ pub struct TlsTcp {
     config: Arc<ClientConfig>,
 }
 
-/// Why no broker could be believed.
+/// Invalid certificate authorities.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthoritiesError {
     #[error("it is no PEM: {0}")]
@@ -74,7 +74,7 @@ pub enum AuthoritiesError {
 }
 
 impl TlsTcp {
-    /// Believes brokers whose certificates are these, or follow from them, in PEM.
+    /// Trusts brokers whose certificates are these, or signed by them, in PEM.
     pub fn new(authorities: &[u8]) -> Result<Self, AuthoritiesError> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(authorities) {

@@ -1,9 +1,7 @@
-//! One connection to one broker for many callers: versions negotiated, requests pipelined, answers
-//! in order.
+//! One connection to one broker for many callers: negotiated versions, pipelined requests, ordered replies.
 //!
-//! The decision that shapes it: two tasks own the two halves of the stream, so that a caller may
-//! start many requests before it awaits the first answer. Nothing is retried here; who asked knows
-//! whether asking again is right.
+//! Two tasks own the two halves of the stream, so that a caller may start many requests before it awaits the first
+//! reply. There are no retries here, because only the caller knows whether a retry is right.
 
 use std::io;
 use std::marker::PhantomData;
@@ -28,13 +26,13 @@ use crate::frame::{
     put_request, take_frame,
 };
 
-/// How long a broker may think about an ordinary request.
+/// Timeout of an ordinary request at the broker.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 const OUTGOING_MAX: usize = 16;
 
 type Answer = Result<Bytes, FrameError>;
 
-/// A frame to be sent, and the channel for its answer.
+/// A frame to be sent, and the channel for its reply.
 #[derive(Debug)]
 struct Outgoing {
     frame: BytesMut,
@@ -48,8 +46,8 @@ struct PendingAnswer {
     answer: oneshot::Sender<Answer>,
 }
 
-/// A connection whose versions are negotiated. Its two tasks end when it is dropped and the last
-/// answer has come, or when the stream fails.
+/// A connection with negotiated versions. Its two tasks end when it is dropped and the last reply has arrived, or
+/// when the stream fails.
 #[derive(Debug)]
 pub struct Connection {
     address: String,
@@ -68,15 +66,14 @@ pub struct Pending<R> {
 }
 
 impl Connection {
-    /// Connects over TCP, and asks which requests the broker takes. The outer error means that it
-    /// could not be reached; the caller knows how to say so.
+    /// Connects over TCP, and requests the broker's API versions. The outer error means that the broker could not be
+    /// reached, which the caller reports.
     pub async fn open(address: &str) -> Result<Result<Connection, ClientError>, io::Error> {
         let stream = connect(&Tcp, address).await?;
         Ok(Self::over(stream, address).await)
     }
 
-    /// The same over a stream that is connected already. `address` is what errors call it. Needs a
-    /// tokio runtime, and no other clock than its.
+    /// Uses a connected stream. `address` names it in errors. Needs a tokio runtime, and no clock but tokio's.
     pub async fn over(
         stream: impl Stream,
         address: impl Into<String>,
@@ -92,27 +89,27 @@ impl Connection {
             next_correlation: AtomicI32::new(0),
             versions: HashMap::default(),
         };
-        connection.ask_for_versions().await?;
+        connection.refresh_versions().await?;
         Ok(connection)
     }
 
-    pub(crate) async fn ask_for_versions(&mut self) -> Result<(), ClientError> {
+    pub(crate) async fn refresh_versions(&mut self) -> Result<(), ClientError> {
         self.versions = self.negotiate().await?;
         Ok(())
     }
 
-    /// Whether the broker takes Postroad's own request from this client.
+    /// Whether the broker offers Postroad's own request to this client.
     pub(crate) fn is_operated(&self) -> bool {
         self.versions.contains_key(&operations::API_KEY)
     }
 
-    /// As it was given to [`Connection::open`] or [`Connection::over`].
+    /// The address given to [`Connection::open`] or [`Connection::over`].
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Asks and waits for [`ANSWER_WITHIN`]. `versions` are those that the caller's code was written
-    /// for; the highest that the broker has too is spoken.
+    /// Sends a request and waits for its reply, for [`ANSWER_WITHIN`]. `versions` are those that the caller supports;
+    /// the highest that the broker supports too is used.
     pub async fn call<R: Request>(
         &self,
         request: &R,
@@ -121,7 +118,7 @@ impl Connection {
         self.start(request, versions).await?.answer(ANSWER_WITHIN).await
     }
 
-    /// Sends without waiting for the answer: requests go out in the order of these calls.
+    /// Sends without waiting for the reply: requests are sent in the order of these calls.
     pub async fn start<R: Request>(
         &self,
         request: &R,
@@ -138,7 +135,7 @@ impl Connection {
         })
     }
 
-    /// Sends what has no answer (Produce with acks 0).
+    /// Sends a request that has no reply (Produce with acks 0).
     pub async fn tell<R: Request>(
         &self,
         request: &R,
@@ -148,7 +145,7 @@ impl Connection {
         self.send(request, version, None).await
     }
 
-    /// Whether the broker takes this request in one of `versions`.
+    /// Whether the broker supports this request in one of `versions`.
     pub fn offers(&self, api: ApiKey, versions: RangeInclusive<i16>) -> bool {
         self.versions.get(&(api as i16)).is_some_and(|theirs| overlap(theirs, &versions).is_some())
     }
@@ -183,13 +180,13 @@ impl Connection {
     ) -> Result<(), ClientError> {
         let correlation = self.next_correlation.fetch_add(1, Ordering::Relaxed);
         let mut frame = BytesMut::new();
-        encode(&mut frame, correlation).map_err(|error| of_frame(&self.address, api, error))?;
+        encode(&mut frame, correlation).map_err(|error| client_error(&self.address, api, error))?;
         let answer = answer.map(|answer| PendingAnswer { api, correlation, answer });
         let closed = |_| ClientError::Closed { address: self.address.clone(), api };
         self.outgoing.send(Outgoing { frame, answer }).await.map_err(closed)
     }
 
-    /// Asks Postroad's own request.
+    /// Sends Postroad's own request.
     pub(crate) async fn operate(
         &self,
         version: i16,
@@ -206,10 +203,10 @@ impl Connection {
         };
         self.send_framed(Api::Operate, encode, Some(answer)).await?;
         let answer = received(&self.address, Api::Operate, pending, within).await?;
-        decode_operated(answer).map_err(|error| of_frame(&self.address, Api::Operate, error))
+        decode_operated(answer).map_err(|error| client_error(&self.address, Api::Operate, error))
     }
 
-    /// Asks in version 3, then in version 0 if the broker does not know that (KIP-511).
+    /// Requests version 3, then version 0 if the broker does not know that (KIP-511).
     async fn negotiate(&self) -> Result<HashMap<i16, RangeInclusive<i16>>, ClientError> {
         let named = ApiVersionsRequest::default()
             .with_client_software_name(CLIENT_ID)
@@ -218,7 +215,7 @@ impl Connection {
         self.send(&named, 3, Some(answer)).await?;
         let api = ApiKey::ApiVersions.into();
         let bytes = received(&self.address, api, pending, ANSWER_WITHIN).await?;
-        // An error is answered in version 0, which begins alike: the code tells which it is.
+        // An error reply is in version 0, which begins alike: the code distinguishes it.
         let refused =
             bytes.get(4..6) == Some(&ResponseError::UnsupportedVersion.code().to_be_bytes());
         let (bytes, version) = if refused {
@@ -229,7 +226,7 @@ impl Connection {
             (bytes, 3)
         };
         let response = decode::<ApiVersionsRequest>(bytes, version)
-            .map_err(|error| of_frame(&self.address, api, error))?;
+            .map_err(|error| client_error(&self.address, api, error))?;
         Ok(ranges(response))
     }
 }
@@ -239,15 +236,15 @@ fn ranges(response: ApiVersionsResponse) -> HashMap<i16, RangeInclusive<i16>> {
 }
 
 impl<R: Request> Pending<R> {
-    /// Waits for the answer, so long at most. Giving up leaves the connection as it is.
+    /// Waits for the reply for `within` at most. A timeout leaves the connection usable.
     pub async fn answer(self, within: Duration) -> Result<R::Response, ClientError> {
         let api = api_of::<R>();
         let bytes = received(&self.address, api, self.answer, within).await?;
-        decode::<R>(bytes, self.version).map_err(|error| of_frame(&self.address, api, error))
+        decode::<R>(bytes, self.version).map_err(|error| client_error(&self.address, api, error))
     }
 }
 
-fn of_frame(address: &str, api: Api, error: FrameError) -> ClientError {
+fn client_error(address: &str, api: Api, error: FrameError) -> ClientError {
     let address = address.to_owned();
     match error {
         FrameError::Unsendable { api, reason } => ClientError::Unsendable { api, reason },
@@ -271,14 +268,13 @@ async fn received(
 ) -> Result<Bytes, ClientError> {
     match timeout(within, answer).await {
         Ok(Ok(Ok(bytes))) => Ok(bytes),
-        Ok(Ok(Err(error))) => Err(of_frame(address, api, error)),
+        Ok(Ok(Err(error))) => Err(client_error(address, api, error)),
         Ok(Err(_)) => Err(ClientError::Closed { address: address.to_owned(), api }),
         Err(_) => Err(ClientError::TimedOut { address: address.to_owned(), api, waited: within }),
     }
 }
 
-/// Ends when the connection's handle is dropped, or the stream fails: dropping `expected` then
-/// tells the other task.
+/// Ends when the connection's handle is dropped, or the stream fails: dropping `expected` then ends the other task.
 async fn send_all<S: AsyncWrite>(
     mut stream: WriteHalf<S>,
     mut outgoing: mpsc::Receiver<Outgoing>,
@@ -296,7 +292,7 @@ async fn send_all<S: AsyncWrite>(
     }
 }
 
-/// Hands out answers in order. When it ends, callers that still wait see their channels closed.
+/// Distributes replies in order. When it ends, callers that still wait see their channels closed.
 async fn receive_all<S: AsyncRead>(
     mut stream: ReadHalf<S>,
     mut expected: mpsc::UnboundedReceiver<PendingAnswer>,
@@ -313,7 +309,7 @@ async fn receive_all<S: AsyncRead>(
             Err(error) => Err(error),
         };
         let failed = received.is_err();
-        // The caller may have stopped waiting: the answer had to be read anyway.
+        // The caller may have stopped waiting: the reply had to be read anyway.
         let _ = answer.send(received);
         if failed {
             return;

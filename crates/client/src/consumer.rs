@@ -1,8 +1,8 @@
-//! Being a member of a group by KIP-848's protocol: the group divides the partitions, and heartbeats tell
-//! each member what it has.
+//! Membership in a group by KIP-848's protocol: the group assigns the partitions, and heartbeats carry each member's
+//! assignment.
 //!
-//! The decision that shapes it: every heartbeat says all that the member owns, so that a lost answer needs
-//! no memory on this side. It has no task of its own: a member that is not asked to report is silent.
+//! Every heartbeat contains all partitions that the member owns, so that a lost reply needs no state on this side. It
+//! has no task of its own: a member sends heartbeats only when its caller reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,14 +22,14 @@ use crate::groups::{Committer, offset_commit};
 use crate::member::MembershipStatus;
 use crate::requests::{self, group_id, topic_name};
 
-/// From version 1 on members name themselves (KIP-1082).
+/// From version 1 on members choose their own id (KIP-1082).
 const HEARTBEAT: std::ops::RangeInclusive<i16> = 1..=1;
-/// The first that has a code for a stale epoch, and the last that names topics.
+/// The first version with a code for a stale epoch, and the last that names topics.
 const OFFSET_COMMIT: std::ops::RangeInclusive<i16> = 9..=9;
 const JOINING: i32 = 0;
 const LEAVING: i32 = -1;
 
-/// A membership. Its caller reports regularly, and consumes what [`ConsumerMember::owned`] says.
+/// A membership. Its caller reports regularly, and consumes the partitions in [`ConsumerMember::owned`].
 #[derive(Debug)]
 pub struct ConsumerMember {
     client: Arc<Client>,
@@ -43,7 +43,7 @@ pub struct ConsumerMember {
 }
 
 impl ConsumerMember {
-    /// Not joined yet: the first report does that. `member` names it within its group, for ever: a random id.
+    /// Starts unjoined: the first report joins. `member` is its permanent id within the group, chosen at random.
     pub fn new(
         client: Arc<Client>,
         group: &str,
@@ -63,22 +63,22 @@ impl ConsumerMember {
         }
     }
 
-    /// What it may consume, as of the last report.
+    /// The partitions assigned by the last report.
     pub fn owned(&self) -> &BTreeSet<TopicPartition> {
         &self.owned
     }
 
-    /// The member's epoch; 0 while it is none.
+    /// The member's epoch; 0 while it has not joined.
     pub fn epoch(&self) -> i32 {
         self.committer.generation
     }
 
-    /// Reports, or joins. What is missing of [`ConsumerMember::owned`] afterwards is given up: the next
-    /// report says so, and until then it may still be committed.
+    /// Sends a heartbeat, or joins. Partitions missing in [`ConsumerMember::owned`] afterwards are revoked: the next
+    /// report confirms that, and until then their offsets may still be committed.
     ///
-    /// [`MembershipStatus::Rebalancing`] says that the group has taken the member out: it has nothing, and
-    /// its next report joins. After an error it does not know: it is a member for as long as its session
-    /// lasts, and may report again.
+    /// [`MembershipStatus::Rebalancing`] means that the group has removed the member: it owns nothing, and its next
+    /// report joins. After an error the state is unknown: the membership lasts as long as its session, and it may
+    /// report again.
     pub async fn report(&mut self) -> Result<MembershipStatus, ClientError> {
         let request = self.heartbeat();
         let coordinator = self.client.coordinator(&self.group).await?;
@@ -132,7 +132,7 @@ impl ConsumerMember {
         let Some(assignment) = answer.assignment else { return Ok(()) };
         let mut owned = BTreeSet::new();
         for topic in assignment.topic_partitions {
-            // One that was deleted meanwhile has no name any more.
+            // A topic that was deleted meanwhile has no name any more.
             let Some(name) = self.name_of(topic.topic_id).await? else { continue };
             let each = topic.partitions.into_iter();
             owned.extend(each.map(|partition| TopicPartition::new(Arc::clone(&name), partition)));
@@ -156,8 +156,8 @@ impl ConsumerMember {
         Ok(self.names.get(&topic).cloned())
     }
 
-    /// Commits as this member, once. [`MembershipStatus::Rebalancing`] says that it was refused because the
-    /// member has not, or no longer, what it commits.
+    /// Commits as this member, once. [`MembershipStatus::Rebalancing`] means that the commit was refused because the
+    /// member does not own the partitions.
     pub async fn commit(
         &self,
         offsets: &BTreeMap<TopicPartition, u64>,
@@ -181,7 +181,7 @@ impl ConsumerMember {
         Ok(MembershipStatus::Member)
     }
 
-    /// Says good-bye, so that the others get at once what it had.
+    /// Leaves the group, so that other members get its partitions at once.
     pub async fn leave(mut self) -> Result<(), ClientError> {
         self.owned.clear();
         self.committer.generation = LEAVING;

@@ -1,7 +1,7 @@
-//! What members of a group tell each other through the coordinator: subscriptions and assignments of the
-//! `consumer` protocol (`ConsumerProtocolSubscription`, `ConsumerProtocolAssignment`).
+//! Data that members of a group exchange through the coordinator: subscriptions and assignments of the `consumer`
+//! protocol (`ConsumerProtocolSubscription`, `ConsumerProtocolAssignment`).
 //!
-//! Read by hand, and no more than is needed: any client may put any bytes there, and the message crate
+//! They are read by hand, and only as far as needed: any client may put any bytes there, and the message crate
 //! reserves memory for as many elements as an array claims to have. All versions begin alike.
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::cluster::TopicPartition;
 /// The version that is written, which every client reads.
 const VERSION: i16 = 0;
 
-/// A message of the protocol: its version, then itself.
+/// A message of the protocol: its version, then the message.
 pub(crate) fn versioned(message: &impl Encodable) -> Bytes {
     let mut bytes = BytesMut::new();
     bytes.put_i16(VERSION);
@@ -22,7 +22,7 @@ pub(crate) fn versioned(message: &impl Encodable) -> Bytes {
     bytes.freeze()
 }
 
-/// The topics of a subscription; `None` when it is something else.
+/// The topics of a subscription; `None` if it is malformed.
 pub(crate) fn subscribed_topics(mut bytes: &[u8]) -> Option<Vec<String>> {
     bytes.try_get_i16().ok()?;
     let count = bytes.try_get_i32().ok()?;
@@ -33,7 +33,7 @@ pub(crate) fn subscribed_topics(mut bytes: &[u8]) -> Option<Vec<String>> {
     Some(topics)
 }
 
-/// The partitions of an assignment; none when it is something else.
+/// The partitions of an assignment; empty if it is malformed.
 pub(crate) fn assigned_partitions(mut bytes: &[u8]) -> Vec<TopicPartition> {
     assigned(&mut bytes).unwrap_or_default()
 }
@@ -69,7 +69,7 @@ mod tests {
     use crate::requests::topic_name;
 
     #[test]
-    fn an_assignment_is_read_as_it_was_written() {
+    fn written_assignment_is_read_back() {
         let topic =
             AssignedTopic::default().with_topic(topic_name("t")).with_partitions(vec![1, 2]);
         let assignment =
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subscription_is_read_in_every_version() {
+    fn subscription_is_read_in_every_version() {
         let topics = ["t", "u"].map(StrBytes::from_static_str).to_vec();
         let subscription = ConsumerProtocolSubscription::default().with_topics(topics);
         for version in 0..=3 {
@@ -96,7 +96,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_reading_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+        fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
             let _ = assigned_partitions(&bytes);
             let _ = subscribed_topics(&bytes);
         }

@@ -1,11 +1,11 @@
-//! What can go wrong between this client and a broker.
+//! Errors between this client and a broker.
 //!
-//! Errors carry their data and say what happened. What a person can do about it is said by the program
-//! that shows them: it knows whether that person typed a command or runs a simulation.
+//! Errors carry their data and say what happened. Advice for the user is added by the program that shows them: it
+//! knows whether the user typed a command or runs a simulation.
 //!
-//! * [`FrameError`]: bytes that are no request or no answer
-//! * [`CallError`]: one request on one connection that its caller owns
-//! * [`ClientError`]: what is asked of a cluster
+//! * [`FrameError`]: malformed requests and replies
+//! * [`CallError`]: one request on one connection owned by its caller
+//! * [`ClientError`]: requests to a cluster
 
 use std::fmt;
 use std::io;
@@ -37,8 +37,8 @@ impl From<ApiKey> for Api {
     }
 }
 
-/// Bytes that are no request or no answer. After one of these, but for [`FrameError::Unsendable`] and
-/// [`FrameError::NotDue`], nothing that a connection still brings can be trusted.
+/// A malformed request or reply. After one of these, except [`FrameError::Unsendable`] and [`FrameError::NotDue`],
+/// further bytes of the connection cannot be trusted.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FrameError {
     /// The message crate cannot encode it in this version; nothing of it was sent.
@@ -50,12 +50,12 @@ pub enum FrameError {
     Unreadable { api: Api, reason: String },
     #[error("answer {got} came where {due} was due, to {api:?}")]
     OutOfOrder { api: Api, got: i32, due: i32 },
-    /// It was taken already, or passed over for that to a later request.
+    /// The reply was received already, or skipped for that to a later request.
     #[error("no answer {correlation} to {api:?} is due")]
     NotDue { api: Api, correlation: i32 },
 }
 
-/// Why one request on a connection that its caller owns has no answer.
+/// Reason why a request on a connection owned by its caller has no reply.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// The connection failed; [`io::ErrorKind::UnexpectedEof`] if the broker closed it.
@@ -67,7 +67,7 @@ pub enum CallError {
     Frame(#[from] FrameError),
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// The answer can be read and does not fit what was asked.
+    /// The reply can be decoded but does not match the request.
     #[error("the answer to {api:?} does not fit what was asked: {reason}")]
     Unfitting { api: Api, reason: String },
 }
@@ -78,7 +78,7 @@ impl From<FrameError> for io::Error {
     }
 }
 
-/// With the kind of what the socket said, so that who matches on a broken connection still can.
+/// Keeps the socket's error kind, for callers that match on a broken connection.
 impl From<CallError> for io::Error {
     fn from(error: CallError) -> Self {
         match error {
@@ -91,7 +91,7 @@ impl From<CallError> for io::Error {
     }
 }
 
-/// Why what was asked of a cluster was not done.
+/// Reason why a request to a cluster failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error("{0:?} is not an address: write HOST:PORT without a scheme, such as 127.0.0.1:9092")]
@@ -116,7 +116,7 @@ pub enum ClientError {
     Unreadable { address: String, api: Api, reason: String },
     #[error("{api:?} cannot be asked for: {reason}")]
     Unsendable { api: Api, reason: String },
-    /// `ours` and `theirs` are ranges of versions, in words.
+    /// `ours` and `theirs` are ranges of versions, as text.
     #[error(
         "{address} does not offer {api:?} in a version of this client ({ours}; it has {theirs})"
     )]
@@ -125,24 +125,24 @@ pub enum ClientError {
     NoSuchTopic(String),
     #[error("topic {topic} has no partition {partition}; it has {partitions}, counted from 0")]
     NoSuchPartition { topic: String, partition: i32, partitions: usize },
-    /// It does not offer Postroad's own request.
+    /// The broker does not offer Postroad's own request.
     #[error("{address} takes no operations: it is an older Postroad, or another broker")]
     NotOperated { address: String },
-    /// An operation was refused, with the broker's own words.
+    /// An operation was refused, with the broker's own text.
     #[error("{message}")]
     Operation { code: ResponseError, message: String },
     #[error(transparent)]
     Refused(#[from] Refused),
 }
 
-/// The broker said no.
+/// A refusal by the broker.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{what}: {}", reason(*code, message.as_deref()))]
 pub struct Refused {
-    /// What was asked for: `cannot create topic orders`.
+    /// The attempted request: `cannot create topic orders`.
     pub what: String,
     pub code: ResponseError,
-    /// The broker's own words, if it had any.
+    /// The broker's own text, if any.
     pub message: Option<String>,
 }
 
@@ -169,7 +169,7 @@ impl ClientError {
     }
 }
 
-/// `Ok` for code 0, else what the broker refused.
+/// `Ok` for code 0, else the broker's refusal.
 pub(crate) fn accepted(
     code: i16,
     message: Option<&str>,
@@ -181,7 +181,7 @@ pub(crate) fn accepted(
     }
 }
 
-/// Why the broker refused it: its own words if it had any, else the protocol's name and number.
+/// Reason of a refusal: the broker's own text if any, else the protocol's name and number.
 pub fn reason(code: ResponseError, message: Option<&str>) -> String {
     match message.filter(|message| !message.is_empty()) {
         Some(message) => message.trim_end_matches('.').to_owned(),
@@ -191,7 +191,7 @@ pub fn reason(code: ResponseError, message: Option<&str>) -> String {
 
 /// An I/O error without its number: `connection refused`.
 pub fn in_words(error: &io::Error) -> String {
-    // The kind says it in lower case; where there is none (names that do not resolve), the text.
+    // The kind's text is in lower case; errors without a number (names that do not resolve) have only their own text.
     match error.raw_os_error() {
         Some(_) => error.kind().to_string(),
         None => error.to_string(),

@@ -1,5 +1,5 @@
-//! Reading partitions: one fetch, and the loop that keeps one under way while the last one's
-//! records are looked at.
+//! Reading partitions: one fetch, and a loop that keeps one fetch in flight while the records of the last one are
+//! processed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use crate::connection::Connection;
 use crate::error::{ClientError, Refused, accepted};
 use crate::requests::{self, EARLIEST, FetchLimits};
 
-/// 12 is the last version that names topics rather than numbering them.
+/// 12 is the last version with topic names instead of ids.
 const VERSIONS: std::ops::RangeInclusive<i16> = 4..=12;
 
-/// What a consumer asks for: much, but answered as soon as there is anything.
+/// Limits of a consumer: much, but answered as soon as there is any record.
 pub const CONSUME: FetchLimits =
     FetchLimits { wait_ms: 500, bytes_min: 1, bytes_max: 16 << 20, partition_bytes_max: 4 << 20 };
 
-/// A partition that a fetch asks for, and from which offset on.
+/// A partition to fetch, and its start offset.
 #[derive(Clone, Debug)]
 pub struct FetchPosition {
     pub partition: TopicPartition,
     pub offset: u64,
 }
 
-/// What one partition gave.
+/// Result of a fetch for one partition.
 #[derive(Debug)]
 pub struct Fetched {
     pub partition: TopicPartition,
@@ -36,7 +36,7 @@ pub struct Fetched {
     pub records: Result<Bytes, ResponseError>,
 }
 
-/// One fetch, without a session: what is asked for is all in it.
+/// One fetch without a session, which contains all its partitions.
 pub async fn fetch(
     connection: &Connection,
     positions: &[FetchPosition],
@@ -69,29 +69,29 @@ pub async fn fetch(
     Ok(fetched)
 }
 
-/// Batches of a partition that follow one another, for the reader of the records.
+/// Consecutive batches of a partition, for the reader of the records.
 #[derive(Debug)]
 pub struct Stretch {
     pub partition: TopicPartition,
     /// Whole batches; the first may begin below `offset`.
     pub records: Bytes,
-    /// The first offset that was asked for.
+    /// The first requested offset.
     pub offset: u64,
-    /// Nothing at or after this is wanted.
+    /// The first offset that is not wanted any more.
     pub until: Option<u64>,
 }
 
-/// What the fetching task sends to the consumer of the records.
+/// Item sent by the fetching task to the consumer of the records.
 #[derive(Debug)]
 pub enum Delivery {
     Stretch(Stretch),
-    /// Records were deleted before they were read, by retention.
+    /// Records were deleted by retention before they were read.
     Deleted(DeletedRange),
-    /// Answered once everything before it was dealt with.
+    /// Acknowledged once everything before it was processed.
     Barrier(oneshot::Sender<()>),
 }
 
-/// Records `from` to `until`, without the latter; reading goes on there.
+/// Records from `from` up to, but without, `until`, where reading resumes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeletedRange {
     pub partition: TopicPartition,
@@ -99,16 +99,16 @@ pub struct DeletedRange {
     pub until: u64,
 }
 
-/// What is read of a partition.
+/// The range to read from a partition.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     pub from: u64,
-    /// `None`: for ever.
+    /// `None`: endless.
     pub until: Option<u64>,
 }
 
-/// Reads partitions of one leader until each has reached its end, sending stretches as they come.
-/// Ends early, without an error, when the other end of `deliveries` is gone.
+/// Reads partitions of one leader until each has reached its end, and sends stretches as they arrive. Ends early,
+/// without an error, when the receiver of `deliveries` is dropped.
 pub async fn read(
     client: Arc<Client>,
     spans: Vec<(TopicPartition, Span)>,
@@ -147,8 +147,8 @@ impl Span {
 
 struct Reader {
     client: Arc<Client>,
-    /// In the order in which they are asked for; what was answered goes to the back, so that a
-    /// busy partition does not starve the others.
+    /// In the order of the next fetch; a partition with records moves to the back, so that a busy partition does not
+    /// starve the others.
     spans: Vec<(TopicPartition, Span)>,
     connection: Option<Arc<Connection>>,
     troubled_since: Option<Instant>,
@@ -178,7 +178,7 @@ impl Reader {
         Ok(fetched)
     }
 
-    /// Waits a moment and looks for the leader anew, or gives up.
+    /// Waits a moment before the leader is looked up again; returns the error when it is permanent or lasts too long.
     async fn wait_out(&mut self, error: ClientError) -> Result<(), ClientError> {
         let since = *self.troubled_since.get_or_insert_with(Instant::now);
         if !error.is_passing() || since.elapsed() > PATIENCE {
@@ -191,7 +191,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Moves the partition on. `None` when there was nothing new.
+    /// Advances the partition. Returns `None` if there are no new records.
     async fn take(&mut self, fetched: Fetched) -> Result<Option<Delivery>, ClientError> {
         let place = self.spans.iter().position(|(partition, _)| *partition == fetched.partition);
         let Some(place) = place else { return Ok(None) };
@@ -222,7 +222,7 @@ impl Reader {
         Ok(Some(Delivery::Stretch(Stretch { partition, records, offset, until })))
     }
 
-    /// Retention overtook the reader: it goes on where the partition begins now.
+    /// Retention overtook the reader: it resumes at the partition's current start.
     async fn start_over(
         &self,
         partition: &TopicPartition,
@@ -232,7 +232,7 @@ impl Reader {
         let starts = self.client.offsets_at(&metadata, [(partition.clone(), EARLIEST)]).await?;
         let start = starts.get(partition).copied().flatten().unwrap_or(0);
         if start <= offset {
-            // Beyond the end then: the topic was made anew, or cut.
+            // The offset is beyond the end: the topic was created again, or truncated.
             let what = format!("offset {offset} of {partition}");
             let code = ResponseError::OffsetOutOfRange;
             let message = Some("it is beyond the end; the topic may have been made anew".into());

@@ -1,8 +1,8 @@
-//! Requests as frames, and frames as answers, without I/O.
+//! Requests as frames, and frames as replies, without I/O.
 //!
-//! A frame is an `int32` length and as many bytes (Kafka's protocol guide, "Protocol Primitive
-//! Types"). The decision that shapes this module: it neither reads nor writes, so that sockets which
-//! block, sockets which do not and simulated streams share it, and tests need none of them.
+//! A frame is an `int32` length and as many bytes (Kafka's protocol guide, "Protocol Primitive Types"). The module
+//! neither reads nor writes, so that blocking sockets, async sockets and simulated streams share it, and tests need
+//! none of them.
 
 use std::ops::RangeInclusive;
 
@@ -12,14 +12,14 @@ use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, Str
 
 use crate::error::{Api, FrameError};
 
-/// A larger answer is a fault, or another protocol's text taken for a length.
+/// A larger reply is a fault, or text of another protocol read as a length.
 pub(crate) const ANSWER_BYTES_MAX: usize = 256 << 20;
 pub(crate) const LENGTH_LEN: usize = 4;
-/// Of the correlation id, with which every answer begins.
+/// Length of the correlation id, with which every reply begins.
 pub(crate) const CORRELATION_LEN: usize = 4;
-/// What one read takes in where answers are small.
+/// Size of one read while replies are small.
 pub(crate) const READ_LEN: usize = 8 << 10;
-/// More than what stands before the document of an operation, but for the client's name.
+/// Upper limit of the bytes before an operation's document, without the client's name.
 const OPERATE_HEAD_LEN: usize = 64;
 
 pub(crate) fn api_of<R: Request>() -> Api {
@@ -32,7 +32,7 @@ pub(crate) fn overlap(theirs: &RangeInclusive<i16>, ours: &RangeInclusive<i16>) 
     (low <= high).then_some(high)
 }
 
-/// Appends the whole frame of a request, its length in front. After an error `to` is as before.
+/// Appends the whole frame of a request, with its length prefix. After an error `to` is unchanged.
 pub(crate) fn put_request<R: Request>(
     to: &mut BytesMut,
     client_id: &StrBytes,
@@ -58,7 +58,7 @@ pub(crate) fn put_request<R: Request>(
     encoded.and_then(|()| put_length(to, begin, api)).inspect_err(|_| to.truncate(begin))
 }
 
-/// Appends the whole frame of `Operate`, whose shape the crate [`operations`] says.
+/// Appends the whole frame of `Operate`, whose format the crate [`operations`] describes.
 pub(crate) fn put_operate(
     to: &mut BytesMut,
     client_id: &StrBytes,
@@ -92,8 +92,7 @@ fn put_length(frames: &mut BytesMut, begin: usize, api: Api) -> Result<(), Frame
     Ok(())
 }
 
-/// How many bytes the frame has that `arrived` begins with, its length included; `None` while the
-/// length has not come.
+/// Size of the first frame in `arrived`, its length prefix included; `None` while the prefix is incomplete.
 pub(crate) fn frame_len(arrived: &[u8]) -> Result<Option<usize>, FrameError> {
     let Some(length) = arrived.first_chunk() else { return Ok(None) };
     let length = i32::from_be_bytes(*length);
@@ -105,7 +104,7 @@ pub(crate) fn frame_len(arrived: &[u8]) -> Result<Option<usize>, FrameError> {
     }
 }
 
-/// Takes the first frame out, without its length; `None` while it is not all there.
+/// Takes the first frame, without its length prefix; `None` while it is incomplete.
 pub(crate) fn take_frame(arrived: &mut BytesMut) -> Result<Option<Bytes>, FrameError> {
     match frame_len(arrived)? {
         Some(length) if arrived.len() >= length => {
@@ -116,14 +115,13 @@ pub(crate) fn take_frame(arrived: &mut BytesMut) -> Result<Option<Bytes>, FrameE
     }
 }
 
-/// How many bytes are still to come until the first frame is whole, as far as is known: at least 1
-/// while it is not.
+/// Number of bytes missing until the first frame is complete, as far as known: at least 1 while it is incomplete.
 pub(crate) fn missing(arrived: &[u8]) -> Result<usize, FrameError> {
     let length = frame_len(arrived)?.unwrap_or(LENGTH_LEN);
     Ok(length.saturating_sub(arrived.len()).max(1))
 }
 
-/// Room for the rest of the first frame, or for many small ones.
+/// Reserves memory for the rest of the first frame, or for many small ones.
 pub(crate) fn make_room(arrived: &mut BytesMut) -> Result<(), FrameError> {
     let missing = missing(arrived)?;
     if arrived.capacity() - arrived.len() < missing {
@@ -132,12 +130,12 @@ pub(crate) fn make_room(arrived: &mut BytesMut) -> Result<(), FrameError> {
     Ok(())
 }
 
-/// The correlation id of a frame of [`take_frame`], which is never shorter than that.
+/// The correlation id of a frame from [`take_frame`], which is never shorter than that.
 pub(crate) fn correlation_of(frame: &[u8]) -> i32 {
     frame.first_chunk().map_or(0, |id| i32::from_be_bytes(*id))
 }
 
-/// As [`decode`], and nothing may follow the answer in its frame.
+/// Like [`decode`], for a reply that must fill its frame.
 pub(crate) fn decode_whole<R: Request>(
     mut frame: Bytes,
     version: i16,
@@ -152,11 +150,11 @@ pub(crate) fn decode_whole<R: Request>(
     }
 }
 
-/// Decodes an answer that begins with its correlation id.
+/// Decodes a reply that begins with its correlation id.
 ///
-/// The message crate reserves memory for as many elements as an array claims to have. A gateway looks
-/// through requests before it decodes them; answers come from a broker that the caller chose, and are
-/// bounded by their frame alone: a hostile broker can make the process run out of memory.
+/// The message crate reserves memory for as many elements as an array claims to have. A gateway checks requests
+/// before it decodes them. Replies come from a broker that the caller chose, and are bounded by their frame alone: a
+/// hostile broker can make the process run out of memory.
 pub(crate) fn decode<R: Request>(
     mut frame: Bytes,
     version: i16,
@@ -170,7 +168,7 @@ fn decode_part<R: Request>(frame: &mut Bytes, version: i16) -> Result<R::Respons
         .map_err(|error| FrameError::Unreadable { api: api_of::<R>(), reason: error.to_string() })
 }
 
-/// What `Operate` answers.
+/// The reply of `Operate`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Operated {
     /// 0, or the protocol's code of a refusal.
@@ -180,7 +178,7 @@ pub(crate) struct Operated {
     pub(crate) document: Bytes,
 }
 
-/// Decodes an answer of `Operate` that begins with its correlation id.
+/// Decodes a reply of `Operate` that begins with its correlation id.
 pub(crate) fn decode_operated(frame: Bytes) -> Result<Operated, FrameError> {
     let cut_off = || FrameError::Unreadable { api: Api::Operate, reason: "it is cut off".into() };
     operated(frame).ok_or_else(cut_off)
@@ -209,14 +207,14 @@ mod tests {
     const NAME: StrBytes = StrBytes::from_static_str("test");
 
     #[test]
-    fn the_highest_version_that_both_know_is_spoken() {
+    fn highest_common_version_is_used() {
         assert_eq!(overlap(&(0..=9), &(3..=12)), Some(9));
         assert_eq!(overlap(&(4..=18), &(4..=12)), Some(12));
         assert_eq!(overlap(&(0..=2), &(3..=12)), None);
     }
 
     #[test]
-    fn each_frame_has_its_own_length_in_front() {
+    fn each_frame_has_its_own_length_prefix() {
         let mut frames = BytesMut::new();
         for correlation in [7, 8] {
             let begin = frames.len();
@@ -229,16 +227,16 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_cannot_be_encoded_leaves_nothing_behind() {
+    fn unencodable_request_leaves_the_buffer_unchanged() {
         let mut frames = BytesMut::from(&b"before"[..]);
         let declining = MetadataRequest::default().with_allow_auto_topic_creation(false);
-        // Version 0 cannot say so.
+        // Version 0 has no such field.
         assert!(put_request(&mut frames, &NAME, 1, 0, &declining).is_err());
         assert_eq!(&frames[..], b"before");
     }
 
     #[test]
-    fn a_frame_is_taken_once_it_is_whole() {
+    fn frame_is_taken_once_it_is_complete() {
         let whole = [&12_i32.to_be_bytes()[..], b"123456789012", b"next"].concat();
         for cut in 0..16 {
             let mut arrived = BytesMut::from(&whole[..cut]);
@@ -251,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_no_answer_has_is_refused_before_anything_is_reserved() {
+    fn impossible_length_is_rejected_before_memory_is_reserved() {
         for length in [-1, 0, 3, (ANSWER_BYTES_MAX + 1) as i32, i32::MAX] {
             let mut arrived = BytesMut::from(&length.to_be_bytes()[..]);
             let refused = FrameError::ImpossibleLength { length };
@@ -260,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_an_operation_is_a_code_a_message_and_a_document() {
+    fn reply_of_an_operation_is_a_code_a_message_and_a_document() {
         let whole = Bytes::from_static(b"\0\0\0\x07\0\x23\0\x02no\0\0\0\x02{}");
         let read = operated(whole.clone()).expect("whole");
         let document = Bytes::from_static(b"{}");

@@ -1,4 +1,4 @@
-//! Groups from outside: which there are, who is in them, what they committed.
+//! Groups seen from outside: lists, members, committed offsets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::consumer_protocol::assigned_partitions;
 use crate::error::{ClientError, Refused, accepted};
 use crate::requests::{group_id, topic_name};
 
-/// A group, as a list has it.
+/// A group in a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListedGroup {
     pub name: String,
-    /// `Stable`, `Empty`, ..., as the protocol calls it.
+    /// The state's name in the protocol: `Stable`, `Empty`, ...
     pub state: String,
     /// `classic` or `consumer` (KIP-848).
     pub kind: String,
@@ -39,7 +39,7 @@ pub struct DescribedGroup {
     pub members: Vec<GroupMember>,
 }
 
-/// A member, by the id that the coordinator gave it and by what it said of itself.
+/// A member, by the id from the coordinator and the client's own data.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroupMember {
     pub id: String,
@@ -55,8 +55,8 @@ impl DescribedGroup {
     }
 }
 
-/// Who commits: a member in a generation, or a client that is no member, which a group without members
-/// allows.
+/// The author of a commit: a member in a generation, or a client outside of the group, which is allowed while the
+/// group has no members.
 #[derive(Clone, Debug)]
 pub struct Committer {
     pub member: StrBytes,
@@ -71,7 +71,7 @@ impl Client {
     /// All groups of the cluster, sorted by name.
     pub async fn groups(&self) -> Result<Vec<ListedGroup>, ClientError> {
         let mut groups = BTreeMap::new();
-        // Each broker knows those that it coordinates.
+        // Each broker knows the groups that it coordinates.
         for broker in self.brokers().await? {
             let found = patiently(|| async {
                 let answer = broker.call(&ListGroupsRequest::default(), 0..=5).await?;
@@ -97,7 +97,7 @@ impl Client {
         Ok(groups.into_values().collect())
     }
 
-    /// `None` when there is no such group.
+    /// Describes a group; `None` if it does not exist.
     pub async fn group(&self, name: &str) -> Result<Option<DescribedGroup>, ClientError> {
         let coordinator = self.coordinator(name).await?;
         if coordinator.offers(ApiKey::ConsumerGroupDescribe, 0..=1)
@@ -108,7 +108,7 @@ impl Client {
         describe_classic(&coordinator, name).await
     }
 
-    /// What the group committed; empty when there is no such group.
+    /// The committed offsets of the group; empty if there is no such group.
     pub async fn committed(
         &self,
         group: &str,
@@ -117,7 +117,7 @@ impl Client {
         let request =
             OffsetFetchRequest::default().with_group_id(group_id(group)).with_topics(None);
         patiently(|| async {
-            // 2: of all partitions. 8 and on ask for several groups.
+            // 2: of all partitions. From 8 on the request is for several groups.
             let answer = coordinator.call(&request, 2..=7).await?;
             let what = || format!("cannot read the offsets of group {group}");
             accepted(answer.error_code, None, what)?;
@@ -137,7 +137,7 @@ impl Client {
         .await
     }
 
-    /// Commits the offset after the last record that was dealt with, of each partition.
+    /// Commits the offset after the last processed record of each partition.
     pub async fn commit(
         &self,
         group: &str,
@@ -197,7 +197,7 @@ pub(crate) fn offset_commit(
         .with_topics(topics.collect())
 }
 
-/// A group of the protocol of KIP-848; `None` when it is none.
+/// Describes a group of KIP-848's protocol; `None` if it is not one.
 async fn describe_consumer(
     coordinator: &Connection,
     name: &str,
@@ -252,7 +252,7 @@ async fn describe_classic(
     })
     .await?;
     let Some(group) = answer.groups.into_iter().next() else { return Ok(None) };
-    // Before version 6 a group that is not there is described as dead.
+    // Before version 6 a missing group is described as dead.
     let missing = ResponseError::GroupIdNotFound.code();
     if group.error_code == missing || &*group.group_state == "Dead" {
         return Ok(None);
@@ -276,7 +276,7 @@ async fn describe_classic(
     }))
 }
 
-/// An error that is worth asking again for.
+/// Returns errors that are worth a retry.
 fn refuse_passing(code: i16, group: &str) -> Result<(), ClientError> {
     match ResponseError::try_from_code(code) {
         Some(code) if code.is_retriable() => {

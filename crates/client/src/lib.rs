@@ -1,35 +1,34 @@
-//! The one Kafka client of Postroad: for the command line, loads and checkers, tests, simulations and
-//! the benchmark suite. It talks to Postroad, or to any other broker that speaks Kafka's protocol.
+//! The one Kafka client of Postroad: for the command line, loads and checkers, tests, simulations and the benchmark
+//! suite. It works with Postroad, or with any other broker of Kafka's protocol.
 //!
-//! The decision that shapes it: it owns no clock, no entropy and no network. Time is tokio's, ids
-//! that must be random come from the caller, and a [`Connect`] chosen once makes the streams. So a
-//! simulation runs it whole, under a paused clock and over streams of its own.
+//! It owns no clock, no entropy and no network. Time is tokio's, random ids come from the caller, and a [`Connect`]
+//! chosen once opens the streams. So a simulation runs it whole, under a paused clock and over streams of its own.
 //!
-//! Three ways to hold a connection, over one codec:
+//! There are three kinds of connection over one codec:
 //!
-//! * [`Connection`]: many callers, versions negotiated, two tasks; what [`Client`] uses
-//! * [`Pipeline`]: one caller, its own task, versions named by the caller
-//! * [`blocking::Connection`]: one thread that blocks, without a runtime
+//! * [`Connection`]: many callers, negotiated versions, two tasks; used by [`Client`]
+//! * [`Pipeline`]: one caller, in its own task, versions named by the caller
+//! * [`blocking::Connection`]: one blocking thread, without a runtime
 //!
-//! What is built on them:
+//! The modules above them:
 //!
-//! * [`cluster`]: [`Client`]: the brokers of a cluster, who leads what, who coordinates a group
+//! * [`cluster`]: [`Client`]: the brokers of a cluster, the leaders of partitions, the coordinators of groups
 //! * [`admin`]: topics, their configuration, their size
-//! * [`offsets`]: where partitions begin and end, and where a time lies
+//! * [`offsets`]: start and end of partitions, and offsets by time
 //! * [`operate`]: Postroad's own request: queues, dead letters, scheduled records
-//! * [`groups`]: what groups there are, what they committed
-//! * [`member`]: being a member of a group, by the classic protocol
-//! * [`consumer`]: the same by KIP-848's protocol, where the group decides
+//! * [`groups`]: lists of groups, their members and their committed offsets
+//! * [`member`]: membership in a group, by the classic protocol
+//! * [`consumer`]: membership by KIP-848's protocol, with server-side assignment
 //! * [`share`]: share groups: records leased and settled one by one
 //! * [`producer`]: sending batches, idempotently
 //! * [`fetcher`]: reading partitions
 //! * [`requests`], [`records`]: requests and batches for callers that send them themselves
-//! * [`login`]: saying who one is
-//! * [`connect`], `frame`, `codec`: streams, frames, and answers in order
-//! * `consumer_protocol`: what members of a group tell each other
-//! * [`error`]: what can go wrong
+//! * [`login`]: authentication
+//! * [`connect`], `frame`, `codec`: streams, frames, and ordered replies
+//! * `consumer_protocol`: subscriptions and assignments exchanged by members of a group
+//! * [`error`]: errors
 //!
-//! Batches, not records, cross every channel and every await.
+//! Channels and awaits carry batches, not single records.
 
 pub mod admin;
 pub mod blocking;
@@ -63,6 +62,5 @@ pub use error::{CallError, ClientError, Refused};
 pub use login::{Login, Mechanism};
 pub use pipeline::Pipeline;
 
-/// What requests and ApiVersions call this client. Also what tells Postroad that it may offer its own
-/// request.
+/// The client's name in requests and ApiVersions. Postroad offers its own request to this name.
 pub const CLIENT_ID: StrBytes = StrBytes::from_static_str(operations::KNOWN_TO);

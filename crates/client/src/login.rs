@@ -1,4 +1,4 @@
-//! Saying who one is: SASL over a connection that was just opened.
+//! Authentication: SASL over a newly opened connection.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use scram::client::Client as Scram;
 use crate::connection::Connection;
 use crate::error::{ClientError, accepted};
 
-/// How a password is told: said, or only proved.
+/// SASL mechanism: the password is sent, or only proved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mechanism {
     Plain,
@@ -27,15 +27,15 @@ impl Mechanism {
     }
 }
 
-/// Who a client is.
+/// The credentials of a client.
 #[derive(Clone)]
 pub struct Login {
     pub mechanism: Mechanism,
     pub name: String,
     pub password: String,
-    /// Only at brokers that do nothing for a client before. Postroad's show it by not offering their own request.
+    /// Log in only at brokers that require it. Postroad shows that by not offering its own request before the login.
     pub only_where_needed: bool,
-    /// Makes a text that is another one each time, random and without commas.
+    /// Generates a new random text without commas at each call.
     pub nonce: Arc<dyn Fn() -> String + Send + Sync>,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Debug for Login {
 }
 
 impl Connection {
-    /// Logs in, unless it is not needed and was not asked for.
+    /// Logs in, unless `only_where_needed` is set and the broker requires no login.
     pub async fn log_in(&mut self, login: &Login) -> Result<(), ClientError> {
         let is_needed = !self.is_operated() && self.offers(ApiKey::SaslHandshake, 1..=1);
         if login.only_where_needed && !is_needed {
@@ -70,22 +70,22 @@ impl Connection {
         match login.mechanism {
             Mechanism::Plain => {
                 let message = format!("\0{}\0{}", login.name, login.password);
-                self.say(login, message.into_bytes()).await?;
+                self.authenticate(login, message.into_bytes()).await?;
             }
             Mechanism::Scram(hash) => {
                 let scram = Scram::new(hash, &login.name, &login.password, &(login.nonce)());
-                let challenge = self.say(login, scram.first().into_bytes()).await?;
+                let challenge = self.authenticate(login, scram.first().into_bytes()).await?;
                 let (answer, expected) =
                     scram.answer(&challenge).map_err(|error| self.unproved(error))?;
-                let proof = self.say(login, answer.into_bytes()).await?;
+                let proof = self.authenticate(login, answer.into_bytes()).await?;
                 expected.check(&proof).map_err(|error| self.unproved(error))?;
             }
         }
-        // What is offered may differ by who asks.
-        self.ask_for_versions().await
+        // The offered versions may depend on the user.
+        self.refresh_versions().await
     }
 
-    async fn say(&self, login: &Login, message: Vec<u8>) -> Result<Vec<u8>, ClientError> {
+    async fn authenticate(&self, login: &Login, message: Vec<u8>) -> Result<Vec<u8>, ClientError> {
         let request = SaslAuthenticateRequest::default().with_auth_bytes(message.into());
         let answer = self.call(&request, 1..=2).await?;
         let what = || format!("cannot log in as {}", login.name);

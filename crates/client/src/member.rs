@@ -1,7 +1,7 @@
-//! Being a member of a group, by the classic protocol: join, sync, heartbeat, commit, leave.
+//! Membership in a group by the classic protocol: join, sync, heartbeat, commit, leave.
 //!
-//! The classic protocol and the `range` assignor, because every broker and every other client knows
-//! them: a member shares its group with whatever else consumes in it.
+//! It uses the classic protocol and the `range` assignor, because every broker and every other client knows them: a
+//! member shares its group with any other consumers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,16 +27,16 @@ use crate::error::{ClientError, accepted};
 use crate::groups::Committer;
 use crate::requests::{group_id, topic_name};
 
-/// Without a heartbeat for so long the broker takes a member for dead.
+/// Session timeout: a member without a heartbeat for this long is removed.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often [`Membership::heartbeat`] is due.
+/// Interval of [`Membership::heartbeat`].
 pub const HEARTBEAT_EVERY: Duration = Duration::from_secs(3);
-/// How long the other members may take to join again.
+/// Time for the other members to rejoin.
 const REBALANCE_TIMEOUT: Duration = Duration::from_secs(60);
 const PROTOCOL_TYPE: StrBytes = StrBytes::from_static_str("consumer");
 const ASSIGNOR: StrBytes = StrBytes::from_static_str("range");
 
-/// A membership in a group. Its caller sends heartbeats, and joins again when an answer says so.
+/// A membership in a group. Its caller sends heartbeats, and rejoins when a reply says so.
 #[derive(Debug)]
 pub struct Membership {
     client: Arc<Client>,
@@ -50,14 +50,14 @@ pub struct Membership {
 /// The result of a heartbeat or a commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MembershipStatus {
-    /// As before.
+    /// Unchanged.
     Member,
-    /// A member joined or left: join again.
+    /// A member joined or left: rejoin.
     Rebalancing,
 }
 
 impl Membership {
-    /// Not joined yet.
+    /// Starts unjoined.
     pub fn new(client: Arc<Client>, group: &str, topics: &[String]) -> Self {
         let (group, topics) = (group.to_owned(), topics.to_vec());
         Self {
@@ -70,14 +70,13 @@ impl Membership {
         }
     }
 
-    /// With other times than those that suit people: how long it may be silent, and how long the group
-    /// waits for its members to join again.
+    /// Sets other timeouts than those for interactive use: of the session, and of the wait for members to rejoin.
     pub fn with_timeouts(mut self, session: Duration, rebalance: Duration) -> Self {
         (self.session_timeout, self.rebalance_timeout) = (session, rebalance);
         self
     }
 
-    /// Joins, or joins again, and says which partitions are this member's.
+    /// Joins or rejoins. Returns the partitions assigned to this member.
     pub async fn join(&mut self) -> Result<Vec<TopicPartition>, ClientError> {
         let deadline = Instant::now() + self.rebalance_timeout + PATIENCE;
         loop {
@@ -86,7 +85,7 @@ impl Membership {
                 Err(error) => error,
             };
             match error.code() {
-                // The next round may be the one.
+                // The next round may succeed.
                 Some(ResponseError::RebalanceInProgress | ResponseError::MemberIdRequired) => {}
                 Some(ResponseError::UnknownMemberId | ResponseError::IllegalGeneration) => {
                     self.committer = Committer::OUTSIDER;
@@ -107,7 +106,7 @@ impl Membership {
         let coordinator = self.client.coordinator(&self.group).await?;
         let joining = coordinator.start(&self.join_request(), 4..=7).await?;
         let joined = joining.answer(self.rebalance_timeout + ANSWER_WITHIN).await?;
-        // Said together with an error as well: "join with this id".
+        // An error reply carries it as well: "join with this id".
         self.committer.member = joined.member_id.clone();
         accepted(joined.error_code, None, || format!("cannot join group {}", self.group))?;
         self.committer.generation = joined.generation_id;
@@ -143,7 +142,7 @@ impl Membership {
             .with_protocols(vec![protocol])
     }
 
-    /// This member leads: it deals the partitions out.
+    /// Assigns the partitions, as this member is the group's leader.
     async fn assign(
         &self,
         joined: &JoinGroupResponse,
@@ -174,7 +173,7 @@ impl Membership {
         Ok(assignments.collect())
     }
 
-    /// Tells the coordinator that this member lives, and hears whether the group changes.
+    /// Sends a heartbeat. Returns whether the group rebalances.
     pub async fn heartbeat(&self) -> Result<MembershipStatus, ClientError> {
         let request = HeartbeatRequest::default()
             .with_group_id(self.group_id())
@@ -186,7 +185,7 @@ impl Membership {
         };
         let answer = match answer {
             Ok(answer) => answer,
-            // A broker that restarts has forgotten the group's members: join again.
+            // A restarted broker has no members of the group: rejoin.
             Err(error) if error.is_passing() => {
                 self.client.forget_all().await;
                 return Ok(MembershipStatus::Rebalancing);
@@ -210,8 +209,8 @@ impl Membership {
         }
     }
 
-    /// Commits as this member. A commit that comes too late, because the group has moved on or the
-    /// broker is away, is no error: who has the partition next reads those records again.
+    /// Commits as this member. A late commit, after a rebalance or with the broker away, is no error: the next owner
+    /// of the partition reads those records again.
     pub async fn commit(
         &self,
         offsets: &BTreeMap<TopicPartition, u64>,
@@ -233,7 +232,7 @@ impl Membership {
         }
     }
 
-    /// Says good-bye, so that the others need not wait for the session to time out.
+    /// Leaves the group, so that the others need not wait for the session timeout.
     pub async fn leave(self) -> Result<(), ClientError> {
         let member = MemberIdentity::default().with_member_id(self.committer.member.clone());
         let request =
@@ -247,7 +246,7 @@ impl Membership {
     }
 }
 
-/// Which topics each member wants. One whose subscription cannot be read gets nothing.
+/// The subscribed topics of each member. An unreadable subscription gets no partitions.
 fn subscriptions(members: &[JoinGroupResponseMember]) -> BTreeMap<String, Vec<String>> {
     let subscribed = members.iter().map(|member| {
         (member.member_id.to_string(), subscribed_topics(&member.metadata).unwrap_or_default())
@@ -257,7 +256,7 @@ fn subscriptions(members: &[JoinGroupResponseMember]) -> BTreeMap<String, Vec<St
 
 type Dealt = BTreeMap<String, BTreeMap<String, std::ops::Range<i32>>>;
 
-/// Deals out each topic by itself, in stretches: as Kafka's `RangeAssignor` does.
+/// Assigns each topic by itself, in ranges, like Kafka's `RangeAssignor`.
 fn range(
     subscriptions: &BTreeMap<String, Vec<String>>,
     partition_counts: &BTreeMap<String, i32>,
@@ -294,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn every_partition_has_one_member_and_shares_differ_by_one_at_most() {
+    fn every_partition_has_one_member_and_range_sizes_differ_by_one_at_most() {
         let subscriptions = BTreeMap::from([
             ("a".to_owned(), wants(&["t"])),
             ("b".to_owned(), wants(&["t", "u"])),
@@ -310,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_too_many_gets_nothing_and_is_told_so() {
+    fn surplus_member_gets_an_empty_assignment() {
         let subscriptions =
             BTreeMap::from([("a".to_owned(), wants(&["t"])), ("b".to_owned(), wants(&["t"]))]);
         let dealt = range(&subscriptions, &BTreeMap::from([("t".to_owned(), 1)]));

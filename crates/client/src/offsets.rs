@@ -1,4 +1,4 @@
-//! Where partitions begin and end, where a time lies in them, and how old a record is.
+//! Start and end offsets of partitions, offsets by time, and the age of records.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::requests::{self, FetchLimits};
 
 pub use crate::requests::{EARLIEST, LATEST};
 
-/// Where a partition begins, and the offset after its last record.
+/// The first offset of a partition, and the offset after its last record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
     pub start: u64,
@@ -19,7 +19,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// At most so many: offsets may be missing between them.
+    /// Upper limit of the number of records: offsets may be missing between them.
     pub fn records(&self) -> u64 {
         self.end.saturating_sub(self.start)
     }
@@ -29,12 +29,12 @@ impl Bounds {
 const PEEK: FetchLimits =
     FetchLimits { wait_ms: 0, bytes_min: 1, bytes_max: 32 << 20, partition_bytes_max: 64 << 10 };
 
-/// Partitions of one request about many. A broker limits what a decoded request may take.
+/// Partitions per request. A broker limits the memory of a decoded request.
 pub(crate) const PARTITIONS_PER_REQUEST: usize = 50_000;
 
 impl Client {
-    /// For each partition the offset of the first record at or after a timestamp in ms, or of
-    /// [`EARLIEST`] or [`LATEST`]; `None` when there is no such record.
+    /// For each partition the offset of the first record at or after a timestamp in ms, or of [`EARLIEST`] or
+    /// [`LATEST`]; `None` if there is no such record.
     pub async fn offsets_at(
         &self,
         metadata: &Metadata,
@@ -53,7 +53,7 @@ impl Client {
         .await
     }
 
-    /// Where each partition begins and ends.
+    /// Start and end of each partition.
     pub async fn bounds(
         &self,
         metadata: &Metadata,
@@ -70,15 +70,15 @@ impl Client {
         Ok(bounds.collect())
     }
 
-    /// The timestamp of the first record at or after each offset, in ms. A partition that has no
-    /// record there is left out.
+    /// The timestamp of the first record at or after each offset, in ms. A partition without a record there is left
+    /// out.
     pub async fn timestamps_at(
         &self,
         metadata: &Metadata,
         mut wanted: BTreeMap<TopicPartition, u64>,
     ) -> Result<BTreeMap<TopicPartition, i64>, ClientError> {
         let mut found = BTreeMap::new();
-        // An answer is bounded, and holds at least one batch: each round answers at least one.
+        // A reply is bounded, and holds at least one batch: each round completes at least one partition.
         while !wanted.is_empty() {
             let before = wanted.len();
             let by_leader = self.by_leader(metadata, wanted.clone()).await?;
@@ -91,7 +91,7 @@ impl Client {
                     })
                     .collect();
                 for fetched in fetch(&leader, &positions, PEEK).await? {
-                    // An offset that is gone by now has no record to tell the age of.
+                    // A deleted offset has no record whose age could be read.
                     let records = fetched.records.unwrap_or_default();
                     let offset = wanted.get(&fetched.partition).copied().unwrap_or_default();
                     match first_timestamp(&records, offset) {

@@ -1,7 +1,7 @@
-//! Postroad's own request: what operators do that Kafka's protocol has no words for.
+//! Postroad's own request: operations that Kafka's protocol does not have.
 //!
-//! The documents are those of the crate `operations`; here is how one is sent, and how long work is
-//! taken in pieces, because each answer is bounded.
+//! The documents are those of the crate `operations`. This module sends them, and splits long work into pieces,
+//! because each reply is bounded.
 
 use std::time::Duration;
 
@@ -17,14 +17,14 @@ use crate::cluster::Client;
 use crate::error::{Api, ClientError};
 use crate::requests::code_name;
 
-/// Some operations read all that a queue holds.
+/// Some operations read a whole queue.
 const OPERATED_WITHIN: Duration = Duration::from_secs(600);
 const QUEUES_PER_PAGE: u32 = 1_000;
 const CONNECTIONS_PER_PAGE: u32 = 1_000;
 const MOVED_PER_REQUEST: u32 = 1_000;
 
 impl Client {
-    /// Asks for an operation, with the token that the client was made with, if any.
+    /// Requests an operation, with the client's token, if any.
     pub async fn operate<A: DeserializeOwned>(
         &self,
         operation: &Operation,
@@ -52,7 +52,7 @@ impl Client {
         serde_json::from_slice(&answer.document).map_err(|error| unreadable(error.to_string()))
     }
 
-    /// Asks for an operation of another gateway, by the name of its family and in its documents.
+    /// Requests an operation of another gateway, by the name of its family and in its documents.
     pub async fn operate_family<O: Serialize, A: DeserializeOwned>(
         &self,
         family: &str,
@@ -98,8 +98,7 @@ impl Client {
         }
     }
 
-    /// How many dead letters a topic has, by where they came from and why. `progress` hears how
-    /// many were counted so far.
+    /// Counts the dead letters of a topic, by source and reason. `progress` receives the count so far.
     pub async fn dead_letter_counts(
         &self,
         topic: &str,
@@ -121,7 +120,7 @@ impl Client {
         }
     }
 
-    /// Repeats an operation that moves dead letters until all are, or `records_max`.
+    /// Repeats an operation that moves dead letters until all are moved, or `records_max`.
     pub async fn move_dead_letters(
         &self,
         records_max: Option<u64>,

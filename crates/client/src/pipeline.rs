@@ -1,9 +1,8 @@
 //! One connection to one broker for one caller, over any stream.
 //!
-//! The decision that shapes it: no task and no channel of its own. The caller's task writes and reads, so
-//! that an exchange costs no switch between tasks and the order of events is the caller's, which a
-//! simulation can repeat. Requests go out once, in the version that the caller names; nothing is
-//! negotiated and nothing is retried.
+//! It has no task and no channel of its own. The caller's task writes and reads, so that an exchange costs no task
+//! switch and the caller determines the order of events, which a simulation can repeat. Requests are sent once, in
+//! the version that the caller names; there is no negotiation and no retry.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -24,9 +23,8 @@ use crate::connection::ANSWER_WITHIN;
 use crate::error::{CallError, FrameError};
 use crate::frame::{READ_LEN, make_room};
 
-/// A connection that one caller has for itself. Every method may be given up while it waits (in a
-/// `select!`, by a timeout): what was not yet written is written, and what was not yet read is read,
-/// by the next one.
+/// A connection owned by one caller. Every method may be cancelled while it waits (in a `select!`, by a timeout): the
+/// next call completes its writes and reads.
 pub struct Pipeline<S = Box<dyn Stream>> {
     stream: S,
     codec: Codec,
@@ -47,24 +45,24 @@ impl Pipeline {
 }
 
 impl<S: Stream> Pipeline<S> {
-    /// Over a stream that is connected.
+    /// Uses a connected stream.
     pub fn over(stream: S) -> Self {
         Self { stream, codec: Codec::new(CLIENT_ID), patience: ANSWER_WITHIN }
     }
 
-    /// Under another client id than [`CLIENT_ID`].
+    /// Uses another client id than [`CLIENT_ID`].
     pub fn named(mut self, client_id: &'static str) -> Self {
         self.codec.set_client_id(StrBytes::from_static_str(client_id));
         self
     }
 
-    /// How long each method waits for the broker; by default [`ANSWER_WITHIN`].
+    /// Timeout of each method; by default [`ANSWER_WITHIN`].
     pub fn patient_for(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Asks and waits for the answer. Answers to earlier requests that were not taken are skipped.
+    /// Sends a request and waits for its reply. Replies to earlier requests that were not received are skipped.
     pub async fn call<R: Request>(
         &mut self,
         version: i16,
@@ -74,7 +72,7 @@ impl<S: Stream> Pipeline<S> {
         self.receive(sent).await
     }
 
-    /// Sends without waiting for the answer.
+    /// Sends without waiting for the reply.
     pub async fn send<R: Request>(
         &mut self,
         version: i16,
@@ -86,15 +84,15 @@ impl<S: Stream> Pipeline<S> {
         Ok(sent)
     }
 
-    /// Sends what has no answer (Produce with acks 0).
+    /// Sends a request that has no reply (Produce with acks 0).
     pub async fn tell<R: Request>(&mut self, version: i16, request: &R) -> Result<(), CallError> {
         self.codec.tell(version, request)?;
         let patience = self.patience;
         within(patience, self.write()).await
     }
 
-    /// The stream itself, for tests that misbehave. Bytes that were read already are not in it:
-    /// nothing, if every answer was taken that has come.
+    /// The stream itself, for tests that misbehave. Bytes that were already read are not in it: none, if every reply
+    /// so far was received.
     pub fn stream(&mut self) -> &mut S {
         &mut self.stream
     }
@@ -103,13 +101,13 @@ impl<S: Stream> Pipeline<S> {
         self.stream
     }
 
-    /// Waits for the answer to a request.
+    /// Waits for the reply to a request.
     pub async fn receive<R: Request>(&mut self, sent: Sent<R>) -> Result<R::Response, CallError> {
         let patience = self.patience;
         within(patience, self.wait_for(|codec| codec.answer(sent))).await
     }
 
-    /// As [`Pipeline::receive`]; `None` if the answer does not come within this time.
+    /// Like [`Pipeline::receive`]; `None` if the reply does not arrive within this time.
     pub async fn receive_within<R: Request>(
         &mut self,
         sent: Sent<R>,
@@ -125,7 +123,7 @@ impl<S: Stream> Pipeline<S> {
         &mut self,
         mut look: impl FnMut(&mut Codec) -> Result<Option<A>, FrameError>,
     ) -> Result<A, CallError> {
-        // Of a `send` that was given up.
+        // Completes the writes of a cancelled `send`.
         self.write().await?;
         loop {
             if let Some(answer) = look(&mut self.codec)? {
@@ -145,8 +143,7 @@ impl<S: Stream> Pipeline<S> {
         Ok(self.stream.flush().await?)
     }
 
-    /// Reads as well while it cannot write: a broker that does not get rid of its answers takes no
-    /// more requests.
+    /// Reads too while it cannot write: a broker that cannot send its replies accepts no more requests.
     fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut stream = Pin::new(&mut self.stream);
         match stream.as_mut().poll_write(context, self.codec.outgoing()) {

@@ -1,8 +1,8 @@
-//! Sending batches: pipelined, in order per partition, and sent again when what went wrong passes.
+//! Sending batches: pipelined, in order per partition, and resent after transient failures.
 //!
-//! Five requests are under way at a time (what an idempotent producer may have). When one fails the
-//! others are waited for, and what failed is sent again one request at a time: order is kept, and
-//! sequence numbers keep the broker from storing a batch twice.
+//! At most five requests are in flight, the limit of an idempotent producer. When one fails, the others are awaited,
+//! and the failed batches are resent one request at a time: order is kept, and sequence numbers keep the broker from
+//! storing a batch twice.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -24,20 +24,20 @@ use crate::connection::{ANSWER_WITHIN, Connection};
 use crate::error::{ClientError, Refused, accepted};
 use crate::requests;
 
-/// 12 is the last version that names topics rather than numbering them.
+/// 12 is the last version with topic names instead of ids.
 const VERSIONS: RangeInclusive<i16> = 3..=12;
 const IN_FLIGHT_MAX: usize = 5;
 const REQUEST_BYTES_MAX: usize = 4 << 20;
 const QUEUED_MAX: usize = 16;
 
-/// Who has to have a batch before it counts as sent.
+/// The replicas that must have a batch before it counts as sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Acks {
-    /// No broker: there is no answer.
+    /// No broker: there is no reply.
     None,
     /// The leader.
     Leader,
-    /// All replicas in sync.
+    /// All in-sync replicas.
     All,
 }
 
@@ -51,7 +51,7 @@ impl Acks {
     }
 }
 
-/// Which producer the broker knows this one as; -1 when it does not.
+/// The producer's id and epoch at the broker; -1: none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Identity {
     pub id: i64,
@@ -62,7 +62,7 @@ impl Identity {
     pub const NONE: Identity = Identity { id: -1, epoch: -1 };
 }
 
-/// A batch (RecordBatch v2) for one partition, as it goes out.
+/// An encoded batch (RecordBatch v2) for one partition.
 #[derive(Debug)]
 pub struct ReadyBatch {
     pub partition: i32,
@@ -70,17 +70,17 @@ pub struct ReadyBatch {
     pub bytes: Bytes,
 }
 
-/// What was sent and, unless acks are none, acknowledged.
+/// Counters of batches that were sent and, unless acks are none, acknowledged.
 #[derive(Debug, Default)]
 pub struct Sent {
     pub records: AtomicU64,
     pub bytes: AtomicU64,
-    /// Why batches are sent again, and since when.
+    /// The reason for which batches are being resent, and since when.
     waiting: Mutex<Option<(Instant, String)>>,
 }
 
 impl Sent {
-    /// Why batches have been sent again for so long, if they have.
+    /// The reason for which batches have been resent for at least this time, if any.
     pub fn waits_for(&self, at_least: Duration) -> Option<String> {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let (since, why) = waiting.as_ref()?;
@@ -102,7 +102,7 @@ impl Sent {
 }
 
 impl Client {
-    /// An identity, with which batches that are sent twice are stored once.
+    /// Requests an identity, with which resent batches are stored once.
     pub async fn producer_identity(&self) -> Result<Identity, ClientError> {
         let request = InitProducerIdRequest::default()
             .with_transactional_id(None)
@@ -118,7 +118,7 @@ impl Client {
     }
 }
 
-/// Sends what comes until the channel closes, and returns when all of it is acknowledged.
+/// Sends batches until the channel closes, and returns when all are acknowledged.
 pub async fn send(
     client: Arc<Client>,
     topic: Arc<str>,
@@ -139,7 +139,7 @@ pub async fn send(
             lane
         });
         if lane.send(batch).await.is_err() {
-            break; // It failed, and says why below.
+            break; // It failed, and its error is returned below.
         }
     }
     drop(lanes);
@@ -156,17 +156,17 @@ struct InFlight {
     answer: Answer,
 }
 
-/// The way to one leader.
+/// The requests to one leader.
 struct Lane {
     client: Arc<Client>,
     topic: Arc<str>,
     acks: Acks,
     connection: Arc<Connection>,
     batches: mpsc::Receiver<ReadyBatch>,
-    /// Came after a batch of the same partition: it goes with the next request.
+    /// A further batch of a partition in the current request: it is sent with the next one.
     held: Option<ReadyBatch>,
     in_flight: VecDeque<InFlight>,
-    /// To be sent again, in the order in which they were sent.
+    /// To be resent, in their original order.
     failed: VecDeque<ReadyBatch>,
     sent: Arc<Sent>,
 }
@@ -207,13 +207,13 @@ impl Lane {
         }
         self.settle_all().await?;
         if self.acks == Acks::None {
-            // Requests are handled in order: when this is answered those before it were read.
+            // Requests are handled in order: this reply proves that those before it were read.
             self.connection.call(&ApiVersionsRequest::default(), 0..=2).await?;
         }
         Ok(())
     }
 
-    /// The next batch to send. Takes answers meanwhile, and whenever too much is under way.
+    /// The next batch to send. Receives replies meanwhile, and whenever the maximum is in flight.
     async fn next(&mut self) -> Result<Option<ReadyBatch>, ClientError> {
         loop {
             if self.in_flight.len() == IN_FLIGHT_MAX {
@@ -236,7 +236,7 @@ impl Lane {
         }
     }
 
-    /// `first` and what waits behind it: one batch a partition at most, as the protocol wants it.
+    /// Collects `first` and the batches queued behind it: one batch per partition at most, as the protocol requires.
     fn collect(&mut self, first: ReadyBatch) -> Vec<ReadyBatch> {
         let mut bytes = first.bytes.len();
         let mut batches = vec![first];
@@ -272,8 +272,8 @@ impl Lane {
         self.settle(batches, answered).await
     }
 
-    /// Takes an answer. If it is a failure that passes, everything under way is waited for and
-    /// what failed is sent again before this returns.
+    /// Handles a reply. After a transient failure, all requests in flight are awaited and the failed batches are
+    /// resent before this returns.
     async fn settle(
         &mut self,
         batches: Vec<ReadyBatch>,
@@ -286,7 +286,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Waits for everything under way; what fails is put with what has failed.
+    /// Waits for all requests in flight; failed batches are added to `failed`.
     async fn drain(&mut self) -> Result<(), ClientError> {
         while let Some(InFlight { batches, answer }) = self.in_flight.pop_front() {
             let answered = answer.await;
@@ -295,8 +295,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Counts what was acknowledged and keeps what failed. Says why something failed; an error is
-    /// a failure that does not pass.
+    /// Counts acknowledged batches and keeps failed ones. Returns a transient failure; a permanent one is the error.
     fn take(
         &mut self,
         batches: Vec<ReadyBatch>,
@@ -323,7 +322,7 @@ impl Lane {
         for batch in batches {
             let refused = refusals.remove(&batch.partition);
             match refused {
-                // Stored the first time already.
+                // The first attempt was stored already.
                 None | Some(Refused { code: ResponseError::DuplicateSequenceNumber, .. }) => {
                     self.sent.add(&[batch]);
                 }
@@ -338,14 +337,13 @@ impl Lane {
     }
 
     fn passes(&self, refused: &Refused) -> bool {
-        // Batches behind one that failed are out of order until that one is there.
+        // Batches behind a failed one are out of order until that one is stored.
         let behind_a_failure =
             refused.code == ResponseError::OutOfOrderSequenceNumber && !self.failed.is_empty();
         behind_a_failure || refused.code.is_retriable()
     }
 
-    /// Sends again what failed, in order, one request at a time, until it is acknowledged or
-    /// patience ends.
+    /// Resends the failed batches in order, one request at a time, until they are acknowledged or the patience ends.
     async fn resend(&mut self, mut error: ClientError) -> Result<(), ClientError> {
         let deadline = Instant::now() + PATIENCE;
         while !self.failed.is_empty() {
@@ -354,7 +352,7 @@ impl Lane {
             }
             self.sent.note_waiting(Some(&error));
             let batches = self.first_of_each_partition();
-            match self.send_anew(&batches).await {
+            match self.send_to_current_leader(&batches).await {
                 Ok(answer) => {
                     let rest = std::mem::take(&mut self.failed);
                     if let Some(refused) = self.take(batches, Ok(answer))? {
@@ -390,8 +388,11 @@ impl Lane {
         first
     }
 
-    /// Looks for the leader anew: it may have moved, or restarted.
-    async fn send_anew(&mut self, batches: &[ReadyBatch]) -> Result<ProduceResponse, ClientError> {
+    /// Sends to the current leader: it may have moved, or restarted.
+    async fn send_to_current_leader(
+        &mut self,
+        batches: &[ReadyBatch],
+    ) -> Result<ProduceResponse, ClientError> {
         let metadata = self.client.topic(&self.topic).await?;
         let place = TopicPartition::new(self.topic.clone(), batches[0].partition);
         self.connection = self.client.leader(&metadata, &place).await?;

@@ -1,8 +1,7 @@
 //! Records in batches, by the message crate's own codec.
 //!
-//! The decision that shapes it: a checker must not share the faults of what it checks. So what loads
-//! write and checkers read goes through a second implementation of the format (RecordBatch v2),
-//! beside the product's own in the crate `record`, which the rest of this client uses.
+//! A checker must not share the faults of the code under test. So loads and checkers use a second implementation of
+//! the format (RecordBatch v2), beside the product's own in the crate `record`, which the rest of this client uses.
 
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::ApiKey;
@@ -16,7 +15,7 @@ pub use kafka_protocol::records::Record;
 
 use crate::error::FrameError;
 
-/// Length and offset: what must be there to know how long a batch is.
+/// Offset and length: the prefix that determines a batch's size.
 const BATCH_PREFIX_BYTES: usize = 12;
 
 /// A record to be sent.
@@ -28,14 +27,13 @@ pub struct NewRecord {
 }
 
 impl NewRecord {
-    /// Without a key and headers.
+    /// A record without a key and headers.
     pub fn of(value: Bytes) -> Self {
         Self { value, ..Self::default() }
     }
 }
 
-/// An uncompressed batch of these records without a producer id, each with this timestamp in ms
-/// since 1970.
+/// An uncompressed batch of these records without a producer id, each with this timestamp in ms since 1970.
 pub fn batch_of(records: impl IntoIterator<Item = NewRecord>, timestamp_ms: i64) -> Bytes {
     let record = |(index, new): (usize, NewRecord)| Record {
         transactional: false,
@@ -66,7 +64,7 @@ pub fn batch_of(records: impl IntoIterator<Item = NewRecord>, timestamp_ms: i64)
     encoded.freeze()
 }
 
-/// The records of all whole batches; a broker may cut the last one short, and clients skip that.
+/// The records of all whole batches; a broker may truncate the last one, and clients skip that.
 pub fn records_of(mut batches: Bytes) -> Result<Vec<Record>, FrameError> {
     let unreadable = |reason: String| FrameError::Unreadable { api: ApiKey::Fetch.into(), reason };
     let mut records = Vec::new();
@@ -99,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_products_own_codec_reads_what_this_one_writes() {
+    fn batches_are_readable_by_the_products_own_codec() {
         let bytes = batch();
         record::verify_checksum(&bytes).expect("sound");
         let decoded = record::Batch::decode(&bytes).expect("a batch");
@@ -109,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_batches_are_read_and_one_that_is_cut_is_skipped() {
+    fn whole_batches_are_read_and_a_truncated_one_is_skipped() {
         let one = batch();
         let two = [&one[..], &one].concat();
         for cut in 0..one.len() {
@@ -121,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_of_a_negative_length_is_an_error() {
+    fn batch_of_a_negative_length_is_an_error() {
         let mut bytes = batch().to_vec();
         bytes[8..12].copy_from_slice(&(-1_i32).to_be_bytes());
         assert!(records_of(bytes.into()).is_err());

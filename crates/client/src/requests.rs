@@ -1,5 +1,4 @@
-//! Requests, each built in one place: those that records are written and read with, and those that
-//! make a topic and configure it.
+//! Requests, each built in one place: those that write and read records, and those that create and configure topics.
 //!
 //! Topics are named, not numbered: [`PRODUCE`], [`FETCH`] and [`METADATA`] are the last versions, or
 //! near them, in which that is possible, and Apache Kafka 4 and Postroad both speak them.
@@ -27,21 +26,21 @@ use uuid::Uuid;
 
 use crate::error::{CallError, Refused, accepted};
 
-/// The versions that callers without negotiation use.
+/// The versions used by callers without negotiation.
 pub const API_VERSIONS: i16 = 3;
-/// Of `IncrementalAlterConfigs`.
+/// Version of `IncrementalAlterConfigs`.
 pub const ALTER_CONFIGS: i16 = 1;
 pub const CREATE_TOPICS: i16 = 5;
 pub const FETCH: i16 = 12;
 pub const LIST_OFFSETS: i16 = 6;
-/// The first with ids of topics that is asked by name.
+/// The first version with topic ids that still queries by name.
 pub const METADATA: i16 = 12;
 pub const PRODUCE: i16 = 9;
 
-/// How long a broker may take for a change, in ms.
+/// Timeout of a change at the broker, in ms.
 pub(crate) const CHANGE_MS: i32 = 30_000;
 
-/// Kafka's names for places that are no time (`ListOffsetsRequest`).
+/// Kafka's special timestamps (`ListOffsetsRequest`).
 pub const LATEST: i64 = -1;
 pub const EARLIEST: i64 = -2;
 
@@ -60,14 +59,14 @@ pub fn api_versions(software: &'static str) -> ApiVersionsRequest {
         .with_client_software_version(StrBytes::from_static_str(env!("CARGO_PKG_VERSION")))
 }
 
-/// The level of a feature that the cluster has agreed on (KIP-584), if it has.
+/// The finalized level of a feature (KIP-584), if there is one.
 pub fn finalized_level(answer: &ApiVersionsResponse, feature: &str) -> Option<i16> {
     let mut features = answer.finalized_features.iter();
     let found = features.find(|found| found.name.as_str() == feature);
     found.map(|found| found.max_version_level)
 }
 
-/// What has a configuration, by the numbers of the protocol (`ConfigResource.Type`).
+/// A configurable resource, by the numbers of the protocol (`ConfigResource.Type`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConfigResource {
     Topic = 2,
@@ -84,7 +83,7 @@ pub enum ConfigChange {
         name: String,
         value: String,
     },
-    /// Back to what holds without it.
+    /// Removes the value, so that the default applies.
     Unset {
         name: String,
     },
@@ -115,7 +114,7 @@ pub fn alter_configs(
     IncrementalAlterConfigsRequest::default().with_resources(vec![resource])
 }
 
-/// Whether every resource of the answer was changed.
+/// Checks that every resource of the reply was changed.
 pub fn altered(answer: &IncrementalAlterConfigsResponse) -> Result<(), Refused> {
     answer.responses.iter().try_for_each(|resource| {
         let what = || format!("cannot change the configuration of {}", resource.resource_name);
@@ -123,7 +122,7 @@ pub fn altered(answer: &IncrementalAlterConfigsResponse) -> Result<(), Refused> 
     })
 }
 
-/// A topic to be made. `partitions` and `replication`: -1 is the broker's default.
+/// A topic to be created. `partitions` and `replication`: -1 is the broker's default.
 pub fn create_topic<'a>(
     topic: &str,
     partitions: i32,
@@ -143,7 +142,7 @@ pub fn create_topic<'a>(
     CreateTopicsRequest::default().with_topics(vec![topic]).with_timeout_ms(CHANGE_MS)
 }
 
-/// Whether every topic of the answer was made.
+/// Checks that every topic of the reply was created.
 pub fn created(answer: &CreateTopicsResponse) -> Result<(), Refused> {
     answer.topics.iter().try_for_each(|topic| {
         let message = topic.error_message.as_deref();
@@ -151,7 +150,7 @@ pub fn created(answer: &CreateTopicsResponse) -> Result<(), Refused> {
     })
 }
 
-/// Metadata of these topics, without making those that are not there.
+/// Metadata of these topics, without creating missing ones.
 pub fn metadata<'a>(topics: impl IntoIterator<Item = &'a str>) -> MetadataRequest {
     let asked = topics.into_iter().map(|name| {
         MetadataRequestTopic::default().with_topic_id(Uuid::nil()).with_name(Some(topic_name(name)))
@@ -161,15 +160,14 @@ pub fn metadata<'a>(topics: impl IntoIterator<Item = &'a str>) -> MetadataReques
         .with_allow_auto_topic_creation(false)
 }
 
-/// How many partitions of all topics of the answer have a leader; none for a topic that is not
-/// there (yet).
+/// Number of partitions with a leader in all topics of the reply; a missing topic has none (yet).
 pub fn partitions_led(answer: &MetadataResponse) -> usize {
     let partitions = answer.topics.iter().flat_map(|topic| &topic.partitions);
     partitions.filter(|partition| partition.leader_id.0 >= 0).count()
 }
 
-/// One batch for each partition named. `acks`: 0 no broker, 1 the leader, -1 all replicas in sync; with
-/// 0 there is no answer.
+/// One batch for each partition named. `acks`: 0 no broker, 1 the leader, -1 all in-sync replicas; with 0 there is no
+/// reply.
 pub fn produce(
     topic: &str,
     acks: i16,
@@ -188,7 +186,7 @@ pub fn produce(
         .with_topic_data(vec![topic])
 }
 
-/// What the broker said to one batch.
+/// The broker's reply to one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Acknowledged: the batch's first record has this offset.
@@ -197,7 +195,7 @@ pub enum Answer {
     Refused { code: i16 },
 }
 
-/// What became of each batch of a request, in the order of the answer, which is that of the request.
+/// The outcome of each batch of a request, in the order of the reply, which is that of the request.
 pub fn produced(answer: &ProduceResponse) -> Vec<Answer> {
     let partitions = answer.responses.iter().flat_map(|topic| &topic.partition_responses);
     let answers = partitions.map(|partition| match partition.error_code {
@@ -207,10 +205,10 @@ pub fn produced(answer: &ProduceResponse) -> Vec<Answer> {
     answers.collect()
 }
 
-/// What a fetch without a session asks for.
+/// Limits of a fetch without a session.
 #[derive(Clone, Copy, Debug)]
 pub struct FetchLimits {
-    /// How long the broker waits while there are fewer than `bytes_min`.
+    /// Wait of the broker while there are fewer than `bytes_min`.
     pub wait_ms: i32,
     pub bytes_min: i32,
     pub bytes_max: i32,
@@ -218,15 +216,15 @@ pub struct FetchLimits {
 }
 
 impl FetchLimits {
-    /// Up to so much, answered as soon as there is anything, or after `wait`.
+    /// Up to `bytes_max`, answered as soon as there is any record, or after `wait`.
     pub fn up_to(bytes_max: i32, wait: Duration) -> Self {
         let wait_ms = i32::try_from(wait.as_millis()).unwrap_or(i32::MAX);
         Self { wait_ms, bytes_min: 1, bytes_max, partition_bytes_max: bytes_max }
     }
 }
 
-/// A fetch without a session (KIP-227): what is asked for is all in it. Each partition of a topic
-/// with the offset from which it is read.
+/// A fetch without a session (KIP-227), which contains all its partitions. Each partition of a topic has the offset
+/// from which it is read.
 pub fn fetch<'a, P: IntoIterator<Item = (i32, i64)>>(
     topics: impl IntoIterator<Item = (&'a str, P)>,
     limits: FetchLimits,
@@ -252,13 +250,13 @@ pub fn fetch<'a, P: IntoIterator<Item = (i32, i64)>>(
         .with_topics(topics.collect())
 }
 
-/// What one partition gave to a fetch of one topic.
+/// Result of a fetch for one partition.
 #[derive(Debug)]
 pub struct PartitionRecords {
     pub partition: i32,
-    /// The protocol's; 0 if all is well.
+    /// The protocol's error code; 0: success.
     pub error_code: i16,
-    /// Whole batches, but for the last one, which may be cut.
+    /// Whole batches, except that the last one may be truncated.
     pub records: Bytes,
 }
 
@@ -274,7 +272,7 @@ pub fn fetched(answer: FetchResponse) -> Result<Vec<PartitionRecords>, Refused> 
     Ok(partitions.collect())
 }
 
-/// For each partition of a topic a timestamp in ms, [`EARLIEST`] or [`LATEST`].
+/// Queries the offsets of a timestamp in ms, [`EARLIEST`] or [`LATEST`] for each partition of a topic.
 pub fn list_offsets<'a, P: IntoIterator<Item = (i32, i64)>>(
     topics: impl IntoIterator<Item = (&'a str, P)>,
 ) -> ListOffsetsRequest {
@@ -292,7 +290,7 @@ pub fn list_offsets<'a, P: IntoIterator<Item = (i32, i64)>>(
     ListOffsetsRequest::default().with_replica_id(BrokerId(-1)).with_topics(topics.collect())
 }
 
-/// The offsets of a topic's partitions 0 to `partitions`, in this order; -1 where the answer has none.
+/// The offsets of a topic's partitions 0 to `partitions`, in this order; -1 where the reply has none.
 pub fn offsets_of_each(
     answer: &ListOffsetsResponse,
     partitions: usize,
@@ -310,7 +308,7 @@ pub fn offsets_of_each(
     Ok(offsets)
 }
 
-/// A code of the protocol by its name, as errors have it.
+/// An error code with its name in the protocol.
 pub fn code_name(code: i16) -> String {
     match ResponseError::try_from_code(code) {
         Some(error) => format!("{error:?} ({code})"),

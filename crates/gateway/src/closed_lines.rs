@@ -1,5 +1,5 @@
-//! How many lines the log gets about connections that end badly. A client that tries again and again, or a scanner, would
-//! fill it: beyond a few lines a minute of an address, and some more of all addresses, lines are counted instead.
+//! Limits the log lines about connections with a bad end. A client that keeps retrying, or a scanner, would fill the
+//! log. Beyond a few lines a minute per address, and some more for all addresses, lines are counted instead.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use world::Instant;
 
 const PERIOD: Duration = Duration::from_secs(60);
-/// Lines of an address and a kind in a period.
+/// Lines of one address and kind in a period.
 const PER_ADDRESS: u32 = 5;
-/// Lines of all in a period.
+/// Lines of all addresses in a period.
 const OF_ALL: u32 = 100;
 
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ struct Row {
 }
 
 impl Row {
-    /// Whether one more fits into the period.
+    /// Counts one more line, unless the period's limit is reached.
     fn takes(row: Option<Self>, now: Instant, most: u32) -> Option<Self> {
         match row {
             Some(row) if now.duration_since(row.since) < PERIOD => {
@@ -45,7 +45,8 @@ impl Row {
 }
 
 impl ClosedLines {
-    /// Whether a line is written now: how many were not, since the last that was. `None`: this one is not.
+    /// Decides about the next line. `Some`: it is written, with the number of lines suppressed before it. `None`: it
+    /// is suppressed.
     pub(crate) fn next(&self, peer: IpAddr, kind: &'static str, now: Instant) -> Option<u64> {
         let mut lines = self.0.lock();
         let key = (peer.to_canonical(), kind);
@@ -58,7 +59,7 @@ impl ClosedLines {
         if lines.of.len() >= CLOSED_LINES_KEPT_MAX && !lines.of.contains_key(&key) {
             lines.of.retain(|_, row| now.duration_since(row.since) < PERIOD);
         }
-        // Without a row of its own it counts among all.
+        // An address without a row of its own counts towards the common limit only.
         if lines.of.len() < CLOSED_LINES_KEPT_MAX || lines.of.contains_key(&key) {
             lines.of.insert(key, own);
         }

@@ -1,10 +1,10 @@
-//! The live connections of a node, whatever their protocol: for operators, who list and close them.
+//! The live connections of a node, of all protocols, which operators list and close.
 //!
-//! Each has a number that no other connection of the node has had since its start: logs, sessions and
-//! operators mean the same one by it. A session that is to be closed is told, and ends by itself: its protocol
-//! may have a word for that. It looks at a flag, whenever its task runs for whatever reason; so a connection
-//! that nobody closes pays one load for this, and no lock. Who wants to know what a session has asks it in the same
-//! way ([`Connection::ask`]): nothing is kept of it elsewhere that had to be kept right with each record.
+//! Each has a number that is unique since the node's start, by which logs, sessions and operators refer to it. A
+//! session to be closed is notified and ends by itself, because its protocol may have a message for that. It checks a
+//! flag whenever its task runs, so a connection that is not closed pays one load for this, and no lock. A session's
+//! snapshot is requested in the same way ([`Connection::request_snapshot`]): no copy of its state has to be updated
+//! with each record.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ use world::Instant;
 use crate::closed_lines::ClosedLines;
 use crate::traffic::{Traffic, TrafficOfAll, TrafficSeen};
 
-/// All of them. Clones are the same.
+/// All live connections. Clones share the list.
 #[derive(Clone, Debug, Default)]
 pub struct Connections(Arc<Live>);
 
@@ -38,13 +38,13 @@ struct Live {
     closed_lines: Arc<ClosedLines>,
 }
 
-/// Who may connect, besides how many there may be.
+/// Admission of new connections, beyond the limit of their number.
 pub trait Gate: Send + Sync + std::fmt::Debug {
-    /// Somebody connects from there. `Err`: it is to be closed after so long.
+    /// Called for each new connection. `Err`: the connection is closed after this delay.
     fn opens(&self, peer: SocketAddr, protocol: &'static str) -> Result<(), Duration>;
 }
 
-/// One of them. Clones are the same.
+/// A live connection. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Connection(Arc<State>);
 
@@ -62,22 +62,22 @@ struct State {
     learned: Mutex<Learned>,
 }
 
-/// What became known after the connection was accepted.
+/// Facts learned after the connection was accepted.
 #[derive(Debug, Default)]
 struct Learned {
     client: Box<str>,
     user: Box<str>,
-    /// Why an operator wants it closed, if that was said.
+    /// The operator's reason for the close, if given.
     close_reason: Box<str>,
     /// Wakes the session's task.
     task: Option<Waker>,
     asking: Vec<oneshot::Sender<Told>>,
 }
 
-/// What a session tells of itself, in a type of its protocol.
+/// A session's snapshot, in a type of its protocol.
 pub type Told = Arc<dyn Any + Send + Sync>;
 
-/// While this is held a connection is among the live ones.
+/// Keeps a connection among the live ones until it is dropped.
 #[derive(Debug)]
 pub struct Registered {
     connection: Connection,
@@ -85,7 +85,7 @@ pub struct Registered {
 }
 
 impl Connections {
-    /// From now on this one is asked about clients; once.
+    /// Sets the gate for new clients; may be called once.
     pub fn set_gate(&self, gate: Arc<dyn Gate>) {
         let set = self.0.gate.set(gate);
         debug_assert!(set.is_ok(), "there was a gate before");
@@ -95,7 +95,7 @@ impl Connections {
         self.0.gate.get().map_or(Ok(()), |gate| gate.opens(peer, protocol))
     }
 
-    /// Adds one, with a number of its own. `local`: this node's end of it.
+    /// Registers a connection under a new number. `local`: this node's address.
     pub fn register(
         &self,
         protocol: &'static str,
@@ -120,29 +120,29 @@ impl Connections {
         Registered { connection, connections: self.clone() }
     }
 
-    /// What went through the connections of a protocol.
+    /// Traffic of the connections of a protocol.
     pub fn traffic(&self, protocol: &'static str) -> Traffic {
         self.0.traffic.of(protocol)
     }
 
-    /// The same of each protocol that there is.
+    /// Traffic of each protocol.
     pub fn traffic_seen(&self) -> Vec<(&'static str, TrafficSeen)> {
         self.0.traffic.seen()
     }
 
-    /// The first `max` of them after the one of that number, in the order in which they came.
+    /// The first `max` connections after the given number, in the order of their numbers.
     pub fn list(&self, after: Option<u64>, max: usize) -> Vec<Connection> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let by_id = self.0.by_id.lock();
         by_id.range((from, Bound::Unbounded)).take(max).map(|(_, it)| it.clone()).collect()
     }
 
-    /// Tells the session of this connection to end. False: there is none of that number.
+    /// Makes the session of this connection end. False: there is no such connection.
     pub fn close(&self, id: u64) -> bool {
         self.close_because(id, "")
     }
 
-    /// The same, with a reason that the client is told where its protocol has a word for that.
+    /// Like [`Self::close`], with a reason that is sent to the client where its protocol supports that.
     pub fn close_because(&self, id: u64, reason: &str) -> bool {
         let found = self.0.by_id.lock().get(&id).cloned();
         found.inspect(|connection| connection.close(reason)).is_some()
@@ -150,7 +150,8 @@ impl Connections {
 }
 
 impl Connection {
-    /// Whether the log gets a line about a bad end of this connection: with how many such lines were left out before.
+    /// Decides whether a bad end of this connection is logged. `Some`: with the number of such lines suppressed
+    /// before.
     pub fn closed_line(&self) -> Option<u64> {
         self.0.closed_lines.next(self.0.peer.ip(), self.0.protocol, Instant::now())
     }
@@ -163,7 +164,7 @@ impl Connection {
         self.0.protocol
     }
 
-    /// What went through connections of its protocol.
+    /// Traffic of its protocol.
     pub fn traffic(&self) -> &Traffic {
         &self.0.traffic
     }
@@ -172,17 +173,17 @@ impl Connection {
         self.0.peer
     }
 
-    /// This node's end of it.
+    /// This node's address of the connection.
     pub fn local(&self) -> SocketAddr {
         self.0.local
     }
 
-    /// For how long it has been there.
+    /// Time since the connection was accepted.
     pub fn age(&self) -> Duration {
         self.0.since.elapsed()
     }
 
-    /// The client's library and its version, once it has told them; else empty.
+    /// The client's library and its version; empty until known.
     pub fn client(&self) -> String {
         self.0.learned.lock().client.to_string()
     }
@@ -191,7 +192,7 @@ impl Connection {
         self.0.learned.lock().client = shortened(client).into();
     }
 
-    /// Who has logged in, if somebody has; else empty.
+    /// The logged-in user; empty before the login.
     pub fn user(&self) -> String {
         self.0.learned.lock().user.to_string()
     }
@@ -200,26 +201,26 @@ impl Connection {
         self.0.learned.lock().user = shortened(user).into();
     }
 
-    /// Whether an operator wants it closed.
+    /// Whether an operator has closed it.
     pub fn is_closing(&self) -> bool {
         self.0.closing.load(Ordering::Acquire)
     }
 
-    /// Why an operator wants it closed, if that was said.
+    /// The operator's reason for the close, if given.
     pub fn close_reason(&self) -> Option<String> {
         let learned = self.0.learned.lock();
         (!learned.close_reason.is_empty()).then(|| learned.close_reason.to_string())
     }
 
-    /// Returns once an operator wants it closed. Only the task that [`crate::serve`] made for the
-    /// connection is woken for that.
+    /// Waits until an operator closes the connection. Only the task that [`crate::serve`] started for the connection
+    /// is woken for that.
     pub async fn closing(&self) {
         poll_fn(|_| if self.is_closing() { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 
-    /// What the session has, as its own task tells it. `None`: it has ended, or tells nothing within this time, as those do
-    /// that have nothing to tell.
-    pub async fn ask(&self, within: Duration) -> Option<Told> {
+    /// Requests the session's snapshot from its task. `None`: the session has ended, or sends none within this time,
+    /// as sessions of some protocols never do.
+    pub async fn request_snapshot(&self, within: Duration) -> Option<Told> {
         let (telling, told) = oneshot::channel();
         let task = {
             let mut learned = self.0.learned.lock();
@@ -234,34 +235,35 @@ impl Connection {
         timeout(within, told).await.ok()?.ok()
     }
 
-    /// Whether somebody asks what the session has.
-    pub fn is_asked(&self) -> bool {
+    /// Whether a snapshot is requested.
+    pub fn is_snapshot_requested(&self) -> bool {
         self.0.asked.load(Ordering::Acquire)
     }
 
-    /// Returns once somebody does. As [`Connection::closing`], from the connection's task.
-    pub async fn asked(&self) {
-        poll_fn(|_| if self.is_asked() { Poll::Ready(()) } else { Poll::Pending }).await;
+    /// Waits until a snapshot is requested, from the connection's task like [`Connection::closing`].
+    pub async fn snapshot_requested(&self) {
+        poll_fn(|_| if self.is_snapshot_requested() { Poll::Ready(()) } else { Poll::Pending })
+            .await;
     }
 
-    /// Answers all who ask.
-    pub fn tell(&self, told: &Told) {
+    /// Sends the snapshot to all pending requests.
+    pub fn send_snapshot(&self, told: &Told) {
         let asking = {
             let mut learned = self.0.learned.lock();
             self.0.asked.store(false, Ordering::Release);
             std::mem::take(&mut learned.asking)
         };
         for one in asking {
-            // Who has not waited for it has gone.
+            // The requester has stopped waiting.
             let _ = one.send(Arc::clone(told));
         }
     }
 
     fn close(&self, reason: &str) {
         let task = {
-            // Under the lock, so that a task that begins meanwhile is either woken or sees the flag.
+            // Under the lock, so that a starting task is either woken or sees the flag.
             let mut learned = self.0.learned.lock();
-            // The session reads the first reason that there was, once.
+            // The session reads the reason once, so the first one is kept.
             if !self.is_closing() {
                 learned.close_reason = shortened(reason).into();
             }
@@ -273,8 +275,7 @@ impl Connection {
         }
     }
 
-    /// From within the session's task, before anything else runs in it. A task has the same waker for as long
-    /// as it lives.
+    /// Registers the waker of the session's task, before anything else runs in it. A task keeps its waker for life.
     pub(crate) async fn enter_task(&self) {
         poll_fn(|context| {
             self.0.learned.lock().task = Some(context.waker().clone());
@@ -284,7 +285,7 @@ impl Connection {
     }
 }
 
-/// The beginning of what a client says of itself, which may be long.
+/// The beginning of a text sent by the client, which may be long.
 fn shortened(text: &str) -> &str {
     &text[..text.floor_char_boundary(CONNECTION_TEXT_BYTES_MAX)]
 }
@@ -298,7 +299,7 @@ impl Registered {
 impl Drop for Registered {
     fn drop(&mut self) {
         self.connections.0.by_id.lock().remove(&self.connection.id());
-        // Nobody tells them any more.
+        // These requests would never be answered.
         self.connection.0.learned.lock().asking.clear();
         self.connection.traffic().closed();
     }
@@ -313,7 +314,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn they_are_listed_by_number_a_page_at_a_time_while_they_are_held() {
+    async fn live_connections_are_listed_by_number_in_pages() {
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
         let connections = Connections::default();
         let mut held: Vec<_> = (0..5).map(|_| connections.register("kafka", peer, peer)).collect();
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_session_tells_what_it_has_to_all_who_ask() {
+    async fn session_sends_its_snapshot_to_all_requesters() {
         let long = Duration::from_secs(60);
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
         let registered = Connections::default().register("amqp", peer, peer);
@@ -339,24 +340,26 @@ mod tests {
             async move {
                 connection.enter_task().await;
                 for number in 1..=2_u32 {
-                    connection.asked().await;
-                    connection.tell(&(Arc::new(number) as Told));
+                    connection.snapshot_requested().await;
+                    connection.send_snapshot(&(Arc::new(number) as Told));
                 }
             }
         });
-        let number =
-            async || connection.ask(long).await.and_then(|told| told.downcast::<u32>().ok());
+        let number = async || {
+            connection.request_snapshot(long).await.and_then(|told| told.downcast::<u32>().ok())
+        };
         assert_eq!(number().await.as_deref(), Some(&1));
         assert_eq!(number().await.as_deref(), Some(&2));
         session.await.expect("ends");
-        // One that says nothing, and one that has ended.
-        assert!(connection.ask(Duration::from_millis(1)).await.is_none());
-        let (asked, ()) = tokio::join!(connection.ask(long), async { drop(registered) });
+        // A session that does not reply, and one that has ended.
+        assert!(connection.request_snapshot(Duration::from_millis(1)).await.is_none());
+        let (asked, ()) =
+            tokio::join!(connection.request_snapshot(long), async { drop(registered) });
         assert!(asked.is_none());
     }
 
     #[test]
-    fn the_first_reason_to_close_one_is_kept() {
+    fn first_close_reason_is_kept() {
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
         let local = SocketAddr::from(([127, 0, 0, 1], 2));
         let connections = Connections::default();
@@ -374,7 +377,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_client_says_of_itself_is_kept_in_part_if_it_is_long() {
+    async fn long_client_name_is_truncated() {
         let peer = SocketAddr::from(([0; 4], 1));
         let registered = Connections::default().register("amqp", peer, peer);
         let connection = registered.connection();

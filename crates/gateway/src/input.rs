@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use bytes::BufMut;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Reads what is there into the room that the buffer has, without setting that to zero first. Returns how
-/// many bytes came; 0 is the end.
+/// Reads available bytes into the buffer's spare capacity, without zeroing it first. Returns their number; 0 is the
+/// end of the stream.
 pub fn poll_read<R, B>(
     socket: &mut R,
     context: &mut Context<'_>,
@@ -18,6 +18,6 @@ where
     R: AsyncRead + Unpin,
     B: BufMut,
 {
-    // The future holds nothing between polls, so one that is made for a single poll loses nothing.
+    // The future holds no state between polls, so one built for a single poll loses nothing.
     pin!(socket.read_buf(buffer)).poll(context)
 }

@@ -1,17 +1,17 @@
-//! What every listener needs, whatever its protocol.
+//! Shared parts of all listeners, independent of the protocol.
 //!
-//! A gateway keeps its codec and what its sessions do; how connections are accepted, bounded and ended, and
-//! how bytes reach a client that may be slow, is here, once.
+//! A gateway has its codec and the logic of its sessions. Accepting, limiting and ending connections, and sending to
+//! slow clients, are implemented here once.
 //!
 //! * [`listener`]: accepts connections within limits, and drains them at shutdown
 //! * [`tls`], [`socket`]: encryption, and one type of connection with and without it
-//! * [`connections`]: the live ones, which operators list and close
-//! * [`traffic`]: what went through them
-//! * [`unsent`]: what a session has to say and the socket has not taken
-//! * [`slow_reader`]: when a client is too slow to take it
-//! * [`input`]: reading into a buffer that grows
+//! * [`connections`]: the live connections, which operators list and close
+//! * [`traffic`]: counters of their traffic
+//! * [`unsent`]: output that the socket has not taken yet
+//! * [`slow_reader`]: detects clients that are too slow to take it
+//! * [`input`]: reading into a growing buffer
 //!
-//! It knows the world's sockets and the table of tasks, and neither the broker nor any protocol.
+//! It uses the world's sockets and the table of tasks, and neither the broker nor any protocol.
 
 mod closed_lines;
 pub mod connections;

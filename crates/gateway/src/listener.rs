@@ -1,7 +1,7 @@
-//! Accepts connections, keeps their number within bounds, and drains them at shutdown.
+//! Accepts connections, limits their number, and drains them at shutdown.
 //!
-//! The sessions are tasks of the listener's own set, so that none outlives it: when it returns, every
-//! session has ended or was cut off.
+//! The sessions are tasks of the listener's own set, so that none outlives it: when it returns, every session has
+//! ended or was aborted.
 
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
@@ -18,31 +18,31 @@ use crate::connections::{Connection, Connections};
 use crate::socket::Socket;
 use crate::tls::Tls;
 
-/// When the process has no file descriptors left, accepting fails at once, again and again.
+/// Retry interval of accepts: without free file descriptors they fail at once.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// What one listener serves, and within which limits.
+/// Settings of one listener.
 #[derive(Clone, Debug)]
 pub struct ListenerOptions {
-    /// As operators call it.
+    /// Name of the protocol for operators.
     pub protocol: &'static str,
-    /// What its sessions are in the table of tasks.
+    /// Kind of its sessions in the table of tasks.
     pub session: Task,
-    /// Sessions at a time; a further connection is closed at once.
+    /// Limit of concurrent sessions; a further connection is closed at once.
     pub sessions_max: usize,
-    /// How long sessions may take to finish what they have begun when the node shuts down.
+    /// Time for sessions to finish their work in flight at shutdown.
     pub drain_within: Duration,
-    /// Where its connections are listed, beside those of other listeners.
+    /// The list of connections, shared with other listeners.
     pub connections: Connections,
-    /// Whether they are of clients, who may come too often.
+    /// Whether the peers are clients, whose connection rate is limited.
     pub of_clients: bool,
 }
 
-/// Where clients of a protocol connect.
+/// Ports on which clients of a protocol connect.
 #[derive(Debug, Default)]
 pub struct Ports {
     pub plain: Option<Listener>,
-    /// Where connections are encrypted.
+    /// The port for TLS.
     pub tls: Option<(Listener, Tls)>,
 }
 
@@ -52,8 +52,8 @@ impl From<Listener> for Ports {
     }
 }
 
-/// Serves the connections of both ports with the same sessions, as [`serve`] does. Each port has so many sessions
-/// at a time.
+/// Serves the connections of both ports with the same sessions, as [`serve`] does. The limit of sessions applies to
+/// each port.
 pub async fn serve_ports<F>(
     ports: Ports,
     options: ListenerOptions,
@@ -73,7 +73,7 @@ pub async fn serve_ports<F>(
     tokio::join!(OptionFuture::from(plain), OptionFuture::from(encrypted));
 }
 
-/// Sessions whose connections are encrypted before they begin.
+/// Wraps sessions so that they begin after the TLS handshake.
 fn encrypted<F>(
     protocol: &'static str,
     tls: Tls,
@@ -90,8 +90,8 @@ where
             match accepted {
                 Ok(socket) => session(socket, connection).await,
                 Err(error) => {
-                    let (peer, is_of_tls) = (connection.peer(), error.is_of_tls());
-                    match is_of_tls.then(|| connection.closed_line()).flatten() {
+                    let (peer, is_tls_error) = (connection.peer(), error.is_tls_error());
+                    match is_tls_error.then(|| connection.closed_line()).flatten() {
                         Some(suppressed) => {
                             info!(protocol, %peer, %error, suppressed, "no encrypted connection");
                         }
@@ -103,9 +103,9 @@ where
     }
 }
 
-/// Serves each connection with a session of its own until `shutdown` becomes true, then lets the sessions
-/// finish what they have begun and returns. Sessions find out themselves that the node shuts down, and that
-/// an operator wants them closed ([`Connection::closing`]).
+/// Serves each connection with a session of its own until `shutdown` becomes true. Then lets the sessions finish
+/// their work in flight and returns. Sessions themselves watch for the shutdown, and for an operator's close
+/// ([`Connection::closing`]).
 pub async fn serve<F>(
     listener: Listener,
     options: ListenerOptions,
@@ -118,7 +118,7 @@ pub async fn serve<F>(
     let mut sessions = tasks::Set::default();
     loop {
         let accepted = tokio::select! {
-            // Always in the same order, so that a seed fixes what a simulation does.
+            // A fixed order, so that a seed determines a simulation.
             biased;
             _ = shutdown.wait_for(|stopping| *stopping) => break,
             Some(ended) = sessions.join_next() => {
@@ -130,7 +130,8 @@ pub async fn serve<F>(
         match accepted {
             Ok((_, peer)) if sessions.len() >= sessions_max => {
                 options.connections.traffic(protocol).refused();
-                // Dropping the socket closes it: before a client has spoken no protocol has a word for "full".
+                // Dropping the socket closes it: before the client's first bytes no protocol has a message for
+                // "full".
                 warn!(protocol, %peer, max = sessions_max, "too many connections: closed");
             }
             Ok((stream, peer))
@@ -139,18 +140,18 @@ pub async fn serve<F>(
             {
                 options.connections.traffic(protocol).refused();
                 debug!(protocol, %peer, ?wait, "too many connections from this address: closed");
-                // Not at once, or the client would only come again the sooner.
+                // Closed after a delay, so that the client does not reconnect immediately.
                 sessions.spawn(options.session, async move {
                     sleep(wait).await;
                     drop(stream);
                 });
             }
             Ok((stream, peer)) => {
-                // What is written is written whole; waiting for more to send would only delay it.
+                // Sessions write complete replies, which must not be delayed.
                 if let Err(error) = stream.set_nodelay(true) {
                     debug!(protocol, %peer, %error, "cannot set TCP_NODELAY");
                 }
-                // A socket without an end is one that the client has closed; its session finds out.
+                // The client has closed a socket without a local address; its session finds that out.
                 let local = stream.local_addr().or_else(|_| listener.local_addr()).unwrap_or(peer);
                 let registered = options.connections.register(protocol, peer, local);
                 let serving = session(stream, registered.connection().clone());

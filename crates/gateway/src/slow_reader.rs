@@ -1,8 +1,8 @@
-//! When a client is too slow to take what it is sent.
+//! Detects a client that is too slow to take its output.
 //!
-//! A client may be slow, but while its socket is full it must take a least number of bytes in each period:
-//! one that takes a byte a minute would hold its answers' memory for ever. The rule is kept apart from the
-//! timer, because some sessions have one timer for everything.
+//! A client may be slow, but while its socket is full it must take a minimum of bytes in each period. A client that
+//! takes a byte a minute would hold the memory of its replies for ever. The rule is separate from the timer, because
+//! some sessions have one timer for everything.
 
 use std::future::poll_fn;
 use std::io;
@@ -20,13 +20,13 @@ use crate::unsent::Unsent;
 pub struct SlowReader {
     within: Duration,
     bytes_min: usize,
-    /// When the present period began; `None` while nothing is left to be taken.
+    /// Start of the current period; `None` while there is no pending output.
     since: Option<Instant>,
-    /// Taken in the present period.
+    /// Bytes taken in the current period.
     taken: usize,
 }
 
-/// Why a client was not sent everything.
+/// Reason why output was not sent completely.
 #[derive(Debug, Error)]
 pub enum WriteError {
     #[error("writing: {0}")]
@@ -41,8 +41,8 @@ impl SlowReader {
         Self { within, bytes_min: bytes_min.max(1), since: None, taken: 0 }
     }
 
-    /// After each write: the client took `taken` bytes, and `left` are left. Returns whether that was enough
-    /// for the present period; then the next one begins, if something is left.
+    /// Notes the result of a write: the client took `taken` bytes, and `left` are left. Returns whether that
+    /// completes the current period; the next one begins if bytes are left.
     pub fn note(&mut self, taken: usize, left: usize) -> bool {
         self.taken += taken;
         let is_enough = left == 0 || self.taken >= self.bytes_min;
@@ -56,12 +56,12 @@ impl SlowReader {
         is_enough
     }
 
-    /// When the client is too slow, unless it takes enough before.
+    /// Deadline of the current period.
     pub fn due(&self) -> Option<Instant> {
         self.since.map(|at| at + self.within)
     }
 
-    /// Writes to a socket that is full until it has taken enough for one period.
+    /// Writes to a full socket until it has taken enough for one period.
     pub async fn wait<W>(mut self, unsent: &mut Unsent, socket: &mut W) -> Result<(), WriteError>
     where
         W: AsyncWrite + Unpin,
@@ -91,7 +91,7 @@ mod tests {
     const WITHIN: Duration = Duration::from_secs(60);
     const BYTES_MIN: usize = 1_000;
 
-    /// What is to be sent to a client whose socket takes 100 bytes that it does not read.
+    /// Output for a client whose socket takes 100 bytes before it must read.
     fn sending(bytes: usize) -> (Unsent, DuplexStream, DuplexStream) {
         let mut unsent = Unsent::default();
         unsent.push(Bytes::from(vec![7; bytes]));
@@ -99,7 +99,7 @@ mod tests {
         (unsent, ours, theirs)
     }
 
-    /// Reads 100 bytes each time.
+    /// Reads 100 bytes per period.
     async fn read_every(period: Duration, mut client: DuplexStream) {
         while client.read_exact(&mut [0; 100]).await.is_ok() {
             sleep(period).await;
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_nothing_is_too_slow_after_one_period() {
+    async fn client_that_takes_nothing_is_too_slow_after_one_period() {
         let (mut unsent, mut ours, _theirs) = sending(10_000);
         let began = Instant::now();
         let ended = SlowReader::new(WITHIN, BYTES_MIN).wait(&mut unsent, &mut ours).await;
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_a_little_now_and_then_is_too_slow() {
+    async fn client_that_takes_too_little_per_period_is_too_slow() {
         let (mut unsent, mut ours, theirs) = sending(10_000);
         let waiting = SlowReader::new(WITHIN, BYTES_MIN);
         tokio::select! {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_enough_in_each_period_is_sent_everything() {
+    async fn client_that_takes_enough_in_each_period_is_sent_everything() {
         let (mut unsent, mut ours, theirs) = sending(10_000);
         let sending = async {
             while !unsent.is_empty() {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_rest_is_enough_however_little_it_is() {
+    async fn taking_all_that_is_left_completes_a_period() {
         let (mut unsent, mut ours, theirs) = sending(150);
         let waiting = SlowReader::new(WITHIN, BYTES_MIN);
         tokio::select! {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_period_begins_with_what_is_left_and_ends_with_what_is_taken() {
+    async fn period_starts_with_pending_output_and_ends_when_enough_is_taken() {
         let mut reader = SlowReader::new(WITHIN, BYTES_MIN);
         assert_eq!(reader.due(), None);
         reader.note(50, 5_000);

@@ -1,10 +1,10 @@
-//! A client's connection, encrypted or not, as gateways read and write it.
+//! A client's connection, encrypted or not.
 //!
-//! One that is not encrypted is the world's stream and nothing else: a call goes straight to it.
+//! An unencrypted connection is the world's stream without any wrapper.
 //!
-//! What is written to an encrypted one counts as taken once its cipher text is in the socket, not before. So a
-//! session that has nothing unsent owes its client nothing, and needs no flush; for that, what could not be
-//! taken is offered again, the same bytes first, which is how [`crate::Unsent`] does it.
+//! Bytes written to an encrypted connection count as taken once their cipher text is in the socket, not before. So a
+//! session without unsent bytes needs no flush. In return, bytes that were not taken must be offered again, the same
+//! bytes first, as [`crate::Unsent`] does.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -16,32 +16,32 @@ use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::server::TlsStream;
 use world::net::{self, Stream};
 
-/// A connection. Dropping it closes it.
+/// A connection, closed when dropped.
 #[derive(Debug)]
 pub enum Socket {
     Plain(Stream),
     Tls(Box<Mutex<Encrypted>>),
 }
 
-/// The side that reads.
+/// The reading half.
 #[derive(Debug)]
 pub enum ReadHalf<'a> {
     Plain(net::ReadHalf<'a>),
     Tls(&'a Mutex<Encrypted>),
 }
 
-/// The side that writes.
+/// The writing half.
 #[derive(Debug)]
 pub enum WriteHalf<'a> {
     Plain(net::WriteHalf<'a>),
     Tls(&'a Mutex<Encrypted>),
 }
 
-/// A connection over TLS. Both sides of it are of one task, so the lock around it is always free.
+/// A connection over TLS. One task uses both halves, so the lock around it is always free.
 #[derive(Debug)]
 pub struct Encrypted {
     stream: TlsStream<Stream>,
-    /// Bytes that were encrypted, and whose cipher text is not in the socket yet.
+    /// Encrypted bytes whose cipher text is not completely in the socket yet.
     taken: usize,
 }
 
@@ -62,21 +62,21 @@ impl Socket {
         matches!(self, Self::Tls(_))
     }
 
-    /// The certificate that the client showed, in DER. An authority of clients has signed it.
+    /// The client's certificate, in DER. It is signed by one of the client authorities.
     pub fn certificate(&mut self) -> Option<&[u8]> {
         let Self::Tls(tls) = self else { return None };
         let (_, session) = tls.get_mut().stream.get_ref();
         Some(session.peer_certificates()?.first()?.as_ref())
     }
 
-    /// What client and node agreed to speak when they began to encrypt, if they did.
+    /// The application protocol negotiated in the TLS handshake, if any.
     pub fn application_protocol(&mut self) -> Option<&[u8]> {
         let Self::Tls(tls) = self else { return None };
         tls.get_mut().stream.get_ref().1.alpn_protocol()
     }
 
-    /// Ready once a read may bring something, or the end. This is a hint, the read may still have to wait;
-    /// with it an idle connection needs no buffer.
+    /// Ready once a read may return bytes or the end of the stream. This is a hint, and the read may still be
+    /// pending; it spares an idle connection its buffer.
     pub fn poll_read_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(stream) => stream.poll_read_ready(context),
@@ -84,7 +84,7 @@ impl Socket {
         }
     }
 
-    /// Both sides, for two futures of one task.
+    /// Both halves, for two futures of one task.
     pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
         match self {
             Self::Plain(stream) => {
@@ -97,7 +97,7 @@ impl Socket {
 }
 
 impl ReadHalf<'_> {
-    /// As [`Socket::poll_read_ready`].
+    /// Like [`Socket::poll_read_ready`].
     pub fn poll_read_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(half) => half.poll_read_ready(context),
@@ -108,7 +108,8 @@ impl ReadHalf<'_> {
 
 impl Encrypted {
     fn poll_read_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // What comes need not be anything for us: only what is decrypted counts, and it stays where it is.
+        // Received TLS records need not contain data: only decrypted bytes count, and they stay in the stream's
+        // buffer.
         let filled = ready!(Pin::new(&mut self.stream).poll_fill_buf(context)).map(drop);
         Poll::Ready(end_without_goodbye(filled))
     }
@@ -145,8 +146,8 @@ impl Encrypted {
     }
 }
 
-/// Many clients close the socket without a word of TLS. That is the end, as it is without encryption: every
-/// protocol here has the lengths of what it says, so nothing that was cut off passes for whole.
+/// Treats a close without `close_notify`, as many clients do, as the end of the stream, as without encryption. Every
+/// protocol here has length prefixes, so truncated data is detected.
 fn end_without_goodbye(read: io::Result<()>) -> io::Result<()> {
     match read {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
@@ -154,7 +155,7 @@ fn end_without_goodbye(read: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Sets `few` to the first of these bytes; returns how many slices that are.
+/// Sets `few` to the first `bytes_max` of these bytes; returns the number of slices.
 fn first_of<'a>(slices: &'a [IoSlice<'_>], few: &mut [IoSlice<'a>], bytes_max: usize) -> usize {
     let (mut left, mut count) = (bytes_max, 0);
     for (few, slice) in few.iter_mut().zip(slices) {
@@ -168,8 +169,8 @@ fn first_of<'a>(slices: &'a [IoSlice<'_>], few: &mut [IoSlice<'a>], bytes_max: u
     count
 }
 
-/// Says goodbye, as far as the socket takes it at once: some clients take a connection that just ends for one
-/// that was cut.
+/// Sends `close_notify`, as far as the socket takes it at once: some clients report a truncated connection without
+/// it.
 impl Drop for Encrypted {
     fn drop(&mut self) {
         self.stream.get_mut().1.send_close_notify();
@@ -203,7 +204,8 @@ impl AsyncRead for Socket {
     }
 }
 
-/// The same for the whole and for its writing half, which differ in how they come to what is encrypted.
+/// Implements writing for the whole socket and its writing half, which differ in their access to the encrypted
+/// stream.
 macro_rules! writes {
     ($type:ty, $tls:ident => $locked:expr) => {
         impl AsyncWrite for $type {

@@ -1,8 +1,8 @@
-//! Certificates of the node's own, and who of its clients must show one.
+//! Certificates of the node, and requirements on those of its clients.
 //!
-//! What is here works on the contents of files; the files are whoever's who runs the node. New contents become
-//! a configuration of their own, with a store of its own for sessions that clients may resume: one that was begun
-//! under the old one is not resumed, so that nobody gets in whom the new one would not let in.
+//! This module gets the contents of files; the files themselves belong to the node's operator. New contents become a
+//! new configuration, with its own store of resumable sessions. A session of the old configuration cannot be resumed,
+//! so that no client gets in that the new one would reject.
 
 use std::io;
 use std::sync::Arc;
@@ -28,13 +28,13 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::socket::Socket;
 
-/// Whether clients show certificates of their own.
+/// Whether clients must present certificates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ClientCertificates {
-    /// They are not asked for one.
+    /// Clients are not asked for one.
     #[default]
     None,
-    /// They may; one that is shown must be good.
+    /// Optional; a certificate that is presented must be valid.
     Optional,
     Required,
 }
@@ -42,16 +42,16 @@ pub enum ClientCertificates {
 /// The contents of files in PEM.
 #[derive(Clone, Copy, Debug)]
 pub struct Pem<'a> {
-    /// The node's certificate, then those that it follows from.
+    /// The node's certificate, then the rest of its chain.
     pub chain: &'a [u8],
     pub key: &'a [u8],
-    /// Certificates of those who sign clients'.
+    /// Certificates of the authorities that sign clients' certificates.
     pub client_authorities: Option<&'a [u8]>,
-    /// Lists of certificates that they have revoked, one of each (RFC 5280, section 5).
+    /// Certificate revocation lists, one of each authority (RFC 5280, section 5).
     pub client_revocations: Option<&'a [u8]>,
 }
 
-/// Why certificates cannot be used.
+/// Reason why certificates cannot be used.
 #[derive(Debug, Error)]
 pub enum TlsError {
     #[error("{what} cannot be read: {source}")]
@@ -74,16 +74,16 @@ pub enum TlsError {
     NoAuthority,
 }
 
-/// What of HTTP is spoken over TLS, as clients and servers agree on it (RFC 7301), the one that is rather wanted first. A
-/// client that names others alone is refused; those that name none speak HTTP/1.
+/// HTTP versions over TLS, negotiated by ALPN (RFC 7301), preferred ones first. A client that offers others only is
+/// rejected; a client that offers none speaks HTTP/1.
 pub const HTTP2: &[u8] = b"h2";
 const HTTP_PROTOCOLS: [&[u8]; 3] = [HTTP2, b"http/1.1", b"http/1.0"];
 
-/// What encrypts the connections of a node's listeners. Clones are the same.
+/// TLS settings of the node's listeners. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Tls {
     inner: Arc<Inner>,
-    /// Whether clients are told that HTTP is spoken.
+    /// Whether HTTP versions are negotiated.
     of_http: bool,
 }
 
@@ -94,17 +94,17 @@ struct Inner {
     handshakes: Semaphore,
 }
 
-/// What new connections are encrypted with.
+/// TLS settings for new connections.
 #[derive(Debug)]
 struct Current {
     configuration: Arc<ServerConfig>,
-    /// The same for listeners of HTTP, of which there is more than one version.
+    /// The same for HTTP listeners, with ALPN.
     of_http: Arc<ServerConfig>,
-    /// When the node's certificate ends, in seconds since the epoch.
+    /// Expiry of the node's certificate, in seconds since the epoch.
     ends_secs: i64,
 }
 
-/// Why a connection did not come to be.
+/// Reason of a failed handshake.
 #[derive(Debug, Error)]
 pub(crate) enum HandshakeError {
     #[error("the client did not finish its handshake within {TLS_HANDSHAKE_WITHIN:?}")]
@@ -114,8 +114,8 @@ pub(crate) enum HandshakeError {
 }
 
 impl HandshakeError {
-    /// Rather than of a client that went away, or looked whether somebody listens.
-    pub(crate) fn is_of_tls(&self) -> bool {
+    /// Whether the client violated TLS, rather than disconnecting or probing the port.
+    pub(crate) fn is_tls_error(&self) -> bool {
         match self {
             Self::Slow => false,
             Self::Failed(error) => error.kind() == io::ErrorKind::InvalidData,
@@ -124,26 +124,26 @@ impl HandshakeError {
 }
 
 impl Tls {
-    /// `now_secs` is the wall clock's, since the epoch.
+    /// `now_secs`: seconds of the wall clock since the epoch.
     pub fn new(pem: Pem<'_>, clients: ClientCertificates, now_secs: i64) -> Result<Self, TlsError> {
         let current = RwLock::new(configuration(pem, clients, now_secs)?);
         let handshakes = Semaphore::new(TLS_HANDSHAKES_AT_ONCE_MAX);
         Ok(Self { inner: Arc::new(Inner { clients, current, handshakes }), of_http: false })
     }
 
-    /// The same certificates for a listener of HTTP, where client and node agree on a version of it.
-    pub fn of_http(&self) -> Self {
+    /// The same certificates for an HTTP listener, which negotiates the HTTP version.
+    pub fn for_http(&self) -> Self {
         Self { inner: Arc::clone(&self.inner), of_http: true }
     }
 
-    /// Takes other contents for connections that come from now on. What cannot be used changes nothing.
+    /// Replaces the certificates for new connections. Unusable contents change nothing.
     pub fn replace(&self, pem: Pem<'_>, now_secs: i64) -> Result<(), TlsError> {
         let new = configuration(pem, self.inner.clients, now_secs)?;
         *self.inner.current.write() = new;
         Ok(())
     }
 
-    /// When the node's certificate ends, in seconds since the epoch.
+    /// Expiry of the node's certificate, in seconds since the epoch.
     pub fn ends_secs(&self) -> i64 {
         self.inner.current.read().ends_secs
     }
@@ -153,20 +153,20 @@ impl Tls {
         Arc::clone(if self.of_http { &current.of_http } else { &current.configuration })
     }
 
-    /// The side that accepts. Bounded in time, and in how many are under way at once.
+    /// Runs the server side of the handshake, limited in time and in the number in flight.
     pub(crate) async fn accept(&self, stream: Stream) -> Result<Socket, HandshakeError> {
         let handshake = async {
             let _permit = self.inner.handshakes.acquire().await.map_err(io::Error::other)?;
             let current = self.configuration();
             Ok::<_, io::Error>(TlsAcceptor::from(current).accept(stream).into_fallible().await)
         };
-        // Boxed: a session that is encrypted must not carry the room for its handshake for ever.
+        // Boxed: an encrypted session must not keep the memory of its handshake.
         match timeout(TLS_HANDSHAKE_WITHIN, Box::pin(handshake)).await {
             Err(_) => Err(HandshakeError::Slow),
             Ok(handshake) => match handshake? {
                 Ok(stream) => Ok(Socket::from(stream)),
                 Err((error, stream)) => {
-                    Box::pin(let_hear(stream)).await;
+                    Box::pin(close_after_alert(stream)).await;
                     Err(HandshakeError::Failed(error))
                 }
             },
@@ -174,9 +174,9 @@ impl Tls {
     }
 }
 
-/// Closes a connection whose handshake failed, so that the client hears why: what it has sent behind its part of the
-/// handshake is read first, or closing would take back what it was told.
-async fn let_hear(mut stream: Stream) {
+/// Closes a connection whose handshake failed, so that the client receives the alert: further input is read first,
+/// because closing with unread input would discard the alert.
+async fn close_after_alert(mut stream: Stream) {
     let hearing = async {
         stream.shutdown().await?;
         let (mut read, mut bytes) = (0, [0; 1 << 10]);
@@ -188,7 +188,7 @@ async fn let_hear(mut stream: Stream) {
         }
         Ok::<_, io::Error>(())
     };
-    // Whoever does not hear it does not want to.
+    // A client that does not read the alert in time is dropped.
     let _ = timeout(TLS_REFUSED_CLOSES_WITHIN, hearing).await;
 }
 
@@ -222,7 +222,8 @@ fn configuration(
                 ClientCertificates::Required => verifier,
                 _ => verifier.allow_unauthenticated(),
             };
-            // A list that has ended says nothing of what was revoked since, and who has none may have revoked anything.
+            // An expired list says nothing about later revocations, and an authority without a list may have revoked
+            // any certificate.
             let verifier = match pem.client_revocations {
                 Some(lists) => {
                     verifier.with_crls(revocations(lists)?).enforce_revocation_expiration()

@@ -1,7 +1,7 @@
-//! What went through the connections of each protocol since the node started.
+//! Traffic of the connections of each protocol since the node started.
 //!
-//! Counters are a node's, not sums over what is connected: they never fall. A session adds to them once a batch, and
-//! has the counters of its protocol at hand, so that no lock is taken for it.
+//! Counters belong to the node and are not sums over open connections, so they never decrease. A session adds to them
+//! once per batch, and holds the counters of its protocol, so that it takes no lock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-/// Of one protocol. Clones are the same.
+/// Counters of one protocol. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Traffic(Arc<Counters>);
 
@@ -23,15 +23,15 @@ struct Counters {
     bytes_delivered: AtomicU64,
 }
 
-/// As it was when somebody looked.
+/// A snapshot of the counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TrafficSeen {
     pub connections: u64,
     pub connections_opened: u64,
     pub connections_closed: u64,
-    /// There were as many as there may be.
+    /// Rejected because the limit of connections was reached.
     pub connections_refused: u64,
-    /// Handed to the broker, whether it took them or not.
+    /// Passed to the broker, whether or not it accepted them.
     pub records_received: u64,
     pub bytes_received: u64,
     pub bytes_delivered: u64,
@@ -50,20 +50,20 @@ impl Traffic {
         self.0.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records were handed to the broker.
+    /// Counts records passed to the broker.
     pub fn received(&self, records: u64, bytes: u64) {
         self.0.records_received.fetch_add(records, Ordering::Relaxed);
         self.0.bytes_received.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Records are on their way to a client.
+    /// Counts records sent to a client.
     pub fn delivered(&self, bytes: u64) {
         self.0.bytes_delivered.fetch_add(bytes, Ordering::Relaxed);
     }
 
     fn seen(&self) -> TrafficSeen {
         let seen = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        // Those that are closed first, so that there are never more of them than were opened.
+        // Closed ones are read first, so that they never exceed the opened ones.
         let connections_closed = seen(&self.0.closed);
         let connections_opened = seen(&self.0.opened);
         TrafficSeen {
@@ -78,7 +78,7 @@ impl Traffic {
     }
 }
 
-/// Of all protocols.
+/// Counters of all protocols.
 #[derive(Debug, Default)]
 pub(crate) struct TrafficOfAll(Mutex<BTreeMap<&'static str, Traffic>>);
 
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_are_of_a_protocol_and_stay_when_connections_are_gone() {
+    fn counters_are_per_protocol_and_outlive_connections() {
         let all = TrafficOfAll::default();
         let kafka = all.of("kafka");
         kafka.opened();

@@ -1,7 +1,7 @@
-//! What a session has to say and the socket has not yet taken.
+//! Output of a session that the socket has not taken yet.
 //!
-//! Small pieces are written one behind another into one buffer; large ones, such as records in the journal's
-//! memory, are not copied but queued as they are. A vectored write joins them again.
+//! Small pieces are copied one behind another into one buffer. Large ones, such as records in the journal's memory,
+//! are not copied but queued as they are. A vectored write joins them again.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
@@ -14,7 +14,7 @@ use tokio::io::AsyncWrite;
 
 #[derive(Debug, Default)]
 pub struct Unsent {
-    /// The pieces that were copied, one behind another.
+    /// The copied pieces, one behind another.
     copied: BytesMut,
     /// In the order in which they are sent; none is empty.
     pieces: VecDeque<Piece>,
@@ -23,7 +23,7 @@ pub struct Unsent {
 
 #[derive(Debug)]
 enum Piece {
-    /// So many bytes of `copied`.
+    /// Number of bytes in `copied`.
     Copied(usize),
     Shared(Bytes),
 }
@@ -37,7 +37,7 @@ impl Unsent {
         self.bytes
     }
 
-    /// Adds what `write` puts at the end of the buffer.
+    /// Appends the bytes that `write` adds to the buffer.
     pub fn write(&mut self, write: impl FnOnce(&mut BytesMut)) {
         let before = self.copied.len();
         write(&mut self.copied);
@@ -52,7 +52,7 @@ impl Unsent {
         }
     }
 
-    /// Adds bytes without copying them.
+    /// Appends bytes without copying them.
     pub fn push(&mut self, bytes: Bytes) {
         // An empty slice would look like a socket that takes nothing.
         if !bytes.is_empty() {
@@ -61,7 +61,7 @@ impl Unsent {
         }
     }
 
-    /// Adds what another one holds.
+    /// Appends the content of another one.
     pub fn append(&mut self, mut other: Self) {
         for piece in other.pieces.drain(..) {
             match piece {
@@ -74,8 +74,8 @@ impl Unsent {
         }
     }
 
-    /// Writes what the socket takes without waiting, [`WRITTEN_AT_ONCE_BYTES_MAX`] at most, so that others
-    /// have their turn. Returns how much that was; pending if the socket takes nothing.
+    /// Writes as much as the socket takes without waiting, [`WRITTEN_AT_ONCE_BYTES_MAX`] at most, so that other
+    /// sessions are scheduled. Returns the number of bytes; pending if the socket takes nothing.
     pub fn poll_write<W: AsyncWrite + Unpin>(
         &mut self,
         context: &mut Context<'_>,
@@ -175,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes so many bytes at a time, and then nothing once.
+    /// Takes `step` bytes per write, and is full at every second write.
     struct Socket {
         step: usize,
         is_vectored: bool,
@@ -250,13 +250,13 @@ mod tests {
             (bytes(), bytes()).prop_map(|(copied, shared)| Step::Append(copied, shared)),
             Just(Step::Send),
         ];
-        // More than one call takes slices.
+        // More pieces than one call has slices.
         proptest::collection::vec(step, 0..600)
     }
 
     proptest! {
         #[test]
-        fn bytes_are_sent_in_their_order_however_the_socket_takes_them(
+        fn bytes_keep_their_order_with_any_partial_writes(
             steps in steps(),
             step in 1usize..5_000,
             is_vectored: bool,
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_takes_everything_is_given_so_much_at_once() {
+    fn one_write_is_limited_even_if_the_socket_takes_everything() {
         let mut unsent = Unsent::default();
         for _ in 0..10 {
             unsent.push(Bytes::from(vec![7; 100_000]));
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_takes_nothing_is_waited_for() {
+    fn write_is_pending_while_the_socket_is_full() {
         let (mut unsent, mut socket) = (Unsent::default(), Socket::new(10, true));
         unsent.push(Bytes::from_static(b"twelve bytes"));
         assert_eq!(poll(&mut unsent, &mut socket), Poll::Ready(10));
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_buffer_is_given_back_once_it_is_sent() {
+    fn large_buffer_is_freed_once_it_is_sent() {
         let mut unsent = Unsent::default();
         unsent.write(|out| out.extend_from_slice(&[7; UNSENT_KEPT_BYTES_MAX + 1]));
         let mut all = Vec::new();

@@ -1,5 +1,4 @@
-//! A process that has no file descriptors left. In a test binary of its own, because the limit is the
-//! process's.
+//! A process without free file descriptors. It is in a test binary of its own, because the limit is the process's.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -21,7 +20,7 @@ async fn greet(mut stream: Stream) {
 }
 
 #[tokio::test]
-async fn a_listener_without_descriptors_goes_on_once_there_are_some() {
+async fn listener_without_descriptors_resumes_once_some_are_free() {
     let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
     let listener = Net::Kernel.listen(any_port).await.expect("binds");
     let address = listener.local_addr().expect("is bound").to_string();
@@ -37,7 +36,7 @@ async fn a_listener_without_descriptors_goes_on_once_there_are_some() {
     let serving = gateway::serve(listener, options, stopping, |stream, _| greet(stream));
     let serving = tokio::spawn(serving);
 
-    // The lowest that is free, which the client gets; none is left for the listener.
+    // The client gets the lowest free descriptor; none is left for the listener.
     let last = File::open("/dev/null").expect("opens").as_raw_fd() as u64;
     let before = getrlimit(Resource::Nofile);
     let limit = Rlimit { current: Some(last + 1), maximum: before.maximum };

@@ -1,4 +1,4 @@
-//! Listeners of the kernel's network: limits, panics, the end.
+//! Listeners in the kernel's network: limits, panics, shutdown.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use world::net::{Net, Stream};
 
-/// Longer than anything here takes; shorter than a hang.
+/// Longer than any step of a test, shorter than a hang.
 const SOON: Duration = Duration::from_secs(20);
 
-/// A listener whose sessions send back what they receive. `!` makes one panic, and `?` makes one deaf to
-/// everything, shutdown too.
+/// A listener whose sessions echo their input. `!` makes a session panic, and `?` makes it ignore everything,
+/// shutdown too.
 struct Echo {
     address: String,
     stop: watch::Sender<bool>,
@@ -97,7 +97,7 @@ impl Client {
 }
 
 #[tokio::test]
-async fn a_connection_over_the_limit_is_closed_and_one_that_ends_makes_room() {
+async fn connection_over_the_limit_is_closed_until_another_one_ends() {
     let connections = Connections::default();
     let echo = Echo::start(&connections, |options| options.sessions_max = 2).await;
     let (mut one, mut two) = (echo.client().await, echo.client().await);
@@ -117,7 +117,7 @@ async fn a_connection_over_the_limit_is_closed_and_one_that_ends_makes_room() {
 }
 
 #[tokio::test]
-async fn a_session_that_panics_takes_only_its_own_connection_with_it() {
+async fn panic_of_a_session_closes_its_own_connection_only() {
     let connections = Connections::default();
     let echo = Echo::start(&connections, |_| {}).await;
     let (mut one, mut two) = (echo.client().await, echo.client().await);
@@ -131,7 +131,7 @@ async fn a_session_that_panics_takes_only_its_own_connection_with_it() {
 }
 
 #[tokio::test]
-async fn a_shutdown_waits_for_sessions_and_takes_no_connection() {
+async fn shutdown_waits_for_sessions_and_accepts_no_connections() {
     let connections = Connections::default();
     let echo = Echo::start(&connections, |_| {}).await;
     let mut client = echo.client().await;
@@ -144,14 +144,14 @@ async fn a_shutdown_waits_for_sessions_and_takes_no_connection() {
 }
 
 #[tokio::test]
-async fn a_session_that_does_not_finish_is_cut_off() {
+async fn session_that_does_not_finish_is_aborted_after_the_drain_time() {
     const WITHIN: Duration = Duration::from_millis(200);
     let connections = Connections::default();
     let echo = Echo::start(&connections, |options| options.drain_within = WITHIN).await;
     let mut client = echo.client().await;
     client.is_served().await;
     client.say(b'?').await;
-    // It is deaf once it has read that.
+    // The session ignores everything once it has read that.
     sleep(Duration::from_millis(100)).await;
     let began = Instant::now();
     echo.ends().await;
@@ -161,7 +161,7 @@ async fn a_session_that_does_not_finish_is_cut_off() {
 }
 
 #[tokio::test]
-async fn connections_of_all_listeners_are_listed_under_numbers_of_their_own() {
+async fn connections_of_all_listeners_have_unique_numbers() {
     let connections = Connections::default();
     let one = Echo::start(&connections, |options| options.protocol = "one").await;
     let two = Echo::start(&connections, |options| options.protocol = "two").await;
@@ -179,7 +179,7 @@ async fn connections_of_all_listeners_are_listed_under_numbers_of_their_own() {
 }
 
 #[tokio::test]
-async fn an_operator_closes_one_connection_however_silent_it_is() {
+async fn operator_closes_an_idle_connection() {
     let connections = Connections::default();
     let echo = Echo::start(&connections, |_| {}).await;
     let (mut one, mut two) = (echo.client().await, echo.client().await);

@@ -47,7 +47,7 @@ async fn connect() -> std::io::Result<Stream> {
     Net::Simulated.connect(&format!("server:{PORT}")).await
 }
 
-/// Sends back what comes, by halves, and reads nothing before there is something.
+/// Echoes the input over split halves, and reads only when the socket is ready.
 async fn echo(mut stream: Stream) {
     let (mut reads, mut writes) = stream.split();
     let mut unsent = Unsent::default();
@@ -69,7 +69,7 @@ async fn echo(mut stream: Stream) {
 }
 
 #[test]
-fn a_client_is_served_and_one_too_many_is_closed() {
+fn simulated_clients_are_served_up_to_the_limit() {
     let mut sim = simulation();
     serve(&mut sim, echo);
     sim.client("client", async {
@@ -96,7 +96,7 @@ fn a_client_is_served_and_one_too_many_is_closed() {
 
 static CUT_OFF: AtomicBool = AtomicBool::new(false);
 
-/// Sends more than the network holds to a client that does not read it.
+/// Sends more than the network buffers to a client that does not read it.
 async fn send_much(mut stream: Stream) {
     let mut unsent = Unsent::default();
     for _ in 0..10_000 {
@@ -116,14 +116,14 @@ async fn send_much(mut stream: Stream) {
 }
 
 #[test]
-fn a_client_that_does_not_read_is_cut_off_in_simulated_time() {
+fn client_that_does_not_read_is_disconnected_in_simulated_time() {
     let mut sim = simulation();
     serve(&mut sim, send_much);
     sim.client("client", async {
         let mut stream = connect().await?;
         sleep(TAKEN_WITHIN + Duration::from_secs(5)).await;
         assert!(CUT_OFF.load(Ordering::Acquire));
-        // What was under way is all that comes. Turmoil loses the end of a stream that is full.
+        // Only bytes in flight arrive. Turmoil loses the end of a stream that is full.
         let mut received = Vec::new();
         let _ = timeout(Duration::from_secs(5), stream.read_to_end(&mut received)).await;
         assert!(received.len() < 1_000_000, "{}", received.len());
@@ -133,7 +133,7 @@ fn a_client_that_does_not_read_is_cut_off_in_simulated_time() {
 }
 
 #[test]
-fn a_network_that_is_cut_fails_what_connects() {
+fn partitioned_client_cannot_connect_until_the_repair() {
     let mut sim = simulation();
     serve(&mut sim, echo);
     sim.client("client", async {

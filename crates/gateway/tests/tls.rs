@@ -1,5 +1,4 @@
-//! Listeners whose connections are encrypted: certificates that change, handshakes that do not end, and bytes that
-//! arrive whole.
+//! Encrypted listeners: certificate changes, stalled handshakes, and bytes that arrive complete.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,7 +25,7 @@ use tokio_rustls::client::TlsStream;
 use world::net::{Net, Stream};
 
 const SOON: Duration = Duration::from_secs(20);
-/// Within the time of all certificates here but those that have ended.
+/// Within the validity of all certificates here but the expired ones.
 const NOW: i64 = 1_800_000_000;
 
 /// An authority.
@@ -58,7 +57,7 @@ impl Authority {
         Pair { chain: certificate.pem(), key: key.serialize_pem() }
     }
 
-    /// The numbers of certificates that it has revoked; the list ends with the beginning of a year.
+    /// A list of revoked certificate numbers; it expires at the beginning of the year `ends`.
     fn revocations(&self, numbers: &[u64], ends: i32) -> String {
         let revoked = |number: &u64| RevokedCertParams {
             serial_number: (*number).into(),
@@ -77,7 +76,7 @@ impl Authority {
         list.signed_by(&self.issuer).expect("a list").pem().expect("PEM")
     }
 
-    /// A client that believes this authority, and shows a certificate if it has one.
+    /// A client that trusts this authority, and presents its own certificate if it has one.
     fn client(&self, own: Option<&Pair>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         let root = CertificateDer::from_pem_slice(self.pem.as_bytes()).expect("PEM");
@@ -113,12 +112,12 @@ impl Pair {
     }
 }
 
-/// A listener of both kinds, whose sessions send back what they receive.
+/// A listener on both ports, whose sessions echo their input.
 struct Echo {
     plain: String,
     encrypted: String,
     tls: Tls,
-    /// Whether sessions ended well, one after the other.
+    /// Whether each session ended without an error.
     ends: tokio::sync::Mutex<mpsc::UnboundedReceiver<bool>>,
     _stop: watch::Sender<bool>,
 }
@@ -154,7 +153,7 @@ impl Echo {
         Self { plain: addresses.0, encrypted: addresses.1, tls, ends, _stop: stop }
     }
 
-    /// Whether all sessions that have ended ended well, once one more has.
+    /// Waits for one more session to end. Returns whether all ended sessions ended without an error.
     async fn ended(&self) -> bool {
         let mut ends = self.ends.lock().await;
         let mut well = ends.recv().await.expect("a session ends");
@@ -168,14 +167,14 @@ impl Echo {
         let stream = Net::Kernel.connect(&self.encrypted).await?;
         let name = ServerName::try_from("localhost").expect("a name");
         let mut stream = TlsConnector::from(Arc::clone(config)).connect(name, stream).await?;
-        // A client that is refused hears of it with the first byte.
+        // A rejected client gets the alert with its first read.
         stream.write_all(b"x").await?;
         stream.read_u8().await?;
         Ok(stream)
     }
 }
 
-/// Both sides at once, as a session of Kafka has them.
+/// Reads and writes concurrently, as a session of Kafka does.
 async fn echo(mut socket: Socket) -> std::io::Result<()> {
     let (mut read, mut write) = socket.split();
     let (chunks, mut to_send) = mpsc::channel::<Bytes>(4);
@@ -206,14 +205,14 @@ async fn echo(mut socket: Socket) -> std::io::Result<()> {
     tokio::join!(reading, writing).0
 }
 
-/// The key of the server's certificate, as a client sees it.
+/// The server's certificate as the client sees it.
 fn shown(stream: &TlsStream<Stream>) -> Vec<u8> {
     let certificates = stream.get_ref().1.peer_certificates().expect("was shown");
     certificates[0].to_vec()
 }
 
 #[tokio::test]
-async fn bytes_arrive_whole_however_slowly_they_are_taken_with_and_without_encryption() {
+async fn slowly_read_bytes_arrive_complete_with_and_without_tls() {
     let authority = Authority::new();
     let pair = authority.pair(|_| ());
     let echo = Echo::start(pair.pem(), ClientCertificates::None).await;
@@ -231,10 +230,10 @@ async fn bytes_arrive_whole_however_slowly_they_are_taken_with_and_without_encry
     assert!(received == sent, "other bytes came back");
     let mut write = writing.await.expect("no panic").expect("is written");
     write.shutdown().await.expect("says goodbye");
-    // And so does the other side: the end is no error.
+    // The server closes too, without an error.
     assert_eq!(timeout(SOON, read.read(&mut [0; 1])).await.expect("in time").expect("the end"), 0);
 
-    // A client that goes without a word of TLS has closed the connection, and that is no error.
+    // A client that closes without `close_notify` has closed the connection, which is no error.
     let silent = echo.connect(&authority.client(None)).await.expect("connects");
     drop(silent.into_inner().0);
     assert!(timeout(SOON, echo.ended()).await.expect("in time"), "the end was an error");
@@ -247,7 +246,7 @@ async fn bytes_arrive_whole_however_slowly_they_are_taken_with_and_without_encry
 }
 
 #[tokio::test]
-async fn a_new_certificate_is_shown_to_new_connections_and_a_bad_one_to_nobody() {
+async fn new_connections_get_a_new_certificate_and_an_invalid_one_is_rejected() {
     let authority = Authority::new();
     let [one, two] = [(); 2].map(|()| authority.pair(|_| ()));
     let echo = Echo::start(one.pem(), ClientCertificates::None).await;
@@ -271,26 +270,26 @@ async fn a_new_certificate_is_shown_to_new_connections_and_a_bad_one_to_nobody()
     echo.tls.replace(two.pem(), NOW).expect("is taken");
     let after = echo.connect(&client).await.expect("connects");
     assert_ne!(shown(&after), shown(&before));
-    // What is open stays so.
+    // Open connections are kept.
     before.write_all(b"y").await.expect("is written");
     assert_eq!(before.read_u8().await.expect("is read"), b'y');
 }
 
 #[tokio::test]
-async fn clients_show_certificates_where_they_must_and_none_resumes_what_a_new_authority_refuses() {
+async fn client_certificates_are_verified_and_a_new_authority_ends_resumption() {
     let (servers, ours, others) = (Authority::new(), Authority::new(), Authority::new());
     let pair = servers.pair(|_| ());
     let (good, bad) = (ours.pair(|_| ()), others.pair(|_| ()));
     let echo = Echo::start(pair.with_authority(Some(&ours)), ClientCertificates::Required).await;
     let client = servers.client(Some(&good));
     echo.connect(&client).await.expect("its certificate is good");
-    // It hears why, whatever it has said already.
+    // It gets the alert, whatever it has sent already.
     for (own, alert) in [(None, "CertificateRequired"), (Some(&bad), "fatal alert")] {
         let refused = echo.connect(&servers.client(own)).await.expect_err("is refused");
         assert!(refused.to_string().contains(alert), "{refused}");
     }
 
-    // The same client comes again, with what it may resume.
+    // The same client reconnects with a resumable session.
     echo.tls.replace(pair.with_authority(Some(&others)), NOW).expect("is taken");
     assert!(echo.connect(&client).await.is_err(), "its authority has gone");
 
@@ -303,7 +302,7 @@ async fn clients_show_certificates_where_they_must_and_none_resumes_what_a_new_a
 }
 
 #[tokio::test]
-async fn a_certificate_that_its_authority_revoked_is_refused() {
+async fn revoked_client_certificate_is_rejected() {
     const REVOKED: u64 = 7;
     let (servers, ours, others) = (Authority::new(), Authority::new(), Authority::new());
     let pair = servers.pair(|_| ());
@@ -325,7 +324,7 @@ async fn a_certificate_that_its_authority_revoked_is_refused() {
     let refused = echo.connect(&client).await.expect_err("it may not resume what it had either");
     assert!(refused.to_string().contains("CertificateRevoked"), "{refused}");
 
-    // Whose list is missing or has ended may have revoked anything.
+    // An authority without a current list may have revoked any certificate.
     for lists in [list(&others, &[], 2100), list(&ours, &[], 2021)] {
         echo.tls.replace(all(lists), NOW).expect("is taken");
         assert!(echo.connect(&servers.client(Some(&good))).await.is_err());
@@ -344,7 +343,7 @@ async fn a_certificate_that_its_authority_revoked_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handshake_that_never_ends_is_cut_off_and_so_is_what_is_none() {
+async fn stalled_and_non_tls_handshakes_are_disconnected() {
     let authority = Authority::new();
     let pair = authority.pair(|_| ());
     let echo = Echo::start(pair.pem(), ClientCertificates::None).await;

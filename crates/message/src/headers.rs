@@ -1,10 +1,10 @@
-//! The names of record headers that a message's properties have, and of headers that mean something.
+//! Names of record headers for a message's properties, and of headers with a meaning to the broker.
 
 use base::headers::{DEATH_PREFIX, DELIVER_AT, EXPIRES_AT, ID, PRIORITY as RANK, RESERVED_PREFIX};
 
-/// No header of a message begins with it once it is a record's, but those here.
+/// Reserved prefix: a record has no such headers of a message other than those below.
 pub(crate) const PREFIX: &[u8] = b"amqp.";
-/// In a message: what the record's key is to be, or was.
+/// Header of a message that becomes, or came from, the record's key.
 pub(crate) const KEY_HEADER: &[u8] = b"postroad.key";
 
 pub(crate) const EXCHANGE: &[u8] = b"amqp.exchange";
@@ -25,31 +25,30 @@ pub(crate) const CLUSTER_ID: &[u8] = b"amqp.cluster-id";
 /// The types of the message's own headers, in their order.
 pub(crate) const HEADER_TYPES: &[u8] = b"amqp.headers";
 pub(crate) const ESCAPED: &[u8] = b"amqp.header.";
-/// The message's BCC header, which no consumer is shown: a dead letter still goes to those keys.
+/// The message's BCC header, which is hidden from consumers. A dead letter is still routed to these keys.
 pub(crate) const BLIND_COPIES: &[u8] = b"amqp.blind-copies";
 
-/// What a message died of so far, which no client can write: the prefix is out of their reach.
+/// Earlier deaths of a message. The prefix is reserved, so no client can write this header.
 pub const DEATHS: &[u8] = b"amqp.deaths";
 
-/// Headers that route a message; a blind copy is for nobody else to see.
+/// Headers that route a message; BCC is hidden from consumers.
 pub const CC: &[u8] = b"CC";
 pub const BCC: &[u8] = b"BCC";
 
-/// A message that is held back comes out with its delay negated, so that it is not held back again
-/// where it is published anew.
+/// The delay of a delayed message, negated on delivery, so that a republished message is not delayed again.
 pub(crate) const DELAY: &[u8] = b"x-delay";
 
-/// Of what the broker says, all that a consumer is shown: why a record is a dead letter.
+/// Prefix of the broker's only headers shown to consumers: the reason of a dead letter.
 pub(crate) const DEATH: &[u8] = DEATH_PREFIX.as_bytes();
 
-/// Whether a record header of this name is a field of the broker, from any client: a message that has
-/// one sets the field.
+/// Returns whether a record header of this name is a field of the broker, which clients of any protocol set by this
+/// header.
 pub(crate) fn is_field(name: &[u8]) -> bool {
     let fields = [DELIVER_AT, EXPIRES_AT, RANK, ID];
     is_hidden(name) && (name.starts_with(DEATH) || fields.iter().any(|it| it.as_bytes() == name))
 }
 
-/// What the broker says to itself.
+/// Returns whether a header is reserved for the broker.
 pub(crate) fn is_hidden(name: &[u8]) -> bool {
     name.starts_with(RESERVED_PREFIX.as_bytes())
 }

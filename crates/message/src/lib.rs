@@ -1,12 +1,12 @@
 //! A message as a record, and a record as a message.
 //!
-//! Every protocol that has messages with properties keeps them in records in this one way, so that
-//! what one publishes another consumes. The body is the record's value. Properties, exchange and
-//! routing key travel as record headers `amqp.*` in text, so that a consumer of any protocol can read
-//! them (they have the name of the protocol that had them first); the message's own headers are the
-//! record's headers, each under its name. What text cannot say, the types of headers, is one more
-//! header (`amqp.headers`: a letter for each, as [`values`] encodes them); without it, as for a record
-//! that a Kafka producer made, every header is a string. A message comes back byte for byte.
+//! Every protocol that has messages with properties stores them in records in this one way, so that a message
+//! published through one protocol can be consumed through another. The body is the record's value. Properties,
+//! exchange and routing key are record headers `amqp.*` in text, so that a consumer of any protocol can read them.
+//! (They have the name of the protocol that had them first.) The message's own headers are the record's headers, each
+//! under its name. The types of headers, which text cannot express, are one more header (`amqp.headers`: a letter for
+//! each, as in [`values`]). Without it, as in a record of a Kafka producer, every header is a string. A message is
+//! read back byte for byte.
 //!
 //! | message | record |
 //! |---|---|
@@ -22,14 +22,14 @@
 //! | header `amqp.x` | `amqp.header.amqp.x`: the prefix is reserved |
 //! | header `postroad.x` | `amqp.header.postroad.x`, unless the broker has a field of that name |
 //!
-//! A record of another protocol has routing key = its queue's name, the default exchange, and the
-//! record's time as `timestamp`.
+//! A record of another protocol gets its queue's name as routing key, the default exchange, and the record's time as
+//! `timestamp`.
 //!
-//! How properties look on a wire, and which of them a client may set, is its gateway's.
+//! The wire encoding of properties, and which of them a client may set, belong to its gateway.
 //!
-//! * [`properties`]: what a message says of itself
+//! * [`properties`]: the properties of a message
 //! * [`headers`]: the reserved names of record headers
-//! * [`write`], [`read`]: there and back; `text`: numbers as text
+//! * [`write`], [`read`]: to a record and back; `text`: numbers as text
 
 pub mod headers;
 pub mod properties;

@@ -1,16 +1,16 @@
-//! What a message says of itself, in the one set of properties that protocols share. Which are text
-//! is not checked: `correlation_id` holds raw bytes in many applications, and what came in goes out.
+//! A message's properties, in the one set that protocols share. Text is not checked for UTF-8: many applications keep
+//! raw bytes in `correlation_id`, and these bytes are passed on unchanged.
 
 use values::EncodedTable;
 
-/// Views of the properties that a message has. `None`: it does not have that one.
+/// Views of a message's properties. `None`: the property is not set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Properties<'a> {
     pub content_type: Option<&'a [u8]>,
     pub content_encoding: Option<&'a [u8]>,
-    /// The message's own.
+    /// The message's own headers.
     pub headers: Option<EncodedTable<'a>>,
-    /// 1: it need not survive a restart; 2: it must.
+    /// 1: transient; 2: persistent.
     pub delivery_mode: Option<u8>,
     pub priority: Option<u8>,
     pub correlation_id: Option<&'a [u8]>,
@@ -20,7 +20,7 @@ pub struct Properties<'a> {
     pub message_id: Option<&'a [u8]>,
     /// Seconds since the epoch.
     pub timestamp: Option<u64>,
-    /// What applications call the type of the message.
+    /// The application's name for the type of the message.
     pub kind: Option<&'a [u8]>,
     pub user_id: Option<&'a [u8]>,
     pub app_id: Option<&'a [u8]>,

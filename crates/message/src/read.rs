@@ -12,14 +12,14 @@ use crate::headers::{
 use crate::properties::Properties;
 use crate::text::{guessed_kind, value_of};
 
-/// A record as a message: where it was published to, and its properties. The table of its headers
-/// is in the buffer that [`read_record`] was given.
+/// A record as a message: its routing and its properties. The table of its headers is in the buffer passed to
+/// [`read_record`].
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
     pub exchange: &'a str,
-    /// `None`: it came by another protocol.
+    /// `None`: the record was written through another protocol.
     pub routing_key: Option<&'a str>,
-    /// All but the headers.
+    /// All properties but the headers.
     pub properties: Properties<'a>,
     pub has_headers: bool,
 }
@@ -35,8 +35,8 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Reads a record's headers once. `table` gets the message's own headers, encoded; headers that a
-/// delivery has besides can be added behind them.
+/// Reads a record's headers once. `table` receives the message's own headers, encoded; headers of a delivery can be
+/// appended to them.
 pub fn read_record<'a>(view: &RecordView<'a>, table: &mut BytesMut) -> Message<'a> {
     table.clear();
     let mut message = Message {
@@ -63,7 +63,7 @@ pub fn read_record<'a>(view: &RecordView<'a>, table: &mut BytesMut) -> Message<'
     }
     message.has_headers = own > 0 || types.is_some() || view.key.is_some() || !table.is_empty();
     if own > 0 {
-        // Somebody who adds or drops a header does not keep the list: then all are strings.
+        // A client that adds or drops a header does not update the list: then all headers are strings.
         let types = types.filter(|types| types.len() == own);
         put_own_headers(view, types, table);
     }
@@ -76,7 +76,7 @@ pub fn read_record<'a>(view: &RecordView<'a>, table: &mut BytesMut) -> Message<'
     message
 }
 
-/// Routing keys that a message was published with and does not show.
+/// Routing keys of the message's BCC header, which is hidden.
 pub fn blind_copies(view: &RecordView<'_>) -> Vec<String> {
     let encoded = view.headers.last(BLIND_COPIES).flatten();
     let decoded = encoded.and_then(|value| decode_value(b'A', value, 0).ok());
@@ -97,7 +97,7 @@ fn put_own_headers(view: &RecordView<'_>, types: Option<&[u8]>, table: &mut Byte
             (None, Some(value)) => put_field(name, guessed_kind(value), value, table),
             (Some(kind @ (b'S' | b'x')), Some(value)) => put_field(name, kind, value, table),
             (Some(kind @ (b'F' | b'A')), Some(value)) => {
-                // Somebody may have changed it: what is malformed must not reach a client.
+                // The value may have been changed: malformed values must not reach a client.
                 let sound = decode_value(kind, value, 0).is_ok();
                 put_field(name, if sound { kind } else { b'x' }, value, table);
             }
@@ -112,13 +112,12 @@ fn put_own_headers(view: &RecordView<'_>, types: Option<&[u8]>, table: &mut Byte
     }
 }
 
-/// A name of a message's header is text: other bytes are replaced, so that every client can read the
-/// table.
+/// Writes a header's name, which is text: other bytes are replaced, so that every client can read the table.
 fn put_name(name: &[u8], table: &mut BytesMut) {
     put_short(String::from_utf8_lossy(name).as_bytes(), table);
 }
 
-/// A field whose value has a length in front, or is void.
+/// A field whose value has a length prefix, or is void.
 fn put_field(name: &[u8], kind: u8, value: &[u8], table: &mut BytesMut) {
     put_name(name, table);
     table.put_u8(kind);
@@ -127,7 +126,7 @@ fn put_field(name: &[u8], kind: u8, value: &[u8], table: &mut BytesMut) {
     }
 }
 
-/// Adds a header to those of a message.
+/// Appends a header to those of a message.
 pub fn put_header(name: &str, value: &Value, table: &mut BytesMut) {
     put_short(name.as_bytes(), table);
     value.encode(table);
@@ -137,7 +136,7 @@ fn read_property<'a>(name: &[u8], value: &'a [u8], message: &mut Message<'a>) {
     let properties = &mut message.properties;
     let number = || std::str::from_utf8(value).ok().and_then(|text| text.parse::<u64>().ok());
     let octet = || number().and_then(|number| u8::try_from(number).ok());
-    // A record of another protocol may name what no message can be published to.
+    // A record of another protocol may have names longer than a message's.
     let text = || shortened_text(std::str::from_utf8(value).unwrap_or_default());
     match name {
         EXCHANGE => message.exchange = text(),

@@ -7,7 +7,7 @@ use record::{Batch, BatchBuilder, BatchOptions, EncodedHeaders, Header};
 use super::*;
 use values::{EncodedTable, Table, Value};
 
-/// Through a record and back: it must come back as `expected`. Answers the record's key.
+/// Converts a message to a record and back, and compares it with `expected`. Returns the record's key.
 fn round_trip(
     (exchange, routing_key): (&str, &str),
     properties: &Properties<'_>,
@@ -53,7 +53,7 @@ fn value() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn a_message_comes_back_as_it_was(
+    fn message_survives_the_round_trip_through_a_record(
         exchange in "[a-z.]{0,12}",
         routing_key in "\\PC{0,20}",
         headers in proptest::option::of(proptest::collection::vec(
@@ -126,7 +126,7 @@ proptest! {
         let decoded = Table::decode(&table);
         prop_assert!(decoded.is_ok(), "{:?}", decoded);
 
-        // Written again, as a dead letter is.
+        // Written again, like a dead letter.
         let mut out = EncodedHeaders::new();
         let properties = message.properties_with(&table);
         let written = write_record_headers("x", routing_key, &properties, false, &mut out);
@@ -159,7 +159,7 @@ fn exchange_and_routing_key_of_a_record_are_cut_to_short_strings() {
 }
 
 #[test]
-fn header_with_the_brokers_prefix_comes_back_unless_it_is_a_field() {
+fn header_with_the_brokers_prefix_is_kept_unless_it_is_a_field() {
     let mut table = Table::new();
     table.push("postroad.x", "z");
     table.push("postroad.key", 5);
@@ -174,7 +174,7 @@ fn header_with_the_brokers_prefix_comes_back_unless_it_is_a_field() {
 }
 
 #[test]
-fn a_string_that_is_no_text_stays_a_string() {
+fn string_that_is_not_utf8_stays_a_string() {
     let strange = Value::LongString(Bytes::from_static(&[0x80]));
     let table = Table(vec![("h".into(), strange)]).to_bytes();
     let properties = Properties { headers: Some(EncodedTable(&table)), ..Properties::default() };
@@ -182,7 +182,7 @@ fn a_string_that_is_no_text_stays_a_string() {
 }
 
 #[test]
-fn a_key_that_a_message_names_is_the_records_key_and_back() {
+fn key_header_becomes_the_record_key_and_back() {
     let mut table = Table::new();
     table.push("a", 1);
     table.push("postroad.key", "customer-7");
@@ -193,7 +193,7 @@ fn a_key_that_a_message_names_is_the_records_key_and_back() {
 }
 
 #[test]
-fn blind_copies_are_not_shown_and_a_message_without_headers_has_none() {
+fn bcc_is_hidden_and_absent_headers_stay_absent() {
     let mut table = Table::new();
     table.push("BCC", vec![Value::from("q2")]);
     let bytes = table.to_bytes();
@@ -204,7 +204,7 @@ fn blind_copies_are_not_shown_and_a_message_without_headers_has_none() {
 }
 
 #[test]
-fn a_record_of_another_protocol_is_a_message_of_strings() {
+fn record_of_another_protocol_is_read_with_string_headers() {
     let mut builder = BatchBuilder::new(BatchOptions::default());
     let headers = [
         Header { key: b"trace", value: Some(b"abc") },
@@ -233,7 +233,7 @@ fn a_record_of_another_protocol_is_a_message_of_strings() {
 }
 
 #[test]
-fn record_headers_stay_as_they_are_written() {
+fn encoding_of_record_headers_is_stable() {
     let mut table = Table::new();
     table.push("a", "text");
     table.push("n", 5);

@@ -1,8 +1,8 @@
-//! Values that are no strings, as text and back.
+//! Values other than strings, as text and back.
 
 use values::Value;
 
-/// A number, a truth or a time as text.
+/// A number, a boolean or a time as text.
 pub(crate) fn text_of(value: &Value) -> String {
     match value {
         Value::Boolean(value) => value.to_string(),
@@ -14,7 +14,7 @@ pub(crate) fn text_of(value: &Value) -> String {
     }
 }
 
-/// The inverse of [`text_of`]; `None` when somebody has changed the text.
+/// The inverse of [`text_of`]; `None` if the text was changed.
 pub(crate) fn value_of(kind: u8, text: &[u8]) -> Option<Value> {
     let text = std::str::from_utf8(text).ok()?;
     Some(match kind {
@@ -37,7 +37,7 @@ pub(crate) fn value_of(kind: u8, text: &[u8]) -> Option<Value> {
     })
 }
 
-/// With as many digits after the point as the scale says.
+/// A decimal with as many digits after the point as its scale.
 fn decimal_text(scale: u8, number: u32) -> String {
     let scale = usize::from(scale);
     if scale == 0 {
@@ -78,7 +78,7 @@ impl Text {
     }
 }
 
-/// What a header is taken for of which no type is said.
+/// The assumed type of a header without a recorded type.
 pub(crate) fn guessed_kind(value: &[u8]) -> u8 {
     if std::str::from_utf8(value).is_ok() { b'S' } else { b'x' }
 }

@@ -11,8 +11,8 @@ use crate::headers::{
 use crate::properties::Properties;
 use crate::text::{Text, guessed_kind, text_of};
 
-/// Writes what a message says of itself as record headers; `deferred` is whether it is held back.
-/// Returns the record's key, if the message names one.
+/// Writes a message's properties as record headers; `deferred`: the message is delayed. Returns the record's key, if
+/// a header sets one.
 pub fn write_record_headers<'a>(
     exchange: &str,
     routing_key: &str,
@@ -23,7 +23,7 @@ pub fn write_record_headers<'a>(
     if !exchange.is_empty() {
         out.push(EXCHANGE, Some(exchange.as_bytes()));
     }
-    // Always there: it tells a message from a record of another protocol.
+    // Always present: it distinguishes a message from a record of another protocol.
     out.push(ROUTING_KEY, Some(routing_key.as_bytes()));
     for (name, value) in [
         (CONTENT_TYPE, properties.content_type),
@@ -83,13 +83,13 @@ fn write_table<'a>(
             out.push(DELAY, Some(delay.saturating_neg().to_string().as_bytes()));
             continue;
         }
-        // The broker's own are not the message's when it comes out.
+        // Fields of the broker are not among the message's headers when it is read.
         if !is_field(field.name) {
             types.push(field.kind, guessed_kind(field.value) == b'S');
         }
         write_field(&field, out)?;
     }
-    // A list of texts is what is taken for granted, unless it would be taken for none.
+    // Without a list all values are strings. An empty list is kept, to distinguish an empty table from none.
     if types.has_others || types.is_empty() {
         out.push(HEADER_TYPES, Some(types.as_bytes()));
     }
@@ -126,7 +126,7 @@ struct Types {
 }
 
 impl Types {
-    /// A string need not be text; one that is not would be taken for bytes.
+    /// A string need not be UTF-8; without a recorded type such a string would be read as bytes.
     fn push(&mut self, kind: u8, is_text: bool) {
         self.has_others |= kind != b'S' || !is_text;
         if self.count < self.few.len() {

@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-/// A body as it came: slices of what the socket brought.
+/// A received body: slices of the socket's buffers.
 #[derive(Clone, Debug, Default)]
 pub enum Body {
     #[default]
@@ -45,22 +45,22 @@ impl Body {
     }
 }
 
-/// Pieces of less than this are copied together.
+/// Smaller pieces are copied together.
 const SMALL_BYTES: usize = 4 << 10;
 
-/// A body whose pieces have not all come.
+/// A body of which not all pieces have arrived.
 ///
-/// A piece keeps all of the buffer that it was read into. That is little more than the piece where a client fills its frames,
-/// and thousands of times as much where it sends a frame for each byte; so such pieces are copied.
+/// A piece keeps the whole buffer that it was read into. That is little more than the piece if a client fills its
+/// frames, and thousands of times as much if it sends a frame for each byte. So small pieces are copied.
 #[derive(Debug, Default)]
 pub struct ArrivingBody {
     body: Body,
-    /// What was copied and is behind all that `body` has.
+    /// Copied pieces, which follow those in `body`.
     small: BytesMut,
 }
 
 impl ArrivingBody {
-    /// `is_last`: nothing follows. A body of one piece is never copied.
+    /// Adds a piece; `is_last`: it is the last one. A body of one piece is never copied.
     pub fn push(&mut self, piece: Bytes, is_last: bool) {
         let is_alone = is_last && self.small.is_empty() && self.body.slices().is_empty();
         if piece.len() < SMALL_BYTES && !is_alone {
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn small_pieces_keep_no_buffer_and_large_ones_are_not_copied() {
+    fn small_pieces_are_copied_and_large_ones_are_not() {
         let buffer = Bytes::from(vec![7; 2 * SMALL_BYTES]);
         let (small, large) = (buffer.slice(..3), buffer.slice(..SMALL_BYTES));
         let is_of_buffer = |slice: &Bytes| buffer.as_ptr_range().contains(&slice.as_ptr());
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_of_one_piece_is_where_the_socket_put_it() {
+    fn body_of_one_piece_is_not_copied() {
         let buffer = Bytes::from(vec![7; 100]);
         let alone = arrived(&[&buffer]);
         assert_eq!(alone.slices()[0].as_ptr(), buffer.as_ptr());

@@ -1,9 +1,8 @@
-//! Dead letters as RabbitMQ has them: published to the queue's dead-letter exchange with the story
-//! of the message in `x-death` (`rabbit_dead_letter`, `mc:record_death`, `mc_amqpl`).
+//! Dead letters as in RabbitMQ: published to the queue's dead-letter exchange with the message's deaths in `x-death`
+//! (`rabbit_dead_letter`, `mc:record_death`, `mc_amqpl`).
 //!
-//! What a message died of before is kept in a header of its own that no client can write, and shown
-//! in `x-death`: a client that publishes a message again with its headers starts a new life, and
-//! cannot make a cycle look like none, or the other way round.
+//! Earlier deaths are kept in a separate header that no client can write, and shown in `x-death`. So a client that
+//! publishes a dead letter again with its headers starts without deaths, and can neither hide a cycle nor fake one.
 
 use base::topics::is_written_by_nodes;
 use base::{PartitionId, headers};
@@ -24,11 +23,11 @@ use values::EncodedTable;
 
 const DEATHS: &str = "x-death";
 const FIRST: [&str; 3] = ["x-first-death-reason", "x-first-death-queue", "x-first-death-exchange"];
-/// In [`DEATHS_HEADER`]: the keys besides its own that the message went by last, blind ones too.
+/// In [`DEATHS_HEADER`]: the message's last routing keys besides its own, including BCC keys.
 const OTHER_KEYS: &str = "other-keys";
 const LAST: [&str; 3] = ["x-last-death-reason", "x-last-death-queue", "x-last-death-exchange"];
 
-/// The router that the broker asks.
+/// The router that the broker calls for dead letters.
 #[derive(Debug)]
 pub struct Router {
     /// Weak: the topology holds the broker, which holds this.
@@ -62,19 +61,19 @@ impl DeadLetterRouter for Router {
 /// A dead letter before it is published.
 #[derive(Debug)]
 struct Letter {
-    /// Its routing keys, the first of them its own.
+    /// Its routing keys; its own key is the first.
     keys: Vec<String>,
     headers: FieldTable,
     deaths: Deaths,
 }
 
-/// What a message died of, the newest first; one entry for each queue and reason.
+/// The deaths of a message, newest first; one entry for each queue and reason.
 #[derive(Clone, PartialEq, Debug, Default)]
 struct Deaths {
     entries: Vec<FieldTable>,
     first: Option<[String; 3]>,
-    /// The routing keys besides its own by which it went from its last death: its CC header may say
-    /// others, and its blind copies stand in no header any more.
+    /// The routing keys besides its own that were used for its last death. Its CC header may differ, and BCC keys are
+    /// in no header any more.
     other_keys: Vec<String>,
 }
 
@@ -84,7 +83,7 @@ impl Letter {
         let mut table = BytesMut::new();
         let message = read_record(&view, &mut table);
         let mut headers = without_former_death(FieldTable::decode(&table).unwrap_or_default());
-        // A record of another protocol is a message that was published to its queue.
+        // A record of another protocol counts as a message published to its queue.
         let own_key = message.routing_key.unwrap_or(&route.queue).to_owned();
         let mut keys = vec![own_key];
         keys.extend(carbon_copies(&headers));
@@ -116,10 +115,10 @@ impl Letter {
             Some(key) => {
                 keys = vec![key.to_string()];
                 deaths.other_keys.clear();
-                // Published again with its headers, the message would go to the former keys.
+                // If a client published the message again with these headers, it would be routed to the former keys.
                 headers.0.retain(|(name, _)| ![CC, BCC].contains(&name.as_bytes()));
             }
-            // Blind ones lead on as well, and stay unsaid in `x-death`.
+            // BCC keys are used as well, but are not shown in `x-death`.
             None => {
                 keys.truncate(1);
                 keys.extend(other_keys.iter().cloned());
@@ -141,7 +140,7 @@ impl Letter {
         let message = read_record(&view, &mut ignored);
         let table = self.headers.to_bytes();
         let headers = Some(EncodedTable(&table));
-        // It has expired, maybe; it is not to expire again.
+        // The message may have expired; its dead letter must not expire again.
         let properties = Properties { headers, expiration: None, ..message.properties };
         let looked_at = MessageHeaders(&properties);
         let delay = looked_at.delay_ms();
@@ -165,7 +164,7 @@ impl Letter {
                     letter.insert(made).clone()
                 }
             };
-            // Only a topic of another protocol has more than one.
+            // Only a topic of another protocol has several partitions.
             let index = (dead.offset % u64::from(queue.partition_count().max(1))) as u32;
             batches.push((queue.partition(index), batch));
         }
@@ -181,7 +180,7 @@ impl Letter {
     ) -> Result<Bytes, BatchError> {
         let mut out = EncodedHeaders::new();
         let key = &self.keys[0];
-        // The table is our own.
+        // The table was encoded above, so it is valid.
         let held_back = due_ms.is_some();
         let record_key =
             write_record_headers(&route.exchange, key, properties, held_back, &mut out);
@@ -211,13 +210,13 @@ impl Letter {
         }
         let body = dead.record.value().unwrap_or_default();
         let mut builder = BatchBuilder::with_capacity(BatchOptions::default(), body.len() + 1024);
-        // Its time to live begins anew.
+        // Its time to live restarts.
         builder.push_sliced(dead.time_ms, record_key, &[&body], &out)?;
         Ok(Bytes::from(builder.finish()))
     }
 
-    /// Whether it has been in this queue before and nobody has rejected it since: then it would go
-    /// round for ever, and is dropped.
+    /// Returns whether the letter was in this queue before without a rejection since. It would then cycle for ever,
+    /// and is dropped.
     fn is_cycle(&self, queue: &str, reason: DeathReason) -> bool {
         if reason == DeathReason::Rejected {
             return false;
@@ -236,13 +235,13 @@ impl Letter {
     }
 }
 
-/// RabbitMQ's word.
-/// What the broker said of a former death does not hold for the next one.
+/// Removes the broker's headers of an earlier death, which do not apply to the next one.
 fn without_former_death(mut table: FieldTable) -> FieldTable {
     table.0.retain(|(name, _)| !name.starts_with(headers::DEATH_PREFIX));
     table
 }
 
+/// RabbitMQ's name of the reason.
 const fn reason(reason: DeathReason) -> &'static str {
     match reason {
         DeathReason::Rejected => "rejected",
@@ -307,7 +306,7 @@ impl Deaths {
         }
     }
 
-    /// Puts the story into the message's headers.
+    /// Writes the deaths to the message's headers.
     fn show(&self, exchange: &str, headers: &mut FieldTable) {
         let entries = self.entries.iter().cloned().map(FieldValue::Table).collect::<Vec<_>>();
         headers.set(DEATHS, entries);

@@ -1,8 +1,8 @@
-//! Bytes and texts as Erlang shows them: RabbitMQ's texts have them, and people look for those.
+//! Bytes and texts in Erlang's format: RabbitMQ's texts contain them, and people search for those.
 
 use std::fmt::Write;
 
-/// A binary as `~p` shows it.
+/// A binary in the format of `~p`.
 pub fn binary(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok("") => "<<>>".to_owned(),
@@ -21,7 +21,7 @@ pub fn binary(bytes: &[u8]) -> String {
     }
 }
 
-/// A string as `~p` shows it.
+/// A string in the format of `~p`.
 pub fn string(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

@@ -1,5 +1,4 @@
-//! What a client is told when something is refused: a reply code, and RabbitMQ's text for it,
-//! because clients and people match on both.
+//! Refusals: a reply code, and RabbitMQ's text for it, because clients and people match on both.
 //!
 //! A soft error closes the channel, a hard one the connection (AMQP 0-9-1, 1.8 and 4.2.7). Which
 //! of the two follows from the code alone.
@@ -7,7 +6,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// The reply codes that this gateway gives.
+/// The reply codes that this gateway sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReplyCode {
     Success,
@@ -75,7 +74,7 @@ impl ReplyCode {
         }
     }
 
-    /// Closes the connection and not only the channel.
+    /// Returns whether the error closes the connection and not only the channel.
     pub const fn is_hard(self) -> bool {
         !matches!(
             self,
@@ -90,7 +89,7 @@ impl ReplyCode {
     }
 }
 
-/// Something was refused. `explanation` is what follows the code's name.
+/// A refusal. `explanation` follows the code's name in the text.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{} - {explanation}", code.name())]
 pub struct Exception {
@@ -124,7 +123,7 @@ impl Exception {
         )
     }
 
-    /// As it goes into a close method: a short string, whose end shows if it was cut.
+    /// The text in a close method: a short string, which ends with `...` if it was truncated.
     pub fn reply_text(&self) -> String {
         const CUT: &str = "...";
         let mut text = self.to_string();
@@ -154,7 +153,7 @@ impl<'a> Resource<'a> {
     }
 }
 
-/// What texts name as a resource.
+/// An entity that texts name as a resource.
 pub trait Named {
     fn resource(&self) -> Resource<'_>;
 }
@@ -182,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_those_of_rabbitmq() {
+    fn texts_equal_those_of_rabbitmq() {
         let missing = Exception::not_found(Resource::queue("x", "/"));
         assert_eq!(missing.reply_text(), "NOT_FOUND - no queue 'x' in vhost '/'");
         assert_eq!(missing.code.code(), 404);
@@ -191,14 +190,14 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_cut_to_what_a_short_string_holds_between_characters() {
+    fn long_text_is_truncated_at_a_character_boundary() {
         let long = Exception::precondition_failed("ü".repeat(200));
         let text = long.reply_text();
         assert!((254..=255).contains(&text.len()) && text.ends_with("ü..."));
     }
 
     #[test]
-    fn what_one_channel_did_wrong_closes_that_channel_only() {
+    fn only_hard_errors_close_the_connection() {
         assert!(!ReplyCode::NotFound.is_hard() && !ReplyCode::ResourceLocked.is_hard());
         assert!(ReplyCode::NotAllowed.is_hard() && ReplyCode::NotImplemented.is_hard());
         assert!(ReplyCode::FrameError.is_hard() && ReplyCode::InternalError.is_hard());

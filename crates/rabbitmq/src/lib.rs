@@ -1,13 +1,13 @@
-//! RabbitMQ's rules, apart from how they are said on a wire: what its clients may declare and publish, with which
-//! rights, and in which words something is refused. AMQP 0-9-1 and the management API are two ways to them.
+//! RabbitMQ's rules, independent of a wire protocol: which declarations and publishes are valid, the rights they
+//! need, and the texts of refusals. AMQP 0-9-1 and the management API are two front ends to them.
 //!
-//! * [`declarations`]: what a client may declare. The entities themselves are `topology`'s
-//! * [`rights`]: what a user may do; who users are is `access`'s
+//! * [`declarations`]: the declarations of a client. The entities themselves are in `topology`
+//! * [`rights`]: permission checks; users are managed by `access`
 //! * [`publishing`], [`publisher`], [`body`]: from a message to the batches that are appended
-//! * [`rerouting`]: messages whose queue was gone
-//! * [`dead_letter`]: the way of dead letters
-//! * [`live`]: what sessions have open, for those who look
-//! * [`errors`]: what a client is told when something is refused; [`table`], [`erlang`]: values in RabbitMQ's texts
+//! * [`rerouting`]: messages for deleted queues
+//! * [`dead_letter`]: the routing of dead letters
+//! * [`live`]: snapshots of sessions for the management API
+//! * [`errors`]: reply codes and texts of refusals; [`table`], [`erlang`]: values in RabbitMQ's texts
 
 pub mod body;
 pub mod dead_letter;

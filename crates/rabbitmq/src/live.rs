@@ -1,29 +1,29 @@
-//! What a session of AMQP has open, as its own task tells those who look: the management API. It is made when it is asked
-//! for, so that no record costs anything for it.
+//! Snapshots of AMQP sessions for the management API, reported by each session's own task. A snapshot is built on
+//! request, so that it costs nothing per record.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use values::Table;
 
-/// A connection, besides what the node knows of connections of every protocol.
+/// An AMQP connection, without the data that connections of every protocol have.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct SessionSeen {
-    /// `None`: it is not open yet.
+    /// `None`: the connection is not open yet.
     pub virtual_host: Option<Arc<str>>,
     pub encrypted: bool,
-    /// What the client says of itself.
+    /// The client's own properties.
     pub client_properties: Table,
-    /// As negotiated: with its head and end.
+    /// The negotiated size, with head and end.
     pub frame_bytes_max: usize,
     pub channel_max: u16,
-    /// Zero: none.
+    /// Zero: disabled.
     pub heartbeat: Duration,
-    /// It was told that it is closed, and has not gone yet.
+    /// The close was sent, and the client has not left yet.
     pub is_closing: bool,
-    /// It publishes, and the node has no room for messages.
+    /// The client publishes, and the node has no room for messages.
     pub is_blocked: bool,
-    /// By number.
+    /// Sorted by number.
     pub channels: Vec<ChannelSeen>,
 }
 
@@ -32,31 +32,31 @@ pub struct ChannelSeen {
     pub number: u16,
     pub confirms: bool,
     pub is_transactional: bool,
-    /// Of each consumer that is made from now on; 0: any number.
+    /// Applies to each consumer created from now on; 0: no limit.
     pub prefetch: u16,
-    /// Of all consumers together; 0: any number.
+    /// Applies to all consumers together; 0: no limit.
     pub prefetch_together: u16,
-    /// Deliveries that the client has not answered.
+    /// Deliveries that the client has not acknowledged.
     pub unacknowledged: usize,
-    /// Messages that the client has not been told of.
+    /// Messages without a confirm yet.
     pub unconfirmed: u64,
-    /// By tag.
+    /// Sorted by tag.
     pub consumers: Vec<ConsumerSeen>,
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct ConsumerSeen {
     pub tag: Arc<str>,
-    /// `None`: direct replies, which are no queue's.
+    /// `None`: direct replies, which belong to no queue.
     pub queue: Option<Arc<str>>,
     pub needs_ack: bool,
     pub is_exclusive: bool,
-    /// It is delivered to now, which only one of a queue with a single active consumer is.
+    /// Deliveries go to this consumer. With a single active consumer this holds for one consumer of the queue only.
     pub is_active: bool,
     /// Its queue has a single active consumer.
     pub is_single: bool,
     pub prefetch: u16,
     pub arguments: Table,
-    /// How long a delivery may be unanswered.
+    /// Time limit of an acknowledgement.
     pub timeout: Option<Duration>,
 }

@@ -1,9 +1,9 @@
-//! From messages to batches: what one read of the socket brought becomes one append, in which a
-//! message that is routed to many queues stands once.
+//! Batches messages: all messages of one read of the socket become one append, in which a message for many queues is
+//! stored once.
 //!
-//! Neighbouring messages that go to the same queues share a batch, and its queues share its bytes: the
-//! broker writes the batch once, with a row for each of them. A batch takes more messages only while
-//! it is the last one of each of its queues, so that every queue has its messages in their order.
+//! Neighbouring messages for the same queues share a batch, and its queues share its bytes: the broker writes the
+//! batch once, with a row for each queue. A batch takes more messages only while it is the last one of each of its
+//! queues, so that every queue keeps the order of its messages.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,81 +22,81 @@ use crate::errors::{Exception, Named};
 use crate::publishing::malformed_headers;
 use message::Properties;
 
-/// Messages on their way into batches. A channel's transaction has one of its own.
+/// Builds batches of messages. A channel's transaction has a publisher of its own.
 #[derive(Debug, Default)]
 pub struct Publisher {
     batches: Vec<Building>,
     /// The last batch of each partition, if it may take more.
     open: HashMap<PartitionId, usize>,
-    /// Where the last message with several targets went.
+    /// Targets of the last message with several targets.
     fan: Fan,
     pub confirms: Confirms,
-    /// Of bodies, and of the rows of batches.
+    /// Bytes of bodies, and of the rows of batches.
     bytes: usize,
     headers: EncodedHeaders,
-    /// The same of a message that is held back.
+    /// The headers of a delayed message.
     headers_deferred: EncodedHeaders,
     pub targets: Vec<Routed>,
-    /// Number of the message at hand among those that its publisher keeps.
+    /// Number of the current message among those that its session keeps.
     pub kept: Option<u32>,
-    /// Where the message at hand goes.
+    /// Targets of the current message.
     rows: Vec<Row>,
-    /// For records without a key, where a topic has several partitions.
+    /// Round-robin counter for records without a key in topics of several partitions.
     turn: u32,
-    /// Its messages are taken together or not at all.
+    /// Its messages are committed together or not at all.
     pub is_transaction: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Row {
     partition: PartitionId,
-    /// It is held back until its time has come.
+    /// The message is delayed.
     deferred: bool,
 }
 
-/// The batches that the targets of one message are in, all of which may take more.
+/// The batches of one message's targets, all of which may take more.
 #[derive(Debug, Default)]
 struct Fan {
     rows: Vec<Row>,
     batches: Vec<usize>,
-    /// How many batches there were when it was known to be right.
+    /// Number of batches when this was last verified.
     checked_at: usize,
 }
 
-/// A batch in the making, for one partition or several.
+/// A batch being built, for one partition or several.
 #[derive(Debug)]
 struct Building {
     partitions: Vec<PartitionId>,
     deferred: bool,
     shape: Shape,
-    /// The least `max.message.bytes` of its topics. A batch is not filled beyond
-    /// [`BATCH_BYTES_DEFAULT`], whatever they take: a consumer reads whole batches.
+    /// The least `max.message.bytes` of its topics. Messages are added up to [`BATCH_BYTES_DEFAULT`] at most, because
+    /// a consumer reads whole batches.
     bytes_max: u32,
     /// Whether one of its topics has `dedup.window.ms`.
     has_window: bool,
     builder: BatchBuilder,
 }
 
-/// What of a topic's policy decides about the bytes of a batch: topics of one shape share them. There
-/// are few shapes, so that a message is never copied often, however many queues it goes to.
+/// The settings of a topic that affect the bytes of a batch: topics of one shape share them. There are few shapes, so
+/// a message is copied only a few times, however many queues it goes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Shape {
     compression: CompressionType,
     log_append_time: bool,
-    /// A full queue refuses. A batch is refused whole, and messages are refused one by one.
+    /// The queue rejects when full. A batch is rejected whole, and messages are rejected one by one.
     refuses: bool,
 }
 
-/// The publishers that wait for confirms, and the batches that their messages are in.
+/// Pending publisher confirms, and the batches that they depend on.
 #[derive(Debug, Default)]
 pub struct Confirms {
-    /// Each message's channel and number, once for each batch that it is in; by batch.
+    /// Channel and number of each message, once for each of its batches; sorted by batch.
     pub parts: Vec<Part>,
-    /// Each message that is kept, once for each batch that it is in.
+    /// Kept messages, once for each of their batches.
     pub kept: Vec<KeptPart>,
     /// The last number of each channel.
     pub channels: Vec<Confirmed>,
-    /// Where the answers to each batch end: one for each of its partitions.
+    /// End of the replies to each batch, which has one for each of its partitions.
     ends: Vec<u32>,
 }
 
@@ -107,7 +107,7 @@ pub struct Part {
     pub number: u64,
 }
 
-/// A batch that a kept message is in.
+/// A batch of a kept message.
 #[derive(Clone, Copy, Debug)]
 pub struct KeptPart {
     pub batch: u32,
@@ -127,7 +127,7 @@ impl Confirms {
         self.channels.is_empty()
     }
 
-    /// Which of the answers are a batch's.
+    /// Range of a batch's replies.
     pub fn rows_of(&self, batch: u32) -> Range<usize> {
         let batch = batch as usize;
         let end = |batch: usize| self.ends.get(batch).map_or(0, |end| *end as usize);
@@ -153,7 +153,7 @@ impl Confirms {
     }
 }
 
-/// A message that is ready to go: what is known of it besides its body.
+/// A message ready to be added, with its routing data and times.
 #[derive(Clone, Copy, Debug)]
 pub struct Parcel<'a> {
     pub exchange: &'a str,
@@ -165,7 +165,7 @@ pub struct Parcel<'a> {
     pub now_ms: i64,
 }
 
-/// A message that is being added to batches.
+/// A message being added to batches.
 #[derive(Clone, Copy)]
 struct Outgoing<'a> {
     parcel: &'a Parcel<'a>,
@@ -188,12 +188,12 @@ impl Publisher {
         self.batches.is_empty() && self.confirms.is_empty()
     }
 
-    /// What it holds, about: each body once for each batch that it is in, and each batch's rows.
+    /// Approximate memory: each body once for each of its batches, and each batch's rows.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The batches, ready to be appended, and who waits for them.
+    /// Takes the finished batches and their confirms.
     pub fn take(&mut self) -> (Vec<AppendBatch>, Confirms) {
         self.open.clear();
         self.fan = Fan::default();
@@ -255,7 +255,7 @@ impl Publisher {
             key = write(&mut self.headers, None).map_err(malformed_headers)?;
         }
         if self.targets.iter().any(|target| target.deferred) {
-            // The current millisecond has partly passed: without it the delay would be too short.
+            // Part of the current millisecond has passed: without the extra one the delay would be too short.
             let at = parcel.delay_ms.map(|delay| now_ms.saturating_add(delay).saturating_add(1));
             key = write(&mut self.headers_deferred, at).map_err(malformed_headers)?;
         }
@@ -298,8 +298,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// Whether the last message with several targets had these, and no other message went to any of
-    /// them since.
+    /// Returns whether the last message with several targets had these rows, and none of them got another message
+    /// since.
     fn is_fan_open(&mut self, rows: &[Row]) -> bool {
         if self.fan.batches.is_empty() || self.fan.rows != rows {
             return false;
@@ -335,8 +335,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// Begins batches for the message, one for all rows whose topics take the same bytes, and returns
-    /// their places. Returns none where one of the topics refuses messages one by one.
+    /// Opens batches for the message, one for all rows whose topics share its bytes. Returns their indexes, or none
+    /// if one of the topics rejects messages one by one.
     fn open_for(
         &mut self,
         broker: &Broker,
@@ -351,7 +351,7 @@ impl Publisher {
             rows.iter().map(config).collect()
         };
         for ((row, config), target) in rows.iter().zip(configs).zip(targets) {
-            // The queue was deleted after it was found, and the message with it.
+            // The queue was deleted after routing, and the message with it.
             let config = config.unwrap_or_default();
             if config.cleanup_policy.compact && message.key.is_none() {
                 let text = format!(
@@ -398,7 +398,7 @@ impl Publisher {
         Ok(if stay_open { places.collect() } else { Vec::new() })
     }
 
-    /// As Kafka's producers choose: by the key, or in turn.
+    /// Selects the partition as Kafka's producers do: by the key, or round-robin.
     fn partition_of(&mut self, queue: &Queue, key: Option<&[u8]>) -> u32 {
         match (queue.partition_count(), key) {
             (0 | 1, _) => 0,
@@ -440,7 +440,7 @@ impl Building {
         let mut partitions = self.partitions.into_iter();
         let first = partitions.next().expect("a batch is made for a partition");
         let batch = AppendBatch::made(first, self.builder, self.shape.log_append_time);
-        // Here, because the shard's leader must not wait for it.
+        // Read here, so that the shard's leader does not have to.
         let ids = self.has_window.then(|| RecordIds::read(&batch.bytes));
         AppendBatch { also: partitions.collect(), ids, ..batch }
     }

@@ -1,5 +1,4 @@
-//! What a message that is published says about its way: how long it lives, how long it is held back, to which keys it
-//! goes besides its own.
+//! Properties of a published message that affect its delivery: expiration, delay, and further routing keys.
 
 use message::Properties;
 use message::headers::{BCC, CC};
@@ -12,7 +11,7 @@ pub fn malformed_headers(malformed: MalformedTable) -> Exception {
     Exception::new(ReplyCode::SyntaxError, malformed.to_string())
 }
 
-/// When a message is to be forgotten, in milliseconds from now.
+/// Time to live in milliseconds.
 pub fn expiration(properties: &Properties<'_>) -> Result<Option<i64>, Exception> {
     let Some(text) = properties.expiration else { return Ok(None) };
     let text = String::from_utf8_lossy(text);
@@ -26,8 +25,8 @@ pub fn expiration(properties: &Properties<'_>) -> Result<Option<i64>, Exception>
     Err(Exception::precondition_failed(format!("invalid expiration '{text}': {wrong}")))
 }
 
-/// The number that a text begins with, and what follows it (Erlang's `string:to_integer`). One of
-/// more than 64 bits is as good as the largest.
+/// The number at the start of a text, and the rest (Erlang's `string:to_integer`). A number of more than 64 bits
+/// counts as the largest.
 fn leading_integer(text: &str) -> Option<(i64, &str)> {
     let sign = text.starts_with(['+', '-']).into();
     let digits = text[sign..].bytes().take_while(u8::is_ascii_digit).count();
@@ -39,10 +38,10 @@ fn leading_integer(text: &str) -> Option<(i64, &str)> {
     Some((number.parse().unwrap_or(bound), rest))
 }
 
-/// Ten years, as RabbitMQ has it (`MAX_EXPIRY_TIMER`).
+/// Ten years, as in RabbitMQ (`MAX_EXPIRY_TIMER`).
 const EXPIRATION_MS_MAX: i64 = 315_360_000_000;
 
-/// How long a message asks to be held back by an exchange that does so, in milliseconds.
+/// Delay requested for a delaying exchange, in milliseconds.
 pub fn delay(properties: &Properties<'_>) -> Option<i64> {
     let table = properties.headers?;
     let field = RawFields::new(table.0).map_while(Result::ok).find(|f| f.name == b"x-delay")?;
@@ -63,7 +62,7 @@ pub fn copies(properties: &Properties<'_>) -> Result<Vec<String>, Exception> {
             continue;
         }
         match field.decode().map_err(malformed_headers)? {
-            // What is no text is passed over.
+            // Values other than texts are skipped.
             FieldValue::Array(keys) => {
                 copies.extend(keys.iter().filter_map(FieldValue::as_str).map(str::to_owned));
             }

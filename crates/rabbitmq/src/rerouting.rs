@@ -1,8 +1,8 @@
-//! Messages for queues that turned out to be gone, routed again by current declarations.
+//! Rerouting of messages whose queue was deleted, by current declarations.
 //!
-//! A node that was away routes by an old copy of the catalog. The shard of a deleted queue refuses the message with
-//! [`AppendError::UnknownPartition`]. The message then takes the way that it would take now: to the queues that are there,
-//! or nowhere, like any message that cannot be routed.
+//! A node that was disconnected routes by an outdated copy of the catalog. The shard of a deleted queue rejects the
+//! message with [`AppendError::UnknownPartition`]. The message is then routed by current declarations: to the
+//! existing queues, or nowhere, like any unroutable message.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::publisher::{Confirms, Parcel, Publisher};
 use crate::publishing::{copies, delay, expiration};
 use crate::rights::Rights;
 
-/// Pause before a queue is tried again whose shard has yet to learn of it.
+/// Retry interval for a queue that its shard does not know yet.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// A message as its publisher sent it.
@@ -33,34 +33,34 @@ pub struct View<'a> {
     pub body: &'a Body,
 }
 
-/// A message that was kept until its fate is known.
+/// A message that is kept until its outcome is known.
 pub trait Kept: Send {
-    /// Shows the message. `None`: it cannot be read.
+    /// Passes the message to `look`. `None`: it cannot be read.
     fn view<R>(&self, look: impl FnOnce(&View<'_>) -> R) -> Option<R>;
 }
 
-/// A message of which at least one queue is gone.
+/// A message of which at least one queue is deleted.
 #[derive(Debug)]
 pub struct Lost<M> {
     pub message: M,
-    /// Topics that have it.
+    /// Topics that have stored it.
     pub taken: Vec<TopicId>,
 }
 
-/// Outcome of a message that was routed again.
+/// Outcome of a rerouted message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
     Taken,
     /// The message is routed to no queue.
     Unroutable,
-    /// A queue refused it, or its way could not be found out in time.
+    /// A queue rejected it, or its route could not be determined in time.
     Refused,
 }
 
-/// Messages of the batches in which a partition was unknown, by the answers to their append. Messages with a refusal of
-/// another kind are passed over: their publisher hears of that.
+/// Returns the kept messages for which a partition was unknown, by the replies to their append. A message with
+/// another rejection is left out: its publisher is notified of that.
 ///
-/// `kept` are the messages by the numbers that [`Publisher::kept`] had; `topics` are those of the answers.
+/// `kept` is ordered by the numbers in [`Publisher::kept`]; `topics` has the topic of each reply.
 pub fn lost<M>(
     confirms: &Confirms,
     topics: &[TopicId],
@@ -170,7 +170,7 @@ pub async fn route_again<M: Kept>(
     ended
 }
 
-/// Adds the message to the batches of those of its queues that do not have it. False: there is none.
+/// Adds the message to the batches of those of its queues that lack it. Returns false if there are none.
 fn add<M: Kept>(
     broker: &Broker,
     vhost: &VirtualHost,
@@ -203,7 +203,7 @@ fn add<M: Kept>(
     added.unwrap_or(Ok(false))
 }
 
-/// The queues that a message leads to. An exchange that is gone leads nowhere.
+/// The target queues of a message. A deleted exchange routes nowhere.
 fn targets(vhost: &VirtualHost, view: &View<'_>) -> Result<Vec<Routed>, Exception> {
     let copies = copies(view.properties)?;
     let keys: Vec<&str> =

@@ -1,5 +1,5 @@
-//! What a user may do: asked where a method begins, of the names as they count, and told in
-//! RabbitMQ's words (`rabbit_channel:check_*_permitted`).
+//! Permission checks of a user. They run where a method begins, on names without line ends, and refuse in RabbitMQ's
+//! words (`rabbit_channel:check_*_permitted`).
 //!
 //! | method | permission |
 //! | --- | --- |
@@ -11,12 +11,12 @@
 //! | the first of these on a topic that was never a queue | configure as well |
 //! | a passive declaration | any |
 //!
-//! RabbitMQ asks nothing of a passive declaration. Here a rule about one topic opens vhost `/`, and must not tell of
-//! the others. To answer deliveries takes nothing.
+//! RabbitMQ checks nothing for a passive declaration. Here a rule about one topic opens vhost `/`, and must not
+//! reveal the others. Acknowledging deliveries needs no permission.
 //!
-//! What decides is [`access::Rights`], which knows Kafka's rules as well: one that denies keeps a user from the queue
-//! that the topic is, and from publishing to it through whatever exchange leads there; one that allows does for the
-//! queue, and for publishing to it through the default exchange.
+//! The decision is made by [`access::Rights`], which includes Kafka's rules. A rule that denies a topic denies its
+//! queue, and publishing to it through any exchange. A rule that allows a topic allows its queue, and publishing to
+//! it through the default exchange.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -28,24 +28,24 @@ use topology::{Destination, Routed};
 
 use crate::errors::{Exception, Named, ReplyCode, Resource};
 
-/// As the audit calls it.
+/// The protocol's name in the audit.
 const PROTOCOL: &str = "amqp";
-/// What the default exchange is called where permissions are checked.
+/// Name of the default exchange in permission checks.
 const DEFAULT_EXCHANGE: &str = "amq.default";
 
-/// What the user may do in the vhost that is open, and how it is refused.
+/// A user's rights in the open vhost.
 #[derive(Clone, Debug)]
 pub struct Rights {
     user: Arc<str>,
     rights: Arc<access::Rights>,
 }
 
-/// What messages may be published to an exchange.
+/// The right to publish to an exchange.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Writable {
     exchange: Box<str>,
     by: Right,
-    /// Each queue that a message leads to is to be asked about.
+    /// Each target queue must be checked too.
     each_queue: bool,
 }
 
@@ -53,12 +53,12 @@ pub struct Writable {
 enum Right {
     /// The permission to write to the exchange.
     Exchange,
-    /// To the default exchange, for which a queue's name is the key: rules that let the user append to its topic.
+    /// Rules that allow appends to topics: for the default exchange, whose key is the queue's name.
     Rules,
 }
 
 impl Rights {
-    /// Of somebody who comes from there. `None`: the user may not even open the vhost.
+    /// The rights of a user at this address. `None`: the user may not even open the vhost.
     pub fn of(users: &Users, principal: &Principal, peer: IpAddr, vhost: &str) -> Option<Self> {
         let user = Arc::clone(principal.name());
         let asker = users.audit().asker(Some(&user), peer, PROTOCOL);
@@ -66,7 +66,7 @@ impl Rights {
         rights.opens(vhost).then(|| Self { user, rights: Arc::new(rights) })
     }
 
-    /// Whether that may be done, or RabbitMQ's words where not (`rabbit_access_control`).
+    /// Checks an operation, and refuses it in RabbitMQ's words (`rabbit_access_control`).
     pub fn check(&self, operation: Operation, resource: Resource<'_>) -> Result<(), Exception> {
         let resource = match resource.name {
             "" if resource.kind == "exchange" => Resource { name: DEFAULT_EXCHANGE, ..resource },
@@ -77,7 +77,7 @@ impl Rights {
             "exchange" => {
                 self.rights.may(operation, Target::Exchange { virtual_host: vhost, name })
             }
-            // One that is not there yet would be this topic.
+            // A queue that does not exist yet would be this topic.
             _ => self.may_queue(operation, resource, &topic_name(vhost, name)),
         };
         if may { Ok(()) } else { Err(self.refused(operation, resource)) }
@@ -91,7 +91,7 @@ impl Rights {
     fn check_append_by_rules(&self, topic: &str, vhost: &str) -> Result<(), Exception> {
         match self.rights.append_by_rules(topic) {
             Some(Verdict::Allow) => Ok(()),
-            // As without any rule.
+            // The same refusal as without any rule.
             _ => {
                 let exchange = Resource::exchange(DEFAULT_EXCHANGE, vhost);
                 Err(self.refused(Operation::Publish, exchange))
@@ -105,14 +105,14 @@ impl Rights {
         Exception::new(ReplyCode::AccessRefused, text)
     }
 
-    /// What is made sends messages on to an exchange: who may not do that may not have it done.
+    /// Checks that the user may publish to the exchange to which its new entity forwards messages.
     pub fn check_forwarding(&self, own: Resource<'_>, exchange: &str) -> Result<(), Exception> {
         let read = if own.kind == "queue" { Operation::Browse } else { Operation::BindFrom };
         self.check(read, own)?;
         self.check(Operation::Publish, Resource::exchange(exchange, own.vhost))
     }
 
-    /// The default exchange is refused later, whoever asks.
+    /// The default exchange is refused later, for every user.
     pub fn check_exchange(
         &self,
         operation: Operation,
@@ -151,12 +151,12 @@ impl Rights {
         self.check_exchange(Operation::BindFrom, source, vhost)
     }
 
-    /// What may be published to an exchange.
+    /// Returns the right to publish to an exchange.
     pub fn writable(&self, exchange: &str, vhost: &str) -> Result<Writable, Exception> {
         let checked = self.check(Operation::Publish, Resource::exchange(exchange, vhost));
         let has_rules = |verdict| self.rights.has_rules_on_appends(verdict);
         let (by, each_queue) = match checked {
-            // Nobody writes what the audit has, through whatever exchange.
+            // No client may write to internal topics such as the audit, through any exchange.
             Ok(()) => (Right::Exchange, !self.rights.is_everything()),
             Err(_) if exchange.is_empty() && has_rules(Verdict::Allow) => (Right::Rules, true),
             Err(refused) => return Err(refused),
@@ -164,8 +164,8 @@ impl Rights {
         Ok(Writable { exchange: exchange.into(), by, each_queue })
     }
 
-    /// Whether a message with this key may be published at all. Answers whether each queue that it leads to is to be
-    /// asked about ([`Rights::check_targets`]).
+    /// Checks that a message with this key may be published. Returns whether each of its target queues must be
+    /// checked ([`Rights::check_targets`]).
     pub fn check_key(
         &self,
         writable: &Writable,
@@ -173,13 +173,13 @@ impl Rights {
         vhost: &str,
     ) -> Result<bool, Exception> {
         if writable.by == Right::Rules {
-            // Also where there is no such queue, so that nobody learns which there are.
+            // The check precedes the lookup, so that the refusal does not reveal which queues exist.
             self.check_append_by_rules(&topic_name(vhost, key), vhost)?;
         }
         Ok(writable.each_queue)
     }
 
-    /// Whether a message may go to all the queues that it leads to.
+    /// Checks that a message may go to all of its target queues.
     pub fn check_targets(
         &self,
         writable: Option<&Writable>,
@@ -200,12 +200,12 @@ impl Rights {
         Ok(())
     }
 
-    /// Of somebody whose rights are known already.
-    pub fn of_known(user: Arc<str>, rights: Arc<access::Rights>) -> Self {
+    /// Builds the rights of a user that are known already.
+    pub fn from_known(user: Arc<str>, rights: Arc<access::Rights>) -> Self {
         Self { user, rights }
     }
 
-    /// Whether somebody is to know that this is there.
+    /// Returns whether the user may know that this resource exists.
     pub fn sees(&self, resource: Resource<'_>) -> bool {
         self.check(Operation::Describe, resource).is_ok()
     }
@@ -222,7 +222,7 @@ pub fn refused_vhost(vhost: &str, user: &str) -> Exception {
     Exception::new(ReplyCode::NotAllowed, text)
 }
 
-/// Line ends do not belong to names.
+/// Removes line ends, which are not part of a name.
 fn without_line_ends(name: &str) -> std::borrow::Cow<'_, str> {
     if name.contains(['\r', '\n']) { name.replace(['\r', '\n'], "").into() } else { name.into() }
 }

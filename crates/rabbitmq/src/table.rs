@@ -1,12 +1,12 @@
-//! Field tables: the typed maps of arguments and message headers. They are the broker's own typed
-//! values ([`values`]), whose encoding is this protocol's.
+//! Field tables: the typed maps of arguments and message headers. They are the broker's own typed values
+//! ([`values`]), whose encoding is that of AMQP 0-9-1.
 
 pub use values::{
     Malformed as MalformedTable, RawField, RawFields, Table as FieldTable, Value as FieldValue,
     decode_value, put_with_length,
 };
 
-/// RabbitMQ's name of a value's type, as its texts have it.
+/// RabbitMQ's name of a value's type in its texts.
 pub fn kind_name(value: &FieldValue) -> &'static str {
     match value {
         FieldValue::Boolean(_) => "bool",

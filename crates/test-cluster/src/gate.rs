@@ -1,4 +1,4 @@
-//! The gate in front of a node: a relay that can hold back the bytes that other nodes send to it.
+//! A gate in front of a node: a relay that can block the bytes that other nodes send to it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,11 +10,11 @@ use tokio::task::{JoinHandle, JoinSet};
 use world::Net;
 use world::net::{Listener, Stream};
 
-/// The most bytes that pass at once.
+/// Size of the relay buffer.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Stands at the peer address of a node. While it is closed, connections stay open and no request of another node
-/// arrives. Requests of the node itself and their answers go by other connections, and pass.
+/// Listens at the peer address of a node. While it is closed, connections stay open and no request of another node
+/// arrives. The node's own requests and their replies use other connections, and pass.
 #[derive(Debug)]
 pub struct Gate {
     open: watch::Sender<bool>,
@@ -22,7 +22,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// An open gate at one address, in front of a node that listens at another one.
+    /// Starts an open gate at `address`, in front of a node that listens at `node`.
     pub(crate) async fn start(address: SocketAddr, node: SocketAddr) -> io::Result<Self> {
         let listener = Net::Kernel.listen(address).await?;
         let (open, opened) = watch::channel(true);
@@ -76,6 +76,6 @@ async fn pass(
             return;
         }
     }
-    // A peer that has gone already needs no end.
+    // A peer that has gone needs no shutdown.
     let _ = to.shutdown().await;
 }

@@ -1,5 +1,5 @@
-//! Brokers of one cluster in one process, on disks in memory and over real sockets of this machine: for tests
-//! of what is built on them.
+//! Brokers of one cluster in one process, on disks in memory and over real loopback sockets, for tests of components
+//! above the broker.
 
 mod gate;
 
@@ -23,10 +23,10 @@ use tasks::{Failure, Task};
 use world::disk::{read_whole, replace};
 use world::{Disk, SimulatedDisk, World};
 
-/// One for each node, so that each leads one.
+/// One for each node, so that each node leads one.
 pub const SHARDS: u32 = 3;
 const DIR: &str = "/data";
-/// The pause between two looks at who leads what.
+/// Interval of leadership gossip.
 const TELL_EVERY: Duration = Duration::from_millis(20);
 
 /// A broker, and its node as a member of the cluster.
@@ -37,7 +37,7 @@ pub struct TestNode {
     place: Place,
 }
 
-/// What a node is started from, and again after it ended.
+/// Disk, address and settings from which a node is started and restarted.
 #[derive(Clone, Debug)]
 pub struct Place {
     disk: Arc<SimulatedDisk>,
@@ -52,7 +52,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Where a node runs that has nothing yet, and is to join the cluster of one of these.
+    /// A place for a new node that is to join the cluster of one of these.
     pub fn joining(members: &[&TestNode]) -> Self {
         let join = members.iter().map(|node| node.place.address.clone()).collect();
         let (disk, address) = (Arc::new(SimulatedDisk::new()), peer_address());
@@ -62,11 +62,11 @@ impl Place {
 
     /// A new disk at a new address, for a node of another cluster.
     pub fn elsewhere() -> Self {
-        Self::of_disk(SimulatedDisk::new())
+        Self::on_disk(SimulatedDisk::new())
     }
 
-    /// The same with a disk that has something.
-    pub fn of_disk(disk: SimulatedDisk) -> Self {
+    /// An existing disk at a new address.
+    pub fn on_disk(disk: SimulatedDisk) -> Self {
         Self::at(Arc::new(disk), peer_address())
     }
 
@@ -75,27 +75,27 @@ impl Place {
         Self { disk, address, gate: None, seeds, join, journal, levels: Levels::OURS }
     }
 
-    /// The same place with the disk as it is found after this one has lost its power.
+    /// The same place with the disk's state after a power loss.
     pub fn after_power_loss(&self, seed: u64) -> Self {
         Self { disk: Arc::new(self.disk.power_loss(seed)), ..self.clone() }
     }
 
-    /// The same place with another disk, as one that was restored.
+    /// The same place with another disk, such as a restored one.
     pub fn with_disk(&self, disk: SimulatedDisk) -> Self {
         Self { disk: Arc::new(disk), ..self.clone() }
     }
 
-    /// The same address and a new disk, of a node that is to join the cluster of one of these.
+    /// The same address and a new disk, for a node that is to join the cluster of one of these.
     pub fn wiped(&self, members: &[&TestNode]) -> Self {
         let (address, gate) = (self.address.clone(), self.gate.clone());
         Self { address, gate, ..Self::joining(members) }
     }
 
-    /// Another address, with a copy of what says which node the directory is of.
+    /// Another address, with a copy of the file that identifies the directory's node.
     ///
     /// # Panics
     ///
-    /// When the directory does not say it.
+    /// If the directory has no such file.
     pub fn copied(&self) -> Self {
         let (disk, dir) = (Arc::new(SimulatedDisk::new()), Path::new(DIR));
         let bytes = read_whole(&*self.disk, &dir.join(MEMBER_FILE)).expect("it is there");
@@ -104,30 +104,30 @@ impl Place {
         Self { disk, address: peer_address(), gate: None, ..self.clone() }
     }
 
-    /// The same place, of a program that supports the feature levels up to this one.
-    pub fn that_can(&self, max: u16) -> Self {
+    /// The same place, with a program that supports the feature levels up to `max`.
+    pub fn with_max_level(&self, max: u16) -> Self {
         Self { levels: up_to(max), ..self.clone() }
     }
 
-    /// The same place, of a node that asks one of these to be let in.
-    pub fn asking(&self, members: &[&TestNode]) -> Self {
+    /// The same place, for a node that asks one of these for admission.
+    pub fn rejoining(&self, members: &[&TestNode]) -> Self {
         Self { join: Self::joining(members).join, ..self.clone() }
     }
 
-    /// Where its data directory is on its disk.
+    /// Path of its data directory on its disk.
     pub const DIR: &'static str = DIR;
 
-    /// Its disk, for whoever works on it while no node does.
+    /// Its disk, to be used while no node runs on it.
     pub fn shared_disk(&self) -> Arc<dyn Disk> {
         Arc::clone(&self.disk) as _
     }
 
-    /// Its disk, for whoever damages what is on it.
+    /// Its disk, to be damaged by tests.
     pub fn disk(&self) -> &SimulatedDisk {
         &self.disk
     }
 
-    /// Where the files of a shard are on it.
+    /// Directory of a shard's files.
     pub fn shard_dir(shard: u32) -> PathBuf {
         Path::new(DIR).join(format!("shard-{shard}"))
     }
@@ -138,19 +138,19 @@ impl Place {
     }
 }
 
-/// All of loopback leads to this machine: nobody else has the address.
+/// All of 127/8 is loopback, so the address is unused.
 fn peer_address() -> String {
     static LAST: AtomicU32 = AtomicU32::new(0);
     let (process, number) = (std::process::id(), LAST.fetch_add(1, Ordering::SeqCst));
     format!("127.{}.{}.{}:7701", 220 + process / 250 % 30, 1 + process % 250, 1 + number % 250)
 }
 
-/// Founds a cluster of three nodes. They come in the order of their numbers; [`Broker::ready`] waits until each shard
-/// is led.
+/// Starts a cluster of three nodes, returned in the order of their numbers. [`Broker::ready`] waits until each shard
+/// has a leader.
 ///
 /// # Panics
 ///
-/// When one of them does not start.
+/// If one of them does not start.
 pub async fn start_three() -> Vec<TestNode> {
     start_three_with(options()).await
 }
@@ -159,50 +159,50 @@ fn options() -> JournalOptions {
     JournalOptions { segment_bytes: 8 << 20, ..JournalOptions::default() }
 }
 
-/// The same, where all shards have such journals.
+/// Like [`start_three`], with these options for the journals of all shards.
 ///
 /// # Panics
 ///
-/// When one of them does not start.
+/// If one of them does not start.
 pub async fn start_three_with(journal: JournalOptions) -> Vec<TestNode> {
-    start_of(journal, &[1; 3], false).await
+    start_nodes(journal, &[1; 3], false).await
 }
 
-/// The same, where a [`Gate`] is in front of each node.
+/// Like [`start_three`], with a [`Gate`] in front of each node.
 ///
 /// # Panics
 ///
-/// When one of them does not start.
+/// If one of them does not start.
 pub async fn start_three_behind_gates() -> Vec<TestNode> {
-    start_of(options(), &[1; 3], true).await
+    start_nodes(options(), &[1; 3], true).await
 }
 
-/// The same, where each node's program supports the feature levels up to one of these.
+/// Like [`start_three`]; each node's program supports the feature levels up to one of these.
 ///
 /// # Panics
 ///
-/// When one of them does not start.
-pub async fn start_three_that_can(levels: [u16; 3]) -> Vec<TestNode> {
-    start_of(options(), &levels, false).await
+/// If one of them does not start.
+pub async fn start_three_with_levels(levels: [u16; 3]) -> Vec<TestNode> {
+    start_nodes(options(), &levels, false).await
 }
 
-/// The same with as many nodes as there are levels.
+/// Starts one node for each of these feature levels, up to which its program supports all.
 ///
 /// # Panics
 ///
-/// When one of them does not start.
-pub async fn start_all_that_can(levels: &[u16]) -> Vec<TestNode> {
-    start_of(options(), levels, false).await
+/// If one of them does not start.
+pub async fn start_all_with_levels(levels: &[u16]) -> Vec<TestNode> {
+    start_nodes(options(), levels, false).await
 }
 
-/// The same with four nodes, of which each shard has three. They tell each other who leads, as the crate `nodes` does
-/// where it runs.
+/// Starts four nodes with three replicas of each shard. They exchange leadership gossip like the crate `nodes` in a
+/// server.
 ///
 /// # Panics
 ///
-/// When one of them does not start.
+/// If one of them does not start.
 pub async fn start_four() -> Vec<TestNode> {
-    let nodes = start_all_that_can(&[Levels::OURS.max.0; 4]).await;
+    let nodes = start_all_with_levels(&[Levels::OURS.max.0; 4]).await;
     let weak: Vec<_> = nodes.iter().map(|node| node.broker.downgrade()).collect();
     for broker in weak.clone() {
         let others = weak.clone();
@@ -229,7 +229,7 @@ fn up_to(max: u16) -> Levels {
     Levels { min: Level::FIRST, max: Level(max) }
 }
 
-async fn start_of(journal: JournalOptions, levels: &[u16], has_gates: bool) -> Vec<TestNode> {
+async fn start_nodes(journal: JournalOptions, levels: &[u16], has_gates: bool) -> Vec<TestNode> {
     let seeds: Vec<String> = levels.iter().map(|_| peer_address()).collect();
     let starting = seeds.iter().zip(levels).map(|(address, &max)| {
         let (seeds, journal, levels) = (seeds.clone(), journal.clone(), up_to(max));
@@ -250,30 +250,30 @@ async fn start_at(place: Place, has_gate: bool) -> TestNode {
     start(Place { gate: Some((Arc::new(gate.expect("its address is free")), node)), ..place }).await
 }
 
-/// Starts a node, or starts it again. One that joins is open once it has the catalog.
+/// Starts or restarts a node. A joining node is open once it has the catalog.
 ///
 /// # Panics
 ///
-/// When it does not start.
+/// If it does not start.
 pub async fn start(place: Place) -> TestNode {
     try_start(place).await.expect("it starts")
 }
 
-/// The same, of a node that may be refused.
+/// Like [`start`], for a node that may be rejected.
 ///
 /// # Panics
 ///
-/// When its broker does not open.
+/// If its broker does not open.
 pub async fn try_start(place: Place) -> Result<TestNode, NodeStartError> {
     let (member, opened) = open(&place).await?;
     Ok(TestNode { broker: opened.expect("it opens"), member, place })
 }
 
-/// The same, of a node whose broker does not open: why.
+/// Like [`start`], for a node whose broker does not open. Returns the reason.
 ///
 /// # Panics
 ///
-/// When it does open, or the node does not start.
+/// If it does open, or the node does not start.
 pub async fn refusal(place: &Place) -> OpenError {
     let (member, opened) = open(place).await.expect("it starts");
     let refused = opened.expect_err("it does not open");
@@ -281,11 +281,11 @@ pub async fn refusal(place: &Place) -> OpenError {
     refused
 }
 
-/// The same, of a node that may be refused before its broker is open: what opens it.
+/// Like [`start`], for a node that may be rejected before its broker is open. Returns the future that opens it.
 ///
 /// # Panics
 ///
-/// When the place's address is none.
+/// If the place's address is invalid.
 pub async fn begin(
     place: &Place,
 ) -> Result<(Arc<Member>, BoxFuture<'static, Result<Broker, OpenError>>), NodeStartError> {
@@ -322,7 +322,7 @@ async fn open(place: &Place) -> Result<(Arc<Member>, Result<Broker, OpenError>),
 }
 
 impl TestNode {
-    /// Where it runs, and what it was started from.
+    /// The place from which it was started.
     pub fn place(&self) -> &Place {
         &self.place
     }
@@ -331,13 +331,13 @@ impl TestNode {
     ///
     /// # Panics
     ///
-    /// When it was started without one.
+    /// If it was started without one.
     pub fn gate(&self) -> Arc<Gate> {
         Arc::clone(&self.place.gate.as_ref().expect("it has a gate").0)
     }
 
-    /// Ends the node, handing nothing over; [`start`] starts it again from what this answers. Nobody else may hold
-    /// its broker then.
+    /// Stops the node without handing over leadership. [`start`] restarts it from the returned place. There must be
+    /// no other holder of its broker.
     pub async fn end(self) -> Place {
         let Self { broker, member, place } = self;
         broker.shutdown().await;

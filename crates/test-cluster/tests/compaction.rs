@@ -1,4 +1,4 @@
-//! Key compaction where a shard has several members: each of them has a disk of its own to take care of.
+//! Key compaction of a shard with several members: each member compacts its own disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,11 +15,11 @@ const SOON: Duration = Duration::from_secs(60);
 const KEYS: u32 = 10;
 const ROUNDS: u32 = 40;
 const VALUE_BYTES: usize = 2_000;
-/// What is left of a partition: a record for each key, and a batch for each.
+/// Size of a compacted partition: a record for each key, and a batch for each.
 const COMPACTED_BYTES: u64 = KEYS as u64 * (VALUE_BYTES as u64 + 200);
 
 async fn topic(broker: &Broker) -> TopicId {
-    // Of a ratio above zero one record more than one for each key would be left alone.
+    // With a ratio above zero one extra record would not be compacted.
     let config =
         [("cleanup.policy", "compact"), ("segment.ms", "1"), ("min.cleanable.dirty.ratio", "0")];
     let made = NewTopic {
@@ -42,7 +42,7 @@ fn batch(broker: &Broker, partition: PartitionId, key: u32, round: u32) -> Appen
     AppendBatch::new(partition, header, bytes)
 }
 
-/// A record for each key of each partition.
+/// Writes a record for each key of each partition.
 async fn write(broker: &Broker, topic: TopicId, round: u32) {
     for (key, index) in (0..KEYS).flat_map(|key| (0..SHARDS).map(move |index| (key, index))) {
         let partition = PartitionId::new(topic, index);
@@ -50,7 +50,7 @@ async fn write(broker: &Broker, topic: TopicId, round: u32) {
             let append = broker.append_at_leaders(vec![batch(broker, partition, key, round)]);
             match append.await.remove(0) {
                 Ok(_) => break,
-                // Between two leaders.
+                // There is no leader for a moment.
                 Err(AppendError::Unavailable(_)) => sleep(Duration::from_millis(10)).await,
                 Err(error) => panic!("{error}"),
             }
@@ -58,7 +58,7 @@ async fn write(broker: &Broker, topic: TopicId, round: u32) {
     }
 }
 
-/// Waits until every disk has next to nothing but the newest record of each key.
+/// Waits until every disk holds little more than the newest record of each key.
 async fn are_compacted(nodes: &[TestNode], topic: TopicId) {
     let deadline = Instant::now() + SOON;
     loop {
@@ -76,7 +76,7 @@ async fn are_compacted(nodes: &[TestNode], topic: TopicId) {
     }
 }
 
-/// Keys and values of a partition; `None` where the node does not lead it.
+/// Keys and values of a partition; `None` if the node does not lead it.
 async fn records(broker: &Broker, partition: PartitionId) -> Option<Vec<(String, String)>> {
     let text =
         |bytes: Option<&[u8]>| String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned();
@@ -97,7 +97,7 @@ async fn records(broker: &Broker, partition: PartitionId) -> Option<Vec<(String,
     }
 }
 
-/// The same, as its leader has them.
+/// Keys and values of a partition, read from its leader.
 async fn read(nodes: &[TestNode], partition: PartitionId) -> Vec<(String, String)> {
     let deadline = Instant::now() + SOON;
     loop {
@@ -112,7 +112,7 @@ async fn read(nodes: &[TestNode], partition: PartitionId) -> Vec<(String, String
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_member_compacts_its_own_disk_and_whoever_leads_next_has_each_key_once() {
+async fn every_member_compacts_its_own_disk_and_the_next_leader_has_each_key_once() {
     let nodes = timeout(SOON, start_three()).await.expect("they start");
     for node in &nodes {
         timeout(SOON, node.broker.ready()).await.expect("soon").expect("each shard has a leader");
@@ -122,7 +122,7 @@ async fn every_member_compacts_its_own_disk_and_whoever_leads_next_has_each_key_
         write(&nodes[0].broker, topic, round).await;
     }
     are_compacted(&nodes, topic).await;
-    // Another one leads, which has to go on from what it did itself.
+    // Another node leads, and must continue from its own compaction.
     nodes[0].broker.hand_over().await;
     for round in ROUNDS..2 * ROUNDS {
         write(&nodes[1].broker, topic, round).await;
@@ -143,8 +143,7 @@ async fn every_member_compacts_its_own_disk_and_whoever_leads_next_has_each_key_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_a_member_is_away_no_segment_is_begun_for_compaction_and_it_goes_on_when_it_is_back()
-{
+async fn compaction_pauses_while_a_member_is_down_and_resumes_when_it_is_back() {
     let mut nodes = timeout(SOON, start_three()).await.expect("they start");
     for node in &nodes {
         timeout(SOON, node.broker.ready()).await.expect("soon").expect("each shard has a leader");

@@ -1,20 +1,21 @@
-//! What is kept in `fuzz/corpus`: frames as clients send them, and inputs that once broke something. Whoever has a fuzz
-//! target tries all of its kept inputs in an ordinary test, too: so what was mended stays so without a fuzzer.
+//! Inputs kept in `fuzz/corpus`: frames as clients send them, and inputs that once broke something. Each crate with a
+//! fuzz target also runs all of the target's inputs in an ordinary test, so that fixed faults stay fixed without a
+//! fuzzer.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Hands every kept input of a target to its check.
+/// Passes every kept input of a target to `check`.
 ///
 /// # Panics
 ///
-/// If there is none, or `check` does; the input is named then.
+/// If there are no inputs, or if `check` panics; the input is named then.
 pub fn each(target: &str, check: impl Fn(&[u8])) {
     let inputs = inputs(target);
     assert!(!inputs.is_empty(), "{target} has no kept inputs");
     for input in inputs {
         let bytes = fs::read(&input).unwrap_or_else(|error| panic!("{}: {error}", input.display()));
-        // Only shown where the check fails.
+        // Only shown if the check fails.
         println!("{}", input.display());
         check(&bytes);
     }

@@ -1,5 +1,4 @@
-//! Authorities that a test makes, certificates that they sign, and clients that show these. What is said over them is
-//! real TLS.
+//! Test authorities, certificates signed by them, and clients that present these. The TLS is real.
 
 #![expect(clippy::disallowed_types, reason = "of tests in the kernel's network, with its clock")]
 
@@ -22,7 +21,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 pub use tokio_rustls::client::TlsStream;
 
-/// Somebody whose signature counts.
+/// A certificate authority.
 #[derive(Debug)]
 pub struct Authority {
     pem: String,
@@ -36,7 +35,7 @@ pub struct Pair {
     pub key: String,
 }
 
-/// What a certificate says of its holder.
+/// The subject and validity of a certificate.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Holder<'a> {
     pub common: &'a [&'a str],
@@ -44,7 +43,7 @@ pub struct Holder<'a> {
     pub dns: &'a [&'a str],
     /// `None`: long after the test.
     pub ends_in: Option<Duration>,
-    /// It has ended when it is made.
+    /// The certificate has already expired.
     pub has_ended: bool,
 }
 
@@ -67,12 +66,12 @@ impl Authority {
         &self.pem
     }
 
-    /// Of a server on this machine.
+    /// A certificate for a server on this machine.
     pub fn server(&self) -> Pair {
         self.pair(Holder { common: &["server"], dns: &["localhost"], ..Holder::default() })
     }
 
-    /// Of a client with this common name.
+    /// A certificate for a client with this common name.
     pub fn named(&self, common: &str) -> Pair {
         self.pair(Holder { common: &[common], ..Holder::default() })
     }
@@ -100,7 +99,7 @@ impl Authority {
         Pair { chain: certificate.pem(), key: key.serialize_pem() }
     }
 
-    /// What a node encrypts with whose certificate this authority has signed, and which believes `clients`.
+    /// TLS of a node whose certificate this authority has signed, and which trusts `clients`.
     pub fn tls(&self, clients: &Authority, asked: ClientCertificates) -> Tls {
         let pair = self.server();
         let pem = Pem {
@@ -112,7 +111,7 @@ impl Authority {
         Tls::new(pem, asked, 0).expect("a good pair")
     }
 
-    /// A client that believes this authority, and shows a certificate if it has one.
+    /// A client that trusts this authority, and presents its own certificate if it has one.
     pub fn client(&self, own: Option<&Pair>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         let root = CertificateDer::from_pem_slice(self.pem.as_bytes()).expect("PEM");
@@ -131,7 +130,7 @@ impl Authority {
         })
     }
 
-    /// Connects to a server on this machine. A client whose certificate is refused hears of it when it reads.
+    /// Connects to a server on this machine. A rejected client certificate is reported by the first read.
     pub async fn connect(
         &self,
         address: SocketAddr,
@@ -140,7 +139,7 @@ impl Authority {
         self.connect_speaking(&[], address, own).await
     }
 
-    /// The same for a client that says what it speaks (RFC 7301).
+    /// Like [`Self::connect`], with the protocols that the client offers (RFC 7301).
     pub async fn connect_speaking(
         &self,
         protocols: &[&[u8]],

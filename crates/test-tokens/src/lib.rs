@@ -1,5 +1,5 @@
-//! Somebody who issues tokens: keys that a test makes, and tokens that they sign, good and bad. Nothing is shared with
-//! what verifies them but the primitives.
+//! A token issuer for tests: its keys, and valid and invalid tokens signed by them. Only the cryptographic primitives
+//! are shared with the verifying code.
 
 #![expect(clippy::disallowed_types, reason = "of tests with the machine's own clock")]
 
@@ -37,12 +37,12 @@ pub fn now_secs() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() as i64
 }
 
-/// Of a good token for this name: it ends in so many seconds.
+/// Claims of a valid token for this name that expires in so many seconds.
 pub fn claims(name: &str, ends_in: i64) -> Value {
     json!({"iss": ISSUER, "aud": AUDIENCE, "sub": name, "exp": now_secs() + ends_in})
 }
 
-/// The document with these keys.
+/// The JWKS document with these keys.
 pub fn document(keys: &[&Signer]) -> String {
     let keys: Vec<Value> = keys.iter().map(|key| key.public()).collect();
     json!({"keys": keys}).to_string()
@@ -52,12 +52,12 @@ fn part(value: &Value) -> String {
     BASE64.encode(value.to_string())
 }
 
-/// A token that nobody signed.
+/// A token without a signature.
 pub fn unsigned(header: &Value, claims: &Value) -> String {
     format!("{}.{}.", part(header), part(claims))
 }
 
-/// A token with a secret for both sides.
+/// A token signed with a shared secret.
 pub fn with_secret(secret: &[u8], header: &Value, claims: &Value) -> String {
     let said = format!("{}.{}", part(header), part(claims));
     let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), said.as_bytes());
@@ -79,7 +79,7 @@ impl Signer {
         Self { id, key: Key::Ed25519(Ed25519KeyPair::generate().expect("a key")) }
     }
 
-    /// What everybody may know of it.
+    /// The public key as JWK.
     pub fn public(&self) -> Value {
         match &self.key {
             Key::Rsa(key) => {
@@ -89,7 +89,7 @@ impl Signer {
                 json!({"kty": "RSA", "kid": self.id, "use": "sig", "n": n, "e": e})
             }
             Key::P256(key) => {
-                // A byte that says that both coordinates follow.
+                // The first byte marks an uncompressed point.
                 let (x, y) = key.public_key().as_ref()[1..].split_at(32);
                 let [x, y] = [x, y].map(|it| BASE64.encode(it));
                 json!({"kty": "EC", "crv": "P-256", "kid": self.id, "x": x, "y": y})
@@ -101,7 +101,7 @@ impl Signer {
         }
     }
 
-    /// The public key as bytes, which somebody may take for a secret.
+    /// The public key as bytes, which a faulty verifier might use as a shared secret.
     pub fn public_bytes(&self) -> Vec<u8> {
         match &self.key {
             Key::Rsa(key) => key.public_key().as_ref().to_vec(),
@@ -110,7 +110,7 @@ impl Signer {
         }
     }
 
-    /// The algorithm of its kind that is used the most.
+    /// The most common algorithm for this type of key.
     pub fn algorithm(&self) -> &'static str {
         match &self.key {
             Key::Rsa(_) => "RS256",
@@ -127,7 +127,7 @@ impl Signer {
         self.token_with(&self.header(), claims)
     }
 
-    /// Under a header that may not be right.
+    /// Signs a token with the given header, which may be wrong.
     pub fn token_with(&self, header: &Value, claims: &Value) -> String {
         let said = format!("{}.{}", part(header), part(claims));
         let signature = self.sign(header["alg"].as_str().unwrap_or_default(), said.as_bytes());

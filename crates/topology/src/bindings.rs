@@ -1,5 +1,5 @@
-//! Bindings of a virtual host in memory: how one is planned, which its document then says, and how memory follows
-//! that. As pure as [`crate::entities`], whose other half it is.
+//! Bindings of a virtual host in memory: the plan of a change, its document, and the update of memory from the
+//! document. Pure, like [`crate::entities`], which it completes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use crate::store::{
     BINDINGS, BINDINGS_PER_DOCUMENT, BindingDocument, BindingsDocument, Ends, bindings_name,
 };
 
-/// A binding besides its two ends.
+/// A binding without its two ends.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct BindingKey {
     pub(crate) key: Box<str>,
-    /// Encoded, in the order of names.
+    /// Encoded, sorted by name.
     pub(crate) arguments: Bytes,
 }
 
 /// All bindings of one exchange to one destination.
 #[derive(Debug, Default)]
 pub(crate) struct Pair {
-    /// And the document that each is in.
+    /// Each binding with the number of its document.
     pub(crate) bindings: HashMap<Arc<BindingKey>, u32>,
     /// Documents by number.
     pub(crate) chunks: BTreeMap<u32, Chunk>,
@@ -41,15 +41,15 @@ pub(crate) struct Chunk {
     pub(crate) version: u64,
 }
 
-/// A document of bindings as it is to be.
+/// The new content of a document of bindings.
 #[derive(Debug)]
 pub(crate) struct BindingPlan {
     pub(crate) name: String,
     pub(crate) document: BindingsDocument,
-    /// The version of the document as memory has it; `None`: it has none.
+    /// Version of the document in memory; `None`: it does not exist yet.
     pub(crate) version: Option<u64>,
     pub(crate) ends: Ends,
-    /// It is the pair's only document.
+    /// The document is the pair's only one.
     pub(crate) is_last: bool,
 }
 
@@ -60,7 +60,7 @@ impl BindingPlan {
     }
 }
 
-/// A binding as it is listed.
+/// A listed binding.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Binding {
     pub source: Arc<str>,
@@ -82,7 +82,7 @@ impl Entities {
         listed.collect()
     }
 
-    /// What making this binding takes; `None`: it is there. Both ends exist.
+    /// Plans a new binding; `None`: it exists already. Both ends must exist.
     pub(crate) fn plan_bind(
         &self,
         source: &Exchange,
@@ -106,7 +106,7 @@ impl Entities {
         Some(plan)
     }
 
-    /// What removing this binding takes; `None`: it is not there.
+    /// Plans the removal of a binding; `None`: it does not exist.
     pub(crate) fn plan_unbind(
         &self,
         source: &Exchange,
@@ -125,7 +125,7 @@ impl Entities {
         Some(plan)
     }
 
-    /// The document of this number, to be changed.
+    /// Starts a plan with the current content of the document of this number.
     fn plan(
         &self,
         source: &Exchange,
@@ -148,7 +148,7 @@ impl Entities {
         })
     }
 
-    /// The documents of all bindings to a queue, or to and from an exchange, and their versions.
+    /// Names and versions of the documents of all bindings to a queue, or to and from an exchange.
     pub(crate) fn chunks_of(&self, end: &Destination) -> Vec<(String, u64)> {
         let (sources, destinations) = match end {
             Destination::Queue(name) => {
@@ -175,7 +175,8 @@ impl Entities {
         chunks.collect()
     }
 
-    /// What tells the ends from others of their names; `None`: the destination is not there.
+    /// The identity of the two ends, which distinguishes them from others of the same names; `None`: the destination
+    /// does not exist.
     pub(crate) fn ends(&self, source: &Exchange, destination: &Destination) -> Option<Ends> {
         let destination = match destination {
             Destination::Queue(name) => u64::from(self.queue(name)?.topic.0),
@@ -184,8 +185,8 @@ impl Entities {
         Some(Ends { source: source.version, destination })
     }
 
-    /// Makes memory what a document of bindings says. `false`: it is not of the ends that are there, so that
-    /// nothing is routed by it.
+    /// Updates memory from a document of bindings. Returns false if the document belongs to other ends than the
+    /// existing ones; its bindings then do not route.
     pub(crate) fn set_chunk(
         &mut self,
         source: &Arc<str>,
@@ -222,7 +223,7 @@ impl Entities {
         let pair = self.pairs.entry(name.clone()).or_default();
         let before = pair.chunks.remove(&number).unwrap_or_default().bindings;
         let stay: HashSet<Arc<BindingKey>> = bindings.iter().cloned().collect();
-        // What was understood when it was made is understood now.
+        // The binding was valid when it was created.
         let reading = |binding: &BindingKey| {
             let arguments = Table::decode(&binding.arguments).unwrap_or_default();
             matched(&kind, &binding.key, &arguments).ok()
@@ -262,7 +263,7 @@ impl Entities {
         }
     }
 
-    /// Where both ends are in the network.
+    /// Positions of both ends in the network.
     fn places(&self, source: &str, destination: &Destination) -> Option<(routing::NodeId, Target)> {
         let source = self.exchange(source)?.node;
         let target = match destination {

@@ -1,5 +1,5 @@
-//! How a change is made: worked out by memory, carried out by one command of the log where nothing has changed
-//! meanwhile, worked out anew otherwise.
+//! Optimistic changes: planned from memory, committed by one command of the log if the inputs are unchanged, planned
+//! again otherwise.
 
 use broker::{ExecuteError, Refusal, Unavailable};
 use documents::{Change, StoreError, Stored};
@@ -10,13 +10,13 @@ use crate::store::VHOSTS;
 use crate::topology::Inner;
 use crate::virtual_host::VirtualHost;
 
-/// How often a change is worked out. Others are faster again and again only where many change one thing at once.
+/// Most attempts of a change. Repeated conflicts occur only when many clients change one entity at once.
 const ATTEMPTS_MAX: u32 = 100;
 
-/// What became of an attempt.
+/// Outcome of an attempt.
 pub(crate) enum Made {
     Done,
-    /// Something was not as memory had it; memory has caught up.
+    /// A condition of the change failed; memory has been updated.
     Again,
 }
 
@@ -25,7 +25,7 @@ pub(crate) enum Made {
 pub(crate) struct Attempts(u32);
 
 impl Inner {
-    /// Makes a change. Memory has it when this returns.
+    /// Commits a change. Memory contains it when this returns.
     pub(crate) async fn make(
         &self,
         change: Change,
@@ -37,18 +37,18 @@ impl Inner {
         match made {
             Ok(()) => Ok(Made::Done),
             Err(error) if is_outdated(&error) && attempts.0 < ATTEMPTS_MAX => {
-                // The copy that it was worked out by may be old for longer than all attempts take.
+                // This node's copy may stay outdated for longer than all attempts take.
                 self.broker.catalog_is_current().await.map_err(ExecuteError::from)?;
                 self.catch_up();
-                // Those stand in the way that lead to nothing, and are of no use.
+                // Stale documents may conflict with the change.
                 if attempts.0 > 1 {
                     self.delete_stale().await?;
                 }
                 Ok(Made::Again)
             }
             Err(error) if is_unanswered(&error) && attempts.0 < ATTEMPTS_MAX => {
-                // The catalog's leader was lost, and the change may have been made. Memory tells once it is current; and
-                // one that arrives late is refused, since it names the versions of before.
+                // The catalog's leader was lost, and the change may have been committed. Memory shows it once it is
+                // current. A late commit is rejected, since it names the earlier versions.
                 self.broker.catalog_is_current().await.map_err(ExecuteError::from)?;
                 self.catch_up();
                 Ok(Made::Again)
@@ -57,7 +57,7 @@ impl Inner {
         }
     }
 
-    /// Deletes documents that lead to nothing.
+    /// Deletes stale documents.
     pub(crate) async fn delete_stale(&self) -> Result<(), StoreError> {
         let stale = self.shared.kept.stale();
         let stored = stale.into_iter().map(|((space, name), version): (DocumentId, u64)| Stored {
@@ -72,7 +72,7 @@ impl Inner {
 }
 
 impl VirtualHost {
-    /// As [`Inner::make`], while the vhost is there.
+    /// Like [`Inner::make`], on the condition that the vhost exists.
     pub(crate) async fn make(
         &self,
         mut change: Change,
@@ -89,15 +89,15 @@ impl VirtualHost {
         Ok(made)
     }
 
-    /// Memory is what the documents say by now.
+    /// Applies all changed documents to memory.
     pub(crate) fn catch_up(&self) {
         if let Ok(topology) = self.topology() {
             topology.catch_up();
         }
     }
 
-    /// Brings memory up to all that any node changed before the call. Every answer that says of something that it is
-    /// there, or that it is not, comes after it. On a node that is alone it costs nothing.
+    /// Applies all changes that any node made before the call. Every reply on the existence or absence of an entity
+    /// follows such a refresh. On a node that is alone it costs nothing.
     pub async fn refresh(&self) -> Result<(), StoreError> {
         if !self.broker().is_alone() {
             self.broker().catalog_is_current().await.map_err(ExecuteError::from)?;
@@ -107,7 +107,7 @@ impl VirtualHost {
     }
 }
 
-/// Whether a change was worked out by something that is not so any more.
+/// Returns whether the change was based on outdated state.
 fn is_outdated(error: &StoreError) -> bool {
     let StoreError::Execute(ExecuteError::Refused(refusal)) = error else { return false };
     matches!(
@@ -119,7 +119,7 @@ fn is_outdated(error: &StoreError) -> bool {
     )
 }
 
-/// Whether nobody knows if a change was made.
+/// Returns whether it is unknown if the change was committed.
 fn is_unanswered(error: &StoreError) -> bool {
     matches!(error, StoreError::Execute(ExecuteError::Unavailable(Unavailable::Unanswered)))
 }

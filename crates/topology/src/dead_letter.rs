@@ -1,14 +1,14 @@
-//! Where a queue's dead letters go, as its lease group's `dead.letter.route` says it.
+//! The route of a queue's dead letters, in its lease group's `dead.letter.route`.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What these routes begin with, and a colon. It is kept in the configuration of lease groups, so it
-/// stays what it was when only one protocol had such routes.
+/// Scheme of these routes, followed by a colon. It is stored in the configuration of lease groups. So it keeps its
+/// name from the time when only one protocol had such routes.
 pub const SCHEME: &str = "amqp";
 
-/// Written as JSON behind the scheme.
+/// Written as JSON after the scheme.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Route {
     pub vhost: Box<str>,
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_route_stays_as_it_is_written() {
+    fn route_is_written_as_stored_json() {
         let route = Route {
             vhost: "/".into(),
             queue: "q".into(),

@@ -1,5 +1,5 @@
-//! The entities of one vhost in memory: who exists, who is bound to whom, and the network that
-//! messages are routed through. Pure: it is what documents say, and touches neither disk nor broker.
+//! The entities of one vhost in memory: exchanges, queues and bindings, and the network that routes messages. Pure:
+//! it mirrors the documents, and uses neither disk nor broker.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -25,17 +25,17 @@ pub(crate) struct Entities {
     pub(crate) network: Network<QueueEntry>,
     pub(crate) exchanges: HashMap<Arc<str>, Entry>,
     pub(crate) pairs: HashMap<(Arc<str>, Destination), Pair>,
-    /// Which queue has this topic.
+    /// Queue of each topic.
     topics: HashMap<TopicId, SinkId>,
     pub(crate) policies: Policies,
 }
 
-/// A entities that sessions share.
+/// Entities shared by sessions.
 #[derive(Debug)]
 pub(crate) struct SharedEntities(RwLock<Entities>);
 
-/// Half a change is something that nobody may route by: a panic in it ends the process, though it
-/// is a session that makes the change.
+/// A write guard. Half a change must not be used for routing: a panic during a change ends the process, although a
+/// session makes the change.
 pub(crate) struct Change<'a> {
     entities: RwLockWriteGuard<'a, Entities>,
     _entered: Entered,
@@ -75,18 +75,18 @@ impl DerefMut for Change<'_> {
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) exchange: Exchange,
-    /// What is bound to it.
+    /// Destinations bound to this exchange.
     pub(crate) destinations: HashSet<Destination>,
-    /// The exchanges that it is bound to.
+    /// Exchanges that this exchange is bound to.
     pub(crate) sources: HashSet<Arc<str>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct QueueEntry {
     pub(crate) queue: Arc<Queue>,
-    /// The exchanges that it is bound to. Most queues are bound to none but the default one.
+    /// Exchanges that the queue is bound to. Most queues are bound to the default exchange only.
     pub(crate) sources: Option<Box<HashSet<Arc<str>>>>,
-    /// Of its document; 0 if it has none.
+    /// Version of its document; 0 if it has none.
     pub(crate) version: u64,
 }
 
@@ -112,7 +112,7 @@ impl Entities {
         self.exchanges.values().map(|entry| &entry.exchange)
     }
 
-    /// Takes an exchange whose name is free. Its place in the network is made here.
+    /// Adds an exchange whose name is free, and its node in the network.
     pub(crate) fn add_exchange(&mut self, mut exchange: Exchange) {
         let kind =
             if exchange.name.is_empty() { routing::Kind::Names } else { exchange.matching() };
@@ -124,7 +124,8 @@ impl Entities {
         self.apply_policy_to_exchange(&name);
     }
 
-    /// What an argument does not say, a policy may: that is all a policy does to an exchange.
+    /// Applies policies to an exchange. All that a policy can set is an alternate exchange, if the arguments have
+    /// none.
     pub(crate) fn apply_policy_to_exchange(&mut self, name: &str) {
         let Some(entry) = self.exchanges.get_mut(name) else { return };
         let exchange = &mut entry.exchange;
@@ -138,12 +139,12 @@ impl Entities {
         self.network.set_options(exchange.node, options);
     }
 
-    /// Something is bound to it.
+    /// Returns whether the exchange has bindings.
     pub(crate) fn exchange_in_use(&self, name: &str) -> bool {
         self.exchanges.get(name).is_some_and(|entry| !entry.destinations.is_empty())
     }
 
-    /// Takes an exchange away, and all that leads to it and from it.
+    /// Removes an exchange and all bindings to and from it.
     pub(crate) fn remove_exchange(&mut self, name: &str) {
         let Some(entry) = self.exchanges.remove(name) else { return };
         let name = &entry.exchange.name;
@@ -161,14 +162,14 @@ impl Entities {
         self.network.remove_node(entry.exchange.node);
     }
 
-    /// Takes away all bindings of `source` to a destination that goes.
+    /// Removes all bindings of `source` to a removed destination.
     fn detach(&mut self, source: &Arc<str>, destination: &Destination, target: Target) {
         let pair = self.pairs.remove(&(Arc::clone(source), destination.clone()));
         let Some((entry, known)) = self.exchanges.get_mut(source).zip(pair) else { return };
         entry.destinations.remove(destination);
         let (kind, node) = (entry.exchange.matching(), entry.exchange.node);
         for binding in known.bindings.keys() {
-            // It was understood when it was made.
+            // The binding was valid when it was created.
             let arguments = Table::decode(&binding.arguments).unwrap_or_default();
             if let Ok(matched) = matched(&kind, &binding.key, &arguments) {
                 self.network.unbind(node, matched.arguments(&binding.key), target);
@@ -210,7 +211,7 @@ impl Entities {
     }
 
     pub(crate) fn queue_count(&self) -> usize {
-        // Each has one.
+        // Each queue has one topic.
         self.topics.len()
     }
 
@@ -224,7 +225,7 @@ impl Entities {
         self.topics.insert(topic, sink);
     }
 
-    /// Takes a queue away, and all that leads to it.
+    /// Removes a queue and all bindings to it.
     pub(crate) fn remove_queue(&mut self, name: &str) -> Option<Arc<Queue>> {
         let sink = self.network.sink_named(name)?;
         let entry = self.network.sink_mut(sink)?;

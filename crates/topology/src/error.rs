@@ -1,4 +1,4 @@
-//! Why something is refused, as data. Protocols have codes and words for it.
+//! Reasons of rejected changes, as data. Protocols add their codes and texts.
 
 use bytes::Bytes;
 use documents::StoreError;
@@ -10,7 +10,7 @@ pub enum EntityKind {
     Queue,
 }
 
-/// An exchange or a queue that a refusal is about.
+/// The exchange or queue that a refusal is about.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entity {
     pub kind: EntityKind,
@@ -38,15 +38,15 @@ impl std::fmt::Display for Entity {
     }
 }
 
-/// Why a change was not made.
+/// Reason why a change was rejected.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum ChangeError {
-    /// The default exchange is neither declared, deleted nor bound.
+    /// The default exchange cannot be declared, deleted or bound.
     #[error("operation not permitted on the default exchange")]
     DefaultExchange,
     #[error("the name of {0} begins with amq., which is reserved")]
     ReservedName(Entity),
-    /// One that every virtual host has is not deleted.
+    /// A predeclared exchange cannot be deleted.
     #[error("deletion of system {0} not allowed")]
     SystemExchange(Entity),
     #[error("the default vhost cannot be deleted")]
@@ -57,7 +57,7 @@ pub enum ChangeError {
     NotFound(Entity),
     #[error("vhost '{0}' is deleted")]
     VirtualHostGone(String),
-    /// It has another owner.
+    /// The queue has another owner.
     #[error("{0} is locked by its owner")]
     Locked(Entity),
     #[error("{0} in use")]
@@ -70,7 +70,7 @@ pub enum ChangeError {
     Store(#[from] StoreError),
 }
 
-/// Why an exchange takes no such binding: its type reads the key or the arguments otherwise.
+/// Reason why an exchange rejects a binding: its type reads key or arguments otherwise.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum BindingError {
     #[error("x-match is none of all, any, all-with-x and any-with-x: {0:?}")]
@@ -85,17 +85,17 @@ pub enum BindingError {
     WeightNotPositive,
     #[error("the key is to be less than 4294967296: {0}")]
     WeightTooLarge(String),
-    /// An exchange that chooses among queues leads to no exchange.
+    /// An exchange that chooses among queues cannot be bound to an exchange.
     #[error("the exchange leads to queues only")]
     QueuesOnly,
 }
 
-/// Why a message goes nowhere.
+/// Reason why a message cannot be routed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RouteError {
     #[error("no {0}")]
     NotFound(Entity),
-    /// Only other exchanges lead to it.
+    /// Only other exchanges publish to it.
     #[error("cannot publish to internal {0}")]
     Internal(Entity),
 }

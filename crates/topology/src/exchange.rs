@@ -1,4 +1,4 @@
-//! Exchanges: their types, and what each type makes of a message.
+//! Exchanges: their types, and the matching of each type.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ pub enum ExchangeKind {
     Topic,
     Headers,
     ConsistentHash,
-    /// One of its queues gets a message: here any of them, as a node alone has them all.
+    /// Delivers a message to one of its queues. A node that is alone holds all of them, so it is any of them.
     LocalRandom,
-    /// Holds back a message that has `x-delay`, and matches as `x-delayed-type` says.
+    /// Delays a message that has `x-delay`, and matches as `x-delayed-type` specifies.
     Delayed,
-    /// A federation link declared it: it passes on all messages that may go to the link's downstream.
+    /// Declared by a federation link: passes on all messages that may go to the link's downstream.
     FederationUpstream,
 }
 
@@ -54,7 +54,7 @@ impl ExchangeKind {
     }
 }
 
-/// An exchange that is to be made.
+/// An exchange to be created.
 #[derive(Clone, Copy, Debug)]
 pub struct NewExchange<'a> {
     pub name: &'a str,
@@ -65,7 +65,7 @@ pub struct NewExchange<'a> {
     pub arguments: &'a Table,
 }
 
-/// Those that every vhost has: name, type, internal.
+/// Exchanges of every vhost: name, type, internal.
 pub(crate) const PREDECLARED: [(&str, ExchangeKind, bool); 7] = [
     ("", ExchangeKind::Direct, false),
     ("amq.direct", ExchangeKind::Direct, false),
@@ -85,13 +85,13 @@ pub struct Exchange {
     pub auto_delete: bool,
     pub internal: bool,
     pub arguments: Table,
-    /// The policy and the operator policy that hold for it.
+    /// The policy and the operator policy that apply to it.
     pub policy: Option<Arc<str>>,
     pub operator_policy: Option<Arc<str>>,
     pub(crate) node: NodeId,
-    /// Of its document, which tells it from one that had its name before; 0: every vhost has it.
+    /// Version of its document, which distinguishes it from earlier exchanges of the name; 0: predeclared.
     pub(crate) version: u64,
-    /// Who gets what it matches nothing for: its argument, or its policy.
+    /// Exchange for unmatched messages, set by the argument or by a policy.
     pub(crate) alternate: Option<Arc<str>>,
 }
 
@@ -113,17 +113,17 @@ impl Exchange {
         }
     }
 
-    /// What an argument does not say, a policy may.
+    /// The argument takes precedence over a policy.
     pub(crate) fn alternate_argument(&self) -> Option<&str> {
         self.arguments.get(ALTERNATE_EXCHANGE).and_then(Value::as_str)
     }
 
-    /// Holds messages back that ask for it.
+    /// Returns whether messages with a delay are held back.
     pub fn delays(&self) -> bool {
         self.kind == ExchangeKind::Delayed
     }
 
-    /// What a message costs here: how its bindings are matched.
+    /// How its bindings are matched.
     pub(crate) fn matching(&self) -> Kind {
         matching(self.kind, &self.arguments)
     }
@@ -140,7 +140,7 @@ pub(crate) fn matching(kind: ExchangeKind, arguments: &Table) -> Kind {
         ExchangeKind::FederationUpstream => Kind::Upstream(downstream(arguments)),
         ExchangeKind::Delayed => {
             let inner = arguments.get(DELAYED_TYPE).and_then(Value::as_str);
-            // Checked when it was declared.
+            // Checked at the declaration.
             match ExchangeKind::named(inner.unwrap_or_default()) {
                 Some(ExchangeKind::Delayed) | None => Kind::Direct,
                 Some(inner) => matching(inner, arguments),
@@ -153,7 +153,7 @@ fn downstream(arguments: &Table) -> Downstream {
     let text = |name| arguments.get(name).and_then(Value::as_str).map(str::to_owned);
     let hop = |(cluster, vhost)| Hop { cluster, vhost };
     Downstream {
-        // Checked when it was declared.
+        // Checked at the declaration.
         hops_max: arguments.get(MAX_HOPS).and_then(Value::as_integer).unwrap_or(1),
         itself: text(DOWNSTREAM_NAME).zip(text(DOWNSTREAM_VHOST)).map(hop),
     }

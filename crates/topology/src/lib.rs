@@ -1,50 +1,50 @@
-//! Virtual hosts and what is declared in them: exchanges, queues, bindings and policies.
+//! Virtual hosts and their entities: exchanges, queues, bindings and policies.
 //!
-//! Every gateway whose protocol routes messages by exchanges declares here and routes by it. Memory
-//! is what is read; documents in the replicated state are what is kept ([`store`]), and memory follows
-//! them (`projection`), whichever node changed them. A change is worked out by memory and made by one
-//! command of the log, under the condition that nothing has changed by which it was worked out; if
-//! something has, it is worked out anew (`changing`). It is answered once this node's memory has it. Any
-//! number of changes share a sync; locks by name (`stripes`) only keep those of one node from getting in
-//! each other's way. Routing takes one read lock for all messages that a session has at hand.
+//! Every gateway whose protocol routes messages by exchanges declares and routes here. Reads are served from memory.
+//! Durable state is documents in the replicated state ([`store`]), which memory follows (`projection`), whichever
+//! node changed them. A change is planned from memory and committed by one command of the log, on the condition that
+//! its inputs have not changed; otherwise it is planned again (`changing`). The reply is sent once this node's memory
+//! contains the change. Any number of changes share a sync; locks by name (`stripes`) only keep concurrent changes of
+//! one node from conflicting. Routing takes one read lock for all messages of a session's read.
 //!
-//! What is in memory is there. Before something is said not to be there, the node makes sure that it
-//! has what other nodes changed ([`VirtualHost::refresh`]).
+//! An entity in memory exists. Before an entity is reported as missing, the node applies all changes of other nodes
+//! ([`VirtualHost::refresh`]).
 //!
-//! # What is here, and what is a gateway's
+//! # Split between the topology and a gateway
 //!
-//! A declaration is a name, a few flags and a table of *arguments*. The arguments are kept as they
-//! were declared, and documents hold nothing else of them; so their names and what they come to are
-//! the topology's, as those of policies are, which are the same without `x-`:
+//! A declaration is a name, a few flags and a table of *arguments*. Documents hold the arguments as they were
+//! declared and nothing derived from them. So their names and meaning belong to the topology, like those of policies,
+//! which have the same names without `x-`:
 //!
-//! * [`arguments`], [`settings`]: what an argument means, in the broker's words
+//! * [`arguments`], [`settings`]: the meaning of an argument, in the broker's terms
 //! * [`exchange`], [`queue`], [`policy`]: the entities, and how a type of exchange reads a binding
-//! * [`error`]: why a change is refused, as data
+//! * [`error`]: reasons of rejected changes, as data
 //!
-//! A gateway has what a client sees: which arguments it may give, in which order they are checked,
-//! when a second declaration is the same as the first, and the words and codes of a refusal. It says
-//! so by a *judge* ([`VirtualHost::declare_queue`], [`VirtualHost::declare_exchange`]), which is
-//! asked again where somebody else was faster.
+//! A gateway decides all that a client sees: the arguments it may give, the order of their checks, when a second
+//! declaration equals the first, and the texts and codes of a refusal. It passes these rules as a *judge*
+//! ([`VirtualHost::declare_queue`], [`VirtualHost::declare_exchange`]), which is called again after a concurrent
+//! change.
 //!
-//! A queue may have an owner, which is whatever ends ([`OwnerId`]): a connection, a session. The
-//! gateway says when it begins and ends, and its queues go with it.
+//! A queue may have an owner with a limited life ([`OwnerId`]): a connection, a session. The gateway reports its
+//! begin and end, and its queues are deleted with it.
 //!
-//! # What goes by itself
+//! # Automatic deletion
 //!
-//! What does not survive a restart goes with the run of the node that declared it, an exclusive queue
-//! with its connection (`sweep`). An auto-delete queue goes with its last consumer, one with `x-expires`
-//! when nobody has used it for so long, on whichever node (`uses`).
+//! A transient entity is deleted when the run of its node ends, an exclusive queue with its connection (`sweep`). An
+//! auto-delete queue is deleted with its last consumer, one with `x-expires` after it was unused on all nodes for
+//! that time (`uses`).
 //!
-//! Only what documents of the topology's own spaces say is its own is taken away, and of a topic only the
-//! one whose UUID the queue's document names: [`recovery`] has the table.
+//! Only entities recorded in the topology's own document spaces are deleted, and a topic only if its UUID is the one
+//! in the queue's document: [`recovery`] has the table.
 //!
 //! * [`topology`]: all virtual hosts; [`virtual_host`]: one, and changes in it
-//! * `projection`: memory follows the documents; `changing`: how documents change, `removal`: what goes together
-//! * `entities`, [`routes`]: memory, and the way of a message through it
-//! * `metadata`: what a virtual host says of itself
+//! * `projection`: memory follows the documents; `changing`: how documents change, `removal`: entities that are
+//!   deleted together
+//! * `entities`, [`routes`]: memory, and the routing of a message through it
+//! * `metadata`: description, tags and settings of a virtual host
 //! * `topics`: the topics and lease groups behind queues; [`store`]: the documents
-//! * [`names`]: which topic a queue is; [`dead_letter`]: where a queue's dead letters go
-//! * [`recovery`], [`lifecycle`]: the start, and queues that go by themselves
+//! * [`names`]: the topic of a queue; [`dead_letter`]: the route of a queue's dead letters
+//! * [`recovery`], [`lifecycle`]: the start, and automatic deletion of queues
 
 pub mod arguments;
 mod bindings;
@@ -93,7 +93,7 @@ pub use virtual_host::{BindingRequest, VirtualHost};
 
 use std::sync::Arc;
 
-/// What an exchange's binding leads to.
+/// The destination of an exchange's binding.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Destination {
     Queue(Arc<str>),

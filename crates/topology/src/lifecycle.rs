@@ -1,6 +1,6 @@
-//! Queues that go by themselves: those that have an owner with it, and those with `x-expires`
-//! once nobody has used them for so long, on whichever node ([`crate::uses`]). One task watches over all of them; a queue is looked at
-//! when it could have expired at the earliest, and not before.
+//! Automatic deletion of queues: with their owner, or with `x-expires` after they were unused on all nodes for that
+//! time ([`crate::uses`]). One task watches all queues; a queue is checked at its earliest possible expiry, and not
+//! before.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -15,19 +15,18 @@ use world::Instant;
 use crate::queue::Queue;
 use crate::topology::{Inner, Topology};
 
-/// Whom queues go with: a connection or a session of whatever protocol, by a number that no other has
-/// in the node.
+/// Owner of exclusive queues: a connection or a session of any protocol, by a number that is unique in the node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct OwnerId(pub u64);
 
-/// A vhost and a queue of it.
+/// A vhost and one of its queues.
 type QueueName = (Arc<str>, Arc<str>);
 
-/// Owners that are there, and the queues that go with each.
+/// Open owners, and the queues that are deleted with each.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
     open: Mutex<HashMap<OwnerId, HashSet<QueueName>>>,
-    /// Queues that could not be deleted with their owners.
+    /// Queues whose deletion with their owners failed.
     left: Mutex<Vec<(OwnerId, QueueName)>>,
     more_left: Notify,
 }
@@ -37,12 +36,12 @@ impl Owners {
         self.open.lock().insert(owner, HashSet::default());
     }
 
-    /// What goes with it.
+    /// Removes an owner. Returns its queues.
     pub(crate) fn close(&self, owner: OwnerId) -> Vec<QueueName> {
         self.open.lock().remove(&owner).into_iter().flatten().collect()
     }
 
-    /// A queue could not be deleted with its owner: it is tried again.
+    /// Keeps a queue whose deletion failed, for a retry.
     pub(crate) fn leave(&self, owner: OwnerId, queue: QueueName) {
         self.left.lock().push((owner, queue));
         self.more_left.notify_one();
@@ -52,12 +51,12 @@ impl Owners {
         std::mem::take(&mut *self.left.lock())
     }
 
-    /// Returns when something is left, or was a moment ago.
+    /// Waits until a deletion has failed; may return spuriously.
     pub(crate) async fn left(&self) {
         self.more_left.notified().await;
     }
 
-    /// `false`: the owner is gone already.
+    /// Returns false if the owner is gone already.
     pub(crate) fn add(&self, owner: OwnerId, queue: &Queue) -> bool {
         let mut open = self.open.lock();
         let Some(queues) = open.get_mut(&owner) else { return false };
@@ -72,7 +71,7 @@ impl Owners {
     }
 }
 
-/// Queues that may expire, by when that may be.
+/// Queues that may expire, by their earliest expiry.
 #[derive(Debug, Default)]
 pub(crate) struct Expiry {
     waiting: Mutex<BinaryHeap<Reverse<Deadline>>>,
@@ -106,12 +105,12 @@ impl Ord for Deadline {
 }
 
 impl Expiry {
-    /// Watches over a queue, if it can expire.
+    /// Watches a queue, if it can expire.
     pub(crate) fn watch(&self, queue: &Arc<Queue>) {
         self.watch_since(queue, queue.unused_since().unwrap_or_else(Instant::now));
     }
 
-    /// The same, as if it had been used last at that time.
+    /// Watches a queue as if it had last been used at `since`.
     fn watch_since(&self, queue: &Arc<Queue>, since: Instant) {
         let Some(expires) = queue.settings().expires_ms else { return };
         let at = since + Duration::from_millis(expires.unsigned_abs());
@@ -119,7 +118,7 @@ impl Expiry {
         self.earlier.notify_one();
     }
 
-    /// The next queue whose time may have come, or when to ask again.
+    /// Returns the next queue that may have expired, or the time of the next check.
     fn next(&self, now: Instant) -> Result<Arc<Queue>, Option<Instant>> {
         let mut waiting = self.waiting.lock();
         loop {
@@ -136,7 +135,7 @@ impl Expiry {
     }
 }
 
-/// Whether nobody has used it for as long as its settings say.
+/// Returns whether the queue was unused for the time in its settings.
 pub(crate) fn is_expired(queue: &Queue) -> bool {
     match (queue.settings().expires_ms, queue.unused_since()) {
         (Some(expires), Some(since)) => {
@@ -146,7 +145,7 @@ pub(crate) fn is_expired(queue: &Queue) -> bool {
     }
 }
 
-/// Deletes queues as they expire, until the topology is gone.
+/// Deletes queues as they expire, until the topology is dropped.
 pub(crate) async fn run(topology: Weak<Inner>, expiry: Arc<Expiry>) {
     loop {
         let at = match expiry.next(Instant::now()) {
@@ -160,7 +159,7 @@ pub(crate) async fn run(topology: Weak<Inner>, expiry: Arc<Expiry>) {
         if topology.strong_count() == 0 {
             return;
         }
-        // Looks up now and then even if nothing is due: the topology may be gone.
+        // Wakes up now and then even if nothing is due, to notice a dropped topology.
         let at = at.unwrap_or_else(|| Instant::now() + Duration::from_secs(60));
         tokio::select! {
             biased;
@@ -180,7 +179,7 @@ async fn expire(topology: &Topology, expiry: &Expiry, queue: &Arc<Queue>) {
     if queue.is_deleted() {
         return;
     }
-    // It was used meanwhile, has a consumer, or is used on another node: it is looked at again in as much time.
+    // It was used meanwhile, has a consumer, or is used on another node: check it again later.
     match is_expired(queue) {
         true => expiry.watch_since(queue, Instant::now()),
         false => expiry.watch(queue),

@@ -1,4 +1,4 @@
-//! What a type of exchange reads of a binding, and what of a message is compared with it.
+//! The part of a binding that a type of exchange matches on, and the part of a message that is compared with it.
 
 use bytes::BytesMut;
 use routing::headers::Pattern;
@@ -7,7 +7,7 @@ use values::{RawField, Table, Value};
 
 use crate::error::BindingError;
 
-/// What a type of exchange reads of a binding.
+/// The part of a binding that a type of exchange matches on.
 #[derive(Clone, Debug)]
 pub(crate) enum Matched {
     Key,
@@ -25,7 +25,7 @@ impl Matched {
     }
 }
 
-/// Reads a binding as its exchange's type does, or refuses it.
+/// Reads a binding as its exchange's type does, or rejects it.
 pub(crate) fn matched(kind: &Kind, key: &str, arguments: &Table) -> Result<Matched, BindingError> {
     match kind {
         Kind::Headers => header_pattern(arguments).map(Matched::Headers),
@@ -53,8 +53,8 @@ fn header_pattern(arguments: &Table) -> Result<HeaderPattern, BindingError> {
     Ok(HeaderPattern { which, pairs })
 }
 
-/// A binding's share of a consistent hash, which its key says. RabbitMQ makes that many buckets;
-/// here they cost nothing, and the number has 32 bits.
+/// Weight of a binding in a consistent hash, which its key gives. RabbitMQ creates that many buckets; here they cost
+/// nothing, and the number has 32 bits.
 fn weight(key: &str) -> Result<u32, BindingError> {
     let number = key.strip_prefix('+').unwrap_or(key);
     let digits = number.strip_prefix('-').unwrap_or(number);
@@ -71,7 +71,7 @@ fn weight(key: &str) -> Result<u32, BindingError> {
 
 // ------------------------------------------------------------------------ headers of messages
 
-/// An argument of a binding, for messages' headers to be compared with.
+/// Converts an argument of a binding to a pattern for messages' headers.
 fn pattern(value: &Value) -> Pattern {
     match value {
         Value::Void => Pattern::Void,
@@ -83,7 +83,7 @@ fn pattern(value: &Value) -> Pattern {
         Value::Decimal(..) | Value::Array(_) | Value::Table(_) => {
             let mut encoded = BytesMut::new();
             value.encode(&mut encoded);
-            // As a raw field has it: without the type, and without the length if there is one.
+            // Like a raw field: without the type, and without the length if there is one.
             let front = if matches!(value, Value::Decimal(..)) { 1 } else { 5 };
             Pattern::Encoded(encoded[front..].to_vec().into())
         }
@@ -91,7 +91,7 @@ fn pattern(value: &Value) -> Pattern {
     }
 }
 
-/// A header of a message that was not decoded. `None`: it is malformed.
+/// Converts a header of an undecoded message. `None`: it is malformed.
 pub fn header_value<'a>(field: &RawField<'a>) -> Option<Header<'a>> {
     Some(match field.kind {
         b'V' => Header::Void,

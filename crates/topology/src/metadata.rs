@@ -1,6 +1,6 @@
-//! What a virtual host says of itself besides its name, and what holds for all of it.
+//! Description, tags and settings of a virtual host.
 //!
-//! It has a document of its own: a vhost is the one that it is by the version of its document, which therefore never
+//! They have a document of their own: a vhost is identified by the version of its document, which therefore never
 //! changes.
 
 use documents::{Change, Expect, Stored};
@@ -16,7 +16,7 @@ const VHOST_DESCRIPTION_BYTES_MAX: usize = 1 << 10;
 const VHOST_TAGS_MAX: usize = 32;
 const VHOST_TAG_BYTES_MAX: usize = 255;
 
-/// The second part of the document's name, so that it is found among what is in a vhost.
+/// Second part of the document's name, under the vhost's prefix.
 pub(crate) const NAME: &str = "metadata";
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -24,14 +24,14 @@ pub(crate) const NAME: &str = "metadata";
 pub struct Metadata {
     pub description: String,
     pub tags: Vec<String>,
-    /// Of queues whose declaration says none, where they can be of that type. By its name, so that a document of a
-    /// version with more types can be read; one that is not known counts for nothing.
+    /// Type of queues declared without one, where they can be of that type. It is stored by name, so that a document
+    /// of a version with more types can be read; an unknown name is ignored.
     pub default_queue_type: Option<String>,
-    /// It is not deleted before this is taken away.
+    /// The vhost cannot be deleted while this is set.
     pub protected_from_deletion: bool,
 }
 
-/// Why a virtual host cannot be said to be so.
+/// Invalid metadata.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MetadataError {
     #[error("a description has at most {VHOST_DESCRIPTION_BYTES_MAX} bytes")]
@@ -63,7 +63,7 @@ impl Metadata {
         }
     }
 
-    /// The type of a queue that says none. Those that must not outlive something are classic always.
+    /// The type of a queue declared without one. Queues that must not outlive their owner are always classic.
     pub fn queue_kind(&self, outlives_everything: bool) -> QueueKind {
         let named = self.default_queue_type.as_deref().and_then(QueueKind::named);
         named.filter(|_| outlives_everything).unwrap_or(QueueKind::Classic)
@@ -76,7 +76,7 @@ impl VirtualHost {
         Stored { space: VHOST_METADATA, name, version }
     }
 
-    /// Sets what `change` makes of what it says; it holds on this node when this returns. It is checked by the caller.
+    /// Changes the metadata by `change`; this node applies it before this returns. The caller checks the values.
     pub async fn set_metadata(
         &self,
         change: impl Fn(&Metadata) -> Metadata + Send,
@@ -98,7 +98,7 @@ impl VirtualHost {
         }
     }
 
-    /// That nothing of it has changed is part of the change.
+    /// Rejects the deletion of a protected vhost. Unchanged metadata is a condition of the change.
     pub(crate) fn check_unprotected(&self, change: &mut Change) -> Result<(), ChangeError> {
         let (metadata, version) = self.metadata_versioned();
         if metadata.protected_from_deletion {
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_long_or_unknown_is_refused() {
+    fn too_long_or_unknown_metadata_is_rejected() {
         let ok = Metadata {
             description: "x".repeat(VHOST_DESCRIPTION_BYTES_MAX),
             tags: vec!["t".repeat(VHOST_TAG_BYTES_MAX); VHOST_TAGS_MAX],

@@ -1,16 +1,15 @@
-//! Which topic a queue is.
+//! The topic of a queue.
 //!
-//! A queue of vhost `/` is the topic of the same name wherever a topic may have that name, so that
-//! a topic made through Kafka is a queue as it is, and a queue is a topic that Kafka's clients find
-//! under the name they expect. A topic's name is ASCII letters, digits, `.`, `_` and `-`, at most
-//! 249 of them; every other queue, and every queue of another vhost, is the topic
-//! `amqp.<vhost>.<queue>` with both parts escaped: letters and digits stand for themselves, any
-//! other byte is `-` and two hexadecimal digits (`-20` is a space, `-2D` a dash, `-2F` a slash).
-//! What would be too long keeps its beginning and ends with `.` and 32 digits of a hash.
+//! A queue of vhost `/` is the topic of the same name wherever a topic may have that name. So a topic created through
+//! Kafka is usable as a queue, and Kafka's clients find a queue as a topic under the expected name. A topic's name is
+//! ASCII letters, digits, `.`, `_` and `-`, at most 249 of them. Every other queue, and every queue of another vhost,
+//! is the topic `amqp.<vhost>.<queue>` with both parts escaped: letters and digits stand for themselves, any other
+//! byte is `-` and two hexadecimal digits (`-20` is a space, `-2D` a dash, `-2F` a slash). A name that would be too
+//! long keeps its beginning and ends with `.` and 32 digits of a hash.
 //!
-//! Escaped names hold no `.` but the two that part them and no `_` at all. So two of them never
-//! differ in `.` and `_` only, which Kafka forbids; a queue whose plain name collides in that way
-//! with a topic that exists can be given its escaped one ([`escaped_topic_name`]).
+//! Escaped names hold no `.` but the two separators and no `_` at all. So two of them never differ in `.` and `_`
+//! only, which Kafka forbids. A queue whose plain name collides in that way with an existing topic can get its
+//! escaped name ([`escaped_topic_name`]).
 
 use base::queue_topics::ESCAPED_PREFIX;
 pub use base::queue_topics::{DEFAULT_VHOST, escaped_topic_name};
@@ -25,8 +24,7 @@ pub fn topic_name(vhost: &str, queue: &str) -> String {
     if plain { queue.to_owned() } else { escaped_topic_name(vhost, queue) }
 }
 
-/// The name of a queue that its client gives none: `amq.gen-` and 128 random bits, as RabbitMQ writes
-/// them.
+/// Generates a queue name for a declaration without one: `amq.gen-` and 128 random bits, as in RabbitMQ.
 pub(crate) fn generated_queue_name(entropy: &dyn Entropy) -> String {
     use base64::Engine;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -40,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_that_can_be_a_topic_is_the_topic_of_its_name() {
+    fn queue_with_a_valid_topic_name_is_that_topic() {
         for name in ["orders", "orders.eu_west-1", "celery", "A"] {
             assert_eq!(topic_name("/", name), name);
         }
@@ -52,13 +50,13 @@ mod tests {
         assert_eq!(topic_name("/", ".."), "amqp.-2F.-2E-2E");
         assert_eq!(topic_name("prod", "orders-1"), "amqp.prod.orders-2D1");
         assert_eq!(topic_name("/", "ü"), "amqp.-2F.-C3-BC");
-        // Or a queue could claim the topic of another vhost's.
+        // Otherwise a queue could claim the topic of another vhost's queue.
         assert_eq!(topic_name("/", "amqp.prod.orders"), "amqp.-2F.amqp-2Eprod-2Eorders");
     }
 
     proptest! {
         #[test]
-        fn every_queue_has_a_topic_of_its_own(
+        fn distinct_queues_have_distinct_valid_topic_names(
             (first, second) in (("[/ab]{1,2}", "\\PC{0,120}"), ("[/ab]{1,2}", "\\PC{0,120}")),
         ) {
             let names = [&first, &second].map(|(vhost, queue)| topic_name(vhost, queue));

@@ -1,5 +1,5 @@
-//! Policies: settings for all queues or exchanges whose names fit a pattern. Of those that fit, the
-//! one with the highest priority holds, and one operator policy beside it, which may only tighten.
+//! Policies: settings for all queues or exchanges whose names match a pattern. The matching policy with the highest
+//! priority applies, and one operator policy beside it, which may only tighten.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub enum ApplyTo {
     Exchanges,
 }
 
-/// As it is set and listed.
+/// A policy as it is set and listed.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct PolicyDefinition {
     pub pattern: String,
@@ -79,18 +79,18 @@ pub struct Policy {
     pub name: Arc<str>,
     pub set: PolicyDefinition,
     pattern: Regex,
-    /// Of its document.
+    /// Version of its document.
     pub(crate) version: u64,
 }
 
-/// What a policy is looked for.
+/// The entity whose policies are sought.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Subject<'a> {
     Queue(&'a str, QueueKind),
     Exchange(&'a str),
 }
 
-/// The policies that hold for one entity, and what they come to.
+/// The policies that apply to one entity, and their merged settings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PolicyMatch {
     pub(crate) policy: Option<Arc<str>>,
@@ -100,7 +100,7 @@ pub(crate) struct PolicyMatch {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Policies {
-    /// The highest priority first, equals by name.
+    /// Highest priority first, equal ones by name.
     user: Vec<Policy>,
     operator: Vec<Policy>,
 }
@@ -111,8 +111,8 @@ impl Policy {
         name: &str,
         set: PolicyDefinition,
     ) -> Result<Self, PolicyError> {
-        // RabbitMQ's patterns are PCRE's: no look-around and no back-references here, which makes
-        // matching linear in the name.
+        // RabbitMQ's patterns are PCRE: here look-around and back-references are not supported, which makes matching
+        // linear in the name.
         let pattern = RegexBuilder::new(&set.pattern)
             .size_limit(PATTERN_COMPILED_BYTES_MAX)
             .build()
@@ -140,7 +140,7 @@ impl Policy {
                     ApplyTo::Streams => kind == QueueKind::Stream,
                     ApplyTo::Exchanges => false,
                 };
-                // One setting that the type of queue does not have, and none of them counts.
+                // If the queue type lacks one of the settings, none of them applies.
                 let all = || self.set.definition.keys().all(|name| supports(kind, name));
                 (name, applies && all())
             }
@@ -197,8 +197,7 @@ impl Policies {
     }
 }
 
-/// What holds where both a policy and an operator policy say something
-/// (`rabbit_policies:merge_policy_value`).
+/// Merges the values of a policy and an operator policy (`rabbit_policies:merge_policy_value`).
 fn merge(name: &str, user: &Value, operator: &Value) -> Value {
     let (Some(a), Some(b)) = (user.as_i64(), operator.as_i64()) else { return operator.clone() };
     match name {
@@ -209,7 +208,7 @@ fn merge(name: &str, user: &Value, operator: &Value) -> Value {
     }
 }
 
-/// Whether a type of queue has a setting of this name.
+/// Returns whether a type of queue has a setting of this name.
 fn supports(kind: QueueKind, name: &str) -> bool {
     const STREAM: [&str; 3] = ["max-age", "stream-max-segment-size-bytes", "initial-cluster-size"];
     let lacks: &[&str] = match kind {
@@ -240,8 +239,8 @@ fn supports(kind: QueueKind, name: &str) -> bool {
     !(lacks.contains(&name) || kind != QueueKind::Stream && STREAM.contains(&name))
 }
 
-/// Whether topics and lease groups take what it comes to: once a policy is kept, nobody is there to
-/// be told that they do not.
+/// Checks that topics and lease groups accept the resulting configuration: once a policy is stored, no client is left
+/// to receive an error.
 fn check_effects(definition: &Definition) -> Result<(), ConfigError> {
     let policies = PolicyMatch { definition: definition.clone(), ..PolicyMatch::default() };
     let node = NodeConfig::parse(&Overrides::new())?;
@@ -253,7 +252,7 @@ fn check_effects(definition: &Definition) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Whether a policy may say this (`rabbit_policies:validate_policy0`).
+/// Checks that a policy may have this value (`rabbit_policies:validate_policy0`).
 fn check(scope: PolicyScope, name: &str, value: &Value) -> Result<(), PolicyError> {
     const OPERATORS: [&str; 11] = [
         "expires",

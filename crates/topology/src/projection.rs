@@ -1,10 +1,10 @@
-//! Memory follows the documents. Whoever changes something waits for the log and then takes over what changed, its
-//! own change with it and in the order of the log; what other nodes change a task takes over. Nothing else changes
+//! Memory follows the documents. After a change was committed, its author applies all changed documents to memory, in
+//! the order of the log and including its own. A task applies the changes of other nodes. Nothing else changes
 //! vhosts, exchanges, declared queues, bindings and policies in memory.
 //!
-//! What is taken over is a state and no history: a document that changed is read as it is by then. All that changed
-//! is read at one moment, and entities before their bindings. A binding's document names its very ends
-//! ([`crate::store::Ends`]); one whose ends are not there is *stale*: nothing is routed by it, and it is deleted.
+//! The input is state and not history: a changed document is read in its newest version. All changed documents are
+//! read at one moment, and entities before their bindings. A binding's document names the identity of its ends
+//! ([`crate::store::Ends`]). A document whose ends do not exist is *stale*: it does not route, and is deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -33,7 +33,7 @@ use crate::topics;
 use crate::topology::Inner;
 use crate::virtual_host::VirtualHost;
 
-/// Why a document says nothing that this version understands.
+/// A document that this version cannot use.
 #[derive(Debug, thiserror::Error)]
 pub enum DocumentError {
     #[error(transparent)]
@@ -47,16 +47,16 @@ pub enum DocumentError {
 /// A document's space and name.
 pub(crate) type DocumentId = (&'static str, Arc<str>);
 
-/// Documents of memory that somebody has to look after, kept beside the entities.
+/// Documents that need later work, tracked beside the entities.
 #[derive(Debug, Default)]
 pub(crate) struct Kept(Mutex<Noted>);
 
 #[derive(Debug, Default)]
 struct Noted {
-    /// What goes with a run of a node.
+    /// The run of a node that each transient document belongs to.
     run_of: HashMap<DocumentId, Run>,
     of_run: BTreeMap<Run, BTreeSet<DocumentId>>,
-    /// Documents that lead to nothing, and their versions.
+    /// Stale documents, and their versions.
     stale: BTreeMap<DocumentId, u64>,
 }
 
@@ -99,7 +99,7 @@ impl Kept {
         self.0.lock().of_run.keys().copied().collect()
     }
 
-    pub(crate) fn of_run(&self, run: Run) -> Vec<DocumentId> {
+    pub(crate) fn documents_of(&self, run: Run) -> Vec<DocumentId> {
         self.0.lock().of_run.get(&run).into_iter().flatten().cloned().collect()
     }
 
@@ -107,13 +107,13 @@ impl Kept {
         self.0.lock().stale.iter().map(|(id, version)| (id.clone(), *version)).collect()
     }
 
-    /// The version of a document that leads to nothing; 0: there is none of this name.
+    /// Version of the stale document of this name; 0: there is none.
     pub(crate) fn stale_version(&self, space: &'static str, name: &str) -> u64 {
         self.0.lock().stale.get(&(space, Arc::from(name))).copied().unwrap_or(0)
     }
 }
 
-/// A document that changed: as it is now, or gone.
+/// The current version of a changed document; `None`: deleted.
 struct Changed {
     id: DocumentId,
     parts: Vec<String>,
@@ -131,7 +131,7 @@ impl Changed {
         DocumentError::Inconsistent { space, name, reason: reason.to_owned() }
     }
 
-    /// What it says, and its version; `None`: it is gone.
+    /// Decodes the document with its version; `None`: it was deleted.
     fn read<T: DeserializeOwned>(&self) -> Result<Option<(T, u64)>, DocumentError> {
         let Some(raw) = &self.document else { return Ok(None) };
         let found = documents::store::decode(self.id.0, self.id.1.to_string(), raw.clone())?;
@@ -140,7 +140,7 @@ impl Changed {
 }
 
 impl Inner {
-    /// Memory is what the documents say by now, when this returns. What is not understood is left out.
+    /// Applies all changed documents to memory. Unreadable documents are logged and skipped.
     pub(crate) fn catch_up(&self) {
         for error in self.project() {
             // A later version may have written it.
@@ -148,7 +148,7 @@ impl Inner {
         }
     }
 
-    /// The same; what was not understood.
+    /// Like [`Inner::catch_up`]. Returns the errors of unreadable documents.
     pub(crate) fn project(&self) -> Vec<DocumentError> {
         let watch = self.watch.lock();
         let names = match watch.take() {
@@ -157,7 +157,7 @@ impl Inner {
             DocumentChanges::All => self.all_names(),
         };
         let mut changed = self.read(names);
-        // As a vhost is there before what is in it, and entities before their bindings.
+        // A vhost precedes its contents, and entities precede their bindings.
         changed.sort_by_key(|it| SPACES.iter().position(|space| *space == it.id.0));
         let mut errors = Vec::new();
         let mut policed = BTreeSet::new();
@@ -182,7 +182,7 @@ impl Inner {
         errors
     }
 
-    /// Those that are there, and those that memory has.
+    /// Names of all existing documents, and of all that memory contains.
     fn all_names(&self) -> DocumentNames {
         let mut names = DocumentNames::new();
         {
@@ -253,13 +253,13 @@ impl Inner {
         }
         drop(vhosts);
         if known != 0 {
-            // Its connections are closed.
+            // Sessions of the vhost must close their connections.
             self.note_change();
         }
         Ok(())
     }
 
-    /// The vhost that a document is of. Where that is not there, the document is stale.
+    /// The vhost of a document. Without it, the document is stale.
     fn vhost_of(&self, changed: &Changed) -> Result<Option<VirtualHost>, DocumentError> {
         let vhost = self.vhost(changed.part(0)?);
         let version = changed.document.as_ref().map(|(version, _)| *version);
@@ -309,7 +309,7 @@ impl Inner {
         let mut entities = vhost.entities().write();
         let known = entities.exchange(name).map(|exchange| exchange.version);
         let version = read.as_ref().map_or(0, |(_, version)| *version);
-        // One that every vhost has was never declared.
+        // A predeclared exchange has no document.
         if known == Some(version) || known == Some(0) {
             return Ok(());
         }
@@ -331,16 +331,16 @@ impl Inner {
         Ok(())
     }
 
-    /// An end of bindings goes: what is not deleted with it leads to nothing. What is deleted with it is among what
-    /// changed, and comes after the entities.
+    /// Marks documents of bindings as stale when one of their ends is removed. Those deleted in the same change are
+    /// among the changed documents, which are applied after the entities.
     fn note_stale(&self, chunks: Vec<(String, u64)>) {
         for (name, version) in chunks {
             self.shared.kept.set_stale(&(BINDINGS, Arc::from(name)), Some(version));
         }
     }
 
-    /// Whom something goes with that does not survive a restart. Where no owner is named it was declared by a
-    /// version that knew one node and none of its starts.
+    /// The owner of a transient entity. A document without one was written by a version that knew a single node and
+    /// did not count its runs.
     fn owner(&self, owner: Option<OwnerDocument>, durable: bool) -> Option<OwnerDocument> {
         let earlier = Run { node: self.run.node, boot: 0 };
         let unknown = || OwnerDocument { run: earlier, connection: None };
@@ -367,7 +367,7 @@ impl Inner {
         let Some((document, version)) = read else { return Ok(()) };
         let topic = topics::named(&self.broker, document.topic(name));
         let Some(topic) = topic.filter(|topic| document.is_of(&topic.uuid)) else {
-            // Another protocol deleted it.
+            // Another protocol deleted the topic.
             self.shared.kept.set_stale(&changed.id, Some(version));
             return Ok(());
         };
@@ -392,7 +392,7 @@ impl Inner {
             values.settings(settings),
         ));
         topic.group.iter().for_each(|group| queue.set_group(*group));
-        // Until now it may have been there as a topic of another protocol.
+        // It may have been known as a topic of another protocol.
         entities.remove_queue(name);
         entities.add_queue(Arc::clone(&queue), version);
         drop(entities);
@@ -429,7 +429,7 @@ impl Inner {
     }
 }
 
-/// Takes over what any node changes, until the topology is gone.
+/// Applies the changes of all nodes, until the topology is dropped.
 pub(crate) async fn run(topology: Weak<Inner>, more: DocumentWatch) {
     while more.changed().await {
         more.take();

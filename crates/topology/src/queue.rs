@@ -13,12 +13,12 @@ use crate::error::{ChangeError, Entity};
 use crate::lifecycle::OwnerId;
 use crate::settings::QueueSettings;
 
-/// RabbitMQ's types of queues. Here a classic one and a quorum one are stored alike.
+/// RabbitMQ's types of queues. Classic and quorum queues are stored alike here.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum QueueKind {
     Classic,
     Quorum,
-    /// Consumed by offset; nothing is settled, and records go by age and size only.
+    /// Consumed by offset; nothing is settled, and records are deleted by age and size only.
     Stream,
 }
 
@@ -29,7 +29,7 @@ impl QueueKind {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// As `x-queue-type` has it.
+    /// The value of `x-queue-type`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Classic => "classic",
@@ -39,16 +39,16 @@ impl QueueKind {
     }
 }
 
-/// A queue that is to be made.
+/// A queue to be created.
 #[derive(Clone, Copy, Debug)]
 pub struct NewQueue<'a> {
     pub name: &'a str,
-    /// One that has an owner is not, whatever is said here.
+    /// Ignored for a queue with an owner, which is never durable.
     pub durable: bool,
     pub auto_delete: bool,
-    /// The one who may use it, and whom it goes with.
+    /// The only user of the queue, with which it is deleted.
     pub owner: Option<OwnerId>,
-    /// [`QUEUE_TYPE`] among them.
+    /// Includes [`QUEUE_TYPE`].
     pub arguments: &'a Table,
 }
 
@@ -58,17 +58,17 @@ impl NewQueue<'_> {
         named.and_then(QueueKind::named).unwrap_or(QueueKind::Classic)
     }
 
-    /// Whether it is to survive a restart.
+    /// Returns whether the queue survives a restart.
     pub fn is_durable(&self) -> bool {
         self.durable && self.owner.is_none()
     }
 }
 
-/// Who alone may use a queue.
+/// The owner of an exclusive queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Owner {
     Here(OwnerId),
-    /// A connection to another node, or to an earlier start of this one.
+    /// A connection to another node, or to an earlier run of this one.
     Elsewhere,
 }
 
@@ -79,16 +79,16 @@ pub struct Queue {
     pub topic: TopicId,
     pub topic_name: Arc<str>,
     pub kind: QueueKind,
-    /// Survives a restart. An exclusive one never does.
+    /// Survives a restart. An exclusive queue never does.
     pub durable: bool,
     pub auto_delete: bool,
-    /// The one who may use it.
+    /// The only user of the queue.
     pub owner: Option<Owner>,
-    /// As declared, `x-queue-type` added. One for all queues that were declared so.
+    /// As declared, with `x-queue-type` added. Shared by all queues with the same arguments.
     pub arguments: Arc<Table>,
-    /// It was declared here. Otherwise it is a topic that another protocol made.
+    /// It was declared. Otherwise it is a topic created by another protocol.
     pub declared: bool,
-    /// 1 unless another protocol made the topic.
+    /// 1 unless another protocol created the topic.
     partitions: AtomicU32,
     /// `u32::MAX`: none yet.
     group: AtomicU32,
@@ -97,7 +97,7 @@ pub struct Queue {
     deleted: AtomicBool,
 }
 
-/// What auto-delete and `x-expires` go by.
+/// Use of the queue on this node, for auto-delete and `x-expires`.
 #[derive(Debug)]
 struct Use {
     consumers: u32,
@@ -106,7 +106,7 @@ struct Use {
 
 const NO_GROUP: u32 = u32::MAX;
 
-/// A queue's name. Most topics have the name of their queue, and then it is the same one.
+/// A queue's name. Shares the allocation of the topic's name if they are equal, as for most queues.
 pub(crate) fn queue_name(name: &str, topic_name: &Arc<str>) -> Arc<str> {
     if **topic_name == *name { Arc::clone(topic_name) } else { Arc::from(name) }
 }
@@ -143,7 +143,7 @@ impl Queue {
         }
     }
 
-    /// What holds now: arguments and policies together.
+    /// The current settings: arguments and policies combined.
     pub fn settings(&self) -> Arc<QueueSettings> {
         Arc::clone(&self.settings.read())
     }
@@ -152,8 +152,8 @@ impl Queue {
         *self.settings.write() = settings;
     }
 
-    /// The lease group that its consumers share. A stream has none; nor has a topic that another
-    /// protocol made, until [`crate::VirtualHost::queue`] is asked for it.
+    /// The lease group that its consumers share. A stream has none. A topic of another protocol has none until
+    /// [`crate::VirtualHost::queue`] finds it.
     pub fn group(&self) -> Option<LeaseGroupId> {
         let group = self.group.load(Ordering::Acquire);
         (group != NO_GROUP).then_some(LeaseGroupId(group))
@@ -163,7 +163,7 @@ impl Queue {
         self.group.store(group.0, Ordering::Release);
     }
 
-    /// More than one only where another protocol made the topic.
+    /// More than one only if another protocol created the topic.
     pub fn partition_count(&self) -> u32 {
         self.partitions.load(Ordering::Relaxed)
     }
@@ -180,7 +180,7 @@ impl Queue {
         self.kind == QueueKind::Stream
     }
 
-    /// It was deleted while somebody held on to it.
+    /// Returns whether the queue was deleted while the caller held it.
     pub fn is_deleted(&self) -> bool {
         self.deleted.load(Ordering::Acquire)
     }
@@ -189,19 +189,19 @@ impl Queue {
         self.deleted.store(true, Ordering::Release);
     }
 
-    /// Of this node.
+    /// Number of consumers on this node.
     pub(crate) fn consumers_here(&self) -> u32 {
         self.use_.lock().consumers
     }
 
-    /// A consumer of this node came. Say [`crate::VirtualHost::consumer_left`] when it goes.
+    /// Counts a new consumer of this node. Call [`crate::VirtualHost::consumer_left`] when it leaves.
     pub fn consumer_came(&self) {
         let mut use_ = self.use_.lock();
         use_.consumers += 1;
         use_.last = Instant::now();
     }
 
-    /// Whether the last one went.
+    /// Counts a departed consumer. Returns whether it was the last.
     pub(crate) fn consumer_went(&self) -> bool {
         let mut use_ = self.use_.lock();
         use_.consumers = use_.consumers.saturating_sub(1);
@@ -209,23 +209,23 @@ impl Queue {
         use_.consumers == 0
     }
 
-    /// It goes once nobody uses it, on whichever node.
-    pub(crate) fn goes_when_unused(&self) -> bool {
+    /// Returns whether the queue is deleted when no node uses it.
+    pub(crate) fn is_deleted_when_unused(&self) -> bool {
         self.auto_delete || self.settings().expires_ms.is_some()
     }
 
-    /// It was used otherwise than by a consumer. [`crate::VirtualHost::use_queue`] says so to all nodes.
+    /// Records a use without a consumer. [`crate::VirtualHost::use_queue`] reports it to all nodes.
     pub(crate) fn used(&self) {
         self.use_.lock().last = Instant::now();
     }
 
-    /// Since when it is out of use; `None` while it has a consumer.
+    /// Time of the last use; `None` while it has a consumer.
     pub(crate) fn unused_since(&self) -> Option<Instant> {
         let use_ = self.use_.lock();
         (use_.consumers == 0).then_some(use_.last)
     }
 
-    /// Whether this one may use it.
+    /// Rejects any user but the owner.
     pub(crate) fn check_owner(&self, user: OwnerId) -> Result<(), ChangeError> {
         match self.owner {
             Some(owner) if owner != Owner::Here(user) => {

@@ -1,20 +1,19 @@
-//! The start: documents become memory, and what a restart or a crash leaves over is taken away.
+//! The start: loads documents into memory, and deletes leftovers of a restart or a crash.
 //!
-//! | found | becomes |
+//! | found | action |
 //! | --- | --- |
-//! | what does not survive a restart, of an earlier start of this node | it goes, a queue with its topic |
-//! | the same of another node | it goes once that node is gone ([`crate::sweep`]) |
-//! | a queue whose topic is not there, or is another one | the document goes: another protocol deleted the topic |
-//! | a queue without a lease group | it gets one |
-//! | bindings whose ends are not both there, or are others | the document goes |
-//! | entities of a vhost that is not there | they go: it was being deleted |
+//! | a transient entity of an earlier run of this node | deleted, a queue with its topic |
+//! | the same of another node | deleted once that node is lost ([`crate::sweep`]) |
+//! | a queue whose topic is missing or has another UUID | the document is deleted: another protocol deleted the topic |
+//! | a queue without a lease group | the group is created |
+//! | bindings with an end that is missing or replaced | the document is deleted |
+//! | entities of a missing vhost | deleted: the vhost was being deleted |
 //!
-//! Nothing else is taken away. A document is the topology's own by its space, and a topic by its
-//! UUID, which the queue's document has: one that got the name later is another protocol's, and is a
-//! queue as it is. What cannot be understood, such as a type of exchange that a later version made,
-//! stops the start and is left as it is.
+//! Nothing else is deleted. A document belongs to the topology by its space, and a topic by its UUID in the queue's
+//! document. A later topic of the name belongs to another protocol, and is a queue of its own. A document that cannot
+//! be understood, such as an exchange type of a later version, stops the start and is left unchanged.
 //!
-//! A node that is alone does all of that before it serves. One of a cluster cannot count on the others, who may
+//! A node that is alone does all of this before it serves. A node of a cluster cannot rely on the others, which may
 //! be starting as well, and does it when it can.
 
 use std::sync::Arc;
@@ -42,13 +41,13 @@ pub(crate) async fn recover(topology: &Topology) -> Result<(), OpenError> {
         return Err(error.into());
     }
     if topology.0.broker.is_alone() {
-        put_in_order(&topology.0).await?;
+        clean_up(&topology.0).await?;
     }
     Ok(())
 }
 
-/// Takes away what is left over of this node's earlier starts, and what leads to nothing; finishes what was begun.
-pub(crate) async fn put_in_order(topology: &Inner) -> Result<(), StoreError> {
+/// Deletes leftovers of this node's earlier runs and stale documents, and completes interrupted declarations.
+pub(crate) async fn clean_up(topology: &Inner) -> Result<(), StoreError> {
     clear_stale(topology).await?;
     topology.delete_of_earlier_runs().await?;
     for vhost in topology.all_vhosts() {
@@ -64,10 +63,10 @@ pub(crate) async fn put_in_order(topology: &Inner) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Lease groups that are made in one go, and queues that are deleted so.
+/// Number of lease groups created, or queues deleted, concurrently.
 pub(crate) const MADE_AT_ONCE: usize = 1_024;
 
-/// Deletes documents that lead to nothing, and the topics of vhosts that are not there.
+/// Deletes stale documents, and the topics of missing vhosts.
 async fn clear_stale(topology: &Inner) -> Result<(), StoreError> {
     let vhost_of =
         |((_, name), _): ((&str, Arc<str>), u64)| documents::split(&name).into_iter().next();
@@ -81,7 +80,7 @@ async fn clear_stale(topology: &Inner) -> Result<(), StoreError> {
     topology.delete_stale().await
 }
 
-/// Deletes all that is in a vhost which is not there any more: as documents, for memory knows nothing of it.
+/// Deletes all contents of a missing vhost by their documents, since memory does not contain them.
 pub(crate) async fn clear_vhost(topology: &Inner, name: &str) -> Result<(), StoreError> {
     let prefix = documents::join(&[name, ""]);
     let found: Vec<(Stored, Option<QueueDocument>)> = {
@@ -118,7 +117,7 @@ async fn delete_left(
         change.topic(TopicChange::Delete(topic));
     }
     match change.make(&topology.broker).await {
-        // Somebody else does the same.
+        // Another node deletes the same.
         Err(error) if error.is_conflict() => Ok(()),
         made => made,
     }
@@ -131,7 +130,7 @@ fn topic_of(topology: &Inner, stored: &Stored, queue: &QueueDocument) -> Option<
 }
 
 impl VirtualHost {
-    /// The entity that a document is of.
+    /// Returns the vhost and name of the entity of a document.
     pub(crate) fn named_by(topology: &Inner, (_, name): &DocumentId) -> Option<(Self, String)> {
         let mut parts = documents::split(name).into_iter();
         Some((topology.vhost(&parts.next()?)?, parts.next()?))

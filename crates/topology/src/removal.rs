@@ -1,6 +1,6 @@
-//! What goes with a queue, an exchange or a last binding: the documents of all bindings to and from it, and
-//! exchanges that go by themselves once nothing is bound to them. It is worked out by memory and carried out by one
-//! command; where memory was behind, the command's conditions do not hold and it is worked out anew. Pure.
+//! Deletions that follow from the removal of a queue, an exchange or a last binding: the documents of all bindings to
+//! and from it, and auto-delete exchanges without bindings. They are planned from memory and committed by one
+//! command. If memory was outdated, the command's conditions fail and the removal is planned again. Pure.
 
 use std::sync::Arc;
 
@@ -11,17 +11,16 @@ use crate::Destination;
 use crate::entities::Entities;
 use crate::store::{BINDINGS, EXCHANGES, QUEUES, bindings_name, prefix};
 
-/// What is to be deleted together.
+/// Documents to be deleted together.
 #[derive(Debug, Default)]
 pub(crate) struct Removal {
     pub(crate) documents: Vec<Stored>,
-    /// Exchanges that go, and how many documents of bindings from each are among those that go: it must have no
-    /// others.
+    /// Deleted exchanges, and the number of binding documents from each that are deleted: it must have no others.
     exchanges: Vec<(Arc<str>, usize)>,
 }
 
 impl Removal {
-    /// Adds it to a change of the vhost's documents.
+    /// Adds the removal to a change of the vhost's documents.
     pub(crate) fn add_to(&self, vhost: &str, change: &mut Change) {
         self.documents.iter().for_each(|stored| change.delete(stored));
         for (exchange, count) in &self.exchanges {
@@ -30,20 +29,20 @@ impl Removal {
     }
 }
 
-/// The work under way.
+/// State of the planning.
 struct Removing<'a> {
     entities: &'a Entities,
     pairs: HashSet<(Arc<str>, Destination)>,
     exchanges: HashSet<Arc<str>>,
     waiting: Vec<Arc<str>>,
-    /// What is still bound to an exchange that goes by itself.
+    /// Number of destinations still bound to an auto-delete exchange.
     bound: HashMap<Arc<str>, usize>,
     from: HashMap<Arc<str>, usize>,
     removal: Removal,
 }
 
 impl Entities {
-    /// `None`: there is no such queue.
+    /// Returns `None` if there is no such queue.
     pub(crate) fn plan_queue_removal(&self, name: &str) -> Option<Removal> {
         let entry = self.queue_entry(name)?;
         let mut removing = Removing::of(self);
@@ -66,7 +65,7 @@ impl Entities {
         Some(removing.finish())
     }
 
-    /// Nothing is to lead from an exchange to a destination any more.
+    /// Plans the removal of all bindings from an exchange to a destination.
     pub(crate) fn plan_pair_removal(
         &self,
         source: &Arc<str>,
@@ -139,7 +138,7 @@ impl<'a> Removing<'a> {
             (name, count)
         };
         removal.exchanges = exchanges.into_iter().map(counted).collect();
-        // In one order, whatever that of a map is.
+        // A fixed order, independent of that of the map.
         removal.exchanges.sort();
         removal
     }

@@ -1,5 +1,5 @@
-//! Where a message goes. Taken once for all that a session has read; every change of the vhost's
-//! entities waits meanwhile, so it is not kept over anything that waits itself.
+//! Routing of messages. The read lock is taken once for all messages of a read. It blocks every change of the vhost's
+//! entities, so it must not be held across a wait.
 
 use std::sync::Arc;
 
@@ -11,18 +11,18 @@ use crate::error::{Entity, RouteError};
 use crate::queue::Queue;
 use crate::virtual_host::VirtualHost;
 
-/// A queue that a message goes to.
+/// A queue that a message is routed to.
 #[derive(Clone, Debug)]
 pub struct Routed {
     pub queue: Arc<Queue>,
-    /// It came through an exchange that holds messages back which ask for it, as this one does.
+    /// The message was routed through a delaying exchange, and asks for a delay.
     pub deferred: bool,
 }
 
 #[derive(Debug)]
 pub struct Routes<'a> {
     vhost: &'a VirtualHost,
-    /// None only while a queue is being made known.
+    /// `None` only while a topic is added as a queue.
     entities: Option<RwLockReadGuard<'a, Entities>>,
     route: Route,
 }
@@ -32,8 +32,8 @@ impl<'a> Routes<'a> {
         Self { vhost, entities: Some(vhost.entities().read()), route: Route::default() }
     }
 
-    /// Finds the queues of a message that is published to `exchange`; `found` is cleared first.
-    /// None of them is there twice, unless once held back and once not.
+    /// Finds the queues of a message published to `exchange`; `found` is cleared first. A queue occurs at most once
+    /// delayed and once not.
     pub fn route<H: Headers + ?Sized>(
         &mut self,
         exchange: &str,
@@ -51,8 +51,7 @@ impl<'a> Routes<'a> {
         Ok(())
     }
 
-    /// As [`Routes::route`] for what the broker publishes itself. An exchange that is not there
-    /// leads nowhere.
+    /// Like [`Routes::route`], for messages of the broker itself. A missing exchange routes nowhere.
     pub fn route_unchecked<H: Headers + ?Sized>(
         &mut self,
         exchange: &str,
@@ -79,7 +78,7 @@ impl<'a> Routes<'a> {
         self.entities.as_deref().expect("it is given back before anything else is done")
     }
 
-    /// A topic that another protocol made is a queue once somebody asks for it.
+    /// Adds a topic of another protocol as a queue at its first use.
     fn make_known(&mut self, name: &str) {
         if self.entities().queue(name).is_some() || self.vhost.foreign_topic(name).is_none() {
             return;

@@ -1,4 +1,4 @@
-//! What a queue's arguments and policies come to, and what they are in the broker's words.
+//! A queue's settings from its arguments and policies, and their translation to the broker's configuration.
 //!
 //! | argument or policy | here |
 //! | --- | --- |
@@ -7,16 +7,16 @@
 //! | `x-max-length`, `x-max-length-bytes` | topic `limit.records`, `limit.bytes`; a stream's bytes: `retention.bytes` |
 //! | `x-overflow` | topic `limit.overflow`: `drop-oldest`, `reject`, `reject-dead-letter` |
 //! | `x-dead-letter-exchange`, `-routing-key` | lease group `dead.letter.route` |
-//! | `x-dead-letter-strategy` | met: a dead letter is in the log entry that settles the record |
+//! | `x-dead-letter-strategy` | always met: a dead letter is in the log entry that settles the record |
 //! | `x-max-priority` | topic `priorities.max`; a quorum queue has `priorities.order` `two-to-one` |
-//! | `x-delivery-limit` | lease group `attempts.max`, one more: the limit counts deliveries that failed |
+//! | `x-delivery-limit` | lease group `attempts.max`, one more: the limit counts failed deliveries |
 //! | `x-single-active-consumer` | lease group `consumers` |
 //! | `x-postroad-ordering` | lease group `ordering` |
 //! | `x-max-age` | topic `retention.ms` |
-//! | `x-consumer-timeout` | [`QueueSettings::consumer_timeout_ms`], which the channels keep |
-//! | `x-queue-mode`, `x-queue-version`, `x-max-in-memory-*` | met: memory follows what is in flight |
-//! | `x-queue-leader-locator`, `x-queue-master-locator`, `x-quorum-initial-group-size`, `x-initial-cluster-size`, `target-group-size` | met: a node alone is every member and the leader |
-//! | `x-stream-max-segment-size-bytes`, `x-stream-filter-size-bytes` | met: records go one by one, and are filtered exactly |
+//! | `x-consumer-timeout` | [`QueueSettings::consumer_timeout_ms`], enforced by the channels |
+//! | `x-queue-mode`, `x-queue-version`, `x-max-in-memory-*` | always met: memory follows the records in flight |
+//! | `x-queue-leader-locator`, `x-queue-master-locator`, `x-quorum-initial-group-size`, `x-initial-cluster-size`, `target-group-size` | always met: a node alone is every member and the leader |
+//! | `x-stream-max-segment-size-bytes`, `x-stream-filter-size-bytes` | always met: records are filtered exactly, one by one |
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,11 +29,11 @@ use crate::arguments::{ORDERING, max_age_ms};
 use crate::policy::{Definition, PolicyMatch};
 use crate::queue::QueueKind;
 
-/// What a quorum queue allows unless told otherwise.
+/// Delivery limit of a quorum queue without a setting.
 const DELIVERY_LIMIT_DEFAULT: i64 = 20;
 
-/// Bytes of a batch that a queue's topic takes: a message of RabbitMQ's largest size (16 MiB, its
-/// `max_message_size`), and its headers.
+/// Largest batch of a queue's topic: a message of RabbitMQ's largest size (16 MiB, its `max_message_size`), and its
+/// headers.
 const MESSAGE_BATCH_BYTES_MAX: u32 = 17 << 20;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -43,7 +43,7 @@ pub enum Overflow {
     RejectPublishDlx,
 }
 
-/// What holds for a queue.
+/// The effective settings of a queue.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct QueueSettings {
     pub message_ttl_ms: Option<i64>,
@@ -57,17 +57,17 @@ pub struct QueueSettings {
     /// `None`: any number of deliveries.
     pub delivery_limit: Option<i64>,
     pub single_active_consumer: bool,
-    /// `None`: nobody said, and any message may be delivered.
+    /// `None`: not set, and messages are delivered in any order.
     pub ordering: Option<LeaseOrdering>,
-    /// How long a consumer may take to acknowledge; `None`: what the node says.
+    /// Acknowledgement timeout of consumers; `None`: the node's default.
     pub consumer_timeout_ms: Option<i64>,
     pub max_age_ms: Option<i64>,
-    /// The policies that are part of it.
+    /// The policies merged into the settings.
     pub policy: Option<Arc<str>>,
     pub operator_policy: Option<Arc<str>>,
 }
 
-/// Which of argument and policy counts where both are there.
+/// Precedence when both the argument and a policy have a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Precedence {
     Least,
@@ -75,7 +75,7 @@ enum Precedence {
     Policy,
 }
 
-/// The two places where a queue's settings come from.
+/// The two sources of a queue's settings.
 struct Sources<'a> {
     arguments: &'a Table,
     policy: &'a Definition,
@@ -135,7 +135,7 @@ impl QueueSettings {
             overflow,
             dead_letter_exchange: text("dead-letter-exchange"),
             dead_letter_routing_key: text("dead-letter-routing-key"),
-            // Like RabbitMQ, a queue that wants priorities has at least two of them.
+            // As in RabbitMQ, a queue with priorities has at least two of them.
             max_priority: from
                 .argument("max-priority")
                 .and_then(Value::as_integer)
@@ -155,13 +155,13 @@ impl QueueSettings {
         }
     }
 
-    /// The values of the queue's topic.
+    /// Configuration of the queue's topic.
     pub(crate) fn topic_config(&self, kind: QueueKind, durable: bool) -> BTreeMap<String, String> {
         let mut config = BTreeMap::new();
         let mut set = |name: &str, value: String| config.insert(name.to_owned(), value);
         set("max.message.bytes", MESSAGE_BATCH_BYTES_MAX.to_string());
         if !durable {
-            // It does not outlive the node: nothing is gained by waiting for the disk.
+            // A transient queue does not outlive the node, so waiting for the disk gains nothing.
             set("durability", "replicated".to_owned());
         }
         if kind == QueueKind::Stream {
@@ -194,11 +194,11 @@ impl QueueSettings {
         config
     }
 
-    /// The values of the queue's lease group.
+    /// Configuration of the queue's lease group.
     pub(crate) fn lease_config(&self, vhost: &str, queue: &str) -> BTreeMap<String, String> {
         let mut config = BTreeMap::new();
         let mut set = |name: &str, value: String| config.insert(name.to_owned(), value);
-        // A delivery is a consumer's until it answers or its connection ends.
+        // A delivery belongs to its consumer until it is acknowledged or the connection ends.
         set("lease.ms", "0".to_owned());
         if self.single_active_consumer {
             set("consumers", "single-active".to_owned());
@@ -225,7 +225,7 @@ impl QueueSettings {
     }
 }
 
-/// The names of a topic's configuration that are set here; others are left as they are found.
+/// Names of a topic's configuration that are set here; others are left unchanged.
 pub(crate) const TOPIC_CONFIGS: [&str; 10] = [
     "durability",
     "limit.bytes",
@@ -239,7 +239,7 @@ pub(crate) const TOPIC_CONFIGS: [&str; 10] = [
     "retention.settled",
 ];
 
-/// The names of a lease group's configuration that follow from a queue's settings.
+/// Names of a lease group's configuration that are derived from a queue's settings.
 pub(crate) const LEASE_CONFIGS: [&str; 5] =
     ["attempts.max", "consumers", "dead.letter.route", "lease.ms", "record.ttl.ms"];
 
@@ -247,7 +247,7 @@ fn delivery_limit(from: &Sources<'_>) -> i64 {
     let argument = from.argument("delivery-limit").and_then(Value::as_integer);
     let policy = from.policy.get("delivery-limit").and_then(Json::as_i64);
     match (argument, policy) {
-        // Less than nothing is no limit, and a limit is stricter.
+        // A negative value is no limit, and a limit is stricter.
         (Some(a), Some(b)) if a < 0 || b < 0 => a.max(b),
         (Some(a), Some(b)) => a.min(b),
         (argument, policy) => argument.or(policy).unwrap_or(DELIVERY_LIMIT_DEFAULT),

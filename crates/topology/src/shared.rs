@@ -1,4 +1,4 @@
-//! What queues have in common, kept once: whoever declares ten thousand queues declares them alike.
+//! Values shared by queues, stored once: ten thousand queues of one client are usually declared alike.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use values::Table;
 
 use crate::settings::QueueSettings;
 
-/// As few are not worth looking through.
+/// Fewer values are not worth a sweep.
 const LOOKED_THROUGH_FROM: usize = 64;
 
 #[derive(Debug, Default)]
@@ -17,10 +17,10 @@ pub(crate) struct SharedValues(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// By what they are on the wire.
+    /// By their wire encoding.
     arguments: HashMap<Bytes, Arc<Table>>,
     settings: HashSet<Arc<QueueSettings>>,
-    /// At so many, those that no queue has any more are looked for.
+    /// Number of values at which unused ones are removed.
     look_through_at: usize,
 }
 
@@ -31,7 +31,7 @@ impl SharedValues {
         if let Some(present) = known.arguments.get(&encoded) {
             return Arc::clone(present);
         }
-        known.look_through();
+        known.remove_unused();
         let arguments = Arc::new(arguments);
         known.arguments.insert(encoded, Arc::clone(&arguments));
         arguments
@@ -42,7 +42,7 @@ impl SharedValues {
         if let Some(present) = known.settings.get(&settings) {
             return Arc::clone(present);
         }
-        known.look_through();
+        known.remove_unused();
         let settings = Arc::new(settings);
         known.settings.insert(Arc::clone(&settings));
         settings
@@ -50,7 +50,7 @@ impl SharedValues {
 }
 
 impl Known {
-    fn look_through(&mut self) {
+    fn remove_unused(&mut self) {
         if self.arguments.len() + self.settings.len() < self.look_through_at {
             return;
         }
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_queue_has_any_more_is_forgotten() {
+    fn values_without_a_queue_are_removed() {
         let shared = SharedValues::default();
         for expires in 0..10_000 {
             shared

@@ -1,11 +1,11 @@
-//! What of the topology is kept, and how: one small document for each entity.
+//! Documents of the topology: one small document for each entity.
 //!
-//! Bindings are documents of up to [`BINDINGS_PER_DOCUMENT`] for each pair of an exchange and a
-//! destination: a queue with a few bindings is one document and goes in one piece, and a hundred
-//! thousand bindings are never written again because of one.
+//! Bindings are stored in documents of up to [`BINDINGS_PER_DOCUMENT`] for each pair of an exchange and a
+//! destination. So a queue with a few bindings is one document and is deleted at once, and a hundred thousand
+//! bindings are not rewritten because of one.
 //!
-//! What belongs together changes by one command of the log: a queue's document with its topic and its lease
-//! group, and whatever goes with the documents of what it was bound to ([`crate::removal`]).
+//! Dependent documents change by one command of the log: a queue's document with its topic and its lease group, and a
+//! removal with the documents of its bindings ([`crate::removal`]).
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -17,7 +17,7 @@ use crate::Destination;
 use crate::policy::PolicyScope;
 use crate::queue::QueueKind;
 
-// The spaces have a protocol's name because it had them when the first documents were written.
+// The spaces have a protocol's name because they had it when the first documents were written.
 pub(crate) const VHOSTS: &str = "amqp.vhosts";
 pub(crate) const VHOST_METADATA: &str = "amqp.vhost-metadata";
 pub(crate) const EXCHANGES: &str = "amqp.exchanges";
@@ -27,18 +27,18 @@ pub(crate) const POLICIES: &str = "amqp.policies";
 pub(crate) const OPERATOR_POLICIES: &str = "amqp.operator-policies";
 pub(crate) const USES: &str = "amqp.queue-uses";
 
-/// All of them.
+/// All spaces.
 pub(crate) const SPACES: &[&str] =
     &[VHOSTS, VHOST_METADATA, POLICIES, OPERATOR_POLICIES, EXCHANGES, QUEUES, USES, BINDINGS];
 
-/// A start of a node: what does not survive a restart goes with it.
+/// A run of a node; its transient entities are deleted with it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub(crate) struct Run {
     pub(crate) node: u32,
     pub(crate) boot: u64,
 }
 
-/// Whom an entity goes with. Versions that did not know it kept such entities for the one node that there was.
+/// Owner of a transient entity. Earlier versions had a single node and left it out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct OwnerDocument {
     #[serde(flatten)]
@@ -48,7 +48,7 @@ pub(crate) struct OwnerDocument {
     pub(crate) connection: Option<u64>,
 }
 
-/// Says that a node uses a queue which goes once nobody does. One a queue and node.
+/// A node's use of a queue that is deleted when unused. One per queue and node.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct UseDocument {
     #[serde(flatten)]
@@ -59,7 +59,7 @@ pub(crate) fn use_name(vhost: &str, queue: &str, node: u32) -> String {
     documents::join(&[vhost, queue, &node.to_string()])
 }
 
-/// What names of documents begin with that are about one entity: the bindings of an exchange, the uses of a queue.
+/// Prefix of the document names of one entity: the bindings of an exchange, the uses of a queue.
 pub(crate) fn prefix(vhost: &str, name: &str) -> String {
     documents::join(&[vhost, name, ""])
 }
@@ -83,24 +83,24 @@ pub(crate) struct ExchangeDocument {
     pub(crate) internal: bool,
     #[serde(with = "encoded_table")]
     pub(crate) arguments: Table,
-    /// Otherwise it goes with its owner's run.
+    /// Otherwise it is deleted with its owner's run.
     #[serde(default = "usual::durable", skip_serializing_if = "bool::clone")]
     pub(crate) durable: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) owner: Option<OwnerDocument>,
 }
 
-/// The machine keeps one in memory for each queue: what most of them have is left out.
+/// The machine keeps one in memory for each queue, so default values are left out.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct QueueDocument {
-    /// Empty: it has the queue's name.
+    /// Empty: the topic has the queue's name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) topic: String,
-    /// The topic's UUID as text: tells it from a topic that got its name later.
+    /// The topic's UUID as text, which distinguishes it from a later topic of the name.
     pub(crate) uuid: String,
     #[serde(default = "usual::kind", skip_serializing_if = "usual::is_kind")]
     pub(crate) kind: String,
-    /// Otherwise it goes with its owner.
+    /// Otherwise it is deleted with its owner.
     #[serde(default = "usual::durable", skip_serializing_if = "bool::clone")]
     pub(crate) durable: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -115,7 +115,7 @@ pub(crate) struct QueueDocument {
     pub(crate) owner: Option<OwnerDocument>,
 }
 
-/// What a queue has that is declared with nothing but its name.
+/// Default values of a queue declared by its name only.
 mod usual {
     use super::{QueueKind, Table};
     use crate::arguments::QUEUE_TYPE;
@@ -146,14 +146,14 @@ mod usual {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct BindingsDocument {
     pub(crate) bindings: Vec<BindingDocument>,
-    /// Which exchange and which destination it is of, so that it is of no other ones that got their names later.
-    /// Versions that did not say it deleted such documents with their ends.
+    /// The identity of the document's exchange and destination, so that it does not apply to later ones of the same
+    /// names. Versions without it deleted such documents together with their ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ends: Option<Ends>,
 }
 
-/// What tells the ends of a binding from those that have their names before or after: an exchange's version, and
-/// the number of a queue's topic.
+/// Identity of a binding's ends, which distinguishes them from earlier and later ones of the same names: an
+/// exchange's version, and the number of a queue's topic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Ends {
     pub(crate) source: u64,
@@ -167,7 +167,7 @@ pub(crate) struct BindingDocument {
     pub(crate) arguments: Table,
 }
 
-/// A table as it is on the wire: no type of its values is lost.
+/// A table in wire encoding, which preserves the types of its values.
 mod encoded_table {
     use serde::de::Error as _;
     use serde::{Deserializer, Serializer};
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_stay_as_they_are_written() {
+    fn encoding_of_documents_is_stable() {
         let mut arguments = Table::new();
         arguments.push("x-match", "any");
         arguments.push("n", 5_i64);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queues_document_says_what_is_unusual_and_older_ones_say_everything() {
+    fn queue_document_omits_defaults_and_reads_older_complete_ones() {
         let uuid = "67e55044-10b1-426f-9247-bb680e5fe0c8";
         let usual = format!(r#"{{"uuid":"{uuid}"}}"#);
         let full = format!(

@@ -1,9 +1,9 @@
 //! Locks by name, for changes that wait for the disk.
 //!
-//! A change reads, waits until its documents are durable, and only then changes memory; two changes
-//! of one entity must not do so at the same time, while changes of different ones must, since they
-//! share a sync. Names fall into a fixed number of locks: two that share one wait for no reason,
-//! which is rare and harmless. They are taken in one order, so that nobody waits in a circle.
+//! A change reads, waits until its documents are durable, and only then changes memory. Changes of one entity must be
+//! serialized, while changes of different entities must overlap, because they share a sync. Names are hashed to a
+//! fixed number of locks: two names on one lock wait for no reason, which is rare and harmless. Locks are taken in
+//! one order, so that there is no deadlock.
 
 use std::hash::{BuildHasher, Hash};
 
@@ -29,12 +29,12 @@ pub(crate) enum Key<'a> {
 /// In order of strength.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Access {
-    /// It must stay as it is.
+    /// The entity must not change.
     Keep,
     Change,
 }
 
-/// Ends when it is dropped.
+/// A lock, released when dropped.
 #[derive(Debug)]
 pub(crate) enum Held<'a> {
     #[allow(dead_code, reason = "held for its lock")]
@@ -54,7 +54,7 @@ impl Stripes {
     pub(crate) async fn lock(&self, keys: &[(Key<'_>, Access)]) -> Vec<Held<'_>> {
         let place = |key: &Key<'_>| self.hasher.hash_one(key) as usize % STRIPES;
         let mut places: Vec<_> = keys.iter().map(|(key, access)| (place(key), *access)).collect();
-        // The stronger one first, which is the one that stays.
+        // The stronger access sorts first, and is the one that remains.
         places.sort_unstable_by_key(|(place, access)| (*place, std::cmp::Reverse(*access)));
         places.dedup_by_key(|(place, _)| *place);
         let mut held = Vec::with_capacity(places.len());

@@ -1,10 +1,9 @@
-//! What goes with a run of a node: queues and exchanges that do not survive a restart, and what a node said of its
-//! use of queues.
+//! Deletes the leftovers of ended runs of nodes: transient queues and exchanges, and a node's documents about its use
+//! of queues.
 //!
-//! A node takes away what belonged to earlier runs of its own. What belonged to another one is taken away by whoever
-//! leads the catalog, once that node has been started anew or has not been connected for
-//! [`base::limits::RUN_GONE_AFTER`]. If such a node was only cut off and comes back, its clients find their exclusive
-//! queues deleted, as after any deletion by somebody else.
+//! A node deletes the leftovers of its own earlier runs. The catalog's leader deletes those of another node once that
+//! node has restarted or was disconnected for [`base::limits::RUN_GONE_AFTER`]. If such a node was only partitioned
+//! and reconnects, its clients find their exclusive queues deleted, as after any deletion by another client.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -17,30 +16,30 @@ use tokio::time::timeout;
 use world::Instant;
 
 use crate::projection::DocumentId;
-use crate::recovery::{MADE_AT_ONCE, put_in_order};
+use crate::recovery::{MADE_AT_ONCE, clean_up};
 use crate::store::{EXCHANGES, QUEUES, Run, USES};
 use crate::topology::Inner;
 use crate::virtual_host::VirtualHost;
 
-/// In a cluster, and where something could not be deleted.
+/// Interval in a cluster, and after a failed deletion.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Where there is nothing to do: the topology may be gone.
+/// Interval while there is nothing to do, to notice that the topology was dropped.
 const IDLE_LOOK_EVERY: Duration = Duration::from_secs(60);
 
-/// When other nodes were last connected.
+/// Time at which each other node was last connected.
 #[derive(Default)]
 struct Seen(HashMap<u32, Instant>);
 
 impl Seen {
-    /// Whether a run of another node is over.
+    /// Returns whether a run of another node has ended.
     fn is_gone(&mut self, topology: &Inner, run: Run, now: Instant) -> bool {
         match topology.broker.connected_boot(run.node) {
             Some(boot) => {
                 self.0.insert(run.node, now);
                 boot > run.boot
             }
-            // One that was never seen since this node was started is waited for, too.
+            // A node never seen since this node's start is given the same time.
             None => {
                 let last = *self.0.entry(run.node).or_insert(now);
                 now.saturating_duration_since(last) >= topology.options.gone_after
@@ -49,7 +48,7 @@ impl Seen {
     }
 }
 
-/// Runs until the topology is gone.
+/// Runs until the topology is dropped.
 pub(crate) async fn run(topology: Weak<Inner>) {
     let mut seen = Seen::default();
     let Some((is_alone, owners)) = topology
@@ -61,7 +60,7 @@ pub(crate) async fn run(topology: Weak<Inner>) {
     let mut is_in_order = is_alone;
     loop {
         if is_alone {
-            // Only what could not be deleted is left to do.
+            // Only queues whose deletion failed are left to do.
             let left = timeout(IDLE_LOOK_EVERY, owners.left()).await;
             if left.is_err() && topology.strong_count() > 0 {
                 continue;
@@ -80,7 +79,7 @@ impl Inner {
         let now = Instant::now();
         let runs = self.shared.kept.runs();
         let others = runs.iter().filter(|run| run.node != self.run.node);
-        // All are looked at, also by who does not lead: it may lead next.
+        // All nodes track the runs, not only the leader: any of them may lead next.
         let gone: Vec<Run> = others.filter(|run| seen.is_gone(self, **run, now)).copied().collect();
         for (owner, (vhost, queue)) in self.shared.owners.take_left() {
             let deleted = self.delete_owned(&vhost, &queue, owner).await;
@@ -90,7 +89,7 @@ impl Inner {
             deleted?;
         }
         if !*is_in_order {
-            put_in_order(self).await?;
+            clean_up(self).await?;
             *is_in_order = true;
         }
         self.delete_of_earlier_runs().await?;
@@ -106,7 +105,7 @@ impl Inner {
                 self.delete_of_run(*run).await?;
             }
             if !gone.is_empty() {
-                // It may have been about to apply a policy.
+                // The ended node may have been about to apply a policy.
                 for vhost in self.all_vhosts() {
                     vhost.apply_policies().await?;
                 }
@@ -115,7 +114,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether it is a run of this node before this one.
+    /// Returns whether it is an earlier run of this node.
     fn is_earlier(&self, run: Run) -> bool {
         run != self.run && (self.broker.is_alone() || run.node == self.run.node)
     }
@@ -129,9 +128,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Deletes what goes with a run that is over.
+    /// Deletes the entities of an ended run.
     async fn delete_of_run(&self, run: Run) -> Result<(), StoreError> {
-        for some in self.shared.kept.of_run(run).chunks(MADE_AT_ONCE) {
+        for some in self.shared.kept.documents_of(run).chunks(MADE_AT_ONCE) {
             let mut deleted = Vec::with_capacity(some.len());
             for id in some {
                 deleted.push(self.delete_one_of_run(id));

@@ -1,5 +1,5 @@
-//! The topics and lease groups behind queues: the one place that knows how the broker is asked for
-//! them. (For documents that is the crate `documents`.)
+//! The topics and lease groups behind queues: the only module that calls the broker for them. (For documents that is
+//! the crate `documents`.)
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use uuid::Uuid;
 use crate::names::{escaped_topic_name, topic_name};
 use crate::settings::{LEASE_CONFIGS, TOPIC_CONFIGS};
 
-/// Values by name, as topics and lease groups are given them.
+/// Configuration values by name, as the broker takes them for topics and lease groups.
 pub(crate) type Config = BTreeMap<String, String>;
 
-/// A topic as it is found.
+/// A topic found in the catalog.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundTopic {
     pub(crate) id: TopicId,
-    /// The state's own, so that it is there once.
+    /// Shared with the catalog, which avoids a copy.
     pub(crate) name: Arc<str>,
     pub(crate) uuid: Uuid,
     pub(crate) partitions: u32,
@@ -43,23 +43,23 @@ pub(crate) fn named(broker: &Broker, name: &str) -> Option<FoundTopic> {
     })
 }
 
-/// The lease group that a queue's consumers share, if it is there.
+/// The lease group that a queue's consumers share, if it exists.
 pub(crate) fn main_group(broker: &Broker, topic: TopicId) -> Option<LeaseGroupId> {
     broker.catalog().lease_group_named(topic, MAIN_LEASE_GROUP).map(|group| group.id())
 }
 
-/// `None`: the topic is gone.
+/// Returns `None` if the topic does not exist.
 pub(crate) fn partition_count(broker: &Broker, topic: TopicId) -> Option<u32> {
     broker.catalog().topic(topic).map(|topic| topic.partition_count())
 }
 
-/// Whether it is the topic with this UUID.
+/// Returns whether the topic has this UUID.
 pub(crate) fn is_of(broker: &Broker, topic: TopicId, uuid: Uuid) -> bool {
     broker.catalog().topic(topic).is_some_and(|topic| topic.uuid() == uuid)
 }
 
-/// The topic that a new queue is to have: under its own name, or, where Kafka's rules forbid that
-/// beside a topic that exists, under its escaped one.
+/// The topic of a new queue: under its own name, or under its escaped name if Kafka's rules forbid the plain one
+/// beside an existing topic.
 pub(crate) fn plan(
     broker: &Broker,
     vhost: &str,
@@ -71,7 +71,7 @@ pub(crate) fn plan(
     let checked = broker.catalog().check_new_topic(&new);
     match checked {
         Ok(_) => Ok(new),
-        // As a queue's name it says nothing of Kafka's.
+        // As a queue's name it has nothing to do with Kafka's internal topics.
         Err(
             Refusal::TopicCollision { .. }
             | Refusal::InvalidTopicName(TopicNameError::StateOfKafka { .. }),
@@ -83,7 +83,7 @@ pub(crate) fn plan(
     }
 }
 
-/// Makes the lease group that a queue's consumers share, or finds it.
+/// Creates the lease group that a queue's consumers share, or finds it.
 pub(crate) async fn ensure_group(
     broker: &Broker,
     topic: TopicId,
@@ -92,13 +92,13 @@ pub(crate) async fn ensure_group(
     let name = MAIN_LEASE_GROUP.to_owned();
     match broker.create_lease_group(topic, name, Vec::new(), config).await {
         Ok(group) => Ok(group),
-        // Somebody gave it other values: they hold.
+        // It was created with other values, which are kept.
         Err(ExecuteError::Refused(Refusal::LeaseGroupExists { group, .. })) => Ok(group),
         Err(other) => Err(other.into()),
     }
 }
 
-/// Brings a topic and its lease group to what they are to be configured as; either may be gone.
+/// Sets the configuration of a topic and its lease group; either may be deleted.
 pub(crate) async fn configure(
     broker: &Broker,
     (topic, topic_config): (TopicId, Config),
@@ -134,7 +134,7 @@ fn unless_gone(changed: Result<(), ExecuteError>) -> Result<(), StoreError> {
     }
 }
 
-/// `present` with the `named` values as `wanted` has them; `None` if it is so already.
+/// Replaces the `named` values of `present` by those of `wanted`; `None` if nothing changes.
 fn changed(present: &Config, named: &[&str], wanted: Config) -> Option<Config> {
     let others = present.iter().filter(|(name, _)| !named.contains(&name.as_str()));
     let mut config: Config = others.map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -145,8 +145,8 @@ fn changed(present: &Config, named: &[&str], wanted: Config) -> Option<Config> {
 /// Pause before a queue is counted again whose leader does not know it.
 const COUNT_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-/// Records that a consumer could have now; without a lease group, all that are there. Fails where a leader does not
-/// answer: a queue that cannot be counted is not an empty one.
+/// Number of records ready for consumers; without a lease group, all records. Fails if a leader does not reply: a
+/// queue that cannot be counted is not empty.
 pub(crate) async fn record_count(
     broker: &Broker,
     topic: TopicId,

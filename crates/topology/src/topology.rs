@@ -22,19 +22,19 @@ use crate::store::{
 use crate::virtual_host::{Shared, VirtualHost};
 use crate::{projection, sweep};
 
-/// All vhosts. Clones share it.
+/// All vhosts. A cheap handle; clones share them.
 #[derive(Clone, Debug)]
 pub struct Topology(pub(crate) Arc<Inner>);
 
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) broker: Broker,
-    /// This node, as it was started.
+    /// This run of this node.
     pub(crate) run: Run,
     pub(crate) vhosts: RwLock<HashMap<Arc<str>, VirtualHost>>,
-    /// What changed in documents. Held by whoever takes that over into memory.
+    /// Changed documents. Locked while they are applied to memory.
     pub(crate) watch: Mutex<DocumentWatch>,
-    /// Tells sessions that a vhost went.
+    /// Notifies sessions that a vhost was deleted.
     changed: tokio::sync::watch::Sender<()>,
     pub(crate) shared: Shared,
     pub(crate) options: TopologyOptions,
@@ -42,7 +42,7 @@ pub(crate) struct Inner {
 
 #[derive(Clone, Copy, Debug)]
 pub struct TopologyOptions {
-    /// A node that is not connected for so long is gone, and what went with it is deleted.
+    /// A node disconnected for this long is lost, and its transient entities are deleted.
     pub gone_after: Duration,
 }
 
@@ -63,14 +63,14 @@ impl WeakTopology {
 }
 
 impl Topology {
-    /// Reads what is kept, takes away what does not survive a restart, follows what any node changes from then on,
-    /// and watches over queues that expire.
+    /// Loads the documents, deletes transient leftovers, follows the changes of all nodes from then on, and deletes
+    /// queues that expire.
     pub async fn open(broker: Broker) -> Result<Self, OpenError> {
         Self::open_with(broker, TopologyOptions::default()).await
     }
 
     pub async fn open_with(broker: Broker, options: TopologyOptions) -> Result<Self, OpenError> {
-        // A node that is alone counts no starts: any number that none had before.
+        // A node that is alone counts no runs: any unused number will do.
         let boot = match broker.is_alone() {
             true => broker.entropy().uuid().as_u64_pair().0.max(1),
             false => broker.boot(),
@@ -110,7 +110,7 @@ impl Topology {
         self.0.vhost(name)
     }
 
-    /// The same, after what all nodes have changed by now: one that is not found is not there.
+    /// Like [`Self::vhost`], after applying all changes of other nodes: `None` means that it does not exist.
     pub async fn look_for_vhost(&self, name: &str) -> Result<Option<VirtualHost>, StoreError> {
         if let Some(vhost) = self.vhost(name).filter(|_| name == DEFAULT_VHOST) {
             return Ok(Some(vhost));
@@ -120,7 +120,7 @@ impl Topology {
         Ok(self.vhost(name))
     }
 
-    /// Whether there is a vhost of this name by what this node knows, also where memory has not caught up.
+    /// Returns whether this node's documents contain the vhost, even if memory has not caught up.
     pub fn has_vhost(&self, name: &str) -> bool {
         let kept = documents::join(&[name]);
         name == DEFAULT_VHOST || documents::store::version(&self.0.broker, VHOSTS, &kept).is_some()
@@ -133,7 +133,7 @@ impl Topology {
         vhosts
     }
 
-    /// Makes a vhost, or answers the one that is there.
+    /// Creates a vhost, or returns the existing one.
     pub async fn create_vhost(&self, name: &str) -> Result<VirtualHost, StoreError> {
         let mut attempts = Attempts::default();
         loop {
@@ -141,7 +141,7 @@ impl Topology {
             if let Some(vhost) = self.vhost(name) {
                 return Ok(vhost);
             }
-            // What a deleted one of this name has left.
+            // Clears leftovers of a deleted vhost of this name.
             self.clear(name).await?;
             let (mut change, kept) = (Change::new(), documents::join(&[name]));
             change.put(VHOSTS, kept, &VirtualHostDocument {}, Expect::Version(0))?;
@@ -152,7 +152,7 @@ impl Topology {
         }
     }
 
-    /// Deletes a vhost with all that is in it; whether it was there. The default one stays.
+    /// Deletes a vhost with all its contents. Returns whether it existed. The default vhost cannot be deleted.
     pub async fn delete_vhost(&self, name: &str) -> Result<bool, ChangeError> {
         if name == DEFAULT_VHOST {
             return Err(ChangeError::DefaultVirtualHost);
@@ -162,8 +162,8 @@ impl Topology {
             let Some(vhost) = self.look_for_vhost(name).await? else { return Ok(false) };
             let mut change = Change::new();
             vhost.check_unprotected(&mut change)?;
-            // It goes first, and its connections with it: nothing is made in it from then on. The rest follows;
-            // what a crash leaves of that goes before another vhost gets the name.
+            // The vhost is deleted first, and its connections close: nothing is created in it from then on. Its
+            // contents follow. Leftovers of a crash are deleted before another vhost gets the name.
             change.delete(&vhost.stored());
             if let Made::Done = self.0.make(change, &mut attempts).await? {
                 break;
@@ -173,22 +173,22 @@ impl Topology {
         Ok(true)
     }
 
-    /// Deletes what is left of a vhost that is not there any more.
+    /// Deletes leftovers of a deleted vhost.
     async fn clear(&self, name: &str) -> Result<(), StoreError> {
         recovery::clear_vhost(&self.0, name).await
     }
 
-    /// Becomes ready when a vhost is gone.
+    /// Notifies of deleted vhosts.
     pub fn changes(&self) -> tokio::sync::watch::Receiver<()> {
         self.0.changed.subscribe()
     }
 
-    /// From now on there may be queues of this owner.
+    /// Registers an owner of exclusive queues.
     pub fn open_owner(&self, owner: OwnerId) {
         self.0.shared.owners.open(owner);
     }
 
-    /// The owner is gone. Its queues are, too, when this returns; if it fails, they go later.
+    /// Removes an owner and deletes its queues before this returns. Failed deletions are retried later.
     pub async fn close_owner(&self, owner: OwnerId) -> Result<(), StoreError> {
         let queues = self.0.shared.owners.close(owner);
         let deleted = queues.into_iter().map(|(vhost, queue)| async move {
@@ -203,7 +203,7 @@ impl Topology {
     }
 }
 
-/// The spaces of what is in a vhost.
+/// The document spaces of a vhost's contents.
 pub(crate) const IN_VHOSTS: [&str; 7] =
     [VHOST_METADATA, POLICIES, OPERATOR_POLICIES, EXCHANGES, QUEUES, USES, BINDINGS];
 
@@ -216,7 +216,7 @@ impl Inner {
         self.vhosts.read().values().cloned().collect()
     }
 
-    /// Whether the vhost is there still, and not only one of its name.
+    /// Returns whether this very vhost still exists, and not only one of its name.
     pub(crate) fn has(&self, vhost: &VirtualHost) -> bool {
         self.vhost(vhost.name()).is_some_and(|known| known.is(vhost))
     }
@@ -233,7 +233,7 @@ impl Inner {
         }
     }
 
-    /// Sessions look again at what is there.
+    /// Makes sessions recheck their vhosts.
     pub(crate) fn note_change(&self) {
         self.changed.send_replace(());
     }

@@ -1,12 +1,13 @@
-//! Which nodes use a queue that goes once nobody does: an auto-delete queue, or one with `x-expires`.
+//! Tracks which nodes use a queue that is deleted when unused: an auto-delete queue, or one with `x-expires`.
 //!
-//! Each node counts its own consumers. In a cluster it also keeps a document that says that it uses the queue: from
-//! its first consumer to its last, and with `x-expires` from the first use until it has not used the queue for that
-//! long. Who stops using it deletes its document; if there are no others, the queue goes in the same command, whose
-//! condition is that there are none. So the queue goes with its last use on any node, and never before, and what two
-//! nodes do at one moment is put in order by the log. A node that is gone takes its documents with it (`sweep`).
+//! Each node counts its own consumers. In a cluster it also keeps a document of its use of the queue: from its first
+//! consumer to its last, and with `x-expires` from the first use until it has not used the queue for that long. A
+//! node that stops using a queue deletes its document. If there are no others, the queue is deleted by the same
+//! command, on the condition that there are none. So the queue is deleted with its last use on any node and never
+//! before, and the log orders concurrent uses of two nodes. The documents of a lost node are deleted with its run
+//! (`sweep`).
 //!
-//! A node that is alone needs no documents, nor does an exclusive queue, which is used by one connection only.
+//! A node that is alone needs no documents, nor does an exclusive queue, which one connection uses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,12 +24,12 @@ use crate::stripes::{Access, Key};
 use crate::topology::Inner;
 use crate::virtual_host::VirtualHost;
 
-/// A use without a consumer that is older is none: whoever wanted to consume did not.
+/// Age from which a use without a consumer is dropped: its consumer never came.
 const IDLE_AFTER: Duration = Duration::from_secs(30);
 
 impl VirtualHost {
-    /// Somebody is about to consume the queue: it does not go meanwhile. Say [`VirtualHost::use_failed`] if
-    /// nothing comes of it.
+    /// Announces a consumer: the queue is not deleted meanwhile. Call [`VirtualHost::use_failed`] if the consumer is
+    /// not created.
     pub async fn begin_use(&self, queue: &Arc<Queue>) -> Result<(), ChangeError> {
         if !self.is_kept(queue) {
             return Ok(());
@@ -45,7 +46,7 @@ impl VirtualHost {
                 let version = documents::store::version(self.broker(), USES, &name);
                 (entry.ok_or_else(gone)?.version, version)
             };
-            // Of an earlier run of this node it is deleted soon, which would take this one with it.
+            // A use of an earlier run of this node is deleted soon, and this use with it.
             if use_version.is_some() && topology.is_own_use(&name) {
                 return Ok(());
             }
@@ -63,7 +64,7 @@ impl VirtualHost {
         }
     }
 
-    /// Nothing came of what [`VirtualHost::begin_use`] was for.
+    /// Withdraws a [`VirtualHost::begin_use`] whose consumer was not created.
     pub async fn use_failed(&self, queue: &Arc<Queue>) {
         if queue.auto_delete
             && queue.consumers_here() == 0
@@ -74,7 +75,7 @@ impl VirtualHost {
         }
     }
 
-    /// The queue is used otherwise than by a consumer: `basic.get`, a declaration, a passive one too.
+    /// Records a use other than by a consumer: `basic.get`, or a declaration, even a passive one.
     pub async fn use_queue(&self, queue: &Arc<Queue>) -> Result<(), ChangeError> {
         queue.used();
         match queue.settings().expires_ms {
@@ -83,7 +84,7 @@ impl VirtualHost {
         }
     }
 
-    /// A consumer is gone; the last one takes an auto-delete queue with it.
+    /// Removes a consumer. The last one deletes an auto-delete queue.
     pub async fn consumer_left(&self, queue: &Arc<Queue>) -> Result<(), StoreError> {
         if queue.consumer_went() && queue.auto_delete {
             self.end_use(queue, |queue| queue.consumers_here() == 0).await?;
@@ -91,7 +92,7 @@ impl VirtualHost {
         Ok(())
     }
 
-    /// Consumers of the queue on all nodes, as far as this one knows: the leader of its lease group counts them.
+    /// Number of the queue's consumers on all nodes, as counted by the leader of its lease group.
     pub async fn consumer_count(&self, queue: &Queue) -> u32 {
         let here = queue.consumers_here();
         match queue.group() {
@@ -103,14 +104,13 @@ impl VirtualHost {
         }
     }
 
-    /// Whether nodes keep their use of the queue as documents.
+    /// Returns whether uses of the queue are recorded as documents.
     fn is_kept(&self, queue: &Queue) -> bool {
-        let goes = queue.declared && queue.owner.is_none() && queue.goes_when_unused();
+        let goes = queue.declared && queue.owner.is_none() && queue.is_deleted_when_unused();
         goes && !self.broker().is_alone()
     }
 
-    /// This node does not use the queue any more, if `condition` holds still; nor does any other, if the queue is
-    /// gone afterwards.
+    /// Ends this node's use of the queue, if `condition` still holds. If no other node uses it, the queue is deleted.
     pub(crate) async fn end_use(
         &self,
         queue: &Arc<Queue>,
@@ -145,13 +145,13 @@ impl VirtualHost {
         if !self.is_kept(queue) {
             return Ok(());
         }
-        // A queue that was never consumed stays, as it would have without the attempt.
+        // A queue without any consumer so far stays, as it would have without the attempt.
         let own = use_name(self.name(), &queue.name, self.topology()?.run.node);
         let uses = self.uses_of(queue).into_iter().filter(|it| it.name == own).collect::<Vec<_>>();
         documents::store::delete_all(self.broker(), &uses).await
     }
 
-    /// The use by a node that is gone ends: the last one takes an auto-delete queue with it.
+    /// Ends the use by a lost node. The last use deletes an auto-delete queue.
     pub(crate) async fn end_use_of(&self, name: &str, id: &DocumentId) -> Result<(), StoreError> {
         let _held = self.lock(&[(Key::Queue(name), Access::Change)]).await;
         let mut attempts = Attempts::default();
@@ -186,7 +186,7 @@ impl VirtualHost {
         self.make(change, attempts).await
     }
 
-    /// What nodes keep of their use of a queue.
+    /// Documents of the uses of a queue.
     pub(crate) fn uses_of(&self, queue: &Queue) -> Vec<Stored> {
         let catalog = self.broker().catalog();
         let prefix = prefix(self.name(), &queue.name);
@@ -204,10 +204,10 @@ impl Inner {
         self.shared.kept.run_of(&(USES, Arc::from(name))) == Some(self.run)
     }
 
-    /// Ends this node's uses of auto-delete queues by consumers that never came.
+    /// Ends this node's uses of auto-delete queues whose consumers never came.
     pub(crate) async fn end_idle_uses(&self) -> Result<(), StoreError> {
         let uses =
-            self.shared.kept.of_run(self.run).into_iter().filter(|(space, _)| *space == USES);
+            self.shared.kept.documents_of(self.run).into_iter().filter(|(space, _)| *space == USES);
         for id in uses {
             let Some((vhost, name)) = VirtualHost::named_by(self, &id) else { continue };
             let queue = vhost.entities().read().queue(&name).cloned();

@@ -29,14 +29,14 @@ use crate::store::{BINDINGS, EXCHANGES, ExchangeDocument, OwnerDocument, VHOSTS,
 use crate::stripes::{Access, Held, Key, Stripes};
 use crate::topology;
 
-/// What names of exchanges begin with that nobody declares or deletes.
+/// Prefix of the names of exchanges that clients may neither declare nor delete.
 const RESERVED_PREFIX: &str = "amq.";
 
-/// Clones share it.
+/// A cheap handle; clones share the vhost.
 #[derive(Clone, Debug)]
 pub struct VirtualHost(Arc<Inner>);
 
-/// What all vhosts have in common.
+/// State shared by all vhosts.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
     pub(crate) owners: Arc<Owners>,
@@ -61,18 +61,18 @@ impl Shared {
 #[derive(Debug)]
 struct Inner {
     name: Arc<str>,
-    /// Of its document; 0: it is there always.
+    /// Version of its document; 0: the default vhost, which has none.
     version: u64,
     broker: Broker,
     entities: SharedEntities,
-    /// With the version of its document; 0: there is none.
+    /// With the version of the document; 0: there is none.
     metadata: RwLock<(Arc<Metadata>, u64)>,
-    /// Keeps changes of one entity on this node from getting in each other's way.
+    /// Keeps concurrent changes of one entity on this node apart.
     stripes: Stripes,
     shared: Shared,
 }
 
-/// One end or the other of a binding, and what it says.
+/// A binding to be added or removed.
 #[derive(Clone, Copy, Debug)]
 pub struct BindingRequest<'a> {
     pub source: &'a str,
@@ -107,12 +107,12 @@ impl VirtualHost {
         &self.0.name
     }
 
-    /// A name for a queue that its client gives none.
+    /// Generates a name for a queue that was declared without one.
     pub fn generated_queue_name(&self) -> String {
         generated_queue_name(self.0.broker.entropy())
     }
 
-    /// The same vhost, and not only one of the same name.
+    /// Returns whether it is the same vhost, and not only one of the same name.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -121,7 +121,7 @@ impl VirtualHost {
         self.0.version
     }
 
-    /// Its document.
+    /// The vhost's document.
     pub(crate) fn stored(&self) -> Stored {
         let name = documents::join(&[&self.0.name]);
         Stored { space: VHOSTS, name, version: self.0.version }
@@ -149,12 +149,12 @@ impl VirtualHost {
         &self.0.entities
     }
 
-    /// Where messages go. Take it once for all that are at hand, and drop it before waiting.
+    /// Locks the routes for reading. Take the lock once for all messages at hand, and drop it before any wait.
     pub fn routes(&self) -> Routes<'_> {
         Routes::new(self)
     }
 
-    /// What it says of itself.
+    /// Description, tags and settings of the vhost.
     pub fn metadata(&self) -> Arc<Metadata> {
         self.metadata_versioned().0
     }
@@ -171,26 +171,26 @@ impl VirtualHost {
         self.0.stripes.lock(keys).await
     }
 
-    /// Sorted by name, as the next two are.
+    /// Sorted by name, like the next two lists.
     pub fn exchanges(&self) -> Vec<Exchange> {
         let mut exchanges: Vec<_> = self.0.entities.read().exchanges().cloned().collect();
         exchanges.sort_by(|a, b| a.name.cmp(&b.name));
         exchanges
     }
 
-    /// Those that were declared, and topics of other protocols that somebody asked for.
+    /// Declared queues, and topics of other protocols that were used as queues.
     pub fn queues(&self) -> Vec<Arc<Queue>> {
         let mut queues: Vec<_> = self.0.entities.read().queues().cloned().collect();
         queues.sort_by(|a, b| a.name.cmp(&b.name));
         queues
     }
 
-    /// How many these are.
+    /// Number of these queues.
     pub fn queue_count(&self) -> usize {
         self.0.entities.read().queue_count()
     }
 
-    /// Without those of the default exchange, which every queue has.
+    /// Without the bindings of the default exchange, which every queue has.
     pub fn bindings(&self) -> Vec<Binding> {
         let mut bindings = self.0.entities.read().bindings();
         bindings.sort_by(|a, b| {
@@ -207,8 +207,8 @@ impl VirtualHost {
         self.0.entities.read().exchange(name).is_some()
     }
 
-    /// Makes an exchange unless there is one of its name. `judge` is asked first: with the one that
-    /// is there, whether it is the one that is declared; with none, whether such a one may be made.
+    /// Creates an exchange unless one of its name exists. `judge` is called first: with an existing exchange it
+    /// decides whether the declaration equals it, without one whether the exchange may be created.
     pub async fn declare_exchange<E: From<ChangeError>>(
         &self,
         new: NewExchange<'_>,
@@ -219,7 +219,7 @@ impl VirtualHost {
         let (mut attempts, mut is_current) = (Attempts::default(), false);
         loop {
             self.catch_up();
-            // Another node may have deleted the one that is known here.
+            // Another node may have deleted the exchange in this node's memory.
             if self.has_exchange(new.name) && !std::mem::replace(&mut is_current, true) {
                 self.refresh().await.map_err(ChangeError::from)?;
                 continue;
@@ -260,7 +260,7 @@ impl VirtualHost {
         self.make(change, attempts).await
     }
 
-    /// Deletes an exchange and its bindings. One that is not there is deleted already.
+    /// Deletes an exchange and its bindings. A missing exchange counts as deleted.
     pub async fn delete_exchange(&self, name: &str, if_unused: bool) -> Result<(), ChangeError> {
         refuse_default(name)?;
         if name.starts_with(RESERVED_PREFIX) {
@@ -283,7 +283,7 @@ impl VirtualHost {
                 removal.add_to(&self.0.name, &mut change);
             }
             if if_unused {
-                // Also not by what this node does not know yet.
+                // There must be no binding that this node does not know yet either.
                 change.check_under(BINDINGS, prefix(&self.0.name, name), 0);
             }
             if let Made::Done = self.make(change, &mut attempts).await? {
@@ -292,13 +292,13 @@ impl VirtualHost {
         }
     }
 
-    /// Deletes an exchange whose run is over.
+    /// Deletes an exchange whose run has ended.
     pub(crate) async fn delete_left_exchange(&self, name: &str) -> Result<(), StoreError> {
         unless_gone(self.delete_exchange(name, false).await)
     }
 }
 
-/// What was to be deleted by nobody's wish may be gone with its vhost.
+/// Ignores all errors but those of the store: an entity to be cleaned up may be gone with its vhost.
 fn unless_gone(deleted: Result<(), ChangeError>) -> Result<(), StoreError> {
     match deleted {
         Err(ChangeError::Store(error)) => Err(error),

@@ -1,4 +1,4 @@
-//! Connections that are encrypted, and whose client says who it is.
+//! Encrypted connections, and login by a password.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,12 +14,12 @@ use crate::connect::TlsTcp;
 use crate::error::{CallError, accepted};
 use crate::login::Mechanism;
 
-/// How a connection is made. By default it is neither encrypted nor logged in.
+/// Encryption and login of a connection; by default neither.
 #[derive(Clone, Default)]
 pub struct Access {
-    /// Believes the broker whose certificate has this address.
+    /// Trusts a broker whose certificate has this address.
     pub tls: Option<TlsTcp>,
-    /// A user and its password, said by PLAIN.
+    /// A user and its password, sent by PLAIN.
     pub login: Option<(String, String)>,
 }
 
@@ -52,11 +52,11 @@ impl Socket {
         }
     }
 
-    /// Something was decrypted that was not read yet.
+    /// Decrypted bytes are left to read.
     pub(super) fn has_read_ahead(&mut self) -> bool {
         match self {
             Self::Plain(_) => false,
-            // An error is found by whoever reads next.
+            // The next read reports an error.
             Self::Tls(stream) => stream
                 .conn
                 .process_new_packets()

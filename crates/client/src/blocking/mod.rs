@@ -1,13 +1,13 @@
-//! One connection for a thread that blocks: for loads and checkers.
+//! One connection for a blocking thread: for loads and checkers.
 //!
-//! The decision that shapes it: a socket that blocks, and neither a runtime nor a thread of its own.
-//! Such a load shares its machine with the server that it measures, and a blocking write and read are
-//! the least that a request can cost. It sends exactly what it is told to, once; a checker knows
-//! what was sent and what was acknowledged. The codec is that of [`Pipeline`](crate::Pipeline).
+//! It uses a blocking socket, and neither a runtime nor a thread of its own. Such a load shares its machine with the
+//! server under test, and a blocking write and read is the least that a request can cost. It sends exactly its
+//! caller's requests, once, so a checker knows what was sent and what was acknowledged. The codec is that of
+//! [`Pipeline`](crate::Pipeline).
 //!
 //! * [`Connection`]: requests, pipelined
 //! * [`ShareMember`]: a member of a share group
-//! * [`Access`]: encrypted, and logged in
+//! * [`Access`]: encryption and login
 
 mod access;
 mod share;
@@ -33,10 +33,10 @@ use crate::error::{CallError, FrameError, Refused, accepted};
 use crate::frame::READ_LEN;
 use crate::requests::{self, Answer, FetchLimits, PartitionRecords};
 
-/// Batches that were sent, by which their answers are asked for.
+/// Handle of sent batches, by which their reply is received.
 pub type SentBatches = Sent<ProduceRequest>;
 
-/// What one fetch asks for, in bytes.
+/// Byte limit of one fetch.
 pub const FETCH_BYTES: i32 = 8 << 20;
 
 /// Produce requests have `acks=all`.
@@ -55,7 +55,7 @@ impl Connection {
         Self::open_with(address, patience, &Access::default())
     }
 
-    /// The same, encrypted and logged in as `access` says.
+    /// Like [`Self::open`], with the encryption and login of `access`.
     pub fn open_with(
         address: SocketAddr,
         patience: Duration,
@@ -73,7 +73,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Sends; returns once the socket has taken the request.
+    /// Sends a request; returns once the socket has taken it.
     pub fn send<R: Request>(&mut self, version: i16, request: &R) -> Result<Sent<R>, CallError> {
         let sent = self.codec.send(version, request)?;
         self.write()?;
@@ -83,17 +83,17 @@ impl Connection {
     fn write(&mut self) -> Result<(), CallError> {
         let outgoing = self.codec.outgoing();
         let written = self.stream.write_all(outgoing).and_then(|()| self.stream.flush());
-        // After an error the connection is of no use: nothing is written twice.
+        // After an error the connection is unusable: nothing is written twice.
         outgoing.clear();
         Ok(written?)
     }
 
-    /// Waits for the answer to a request. Answers to earlier ones that were not taken are skipped.
+    /// Waits for the reply to a request. Replies to earlier ones that were not received are skipped.
     pub fn receive<R: Request>(&mut self, sent: Sent<R>) -> Result<R::Response, CallError> {
         self.wait_for(|codec| codec.answer(sent))
     }
 
-    /// Sends, and waits for the answer.
+    /// Sends a request and waits for its reply.
     pub fn call<R: Request>(
         &mut self,
         version: i16,
@@ -115,7 +115,7 @@ impl Connection {
         }
     }
 
-    /// Reads what is there, or all that is missing of an answer that is large.
+    /// Reads available bytes, or all missing bytes of a large reply.
     fn read(&mut self) -> Result<(), CallError> {
         let missing = self.codec.missing()?;
         let arrived = self.codec.arrived();
@@ -144,7 +144,7 @@ impl Connection {
         self.stream.tcp()
     }
 
-    /// Postroad's own request: a document, and the document of its answer.
+    /// Postroad's own request: sends a document and returns the document of the reply.
     pub fn operate(&mut self, document: &[u8]) -> Result<Bytes, CallError> {
         let correlation = self.codec.operate(operations::VERSION, document)?;
         self.write()?;
@@ -158,7 +158,7 @@ impl Connection {
         }
     }
 
-    /// Asks for the versions: the cheapest proof that a broker answers.
+    /// Requests the API versions: the cheapest proof that a broker replies.
     pub fn api_versions(&mut self) -> Result<(), CallError> {
         let request = requests::api_versions(operations::KNOWN_TO);
         let answer = self.call(requests::API_VERSIONS, &request)?;
@@ -171,13 +171,13 @@ impl Connection {
         self.call(requests::METADATA, &requests::metadata(topics))
     }
 
-    /// How many partitions of a topic have a leader; 0 for a topic that is not there (yet).
+    /// Number of a topic's partitions with a leader; 0 for a missing topic.
     pub fn partitions_led(&mut self, topic: &str) -> Result<usize, CallError> {
         let answer = self.call(requests::METADATA, &requests::metadata([topic]))?;
         Ok(requests::partitions_led(&answer))
     }
 
-    /// Creates a topic with as many replicas as the broker gives one, and returns when the broker says that it is there.
+    /// Creates a topic with the broker's default replication, and returns when the broker has confirmed it.
     pub fn create_topic(
         &mut self,
         topic: &str,
@@ -190,8 +190,7 @@ impl Connection {
         Ok(requests::created(&answer)?)
     }
 
-    /// Sends one batch to one partition with `acks=all`; the answer is taken by
-    /// [`Connection::answer`].
+    /// Sends one batch to one partition with `acks=all`; [`Connection::answer`] receives the reply.
     pub fn produce(
         &mut self,
         topic: &str,
@@ -201,8 +200,7 @@ impl Connection {
         self.send(requests::PRODUCE, &requests::produce(topic, ALL, [(partition, batch)]))
     }
 
-    /// Sends a batch to each of several partitions; the answers are taken by
-    /// [`Connection::answers`].
+    /// Sends a batch to each of several partitions; [`Connection::answers`] receives the replies.
     pub fn produce_each(
         &mut self,
         topic: &str,
@@ -211,17 +209,17 @@ impl Connection {
         self.send(requests::PRODUCE, &requests::produce(topic, ALL, batches))
     }
 
-    /// Waits for the answer to a produce request of one batch.
+    /// Waits for the reply to a produce request of one batch.
     pub fn answer(&mut self, sent: SentBatches) -> Result<Answer, CallError> {
         first(&self.answers(sent)?)
     }
 
-    /// The same of a request with several batches, in their order.
+    /// The same for a request with several batches, in their order.
     pub fn answers(&mut self, sent: SentBatches) -> Result<Vec<Answer>, CallError> {
         Ok(requests::produced(&self.receive(sent)?))
     }
 
-    /// As [`Connection::answer`]; `None` if it does not begin to come within this time.
+    /// Like [`Connection::answer`]; `None` if it does not begin to arrive within this time.
     pub fn answer_within(
         &mut self,
         sent: SentBatches,
@@ -236,14 +234,14 @@ impl Connection {
         self.answer(sent).map(Some)
     }
 
-    /// Also true once the connection was closed, which reading tells.
+    /// Also true once the connection is closed, which the next read reports.
     fn is_readable_within(&mut self, wait: Duration) -> io::Result<bool> {
         if self.stream.has_read_ahead() {
             return Ok(true);
         }
         let socket = self.stream.tcp();
         let patience = socket.read_timeout()?;
-        // A timeout of zero would be none.
+        // A timeout of zero would mean none.
         socket.set_read_timeout(Some(wait.max(Duration::from_millis(1))))?;
         let found = socket.peek(&mut [0]);
         socket.set_read_timeout(patience)?;
@@ -258,7 +256,7 @@ impl Connection {
         }
     }
 
-    /// Reads partitions of a topic from the given offsets on; waits up to `wait` for the first byte.
+    /// Reads partitions of a topic from the given offsets; waits up to `wait` for the first byte.
     pub fn fetch(
         &mut self,
         topic: &str,
@@ -275,13 +273,13 @@ impl Connection {
         self.end_offsets_of(topic, 0..partitions)
     }
 
-    /// The same of one partition: the others may be led by other nodes.
+    /// The same for one partition, as the others may be led by other nodes.
     pub fn end_offset(&mut self, topic: &str, partition: i32) -> Result<i64, CallError> {
         let ends = self.end_offsets_of(topic, partition..partition.saturating_add(1))?;
         Ok(ends.last().copied().unwrap_or(-1))
     }
 
-    /// From partition 0 on, -1 for those that were not asked for.
+    /// From partition 0 on; -1 for partitions outside the range.
     fn end_offsets_of(
         &mut self,
         topic: &str,

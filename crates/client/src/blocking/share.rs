@@ -1,6 +1,6 @@
-//! A member of a share group (KIP-932) for a checker: it knows of every settle whether the broker
-//! confirmed it. It has no coordinator: its maker says which partitions it fetches, so that after a
-//! restart of the broker it only has to connect again.
+//! A member of a share group (KIP-932) for a checker, which knows for every settle whether the broker confirmed it.
+//! It has no coordinator: its caller names the partitions to fetch, so that after a restart of the broker it only has
+//! to reconnect.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -25,8 +25,8 @@ pub struct ShareMember {
 }
 
 impl ShareMember {
-    /// Connects and looks the topics up; all their partitions are fetched. The group must have its
-    /// place in each topic already. `member` names it within its group: a random id.
+    /// Connects and looks up the topics; all their partitions are fetched. The group must already have its position
+    /// in each topic. `member` is its random id within the group.
     pub fn open(
         address: SocketAddr,
         patience: Duration,
@@ -37,7 +37,7 @@ impl ShareMember {
         Self::over(Connection::open(address, patience)?, group, topics, member)
     }
 
-    /// The same on a connection that is there.
+    /// The same on an existing connection.
     pub fn over(
         mut connection: Connection,
         group: &str,
@@ -64,13 +64,13 @@ impl ShareMember {
         Ok(ShareMember { connection, session, topics: ids, partitions })
     }
 
-    /// The topic's place in what the member was made with.
+    /// The topic's index in the list that the member was created with.
     pub fn place_of(&self, topic: Uuid) -> Option<usize> {
         self.topics.iter().position(|known| *known == topic)
     }
 
-    /// Leases up to so many records, and waits up to `wait` for the first. It settles these before;
-    /// all of them are confirmed when this returns without an error.
+    /// Leases up to `records_max` records, and waits up to `wait` for the first. `settles` are settled before; all of
+    /// them are confirmed when this returns without an error.
     pub fn fetch(
         &mut self,
         records_max: usize,
@@ -82,7 +82,7 @@ impl ShareMember {
         leased(self.connection.call(SHARE_FETCH, &request)?)
     }
 
-    /// Settles. All of it is confirmed when this returns without an error.
+    /// Settles records. All are confirmed when this returns without an error.
     pub fn acknowledge(&mut self, settles: &[Settle]) -> Result<(), CallError> {
         let request = self.session.acknowledge(settles);
         acknowledged(&self.connection.call(SHARE_ACKNOWLEDGE, &request)?)

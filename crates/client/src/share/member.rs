@@ -1,9 +1,8 @@
-//! A member of a share group: heartbeats on one pipeline, a share session on another, both served from
-//! within the calls of its caller.
+//! A member of a share group: heartbeats on one pipeline, a share session on another, both within the calls of its
+//! caller.
 //!
-//! The decision that shapes it: no task of its own. A member that is not asked for records sends no
-//! heartbeats, and its group takes it for gone, as it would a client that hangs. It is for groups
-//! whose partitions have one leader.
+//! It has no task of its own. A member whose caller fetches no records sends no heartbeats, and is removed from its
+//! group, like a hanging client. It is for groups whose partitions have one leader.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,25 +20,25 @@ use crate::pipeline::Pipeline;
 use crate::requests::topic_name;
 
 const SHARE_GROUP_HEARTBEAT: i16 = 1;
-/// How long a fetch waits while nothing is assigned yet.
+/// Wait of a fetch without assigned partitions.
 const UNASSIGNED_WAIT: Duration = Duration::from_millis(50);
 
-/// A member, which asks for records and settles them.
+/// A member that leases records and settles them.
 #[derive(Debug)]
 pub struct ShareMember {
-    /// Heartbeats.
+    /// For heartbeats.
     coordinator: Pipeline,
     epoch: i32,
     beat_every: Duration,
     beat_at: Instant,
     assigned: BTreeSet<SharePartition>,
-    /// The share session.
+    /// For the share session.
     leader: Pipeline,
     session: ShareSession,
 }
 
 impl ShareMember {
-    /// Joins. `member` names it within its group, for ever: a random id, from the caller.
+    /// Joins. `member` is its permanent id within the group, chosen at random by the caller.
     pub async fn join(
         coordinator: Pipeline,
         leader: Pipeline,
@@ -60,7 +59,7 @@ impl ShareMember {
         Ok(member)
     }
 
-    /// `topics`: what to subscribe to; told once.
+    /// Sends a heartbeat. `topics`: the subscription, sent once.
     async fn beat(&mut self, topics: Option<&[String]>) -> Result<(), CallError> {
         let names = topics.map(|topics| topics.iter().map(|topic| topic_name(topic)).collect());
         let request = ShareGroupHeartbeatRequest::default()
@@ -87,14 +86,14 @@ impl ShareMember {
         Ok(())
     }
 
-    /// Leases records, after it has settled these, which are confirmed when this returns. While
-    /// nothing is assigned and nothing is to be settled it waits a moment and returns nothing.
+    /// Leases records after settling `settles`, which are confirmed when this returns. Without assigned partitions
+    /// and settles it waits a moment and returns nothing.
     pub async fn fetch(
         &mut self,
         limits: ShareLimits,
         settles: &[Settle],
     ) -> Result<Vec<Leased>, CallError> {
-        // While nothing is assigned it asks more often: the next answer may bring partitions.
+        // Without assigned partitions it sends more heartbeats: the next reply may bring an assignment.
         if self.assigned.is_empty() || self.beat_at.elapsed() >= self.beat_every {
             self.beat(None).await?;
         }
@@ -106,7 +105,7 @@ impl ShareMember {
         leased(self.leader.call(SHARE_FETCH, &request).await?)
     }
 
-    /// Settles; all of it is confirmed when this returns.
+    /// Settles records; all are confirmed when this returns.
     pub async fn acknowledge(&mut self, settles: &[Settle]) -> Result<(), CallError> {
         if settles.is_empty() {
             return Ok(());
@@ -115,7 +114,7 @@ impl ShareMember {
         acknowledged(&self.leader.call(SHARE_ACKNOWLEDGE, &request).await?)
     }
 
-    /// Ends the session and leaves the group: what it still has on lease goes to others.
+    /// Ends the session and leaves the group: its leased records are redelivered to other members.
     pub async fn leave(&mut self) -> Result<(), CallError> {
         if self.session.is_begun() {
             let request = self.session.close();

@@ -1,6 +1,6 @@
 //! Share groups (KIP-932): records are leased one by one, and settled one by one.
 //!
-//! * [`session`]: the requests of a share session and their answers, without I/O
+//! * [`session`]: the requests of a share session and their replies, without I/O
 //! * [`member`]: a member with its heartbeats, over two pipelines
 
 pub mod member;
@@ -12,14 +12,14 @@ use uuid::Uuid;
 pub use member::ShareMember;
 pub use session::{ShareLimits, ShareSession};
 
-/// A partition, by its topic's id: requests of share groups know no names.
+/// A partition, by its topic's id: requests of share groups contain no names.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SharePartition {
     pub topic: Uuid,
     pub partition: i32,
 }
 
-/// A record that a member has a lease on.
+/// A record leased by a member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Leased {
     pub topic: Uuid,
@@ -38,13 +38,13 @@ impl Leased {
     }
 }
 
-/// What is said of a record, by the numbers of the protocol (`AcknowledgeTypes`).
+/// The settlement of a record, by the numbers of the protocol (`AcknowledgeTypes`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Settlement {
     Accept = 1,
-    /// It may be leased again.
+    /// The record may be leased again.
     Release = 2,
-    /// It is not delivered again.
+    /// The record is not delivered again.
     Reject = 3,
 }
 

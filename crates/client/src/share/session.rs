@@ -1,7 +1,7 @@
-//! A share session: which partitions it has, what its next request says, what an answer leases.
+//! A share session: its partitions, its next request, and the leases in a reply.
 //!
-//! The decision that shapes it: it builds requests and reads answers and does no I/O, so that a thread that
-//! blocks, a task and a simulation drive the same session.
+//! It builds requests and reads replies without I/O, so that a blocking thread, a task and a simulation use the same
+//! session.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -33,29 +33,29 @@ pub const SHARE_FETCH: i16 = 1;
 pub(super) const FIRST: i32 = 0;
 pub(super) const LAST: i32 = -1;
 
-/// What one fetch asks for.
+/// Limits of one fetch.
 #[derive(Clone, Copy, Debug)]
 pub struct ShareLimits {
-    /// Batches are leased whole by some brokers: more may come.
+    /// Some brokers lease whole batches, so more records may be returned.
     pub records_max: usize,
     pub bytes_max: i32,
-    /// For the first record.
+    /// Wait for the first record.
     pub wait: Duration,
 }
 
-/// One session with one broker. After an error of any request it is of no use: the broker ends it
-/// when its connection is closed, and gives the records to others.
+/// One session with one broker. After an error of any request it is unusable: the broker ends it when its connection
+/// is closed, and redelivers its records to other members.
 #[derive(Debug)]
 pub struct ShareSession {
     group: GroupId,
     member: StrBytes,
-    /// What the next request says.
+    /// Epoch of the next request.
     epoch: i32,
     partitions: BTreeSet<SharePartition>,
 }
 
 impl ShareSession {
-    /// `member` names it within its group, for ever: a random id.
+    /// `member` is its permanent id within the group, chosen at random.
     pub fn new(group: &str, member: Uuid) -> Self {
         let member = StrBytes::from_string(member.to_string());
         Self { group: group_id(group), member, epoch: FIRST, partitions: BTreeSet::new() }
@@ -69,13 +69,13 @@ impl ShareSession {
         &self.member
     }
 
-    /// Whether a request was made of it.
+    /// Whether a request was built from it.
     pub fn is_begun(&self) -> bool {
         self.epoch != FIRST
     }
 
-    /// Leases records of `wanted`, which from now on are the session's partitions, and settles
-    /// `settles` before. All of these are confirmed by an answer that [`leased`] takes.
+    /// Leases records of `wanted`, which become the session's partitions, after settling `settles`. A reply accepted
+    /// by [`leased`] confirms all of them.
     pub fn fetch(
         &mut self,
         wanted: &BTreeSet<SharePartition>,
@@ -122,13 +122,13 @@ impl ShareSession {
         request.with_share_session_epoch(self.next_epoch())
     }
 
-    /// Settles. All is confirmed by an answer that [`acknowledged`] takes.
+    /// Settles records. A reply accepted by [`acknowledged`] confirms all of them.
     pub fn acknowledge(&mut self, settles: &[Settle]) -> ShareAcknowledgeRequest {
         let epoch = self.next_epoch();
         self.acknowledgement(settles).with_share_session_epoch(epoch)
     }
 
-    /// Ends the session: the broker takes back what it still has on lease.
+    /// Ends the session: the broker releases its leases.
     pub fn close(&mut self) -> ShareAcknowledgeRequest {
         self.epoch = LAST;
         self.acknowledgement(&[]).with_share_session_epoch(LAST)
@@ -165,7 +165,7 @@ impl ShareSession {
     }
 }
 
-/// Groups rows that come by topic.
+/// Groups rows that are sorted by topic.
 fn by_topic<T>(rows: impl Iterator<Item = (Uuid, T)>) -> impl Iterator<Item = (Uuid, Vec<T>)> {
     let mut topics: BTreeMap<Uuid, Vec<T>> = BTreeMap::new();
     for (topic, row) in rows {
@@ -174,7 +174,7 @@ fn by_topic<T>(rows: impl Iterator<Item = (Uuid, T)>) -> impl Iterator<Item = (U
     topics.into_iter()
 }
 
-/// Offsets of a partition that follow one another and are settled alike: first, last, how.
+/// Ranges of consecutive offsets of a partition with one settlement: first, last, settlement.
 fn ranges(settles: &[Settle]) -> Vec<(SharePartition, i64, i64, Settlement)> {
     let mut settles = settles.to_vec();
     settles.sort_unstable();
@@ -190,7 +190,7 @@ fn ranges(settles: &[Settle]) -> Vec<(SharePartition, i64, i64, Settlement)> {
     ranges.collect()
 }
 
-/// What an answer leases. An error says that something of the request was refused.
+/// Reads the leased records of a reply. An error means that a part of the request was refused.
 pub fn leased(answer: ShareFetchResponse) -> Result<Vec<Leased>, CallError> {
     accepted(answer.error_code, answer.error_message.as_deref(), || "cannot lease".into())?;
     let mut leased = Vec::new();
@@ -202,7 +202,7 @@ pub fn leased(answer: ShareFetchResponse) -> Result<Vec<Leased>, CallError> {
     Ok(leased)
 }
 
-/// Whether all that a request settled is settled.
+/// Checks that all settlements of a request were accepted.
 pub fn acknowledged(answer: &ShareAcknowledgeResponse) -> Result<(), CallError> {
     accepted(answer.error_code, answer.error_message.as_deref(), || "cannot settle".into())?;
     for partition in answer.responses.iter().flat_map(|topic| &topic.partitions) {
@@ -213,7 +213,7 @@ pub fn acknowledged(answer: &ShareAcknowledgeResponse) -> Result<(), CallError> 
     Ok(())
 }
 
-/// Batches are sent whole, so they have other records too.
+/// Batches are sent whole, so they contain other records too.
 fn take_leased(
     topic: Uuid,
     data: PartitionData,
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fetch_names_what_is_new_what_is_settled_and_what_is_gone() {
+    fn fetch_names_added_settled_and_forgotten_partitions() {
         let mut session = ShareSession::new("g", Uuid::nil());
         let named = |request: &ShareFetchRequest| -> Vec<(i32, usize)> {
             let partitions = request.topics.iter().flat_map(|topic| &topic.partitions);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_leased_is_taken_of_a_batch() {
+    fn only_leased_records_of_a_batch_are_returned() {
         let leased = leased(answer(1, 2)).expect("sound");
         let values: Vec<_> = leased.iter().map(|it| (it.offset, it.value.clone())).collect();
         assert_eq!(values, [(1, Bytes::from("one")), (2, Bytes::from("two"))]);
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_on_what_was_not_sent_is_an_error_however_long_the_run() {
+    fn lease_on_a_record_that_was_not_sent_is_an_error() {
         let error = leased(answer(2, i64::MAX)).expect_err("not sent");
         assert!(error.to_string().contains("the record at 3 is leased, and was not sent"));
     }

@@ -1,5 +1,5 @@
-//! Brokers of a cluster in memory, as far as a client needs them: one topic, partition n led by the
-//! n-th broker, the first of them the coordinator of every group.
+//! Brokers of a cluster in memory, as far as a client needs them: one topic, partition n led by the n-th broker; the
+//! first broker is the coordinator of every group.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -42,11 +42,11 @@ const OFFERED: [(ApiKey, i16, i16); 8] = [
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Behaviour {
     Answer,
-    /// Takes every request and answers none.
+    /// Reads every request and sends no reply.
     Silent,
-    /// Connecting never ends.
+    /// Connecting never completes.
     Hang,
-    /// After so many requests the connection is closed, and the last of them is not carried out.
+    /// Closes the connection after so many requests, without executing the last one.
     CloseAtEvery(u64),
 }
 
@@ -56,7 +56,7 @@ struct Inside {
     down: Vec<String>,
     behaviour: Behaviour,
     delay: Duration,
-    /// By broker and partition: batches as they came, each of one record.
+    /// By broker and partition: the received batches, each of one record.
     logs: BTreeMap<(String, i32), Vec<Bytes>>,
     committed: BTreeMap<i32, i64>,
     asked: Vec<String>,
@@ -115,7 +115,7 @@ impl Cluster {
         self.with(|inside| inside.down.push(address.to_owned()));
     }
 
-    /// Records that a broker has.
+    /// Number of records stored by a broker.
     pub(crate) fn stored(&self, address: &str) -> u64 {
         self.with(|inside| {
             let logs = inside.logs.iter().filter(|((at, _), _)| at == address);
@@ -123,7 +123,7 @@ impl Cluster {
         })
     }
 
-    /// Which requests came to which broker, in order.
+    /// The requests received by each broker, in order.
     pub(crate) fn asked(&self) -> Vec<String> {
         self.with(|inside| inside.asked.clone())
     }
@@ -134,7 +134,7 @@ impl Cluster {
         mut stream: impl AsyncRead + AsyncWrite + Unpin,
     ) {
         let mut taken = 0;
-        // Ends when the client is gone.
+        // Ends when the client disconnects.
         while let Ok(length) = stream.read_i32().await {
             let mut frame = BytesMut::zeroed(length as usize);
             if stream.read_exact(&mut frame).await.is_err() {

@@ -40,7 +40,7 @@ async fn produce(
     let feeding = async {
         for value in values {
             let bytes = batch(value);
-            // It failed already, and says why.
+            // It failed already, and its error is returned below.
             let _ = batches.send(ReadyBatch { partition, records: 1, bytes }).await;
         }
         drop(batches);
@@ -72,7 +72,7 @@ fn values(count: usize) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn records_go_to_their_leaders_and_come_back_from_them() {
+async fn records_are_produced_to_and_fetched_from_their_leaders() {
     let cluster = Cluster::of(&["a:1", "b:2"]);
     let client = connect(&cluster).await;
     assert_ne!(client.producer_identity().await.expect("an id"), Identity::NONE);
@@ -85,7 +85,7 @@ async fn records_go_to_their_leaders_and_come_back_from_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_group_commits_is_there_for_the_next_client() {
+async fn committed_offsets_are_read_by_the_next_client() {
     let cluster = Cluster::of(&["a:1", "b:2"]);
     let offsets = BTreeMap::from([(TopicPartition::new(TOPIC, 1), 7)]);
     let client = connect(&cluster).await;
@@ -94,14 +94,14 @@ async fn what_a_group_commits_is_there_for_the_next_client() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broker_that_closes_connections_loses_no_record_and_stores_none_out_of_order() {
+async fn closed_connections_lose_no_record_and_keep_the_order() {
     let cluster = Cluster::of(&["a:1"]);
     cluster.behave(Behaviour::CloseAtEvery(7));
     let client = connect(&cluster).await;
     produce(&client, 0, &values(50)).await.expect("produces");
     cluster.behave(Behaviour::Answer);
     let mut consumed = consume(&connect(&cluster).await, 0, cluster.stored("a:1")).await;
-    // This broker does not recognise what is sent twice, so a record may come again.
+    // This broker does not detect resent batches, so a record may be stored twice.
     consumed.dedup();
     let mut first_seen: Vec<String> = Vec::new();
     for value in consumed {
@@ -113,7 +113,7 @@ async fn a_broker_that_closes_connections_loses_no_record_and_stores_none_out_of
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_broker_is_given_up_after_the_time_that_is_promised() {
+async fn silent_broker_times_out() {
     let cluster = Cluster::of(&["a:1"]);
     let client = connect(&cluster).await;
     cluster.behave(Behaviour::Silent);
@@ -124,7 +124,7 @@ async fn a_silent_broker_is_given_up_after_the_time_that_is_promised() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broker_that_cannot_be_reached_is_named() {
+async fn unreachable_broker_is_named_in_the_error() {
     let cluster = Cluster::of(&["a:1", "b:2"]);
     let nowhere = Client::connect(cluster.clone(), "nowhere:9", None).await;
     assert!(
@@ -140,7 +140,7 @@ async fn a_broker_that_cannot_be_reached_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connecting_that_hangs_ends() {
+async fn hanging_connect_times_out() {
     let cluster = Cluster::of(&["a:1"]);
     cluster.behave(Behaviour::Hang);
     let begun = Instant::now();
@@ -150,7 +150,7 @@ async fn connecting_that_hangs_ends() {
 }
 
 #[test]
-fn the_same_run_again_asks_the_same_in_the_same_order() {
+fn repeated_run_sends_the_same_requests_in_the_same_order() {
     let run = || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
@@ -174,7 +174,7 @@ fn the_same_run_again_asks_the_same_in_the_same_order() {
 // ---------------------------------------------------------------------- single connections
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_answer_is_an_error_that_says_so() {
+async fn malformed_reply_is_an_unreadable_error() {
     for garbage in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], &[0, 0, 0, 4, 9, 9, 9, 9]] {
         let (near, mut far) = duplex(1 << 16);
         far.write_all(garbage).await.expect("writes");
@@ -184,8 +184,8 @@ async fn what_is_no_answer_is_an_error_that_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pipeline_whose_call_is_given_up_goes_on_with_the_next_one() {
-    // So small that even one request does not fit in: both halves are given up half way.
+async fn pipeline_continues_after_a_cancelled_call() {
+    // So small that not even one request fits: writing and reading are both cancelled half way.
     let (near, far) = duplex(5);
     let cluster = Cluster::of(&["a:1"]);
     cluster.answer_after(Duration::from_secs(60));
@@ -206,7 +206,7 @@ async fn a_pipeline_whose_call_is_given_up_goes_on_with_the_next_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pipeline_takes_many_answers_for_many_requests() {
+async fn pipeline_receives_many_replies_to_many_requests() {
     let (near, far) = duplex(64);
     tokio::spawn(Cluster::of(&["a:1"]).serve("a:1".to_owned(), far));
     let mut pipeline = Pipeline::over(near).named("test");
@@ -223,7 +223,7 @@ async fn a_pipeline_takes_many_answers_for_many_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pipeline_that_is_closed_says_so() {
+async fn closed_pipeline_reports_the_end_of_the_stream() {
     let (near, mut far) = duplex(1 << 10);
     let mut pipeline = Pipeline::over(near);
     let closing = async {

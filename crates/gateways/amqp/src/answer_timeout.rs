@@ -1,5 +1,5 @@
-//! How long a delivery may be unanswered (`x-consumer-timeout`): when each is due, and the end of a
-//! channel that is late.
+//! The acknowledgement timeout (`x-consumer-timeout`): deadline of each delivery, and the close of a channel that
+//! misses one.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::errors::Exception;
 use crate::failure::Failure;
 use crate::session::Session;
 
-/// How long a delivery of this queue may be unanswered.
+/// Time within which deliveries of this queue must be acknowledged.
 pub(crate) fn answer_within(queue: &Queue) -> Option<Duration> {
     let ms = queue.settings().consumer_timeout_ms?;
     Some(Duration::from_millis(u64::try_from(ms).unwrap_or(0)))
 }
 
-/// When a delivery that is sent now must be answered.
+/// Acknowledgement deadline of a delivery that is sent now. Lowers `first`, the earliest of all deadlines.
 pub(crate) fn due(
     within: Option<Duration>,
     first: &mut Option<Instant>,
@@ -30,7 +30,7 @@ pub(crate) fn due(
 }
 
 impl Session {
-    /// Closes the channels whose deliveries were not answered in time.
+    /// Closes the channels with deliveries that were not acknowledged in time.
     pub(crate) fn time_out_deliveries(&mut self, now: Instant) {
         let mut overdue = Vec::new();
         self.answers_due = None;

@@ -1,4 +1,4 @@
-//! A channel: what it has consumed, published and not yet settled, and how all that ends.
+//! A channel: its consumers, publishes and unsettled deliveries, and the release of all of them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,38 +30,38 @@ use crate::unacked::Unacked;
 #[derive(Debug)]
 pub(crate) struct Channel {
     pub(crate) generation: u32,
-    /// It is counted among those of its user.
+    /// Counts the channel against its user's limit.
     _counted: Option<Entered>,
-    /// The client was told that it is closed, and has not answered.
+    /// `channel.close` was sent, and `channel.close_ok` has not come.
     pub(crate) is_closing: bool,
-    /// Made when something is consumed for the first time.
+    /// Created with the first consumer or get.
     pub(crate) leases: Option<Arc<LeaseSession>>,
-    /// What an empty queue name stands for.
+    /// The queue that an empty queue name stands for.
     pub(crate) last_queue: Option<Arc<str>>,
-    /// Of each consumer that is made from now on; 0: any number.
+    /// Applies to each consumer created from now on; 0: no limit.
     pub(crate) prefetch: u16,
-    /// Of all consumers together; 0: any number.
+    /// Applies to all consumers together; 0: no limit.
     pub(crate) prefetch_together: u16,
     pub(crate) confirms: Option<ConfirmMode>,
     pub(crate) transaction: Option<Transaction>,
-    /// A message whose frames have not all come.
+    /// A message of which not all frames have arrived.
     pub(crate) content: Option<Content>,
     pub(crate) consumers: HashMap<Arc<str>, Consumer>,
     pub(crate) tags: HashMap<ConsumerId, Arc<str>>,
-    /// The last word on whether a consumer is the active one whose making is not answered yet.
+    /// The latest active state reported for a consumer whose `basic.consume` is not answered yet.
     pub(crate) early_active: Option<(ConsumerId, bool)>,
-    /// Deliveries to a consumer whose making is not answered yet.
+    /// Deliveries for a consumer whose `basic.consume` is not answered yet.
     pub(crate) early: Vec<Delivery>,
     pub(crate) unacked: Unacked<Held>,
-    /// The next delivery's.
+    /// Tag of the next delivery.
     pub(crate) next_tag: u64,
-    /// Not handed over yet.
+    /// Settles not yet passed to the broker.
     pub(crate) settles: Vec<Settle>,
-    /// Rejects whose dead letters what the channel does next has to find.
+    /// Rejects whose dead letters the channel's next operations must be able to find.
     pub(crate) rejects: Rejects,
     pub(crate) reply_name: Option<ReplyName>,
-    /// Consumers of a queue that the channel itself is deleting: they are told of it after the answer,
-    /// which some clients take to come first.
+    /// Consumers of a queue that the channel itself is deleting. They are notified after the reply, because some
+    /// clients expect the reply first.
     pub(crate) cancelled: Vec<Arc<str>>,
 }
 
@@ -69,26 +69,26 @@ pub(crate) struct Channel {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ConfirmMode {
     pub(crate) published: u64,
-    /// Up to here the client was answered.
+    /// Messages up to this number are confirmed or rejected.
     pub(crate) answered: u64,
 }
 
 #[derive(Debug)]
 pub(crate) struct Consumer {
-    /// None for direct replies.
+    /// `None` for direct replies.
     pub(crate) queue: Option<Arc<Queue>>,
     pub(crate) no_ack: bool,
     pub(crate) source: Source,
-    /// Its queue is being told.
+    /// A cancellation is in progress and will report to the queue.
     pub(crate) is_leaving: bool,
-    /// It is delivered to now, which only one of a queue with a single active consumer is.
+    /// Deliveries go to this consumer. With a single active consumer this holds for one consumer of the queue only.
     pub(crate) is_active: bool,
     pub(crate) wanted: Wanted,
-    /// How long it may take to answer (`x-consumer-timeout`).
+    /// Time limit of an acknowledgement (`x-consumer-timeout`).
     pub(crate) timeout: Option<Duration>,
 }
 
-/// What the client has said of a consumer, kept for those who look.
+/// Arguments of `basic.consume`, kept for the management API.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
     pub(crate) exclusive: bool,
@@ -109,7 +109,7 @@ impl Consumer {
     }
 }
 
-/// Where a consumer's deliveries come from.
+/// Source of a consumer's deliveries.
 #[derive(Debug)]
 pub(crate) enum Source {
     Leases(ConsumerId),
@@ -117,21 +117,21 @@ pub(crate) enum Source {
     Replies,
 }
 
-/// A delivery that the client has not answered.
+/// A delivery that the client has not acknowledged.
 #[derive(Debug)]
 pub(crate) enum Held {
     Lease {
         group: LeaseGroupId,
         partition: u32,
         token: Token,
-        /// When it must be answered, and how long that was in the beginning.
+        /// Deadline of the acknowledgement, and the timeout that it was computed from.
         due: Option<(Instant, Duration)>,
     },
-    /// Nothing is settled in a stream; an answer only makes room for another record.
+    /// Nothing is settled in a stream; an acknowledgement only returns credit.
     Stream(StreamCredit),
 }
 
-/// What a channel's lease session tells, with whose it is.
+/// Events of a channel's lease session, labelled with the channel.
 #[derive(Debug)]
 pub(crate) struct ChannelEvents {
     pub(crate) channel: u16,
@@ -174,7 +174,7 @@ impl Channel {
         }
     }
 
-    /// A queue by its name, or the one declared last if it has none.
+    /// Resolves a queue name; an empty name stands for the queue declared last.
     pub(crate) fn queue_name<'a>(&'a self, name: &'a str) -> Result<&'a str, Exception> {
         if !name.is_empty() {
             return Ok(name);
@@ -183,7 +183,7 @@ impl Channel {
         self.last_queue.as_deref().ok_or_else(no_queue)
     }
 
-    /// Settles of one answer; `None` when it only made room in a stream.
+    /// Builds the settle of an acknowledgement; `None` when it only returned credit of a stream.
     pub(crate) fn settle_of(held: Held, settlement: Settlement) -> Option<Settle> {
         match held {
             Held::Lease { group, partition, token, .. } => {
@@ -203,7 +203,7 @@ impl Channel {
         {
             let settles = std::mem::take(&mut self.settles);
             let rejects = settles.iter().any(|it| it.settlement == Settlement::Reject);
-            // AMQP confirms no settle. Reads of messages wait for rejects before them.
+            // AMQP confirms no settle. Later reads of messages wait for the rejects before them.
             let reply = leases.settle(settles);
             if rejects {
                 self.rejects.add(reply);
@@ -213,7 +213,7 @@ impl Channel {
 }
 
 impl Session {
-    /// The channel's lease session; made when it is first needed.
+    /// Returns the channel's lease session, created at first use.
     pub(crate) fn leases(&mut self, number: u16) -> Option<Arc<LeaseSession>> {
         let channel = self.channels.get_mut(&number)?;
         if let Some(leases) = &channel.leases {
@@ -239,7 +239,7 @@ impl Session {
         Some(leases)
     }
 
-    /// Ends all that the channel does, at once. The queues that it consumed learn of it beside.
+    /// Ends everything that the channel does, at once. Its queues are notified in the background.
     pub(crate) fn abandon_channel(&mut self, number: u16) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         let left = leave(channel);
@@ -249,11 +249,11 @@ impl Session {
         if self.operation.as_ref().is_some_and(|operation| operation.channel == number) {
             self.operation = None;
         }
-        self.leave_queues_beside(left);
+        self.leave_queues_in_background(left);
     }
 
     pub(crate) fn abandon_channels(&mut self) {
-        // What was published before is not taken back.
+        // Messages that were published before are not taken back.
         self.hand_over();
         let mut left = Vec::new();
         for channel in self.channels.values_mut() {
@@ -264,10 +264,10 @@ impl Session {
         self.settling.clear();
         self.events.clear();
         self.operation = None;
-        self.leave_queues_beside(left);
+        self.leave_queues_in_background(left);
     }
 
-    fn leave_queues_beside(&self, left: Vec<Arc<Queue>>) {
+    fn leave_queues_in_background(&self, left: Vec<Arc<Queue>>) {
         let Some(vhost) = self.vhost.clone().filter(|_| !left.is_empty()) else { return };
         tasks::spawn(Task::AmqpSessionEnd, async move {
             for queue in left {
@@ -278,7 +278,7 @@ impl Session {
         });
     }
 
-    /// Takes all consumers of a channel away; the queues that they consumed.
+    /// Removes all consumers of a channel. Returns the queues that they consumed.
     pub(crate) fn leave_channel(&mut self, number: u16) -> Vec<Arc<Queue>> {
         let Some(channel) = self.channels.get_mut(&number) else { return Vec::new() };
         self.contents -= usize::from(channel.content.take().is_some());
@@ -286,7 +286,7 @@ impl Session {
     }
 }
 
-/// Its leases come back with its lease session.
+/// Dropping the lease session releases the channel's leases.
 fn leave(channel: &mut Channel) -> Vec<Arc<Queue>> {
     channel.hand_over_settles();
     channel.leases = None;

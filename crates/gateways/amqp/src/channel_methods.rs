@@ -1,5 +1,5 @@
-//! The methods that come on a channel: whether it is in a state to take one, and who handles it. Those
-//! that only change how the channel works are handled here.
+//! Dispatch of the methods of a channel, after a check of the channel's state. Methods that only change settings of
+//! the channel are handled here.
 
 use broker::delivery::Settlement;
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use crate::session::Session;
 use crate::settle::refusal;
 
 impl Session {
-    /// A running channel, or what is wrong about it.
+    /// Returns an open channel, or the failure that it is not open.
     fn running(&mut self, number: u16, method: MethodId) -> Result<&mut Channel, Failure> {
         let missing = || Failure {
             channel: 0,
@@ -98,7 +98,7 @@ impl Session {
                 self.cancel(number, cancel.consumer_tag, cancel.no_wait);
                 Ok(())
             }
-            // An answer to a cancellation that is not waited for.
+            // The reply to a cancellation that the server does not wait for.
             Method::BasicCancelOk(_) => Ok(()),
             Method::BasicGet(get) => self.get(number, &get),
             Method::BasicRecover(recover) => self.recover(number, recover.requeue, true),

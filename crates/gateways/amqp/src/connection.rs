@@ -1,7 +1,7 @@
-//! A session's socket: what comes in, what goes out, and the clock.
+//! A session's socket: input, output, and timers.
 //!
-//! One task serves a connection. It reads while the session listens, writes whenever there is
-//! something to say, and sleeps otherwise; it is the only place that knows the socket.
+//! One task serves a connection. It reads while the session accepts frames, writes while there is output, and sleeps
+//! otherwise. No other module uses the socket.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,32 +23,32 @@ use crate::input::{Input, Read};
 use crate::session::{Phase, Session};
 use crate::session_end::SessionEnd;
 
-/// How often a session looks at its clock when nothing is to happen sooner.
+/// Interval of the timer when nothing is due sooner.
 const IDLE_TICK: Duration = Duration::from_secs(60);
-/// Events handled before the socket has its turn.
+/// Events handled before the socket is polled again.
 const EVENTS_PER_TURN: usize = 256;
-/// A client that takes anything at all of what it is sent is not too slow.
+/// A client that takes at least one byte of its output is not too slow.
 const TAKEN_BYTES_MIN: usize = 1;
-/// A client is given up after this many half intervals without a sign of life: two intervals.
+/// A client is disconnected after this many half intervals without traffic: two intervals.
 const SILENT_TICKS_MAX: u32 = 4;
 
-/// What a connection waits for and does not decide itself.
+/// The session, and the socket, buffers and timers that it runs on.
 struct Connection {
     socket: Socket,
     session: Session,
     input: Input,
     pace: Pace,
     timer: Pin<Box<Sleep>>,
-    /// Room for a large read.
+    /// Memory reserved for a large read.
     read_permit: Option<Permit>,
     heartbeat: Heartbeat,
     reader: SlowReader,
 }
 
-/// Signs of life, both ways.
+/// Heartbeat state, both ways.
 #[derive(Debug)]
 struct Heartbeat {
-    /// What was negotiated; zero before, and where none is wanted.
+    /// The negotiated interval; zero before negotiation, and when heartbeats are disabled.
     interval: Duration,
     next_tick: Instant,
     sent: bool,
@@ -56,17 +56,17 @@ struct Heartbeat {
     silent_ticks: u32,
 }
 
-/// What woke a connection up.
+/// Reason why a connection was woken.
 enum Wake {
-    /// Something was done, or can be: look at everything again.
+    /// State has changed: handle everything again.
     Go,
-    /// The socket took all that it is given at once, and there is more.
+    /// The socket took the most bytes that are written at once, and there are more.
     HasMore,
     Timer,
     End(SessionEnd),
 }
 
-/// Serves one connection until it ends. Returns why, and who it was.
+/// Serves one connection until it ends. Returns the reason and the client's name.
 pub(crate) async fn run(socket: Socket, session: Session) -> (SessionEnd, String) {
     let turns = session.gateway.broker.turns();
     let taken_within = session.gateway.options.replies_taken_within;
@@ -86,7 +86,7 @@ pub(crate) async fn run(socket: Socket, session: Session) -> (SessionEnd, String
             silent_ticks: 0,
         },
     };
-    // Its exclusive queues and consumers are nobody else's, whatever ended it.
+    // Exclusive queues and consumers must be released, however the session ended.
     let served = AssertUnwindSafe(serve(&mut connection)).catch_unwind().await;
     let end = served.unwrap_or(SessionEnd::Panicked);
     connection.close().await;
@@ -106,8 +106,8 @@ async fn serve(connection: &mut Connection) -> SessionEnd {
             is_told_to_close = true;
             connection.session.close_for_operator(closing.close_reason());
         }
-        if closing.is_asked() {
-            connection.session.tell_what_it_has();
+        if closing.is_snapshot_requested() {
+            connection.session.reply_with_snapshot();
         }
         connection.turn();
         let wake = tokio::select! {
@@ -115,19 +115,19 @@ async fn serve(connection: &mut Connection) -> SessionEnd {
             wake = poll_fn(|context| connection.poll(context)) => wake,
             changed = alarm.changed() => {
                 if changed.is_ok() {
-                    connection.session.tell_blocked();
+                    connection.session.notify_blocked();
                 }
                 Wake::Go
             }
             changed = topology.changed() => {
                 if changed.is_ok() {
-                    connection.session.look_again();
+                    connection.session.recheck_access();
                 }
                 Wake::Go
             }
             changed = users.changed() => {
                 if changed.is_ok() {
-                    connection.session.look_again();
+                    connection.session.recheck_access();
                 }
                 Wake::Go
             }
@@ -137,7 +137,7 @@ async fn serve(connection: &mut Connection) -> SessionEnd {
                 Wake::Go
             }
             () = closing.closing(), if !is_told_to_close => Wake::Go,
-            () = closing.asked() => Wake::Go,
+            () = closing.snapshot_requested() => Wake::Go,
         };
         match wake {
             Wake::Go => {}
@@ -153,7 +153,7 @@ async fn serve(connection: &mut Connection) -> SessionEnd {
 }
 
 impl Connection {
-    /// Handles what has come, as far as that needs no waiting.
+    /// Handles buffered input as far as that needs no waiting.
     fn turn(&mut self) {
         tasks::inject::point(Task::AmqpSession);
         self.session.work(&mut self.input);
@@ -164,7 +164,7 @@ impl Connection {
         }
     }
 
-    /// Writes what there is to say, and looks for what can be done next.
+    /// Writes pending output, and polls everything that may make progress.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Wake> {
         match self.write(context) {
             Ok(taken) if taken >= WRITTEN_AT_ONCE_BYTES_MAX && !self.session.output.is_empty() => {
@@ -195,7 +195,7 @@ impl Connection {
         self.timer.as_mut().poll(context).map(|()| Wake::Timer)
     }
 
-    /// What the socket took of what there is to say; the task is woken when it takes more.
+    /// Returns the bytes that the socket took. The task is woken when it can take more.
     fn write(&mut self, context: &mut Context<'_>) -> std::io::Result<usize> {
         let output = &mut self.session.output;
         if output.is_empty() {
@@ -223,7 +223,7 @@ impl Connection {
         true
     }
 
-    /// Deliveries and replies, while the client takes what it is sent.
+    /// Handles deliveries and replies while the client takes its output.
     fn poll_events(&mut self, context: &mut Context<'_>) -> bool {
         let mut any = false;
         for _ in 0..EVENTS_PER_TURN {
@@ -267,7 +267,7 @@ impl Connection {
         if end.is_none() {
             self.session.work(&mut self.input);
         }
-        // What was read is in batches now, or counted by itself.
+        // The bytes are in batches now, or accounted for separately.
         self.read_permit = None;
         end
     }
@@ -285,13 +285,14 @@ impl Connection {
         first.map_or(self.heartbeat.next_tick, |at| at.min(self.heartbeat.next_tick))
     }
 
-    /// So much is unsent that the client is not listened to any more: it must take something.
+    /// So much output is unsent that the client is not read any more, or the connection is closing: the client must
+    /// take output.
     fn is_stalled(&self) -> bool {
         self.session.output.bytes() >= AMQP_UNSENT_BYTES_MAX
             || matches!(self.session.phase, Phase::Closing | Phase::Closed | Phase::Ended)
     }
 
-    /// When the client has not taken enough of what it must take.
+    /// Deadline for a stalled client to take output.
     fn too_slow_at(&self) -> Option<Instant> {
         self.reader.due().filter(|_| self.is_stalled())
     }
@@ -321,8 +322,7 @@ impl Connection {
         if now >= self.heartbeat.next_tick { self.beat(now) } else { None }
     }
 
-    /// Twice in each interval: says that we are here if nothing else did, and looks whether the
-    /// client is.
+    /// Runs twice per interval: sends a heartbeat if there was no other output, and checks that the client is alive.
     fn beat(&mut self, now: Instant) -> Option<SessionEnd> {
         let interval = self.heartbeat.interval;
         let asked = !interval.is_zero() && self.session.phase == Phase::Running;
@@ -335,7 +335,7 @@ impl Connection {
         if !sent && self.session.output.is_empty() {
             self.session.output.heartbeat();
         }
-        // Whoever is not listened to cannot be heard.
+        // Silence of a client that is not read proves nothing.
         if received || !self.listens() {
             self.heartbeat.silent_ticks = 0;
         } else {
@@ -345,9 +345,9 @@ impl Connection {
         is_silent.then_some(SessionEnd::MissedHeartbeats(interval))
     }
 
-    /// The last things: what was collected is handed over, consumers leave, exclusive queues go.
+    /// Final cleanup: passes collected messages to the broker, removes consumers, deletes exclusive queues.
     async fn close(&mut self) {
-        // Of a session that panicked, as much as can still be done.
+        // After a panic, clean up as much as still works.
         if catch_unwind(AssertUnwindSafe(|| self.session.abandon_channels())).is_err() {
             tracing::error!(session = self.session.id.0, "leaving a session's channels panicked");
         }

@@ -1,4 +1,4 @@
-//! Consumers: how one is made, by lease or by offset, and how it is cancelled.
+//! Consumers: subscription by lease or by offset, and cancellation.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ impl Session {
             let mut attempts = AtQueue::default();
             let (queue, from) = loop {
                 let queue = match &attach.offset {
-                    // Reading by offset takes no lease group.
+                    // A consumer by offset needs no lease group.
                     Some(_) => queues::find(&vhost, id, &name).await?,
                     None => queues::ready(&vhost, id, &name, &rights).await?,
                 };
@@ -80,7 +80,7 @@ impl Session {
         Ok(())
     }
 
-    /// `amq.rabbitmq.reply-to`.
+    /// Consumes direct replies (`amq.rabbitmq.reply-to`).
     fn consume_replies(
         &mut self,
         number: u16,
@@ -110,11 +110,11 @@ impl Session {
 
     pub(crate) fn cancel(&mut self, number: u16, tag: &str, no_wait: bool) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
-        // It may have gone by itself; RabbitMQ answers all the same.
+        // The consumer may be gone already; RabbitMQ replies all the same.
         let (mut queue, mut lease) = (None, None);
         if let Some(consumer) = channel.consumers.get_mut(tag) {
             queue = consumer.queue.clone();
-            // From here on its leaving is this operation's to tell.
+            // From here on this operation reports the consumer's departure.
             consumer.is_leaving = true;
             match &consumer.source {
                 Source::Leases(id) => lease = channel.leases.clone().map(|leases| (leases, *id)),
@@ -137,7 +137,7 @@ impl Session {
     }
 }
 
-/// Request for a consumer.
+/// A request for a consumer.
 struct Attach {
     leases: Arc<LeaseSession>,
     reader: stream::Reader,
@@ -150,7 +150,7 @@ struct Attach {
 
 impl Attach {
     async fn to(&self, vhost: &VirtualHost, queue: &Arc<Queue>) -> Result<Feed, Exception> {
-        // It must not go by itself meanwhile.
+        // The queue must not be auto-deleted or expire meanwhile.
         vhost.begin_use(queue).await?;
         let feed = self.feed(queue).await;
         if feed.is_err() {
@@ -176,7 +176,7 @@ impl Attach {
     }
 }
 
-/// What a type of queue asks of its consumers.
+/// Checks the requirements of a queue type on its consumers.
 fn check_prefetch(
     queue: &Queue,
     prefetch: u16,
@@ -244,7 +244,7 @@ async fn by_offset_from(
 
 fn consumer_priority(value: Option<&FieldValue>, queue: &Queue) -> Result<i32, Exception> {
     let Some(value) = value else { return Ok(0) };
-    // RabbitMQ takes an integer of any size. One that is out of range counts as the nearest in it.
+    // RabbitMQ takes an integer of any size. A value out of range is clamped.
     let number = value.as_integer();
     let nearest = |number: i64| number.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
     number.map(nearest).ok_or_else(|| {

@@ -1,5 +1,5 @@
-//! A message as its frames come in: `basic.publish`, a header, and as much body as that promised.
-//! It is published once it is there whole.
+//! Assembles a message from its frames: `basic.publish`, a header, and the body of the announced length. It is
+//! published once it is complete.
 
 use bytes::Bytes;
 use rabbitmq::{ArrivingBody, Body};
@@ -12,19 +12,19 @@ use crate::failure::{Failure, unknown_frame};
 use crate::publish::Copy;
 use crate::session::Session;
 
-/// A message as its frames come in.
+/// A message whose frames are being received.
 #[derive(Debug)]
 pub(crate) struct Content {
-    /// The frame of `basic.publish`.
+    /// The `basic.publish` frame.
     publish: Bytes,
-    /// The frame of its header.
+    /// The header frame.
     header: Option<Bytes>,
     arriving: ArrivingBody,
-    /// Once it is there whole.
+    /// Set once the message is complete.
     pub(crate) body: Body,
-    /// Of the body.
+    /// Bytes of the body that are still missing.
     missing: u64,
-    /// Since when it is waited for; unknown while more is at hand.
+    /// Start of the wait for the rest; unknown while more input is buffered.
     began: Option<Instant>,
 }
 
@@ -41,7 +41,7 @@ impl Content {
         Some((publish, header.properties))
     }
 
-    /// Something else came than the rest of the message.
+    /// Failure for a frame that does not continue this message.
     pub(crate) fn unexpected(&self) -> Failure {
         let text = match self.header {
             None => {
@@ -67,7 +67,7 @@ impl Session {
             return Err(Exception::new(ReplyCode::NotImplemented, "immediate=true"));
         }
         if *self.gateway.alarm.borrow() {
-            // As RabbitMQ does: whoever publishes now is not listened to until there is room.
+            // As in RabbitMQ: a connection that publishes now is not read until there is room.
             self.is_blocked = true;
         }
         if let Some(channel) = self.channels.get_mut(&number) {
@@ -159,8 +159,8 @@ impl Session {
         })
     }
 
-    /// The oldest message that is on its way must arrive in time. Looked at when all that came was
-    /// handled: most messages are there whole.
+    /// The oldest incomplete message must arrive in time. This is checked after all buffered input was handled: most
+    /// messages are complete by then.
     pub(crate) fn note_content_deadline(&mut self) {
         if self.contents == 0 {
             self.deadline = None;
@@ -173,7 +173,7 @@ impl Session {
     }
 }
 
-/// A part of a message came where there is none.
+/// Failure for a content frame without `basic.publish` before it.
 fn unexpected_content() -> Failure {
     let text = "expected method frame, got non method frame instead";
     unexpected_at(MethodId::default(), text.to_owned())

@@ -1,5 +1,5 @@
-//! The methods that make and delete queues, exchanges and bindings: from the wire to the topology,
-//! and its answer back.
+//! The methods that declare and delete queues, exchanges and bindings: decodes them, applies them to the topology,
+//! and encodes the replies.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::operation::{Done, replied};
 use crate::replies::{REPLY_TO, REPLY_TO_PREFIX};
 use crate::session::Session;
 
-/// A binding as it comes, for [`Session::change_binding`].
+/// A requested binding, for [`Session::change_binding`].
 struct Binding<'a> {
     source: &'a str,
     destination: Destination,
@@ -31,7 +31,7 @@ struct Binding<'a> {
 }
 
 impl Session {
-    /// What an operation needs of the session.
+    /// Parts of the session that an operation needs.
     pub(crate) fn at_hand(&self) -> Result<(Arc<Gateway>, VirtualHost, OwnerId), Exception> {
         let closed = || Exception::new(ReplyCode::InternalError, "no vhost is open");
         let vhost = self.vhost.clone().ok_or_else(closed)?;
@@ -96,7 +96,7 @@ impl Session {
     ) -> Result<(), Exception> {
         let (_, vhost, _) = self.at_hand()?;
         let name = delete.exchange.to_owned();
-        // What nobody may delete is refused as such.
+        // Built-in exchanges are rejected as such later, for every user.
         if !name.starts_with("amq.") {
             self.check_exchange(Operation::DeleteExchange, &name)?;
         }
@@ -163,7 +163,7 @@ impl Session {
         if passive {
             self.check_queue(Operation::Describe, &name)?;
         } else {
-            // One that the server makes up later looks like this.
+            // Stands for the name that the server generates later.
             let made_up =
                 if name.is_empty() { vhost.generated_queue_name() } else { String::new() };
             let checked = if name.is_empty() { &made_up } else { &name };
@@ -202,7 +202,7 @@ impl Session {
         Ok(())
     }
 
-    /// Such a queue is there for as long as somebody consumes it, and has that one consumer.
+    /// Such a queue exists while a client consumes it, and has that one consumer.
     fn declare_reply_queue(
         &mut self,
         number: u16,
@@ -268,7 +268,7 @@ impl Session {
         bind: &QueueBind<'_>,
     ) -> Result<(), Exception> {
         let queue = self.queue_name(number, bind.queue)?;
-        // Both empty: the queue declared last, under its own name.
+        // Both are empty: the queue declared last, bound under its own name.
         let key = if bind.queue.is_empty() && bind.routing_key.is_empty() {
             &queue
         } else {
@@ -343,8 +343,8 @@ impl Session {
         Ok(())
     }
 
-    /// The client closes a channel: its consumers leave first, so that a queue that goes with its
-    /// last one is gone when the answer comes.
+    /// Closes a channel for the client. Its consumers leave first, so that an auto-delete queue is deleted before the
+    /// reply.
     pub(crate) fn close_channel(&mut self, number: u16) {
         let left = self.leave_channel(number);
         let vhost = self.vhost.clone();

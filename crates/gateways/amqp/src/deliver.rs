@@ -23,7 +23,7 @@ impl Session {
         }
         match event {
             Event::Deliveries(deliveries) => self.deliver(number, deliveries),
-            // RabbitMQ tells no client which consumer is the active one.
+            // RabbitMQ does not notify a client which consumer is the active one.
             Event::Active { consumer, active } => self.note_active(number, consumer, active),
             Event::Gone { consumer, .. } => {
                 let tag = self
@@ -46,7 +46,7 @@ impl Session {
         }
     }
 
-    /// What was consumed is no more: the client is told if it wants to know.
+    /// Removes a consumer whose queue was deleted. Notifies the client if it supports `consumer_cancel_notify`.
     fn consumer_gone(&mut self, number: u16, tag: &Arc<str>) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         if channel.consumers.remove(tag).is_none() {
@@ -55,12 +55,12 @@ impl Session {
         channel.cancelled.push(Arc::clone(tag));
         let deleting = |under_way: &Operation| under_way.is(number, QueueDelete::ID);
         if !self.operation.as_ref().is_some_and(deleting) {
-            self.tell_cancelled(number);
+            self.notify_cancelled(number);
         }
     }
 
-    /// Tells the client which of its consumers are no more.
-    pub(crate) fn tell_cancelled(&mut self, number: u16) {
+    /// Sends `basic.cancel` for the consumers that were removed.
+    pub(crate) fn notify_cancelled(&mut self, number: u16) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         for tag in std::mem::take(&mut channel.cancelled) {
             if self.capabilities.consumer_cancel_notify {
@@ -78,7 +78,7 @@ impl Session {
         self.charge_delivered(self.output.bytes().saturating_sub(before));
     }
 
-    /// How many bytes of records are on their way to the client, as they are encoded in their batches.
+    /// Writes the deliveries to the output. Returns the bytes of their records, as encoded in their batches.
     fn put_deliveries(&mut self, number: u16, deliveries: Vec<Delivery>) -> usize {
         let mut writer = Writer {
             channel: number,
@@ -99,14 +99,14 @@ impl Session {
                 tags.get(&delivery.consumer).and_then(|tag| consumers.get_key_value(tag))
             else {
                 if is_consuming {
-                    // Its consumer is just being made, and the client does not know it yet.
+                    // `basic.consume` is not answered yet, so the client does not know the consumer.
                     early.push(delivery);
                 } else {
-                    // It was on its way when its consumer went: nobody has seen it.
+                    // The consumer was removed while this delivery was in flight. No client has received it.
                     if settles.is_empty() {
                         self.settling.push(number);
                     }
-                    settles.push(unseen(&delivery));
+                    settles.push(release_unsent(&delivery));
                 }
                 continue;
             };
@@ -114,7 +114,7 @@ impl Session {
             let delivery_tag = *next_tag;
             *next_tag += 1;
             writer.put(
-                &Outgoing::of_lease(queue, &delivery, delivery_tag),
+                &Outgoing::from_lease(queue, &delivery, delivery_tag),
                 Announced::Delivered { consumer_tag: tag },
             );
             delivered += delivery.record.encoded_len();
@@ -127,7 +127,7 @@ impl Session {
         delivered
     }
 
-    /// Something came for a channel from elsewhere.
+    /// Handles a message that another task posted to a channel.
     pub(crate) fn posted(&mut self, posted: Posted) {
         let (number, generation) = match &posted {
             Posted::Reply { channel, generation, .. }
@@ -174,7 +174,7 @@ impl Session {
         self.output.content_encoded(number, properties, body, payload_bytes_max);
     }
 
-    /// As [`Session::put_deliveries`].
+    /// See [`Session::put_deliveries`].
     fn deliver_stream(&mut self, number: u16, records: &StreamRecords) -> usize {
         if records.gone {
             self.consumer_gone(number, &records.tag);
@@ -195,7 +195,7 @@ impl Session {
             let delivery_tag = *next_tag;
             *next_tag += 1;
             writer.put(
-                &Outgoing::of_stream(queue, record, delivery_tag),
+                &Outgoing::from_stream(queue, record, delivery_tag),
                 Announced::Delivered { consumer_tag: tag },
             );
             delivered += record.encoded_len();
@@ -209,8 +209,8 @@ impl Session {
     }
 }
 
-/// Back to its place, as if it had never left.
-fn unseen(delivery: &Delivery) -> Settle {
+/// Releases a delivery that was never sent. Its attempt does not count.
+fn release_unsent(delivery: &Delivery) -> Settle {
     Settle {
         group: delivery.group,
         what: delivery.lease(),

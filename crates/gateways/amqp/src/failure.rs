@@ -1,4 +1,4 @@
-//! What a client did wrong, and how it is told: its channel is closed, or the whole connection.
+//! Closes a channel or the whole connection after an error of the client.
 
 use tokio::time::Instant;
 
@@ -12,7 +12,7 @@ use rabbitmq::erlang;
 /// Class and method.
 const METHOD_NUMBER_BYTES: usize = 4;
 
-/// Something a client did is refused; `channel` 0 closes the connection, as a hard error does.
+/// A rejected request of a client; `channel` 0 closes the connection, as a hard error does.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) channel: u16,
@@ -21,7 +21,7 @@ pub(crate) struct Failure {
 }
 
 impl Session {
-    /// Tells the client what it did wrong, and closes what has to be closed.
+    /// Closes the channel or the connection, with the exception as the reason.
     pub(crate) fn fail(&mut self, failure: Failure) {
         let Failure { channel, method, exception } = failure;
         if matches!(self.phase, Phase::Closing | Phase::Closed | Phase::Ended) {
@@ -61,7 +61,7 @@ impl Session {
         let exception = Exception::new(ReplyCode::FrameError, error.to_string());
         if self.phase == Phase::Running {
             self.fail(Failure { channel: 0, method: MethodId::default(), exception });
-            // What follows cannot be told apart: not even an answer is waited for.
+            // Frame boundaries are lost, so not even `connection.close_ok` can be awaited.
             self.phase = Phase::Ended;
         } else {
             self.finish(SessionEnd::Exception(exception));
@@ -69,27 +69,27 @@ impl Session {
     }
 }
 
-/// `505`: a frame that has no place where it came.
+/// `505`: a frame that is not allowed at this point.
 pub(crate) fn unexpected_frame(kind: FrameKind, payload: &[u8]) -> Failure {
     let text = format!("type {}, {}", kind.octet(), Snippet::of(payload));
     let exception = Exception::new(ReplyCode::UnexpectedFrame, text);
     Failure { channel: 0, method: MethodId::default(), exception }
 }
 
-/// `501`: a frame that holds what its type cannot.
+/// `501`: a frame whose payload does not match its type.
 pub(crate) fn unknown_frame(kind: FrameKind, payload: &[u8]) -> Failure {
     let error = FrameError::UnknownKind { octet: kind.octet(), snippet: Snippet::of(payload) };
     let exception = Exception::new(ReplyCode::FrameError, error.to_string());
     Failure { channel: 0, method: MethodId::default(), exception }
 }
 
-/// What a method frame that cannot be read is answered with.
+/// Failure for a method frame that cannot be decoded.
 pub(crate) fn bad_method(error: &MethodError, payload: &[u8]) -> Failure {
     let (code, method, text) = match error {
         MethodError::Unknown(method) => (ReplyCode::CommandInvalid, *method, error.to_string()),
         MethodError::Malformed { id, .. } => {
             tracing::debug!(%error, "a method cannot be read");
-            // A reply has no room for more.
+            // A reply text cannot hold more.
             let arguments = payload.get(METHOD_NUMBER_BYTES..).unwrap_or_default();
             let shown = &arguments[..arguments.len().min(usize::from(u8::MAX))];
             let text = format!("cannot decode {}", erlang::binary(shown));

@@ -1,4 +1,4 @@
-//! What must hold of what a client of AMQP sends, whatever it is: for fuzz targets, and for tests of what those found.
+//! Invariants of arbitrary input from an AMQP client: for fuzz targets, and for tests of their findings.
 
 use std::io;
 use std::pin::Pin;
@@ -18,10 +18,10 @@ use crate::failure::{bad_method, unexpected_frame, unknown_frame};
 use crate::handshake::{amqplain, capabilities, client_name, shown};
 use crate::input::{Input, Read};
 
-/// Of one read.
+/// Limit of one read.
 const READ_BYTES_MAX: usize = 64 << 10;
 
-/// Gives bytes in pieces of this size, and then the end.
+/// A reader that returns pieces of this size, and then the end of the stream.
 struct Pieces<'a> {
     bytes: &'a [u8],
     piece: usize,
@@ -48,8 +48,8 @@ struct Heard {
     error: Option<FrameError>,
 }
 
-/// The protocol header and the frames until the end or an error.
-fn heard(bytes: &[u8], piece: usize) -> Heard {
+/// Reads the protocol header and the frames until the end or an error.
+fn read_frames(bytes: &[u8], piece: usize) -> Heard {
     let mut socket = Pieces { bytes, piece };
     let mut context = Context::from_waker(Waker::noop());
     let mut input = Input::default();
@@ -73,11 +73,16 @@ fn heard(bytes: &[u8], piece: usize) -> Heard {
     }
 }
 
-/// A connection from its first byte on: the same frames, whatever the pieces. The first byte says which pieces those are.
+/// A connection from its first byte: the frames do not depend on how the bytes are cut into pieces. The first byte
+/// selects the size of the pieces.
 pub fn connection(data: &[u8]) {
     let Some((&piece, stream)) = data.split_first() else { return };
-    let whole = heard(stream, usize::MAX);
-    assert_eq!(heard(stream, usize::from(piece) % 64 + 1), whole, "pieces change what is heard");
+    let whole = read_frames(stream, usize::MAX);
+    assert_eq!(
+        read_frames(stream, usize::from(piece) % 64 + 1),
+        whole,
+        "pieces change what is heard"
+    );
     if let Some(error) = whole.error {
         let _ = error.to_string();
     }
@@ -100,7 +105,7 @@ fn payload(kind: FrameKind, payload: &[u8]) {
     }
 }
 
-/// The payload of a method frame. What is read of it is written and read again.
+/// The payload of a method frame. A decoded method is encoded and decoded again.
 pub fn method(payload: &[u8]) {
     let method = match Method::decode(payload) {
         Ok(method) => method,
@@ -118,7 +123,7 @@ pub fn method(payload: &[u8]) {
     }
 }
 
-/// What is read of a client before anybody is logged in.
+/// Parts of a client's input that are decoded before it is logged in.
 fn log_in(start_ok: &ConnectionStartOk<'_>) {
     let _ = (amqplain(start_ok.response.0), sasl::plain(start_ok.response.0));
     let Ok(properties) = FieldTable::decode(start_ok.client_properties.0) else { return };
@@ -138,7 +143,7 @@ pub fn header(payload: &[u8]) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_is_kept_of_connections_holds() {
+    fn fuzz_corpora_satisfy_the_invariants() {
         test_corpus::each("amqp_connection", super::connection);
         test_corpus::each("amqp_method", super::method);
         test_corpus::each("amqp_header", super::header);

@@ -1,4 +1,4 @@
-//! What all sessions of the gateway share.
+//! State shared by all sessions of the gateway.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::quotas::Counts;
 use crate::replies::{Replies, Reply};
 use crate::transaction::Rooms;
 
-/// How often the disk is looked at while publishers wait for room on it.
+/// Interval of checks of the disk while publishers wait for free space.
 const ALARM_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct Gateway {
     pub(crate) replies: Arc<Replies>,
     pub(crate) transactions: Rooms,
     pub(crate) counts: Counts,
-    /// Whether publishers are held back: the disk is full.
+    /// The disk is full, and publishers are blocked.
     pub(crate) alarm: watch::Sender<bool>,
     pub(crate) shutdown: watch::Receiver<bool>,
 }
@@ -55,7 +55,7 @@ impl Gateway {
         }
     }
 
-    /// Posts a reply if the node has room for one more body; whether somebody waits for it.
+    /// Posts a reply if the node has room for one more body. Returns whether the name has a receiver.
     pub(crate) fn post_reply(&self, name: &str, mut reply: Reply) -> bool {
         match self.broker.admit(reply.body.bytes()).now_or_never() {
             Some(permit) => {
@@ -66,7 +66,7 @@ impl Gateway {
         }
     }
 
-    /// An append was refused: if that is for want of space, publishers wait until there is some.
+    /// Handles a rejected append. If the disk is full, publishers are blocked until there is space.
     pub(crate) fn note_refused(self: &Arc<Self>, error: &AppendError) {
         let AppendError::StorageFull { reserve_bytes, .. } = *error else { return };
         let raised = self.alarm.send_if_modified(|alarm| !std::mem::replace(alarm, true));
@@ -79,7 +79,7 @@ impl Gateway {
             loop {
                 sleep(ALARM_INTERVAL).await;
                 let free = gateway.broker.storage().map_or(u64::MAX, |space| space.free_bytes);
-                // The disk that is full may be another node's, which leads a shard.
+                // The full disk may belong to another node that leads a shard.
                 let has_room = free > reserve_bytes && !gateway.broker.leader_disk_is_full();
                 if has_room || *gateway.shutdown.borrow() {
                     break;

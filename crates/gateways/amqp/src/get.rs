@@ -1,4 +1,4 @@
-//! `basic.get`: one message off a queue, or the answer that there is none.
+//! `basic.get`: one message from a queue, or the reply that it is empty.
 
 use std::sync::Arc;
 
@@ -34,7 +34,8 @@ impl Session {
                 }
             };
             if let Some(delivery) = delivery.as_ref().filter(|_| no_ack) {
-                // Before the answer: whoever has it finds its place in the queue free.
+                // Settled before the reply: a client that has the message can rely on its place in the queue being
+                // free.
                 let (group, what) = (delivery.group, delivery.lease());
                 let settle = Settle { group, what, settlement: Settlement::Accept };
                 leases.settle(vec![settle]).await;
@@ -69,7 +70,7 @@ impl Session {
         };
         let message_count = u32::try_from(ready).unwrap_or(u32::MAX);
         writer.put(
-            &Outgoing::of_lease(queue, delivery, delivery_tag),
+            &Outgoing::from_lease(queue, delivery, delivery_tag),
             Announced::Got { message_count },
         );
         if !no_ack {
@@ -90,7 +91,7 @@ async fn take_one(
 ) -> Result<Option<Delivery>, Exception> {
     let group = queue.group().ok_or_else(|| Exception::not_found(queue.resource()))?;
     vhost.use_queue(queue).await?;
-    // A confirmed message must be found.
+    // A message that was confirmed before must be found.
     broker.acknowledged_is_readable(queue.topic).await;
     let options = TakeOptions { records_max: 1, ..TakeOptions::default() };
     let taken = leases.take(group, options).await;

@@ -1,4 +1,4 @@
-//! From the first bytes to an open connection, and to its end: what is said on channel 0.
+//! The methods of channel 0: from the protocol header to an open connection, and its close.
 
 use std::time::Duration;
 
@@ -27,15 +27,15 @@ use rabbitmq::rights::{Rights, refused_vhost};
 
 const EXTERNAL: &str = "EXTERNAL";
 const ANONYMOUS: &str = "ANONYMOUS";
-/// Why publishers are blocked, in RabbitMQ's words.
+/// Reason of `connection.blocked`, in RabbitMQ's words.
 const BLOCKED_REASON: &str = "low on disk";
-/// The same where a quota is used up.
+/// The same for an exceeded quota.
 const THROTTLED_REASON: &str = "quota exceeded";
-/// A client that cannot be told why its login failed is left to wait: guessing takes time
-/// (RabbitMQ's `SILENT_CLOSE_DELAY`).
+/// Delay before a failed login is closed for a client without `authentication_failure_close`. It slows down password
+/// guessing (RabbitMQ's `SILENT_CLOSE_DELAY`).
 const SILENT_CLOSE_DELAY: Duration = Duration::from_secs(3);
 
-/// What `connection.start` tells of the server, as RabbitMQ does.
+/// Server properties of `connection.start`, as in RabbitMQ.
 fn server_properties(cluster: &str) -> FieldTable {
     let mut capabilities = FieldTable::new();
     for capability in [
@@ -64,7 +64,7 @@ fn server_properties(cluster: &str) -> FieldTable {
 impl Session {
     pub(crate) fn protocol_header(&mut self, header: [u8; 8]) {
         if ![PROTOCOL_HEADER, PROTOCOL_HEADER_0_9].contains(&header) {
-            // What could have been said instead, and nothing more (specification, 4.2.2).
+            // The supported protocol header, and nothing more (specification, 4.2.2).
             self.output.raw(&PROTOCOL_HEADER);
             return self.finish(SessionEnd::ProtocolHeader(header));
         }
@@ -83,7 +83,7 @@ impl Session {
         self.phase = Phase::Starting;
     }
 
-    /// What somebody who connects so may log in by.
+    /// SASL mechanisms offered on this connection.
     fn mechanisms(&self) -> String {
         let mut mechanisms = "PLAIN AMQPLAIN".to_owned();
         let external = self.certified.is_some().then_some(EXTERNAL);
@@ -195,7 +195,7 @@ impl Session {
         Ok(())
     }
 
-    /// By the certificate that TLS was begun with (RFC 4422, appendix A): the response is nothing, or the name itself.
+    /// Logs in by the TLS client certificate (RFC 4422, appendix A): the response is empty, or the name itself.
     fn external(&mut self, response: &[u8]) -> Result<(), Exception> {
         let Some(certified) = self.certified.take() else { return Ok(()) };
         let (users, peer) = (self.gateway.users.clone(), self.peer.ip());
@@ -213,7 +213,7 @@ impl Session {
         Ok(())
     }
 
-    /// The password was looked at.
+    /// Continues the handshake after the credentials were checked.
     pub(crate) fn logged_in(&mut self, mechanism: &str, login: Result<Principal, LoginError>) {
         let principal = match login {
             Ok(principal) => principal,
@@ -237,8 +237,7 @@ impl Session {
         self.phase = Phase::Tuning;
     }
 
-    /// A client whose token ends brings a new one. Those who logged in by something else have no secret that ends, and
-    /// nothing to keep.
+    /// Renews a login by a new token. Other kinds of login have no secret that expires, and nothing is kept of it.
     fn update_secret(&mut self, update: &ConnectionUpdateSecret<'_>) {
         if !self.renews {
             return self.output.method(0, ConnectionUpdateSecretOk::default());
@@ -252,7 +251,7 @@ impl Session {
         self.begin(0, ConnectionUpdateSecret::ID, checked);
     }
 
-    /// The new token was looked at. It must be of the same user.
+    /// Completes a renewal after the new token was checked. It must belong to the same user.
     pub(crate) fn secret_updated(
         &mut self,
         login: Result<Principal, LoginError>,
@@ -310,7 +309,7 @@ impl Session {
         if let Some(vhost) = self.gateway.topology.vhost(name).filter(|_| granted) {
             return self.open_vhost(name, vhost);
         }
-        // Another node may have made it, or allowed it, a moment ago.
+        // Another node may have created the vhost, or granted access, a moment ago.
         let (topology, users) = (self.gateway.topology.clone(), self.gateway.users.clone());
         let name = name.to_owned();
         let looking = async move {
@@ -340,11 +339,11 @@ impl Session {
         self.deadline = None;
         let (user, client) = (self.user(), &*self.client);
         tracing::debug!(peer = %self.peer, session = self.id.0, user, vhost = name, client, "open");
-        self.tell_blocked();
+        self.notify_blocked();
         Ok(())
     }
 
-    /// The client closes: first all that it has begun, then its exclusive queues, then the answer.
+    /// Closes the connection for the client: first its pending work, then its exclusive queues, then the reply.
     fn close_connection(&mut self) {
         self.abandon_channels();
         let (topology, id) = (self.gateway.topology.clone(), self.id);
@@ -355,7 +354,7 @@ impl Session {
         self.begin(0, ConnectionClose::ID, future);
     }
 
-    /// After an exception only the answer to it counts, and that of a client that closes at the
+    /// After an exception only `connection.close_ok` counts, or the `connection.close` of a client that closes at the
     /// same time.
     pub(crate) fn closing_frame(
         &mut self,
@@ -377,13 +376,13 @@ impl Session {
         Ok(())
     }
 
-    /// Says that publishers are held back or go on, to whoever wants to know.
-    pub(crate) fn tell_blocked(&mut self) {
+    /// Sends `connection.blocked` or `connection.unblocked` to a client that supports it.
+    pub(crate) fn notify_blocked(&mut self) {
         let alarm = *self.gateway.alarm.borrow();
         if !alarm {
             self.is_blocked = false;
         }
-        let blocked = alarm || !self.charges.is_heard();
+        let blocked = alarm || !self.charges.may_send();
         let tells = self.capabilities.connection_blocked && self.phase == Phase::Running;
         if !tells || blocked == self.told_blocked {
             return;
@@ -410,7 +409,7 @@ fn phase_name(phase: Phase) -> &'static str {
     }
 }
 
-/// A value that a client chose must be one that was offered; 0 would be no limit at all.
+/// A value chosen by a client must be within the offer; 0 would be no limit at all.
 fn negotiated(field: &str, least: u32, offered: u32, chosen: u32) -> Result<(), Exception> {
     let (direction, bound, limit) = if chosen != 0 && chosen < least {
         ("lower", "minimum", least)
@@ -427,7 +426,7 @@ fn negotiated(field: &str, least: u32, offered: u32, chosen: u32) -> Result<(), 
     Err(Exception::new(ReplyCode::NotAllowed, text))
 }
 
-/// A field table without its length, with a name and a password.
+/// A field table without its length prefix, with a name and a password.
 pub(crate) fn amqplain(response: &[u8]) -> Result<Credentials, Exception> {
     let table = FieldTable::decode(response).unwrap_or_default();
     let field = |name| match table.get(name) {
@@ -455,14 +454,14 @@ pub(crate) fn capabilities(properties: &FieldTable) -> Capabilities {
     }
 }
 
-/// The library and its version, and what the application calls its connection.
+/// The library and its version, and the connection name set by the application.
 pub(crate) fn client_name(properties: &FieldTable) -> String {
     let of = |name| properties.get(name).and_then(FieldValue::as_str);
     let known = ["product", "version", "connection_name"].into_iter().filter_map(of);
     known.collect::<Vec<_>>().join(" ")
 }
 
-/// What is kept of it for those who look, which is little.
+/// Client properties kept for the management API; dropped if they are large.
 pub(crate) fn shown(properties: FieldTable) -> FieldTable {
     match properties.to_bytes().len() <= AMQP_CLIENT_PROPERTIES_BYTES_MAX {
         true => properties,
@@ -475,7 +474,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_and_a_password_come_in_a_table_too() {
+    fn amqplain_reads_name_and_password_from_a_table() {
         let guest = Credentials::from_bytes(b"guest", b"guest");
         let mut table = FieldTable::new();
         table.push("LOGIN", "guest");
@@ -485,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_offered_cannot_be_chosen() {
+    fn negotiated_value_outside_the_offer_is_rejected() {
         assert_eq!(negotiated("frame_max", 4096, 131_072, 131_072), Ok(()));
         assert_eq!(negotiated("channel_max", 1, 2047, 100), Ok(()));
         let refused = negotiated("frame_max", 4096, 131_072, 0).expect_err("refused");

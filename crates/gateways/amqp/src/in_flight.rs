@@ -1,5 +1,4 @@
-//! Batches that the broker has, and the messages in them that may have to be routed again
-//! ([`rabbitmq::rerouting`]).
+//! Batches in flight to the broker, and the messages in them that may have to be rerouted ([`rabbitmq::rerouting`]).
 
 use std::task::{Context, Poll, ready};
 
@@ -17,39 +16,39 @@ use crate::session::Session;
 
 type Answers = Vec<Result<Appended, AppendError>>;
 
-/// A message that is kept until its queues have answered: in a cluster one of them may be gone.
+/// A message kept until its queues have replied: in a cluster one of them may be deleted.
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) channel: u16,
     pub(crate) generation: u32,
-    /// Number by which it is confirmed.
+    /// Its publisher-confirm number.
     pub(crate) number: Option<u64>,
     pub(crate) content: Content,
     /// Replaces `amq.rabbitmq.reply-to`.
     pub(crate) reply_name: Option<String>,
 }
 
-/// Batches that the broker has, and the publishers that wait for them.
+/// Batches in flight, and the confirms that depend on them.
 pub(crate) struct InFlight {
-    /// `None`: nothing was to be appended, it only keeps its place in line.
+    /// `None`: there was nothing to append, and the entry only keeps the order of confirms.
     reply: Option<AppendReply>,
     confirms: Confirms,
     kept: Vec<Kept>,
-    /// Topic of each answer, where messages are kept.
+    /// Topic of each reply; set only if messages are kept.
     topics: Vec<TopicId>,
     rerouting: Option<Rerouting>,
-    /// Given back once it is answered.
+    /// Released once the append is answered.
     _permits: Vec<Permit>,
 }
 
-/// Messages that go another way.
+/// Messages of an append that are being rerouted.
 struct Rerouting {
     answers: Answers,
     fates: BoxFuture<'static, Vec<(Kept, Fate)>>,
 }
 
 impl InFlight {
-    /// Hands the batches to the broker.
+    /// Passes the batches to the broker.
     pub(crate) fn begin(
         session: &Session,
         batches: Vec<AppendBatch>,
@@ -71,7 +70,7 @@ impl InFlight {
 }
 
 impl Session {
-    /// The oldest appends that are in flight, once they are answered.
+    /// Completes the oldest appends in flight that are answered.
     pub(crate) fn poll_appended(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let mut any = false;
         while let Some(mut front) = self.in_flight.pop_front() {
@@ -119,8 +118,8 @@ impl Session {
         Poll::Ready((std::mem::take(&mut rerouting.answers), fates))
     }
 
-    /// Returns messages that lead nowhere to publishers that ask for that. Answers the channels and numbers of messages
-    /// that were refused.
+    /// Returns unroutable mandatory messages to their publishers. Returns channel and number of messages that were
+    /// rejected.
     fn settle_rerouted(&mut self, fates: Vec<(Kept, Fate)>) -> Vec<(u16, u64)> {
         let mut refused = Vec::new();
         for (kept, fate) in fates {

@@ -1,7 +1,7 @@
-//! What a socket has brought and has not yet been looked at.
+//! Bytes that were received from a socket and not yet handled.
 //!
-//! One read may bring hundreds of frames. Each is cut out as a slice, so that a body stays where
-//! the socket put it until it is in a batch. A session that is silent holds no buffer.
+//! One read may bring hundreds of frames. Each is cut out as a slice, so that a body is not copied before it is put
+//! into a batch. An idle session holds no buffer.
 
 use std::io::ErrorKind;
 use std::task::{Context, Poll};
@@ -16,13 +16,13 @@ use crate::codec::methods::MethodId;
 #[derive(Debug, Default)]
 pub(crate) struct Input {
     buffer: BytesMut,
-    /// What must be there before the front can be read; 0 when that is not known.
+    /// Bytes that must be buffered before the front can be read; 0 while that is unknown.
     wants: usize,
     /// The last read filled all the room that it had.
     filled: bool,
 }
 
-/// What came of a read.
+/// Outcome of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Read {
     Bytes(usize),
@@ -30,16 +30,16 @@ pub(crate) enum Read {
     Closed,
 }
 
-/// What is at the front and not yet taken.
+/// The frame at the front, not yet taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Peeked {
     pub(crate) bytes: usize,
-    /// Of a method frame.
+    /// Set for a method frame.
     pub(crate) method: Option<MethodId>,
 }
 
 impl Input {
-    /// Reads what is there, at most `bytes_max` or what the front needs.
+    /// Reads the available bytes: at most `bytes_max`, or as many as the front needs.
     pub(crate) fn read_from<R: AsyncRead + Unpin>(
         &mut self,
         socket: &mut R,
@@ -71,7 +71,7 @@ impl Input {
         Some(header)
     }
 
-    /// The frame at the front, if it is there whole.
+    /// Returns the frame at the front, if it is complete.
     pub(crate) fn peek(&mut self, payload_bytes_max: usize) -> Result<Option<Peeked>, FrameError> {
         match frame::front(&self.buffer, payload_bytes_max)? {
             Front::Wants { bytes } => {
@@ -98,12 +98,12 @@ impl Input {
         }
     }
 
-    /// Takes what was peeked at.
+    /// Takes the frame that was peeked.
     pub(crate) fn take(&mut self, peeked: Peeked) -> Bytes {
         self.buffer.split_to(peeked.bytes).freeze()
     }
 
-    /// The client is not listened to any more.
+    /// Drops the buffer: nothing more of the client is handled.
     pub(crate) fn discard(&mut self) {
         *self = Self::default();
     }

@@ -1,28 +1,29 @@
-//! AMQP 0-9-1 over the broker, as RabbitMQ speaks it.
+//! AMQP 0-9-1 over the broker, compatible with RabbitMQ.
 //!
 //! From the socket inwards:
 //!
-//! * `listener`: accepts connections, bounds their number, sees them out
+//! * `listener`: accepts connections, limits their number, drains them on shutdown
 //! * `connection`: one socket: bytes in, bytes out, heartbeats; `input`, `output`: its two buffers
 //! * [`codec`]: frames, methods, properties and field tables, without I/O
-//! * `session`: the state of one connection; `handshake`: what is said on channel 0; `session_end`: how
-//!   it ends; `failure`: how a client is told what it did wrong
-//! * `channel`: what a channel has open; `channel_methods`: what comes on it; `operation`: what is waited
-//!   for
-//! * `declare`: the methods that make queues, exchanges and bindings; what a client
-//!   may declare is [`rabbitmq`]'s, the entities themselves `topology`'s
-//! * `content`, `publish`: the hot path in. Messages as records and back are `message`'s
-//! * `in_flight`: batches that are not answered yet
-//! * `consume`, `stream`: consumers, by lease and by offset; `deliver`: the hot path out; `get`: one message
-//!   at a time
-//! * `settle`, `unacked`: answers; `answer_timeout`: those that do not come
-//! * `rejects`: those whose dead letters are on their way
+//! * `session`: the state of one connection; `handshake`: the methods of channel 0; `session_end`: the reasons and
+//!   steps of its end; `failure`: closes a channel or connection with an exception
+//! * `channel`: the state of a channel; `channel_methods`: dispatches its methods; `operation`: the asynchronous
+//!   operation in flight
+//! * `declare`: the methods that declare, bind and delete queues and exchanges. The rules of a declaration are in
+//!   [`rabbitmq`], the entities in `topology`
+//! * `content`, `publish`: the hot path in. The `message` crate converts between messages and records
+//! * `in_flight`: batches that the broker has not answered yet
+//! * `consume`, `stream`: consumers, by lease and by offset; `deliver`: the hot path out; `get`: one message at a
+//!   time
+//! * `settle`, `unacked`: acknowledgements; `answer_timeout`: deliveries that are not acknowledged in time
+//! * `rejects`: rejected messages whose dead letters are pending
 //! * `transaction`, `replies`: tx, and direct reply-to
-//! * `seen`: what a session tells of itself to those who look
-//! * `quotas`: what a session is charged, how many connections and channels there may be
-//! * `rights`: what a user may do, asked before it is done; who users are is `access`'s
-//! * [`operations`]: what operators do: vhosts, policies, users
-//! * [`rabbitmq`]: what all that speak RabbitMQ's language share: declarations, rights, batches of messages, dead letters
+//! * `seen`: the snapshot of a session for the management API
+//! * `quotas`: the charges of a session, and the limits of connections and channels
+//! * `rights`: permission checks before a method is executed; users are managed by `access`
+//! * [`operations`]: operators' operations: vhosts, policies, users
+//! * [`rabbitmq`]: shared by all gateways with RabbitMQ semantics: declarations, rights, batches of messages, dead
+//!   letters
 
 mod answer_timeout;
 mod channel;

@@ -1,4 +1,4 @@
-//! Serves each connection that arrives with a session.
+//! Starts a session for each accepted connection.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::options::GatewayOptions;
 use crate::session::Session;
 use crate::session_end::SessionEnd;
 
-/// As operators call the protocol.
+/// Name of the protocol for operators.
 pub(crate) const PROTOCOL: &str = "amqp";
 
-/// Serves AMQP clients until `shutdown` becomes true, then lets every session finish what it has
-/// begun (at most `options.drain_within`) and returns.
+/// Serves AMQP clients until `shutdown` becomes true. Then lets every session finish its work in flight (at most
+/// `options.drain_within`) and returns.
 pub async fn serve(
     ports: impl Into<Ports>,
     broker: Broker,

@@ -1,4 +1,4 @@
-//! What a session waits for, one thing at a time, and what follows once it is done.
+//! The asynchronous operation of a session, at most one at a time, and its completion.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -26,16 +26,16 @@ use crate::stream::StreamConsumer;
 
 pub(crate) struct Operation {
     pub(crate) channel: u16,
-    /// Whose result it is, if the channel's number is used again.
+    /// Generation of the channel at the start, because its number may be reused.
     pub(crate) generation: u32,
     pub(crate) method: MethodId,
     pub(crate) task: JoinHandle<Result<Done, Exception>>,
 }
 
-/// What an operation came to.
+/// Result of an operation.
 #[derive(Debug)]
 pub(crate) enum Done {
-    /// A frame to answer with; none where the client does not wait for it.
+    /// A frame to reply with; `None` with `no_wait`.
     Replied(Option<BytesMut>),
     Declared {
         queue: Arc<str>,
@@ -66,14 +66,14 @@ pub(crate) enum Done {
         mechanism: String,
         login: Result<Principal, LoginError>,
     },
-    /// By a client that is logged in.
+    /// Result of `connection.update_secret`.
     SecretUpdated {
         login: Result<Principal, LoginError>,
     },
     FoundVhost {
         vhost: VirtualHost,
     },
-    /// A message that led nowhere is to be routed again.
+    /// An unroutable message is to be routed again.
     MayRoute {
         content: Box<Content>,
     },
@@ -87,9 +87,9 @@ pub(crate) enum Feed {
     Stream(StreamConsumer),
 }
 
-/// Methods whose answer depends on messages that were published before: they wait until those are
-/// there. A client that publishes and then counts, gets, purges or closes finds what it published.
-pub(crate) fn looks_at_messages(method: MethodId) -> bool {
+/// Methods whose reply depends on messages published before them: they wait until those are stored. So a client that
+/// publishes and then counts, gets, purges or closes finds its own messages.
+pub(crate) fn depends_on_messages(method: MethodId) -> bool {
     [
         BasicGet::ID,
         QueueDeclare::ID,
@@ -101,12 +101,12 @@ pub(crate) fn looks_at_messages(method: MethodId) -> bool {
     .contains(&method)
 }
 
-/// Methods whose answer depends on dead letters of what the channel rejected before: they wait until those are there.
-pub(crate) fn looks_at_dead_letters(method: MethodId) -> bool {
+/// Methods whose reply depends on dead letters of messages rejected before them: they wait until those are stored.
+pub(crate) fn depends_on_dead_letters(method: MethodId) -> bool {
     [BasicGet::ID, QueueDeclare::ID, QueueDelete::ID, QueuePurge::ID].contains(&method)
 }
 
-/// A frame to answer with, unless the client does not wait.
+/// A reply frame, unless the client set `no_wait`.
 pub(crate) fn replied<'a>(number: u16, no_wait: bool, reply: impl Into<Method<'a>>) -> Done {
     Done::Replied((!no_wait).then(|| {
         let mut out = BytesMut::new();
@@ -122,7 +122,7 @@ impl Operation {
 }
 
 impl Session {
-    /// The operation's end, if there is one and it has come.
+    /// Completes the operation in flight, if it has finished.
     pub(crate) fn poll_operation(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let Some(operation) = &mut self.operation else { return Poll::Pending };
         let Poll::Ready(result) = operation.task.poll_unpin(context) else {
@@ -154,7 +154,7 @@ impl Session {
                     self.output.raw(&reply);
                 }
                 if method == QueueDelete::ID {
-                    self.tell_cancelled(number);
+                    self.notify_cancelled(number);
                 }
             }
             Done::Declared { queue, messages, consumers, no_wait } => {
@@ -172,7 +172,7 @@ impl Session {
                 }
             }
             Done::Consuming { tag, queue, no_ack, from, wanted, no_wait } => {
-                // The answer comes before the first delivery.
+                // `basic.consume_ok` precedes the first delivery.
                 if !no_wait {
                     let ok = BasicConsumeOk { consumer_tag: &tag, ..BasicConsumeOk::default() };
                     self.output.method(number, ok);

@@ -1,4 +1,4 @@
-//! What the one who runs the node decides about this gateway.
+//! Settings of this gateway by the node's operator.
 
 use std::time::Duration;
 
@@ -9,27 +9,27 @@ use gateway::Connections;
 #[derive(Clone, Debug)]
 pub struct GatewayOptions {
     pub sessions_max: usize,
-    /// The node's live connections, those of other gateways too.
+    /// The node's live connections, including those of other gateways.
     pub connections: Connections,
-    /// What the server offers in `connection.tune`; a client may ask for less.
+    /// The server's offer in `connection.tune`; a client may choose less.
     pub frame_max: u32,
     pub channel_max: u16,
     pub heartbeat: Duration,
-    /// Who a client is that logs in without a name (SASL ANONYMOUS); `None`: none may.
+    /// User of a client that logs in without a name (SASL ANONYMOUS); `None`: such logins are rejected.
     pub anonymous_user: Option<String>,
-    /// How much clients may send, take and change in a second.
+    /// Limits per second of bytes sent, bytes received and changes by clients.
     pub quotas: Quotas,
-    /// Passwords may be said where others may hear them.
+    /// Accepts passwords over unencrypted connections from other hosts.
     pub plaintext_passwords: bool,
     /// Largest message body.
     pub message_bytes_max: u64,
-    /// From connecting to an open connection.
+    /// Time from the TCP connection to an open AMQP connection.
     pub handshake_within: Duration,
-    /// A message that has begun must arrive whole within this time.
+    /// Time within which a message must arrive completely, from its first frame.
     pub message_arrives_within: Duration,
-    /// A client that takes nothing of its replies for so long is cut off.
+    /// A client that takes none of its output for this long is disconnected.
     pub replies_taken_within: Duration,
-    /// How long sessions may take to finish what they have begun when the node shuts down.
+    /// Time for sessions to finish their work in flight at shutdown.
     pub drain_within: Duration,
 }
 

@@ -1,5 +1,5 @@
-//! A record on its way to a client: its method, its properties, and its body, which is a slice of the
-//! batch that the record came in. Consumers, streams and `basic.get` send the same frames.
+//! A record as it is sent to a client: its method, its properties, and its body, which is a slice of the record's
+//! batch. Consumers, streams and `basic.get` send the same frames.
 
 use broker::delivery::Delivery;
 use bytes::{Bytes, BytesMut};
@@ -11,32 +11,36 @@ use crate::codec::methods::{BasicDeliver, BasicGetOk};
 use crate::codec::table::FieldValue;
 use crate::output::Output;
 
-/// A record, and what its method says of it.
+/// A record, and the arguments of its delivery method.
 pub(crate) struct Outgoing<'a> {
     queue: &'a Queue,
     record: &'a SharedRecord,
     delivery_tag: u64,
     redelivered: bool,
-    /// Put among the headers that its publisher gave it.
+    /// Added to the headers that the publisher set.
     header: Option<(&'static str, i64)>,
 }
 
 impl<'a> Outgoing<'a> {
-    pub(crate) fn of_lease(queue: &'a Queue, delivery: &'a Delivery, delivery_tag: u64) -> Self {
+    pub(crate) fn from_lease(queue: &'a Queue, delivery: &'a Delivery, delivery_tag: u64) -> Self {
         let redelivered = delivery.attempt > 1;
-        // Quorum queues count deliveries that came back.
+        // Quorum queues count redeliveries.
         let counts = redelivered && queue.kind == QueueKind::Quorum;
         let header = counts.then(|| ("x-delivery-count", i64::from(delivery.attempt - 1)));
         Self { queue, record: &delivery.record, delivery_tag, redelivered, header }
     }
 
-    pub(crate) fn of_stream(queue: &'a Queue, record: &'a SharedRecord, delivery_tag: u64) -> Self {
+    pub(crate) fn from_stream(
+        queue: &'a Queue,
+        record: &'a SharedRecord,
+        delivery_tag: u64,
+    ) -> Self {
         let header = Some(("x-stream-offset", record.view().offset as i64));
         Self { queue, record, delivery_tag, redelivered: false, header }
     }
 }
 
-/// The method that comes before the content.
+/// The method that precedes the content.
 #[derive(Clone, Copy)]
 pub(crate) enum Announced<'a> {
     /// `basic.deliver`
@@ -45,11 +49,11 @@ pub(crate) enum Announced<'a> {
     Got { message_count: u32 },
 }
 
-/// The parts of a session that a record is written with: they are borrowed apart from its channels.
+/// The parts of a session needed to write a record, borrowed separately from its channels.
 pub(crate) struct Writer<'a> {
     pub(crate) channel: u16,
     pub(crate) payload_bytes_max: usize,
-    /// Room to work in.
+    /// Scratch buffer.
     pub(crate) table: &'a mut BytesMut,
     pub(crate) output: &'a mut Output,
 }

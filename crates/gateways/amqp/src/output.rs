@@ -1,7 +1,7 @@
-//! What a session has to say, as frames.
+//! Frames of a session that are not sent yet.
 //!
-//! Frames are copied one behind another into the buffer of what is unsent; a body is not copied, only its
-//! frames' heads and ends are.
+//! Frames are copied one behind another into the buffer of unsent bytes. A body is not copied, only the heads and
+//! ends of its frames are.
 
 use std::task::{Context, Poll};
 
@@ -40,7 +40,7 @@ impl Output {
         self.0.write(|out| out.extend_from_slice(bytes));
     }
 
-    /// A content: its header frame, and its body in frames of at most `payload_bytes_max`.
+    /// Writes a content: its header frame, and its body in frames of at most `payload_bytes_max`.
     pub(crate) fn content(
         &mut self,
         channel: u16,
@@ -58,7 +58,7 @@ impl Output {
         self.body(channel, body, payload_bytes_max);
     }
 
-    /// As [`Output::content`], for properties that are encoded already.
+    /// Like [`Output::content`], with properties that are encoded already.
     pub(crate) fn content_encoded(
         &mut self,
         channel: u16,
@@ -89,12 +89,12 @@ impl Output {
         }
     }
 
-    /// Adds what another output holds.
+    /// Appends the frames of another output.
     pub(crate) fn append(&mut self, other: Self) {
         self.0.append(other.0);
     }
 
-    /// As [`Unsent::poll_write`].
+    /// See [`Unsent::poll_write`].
     pub(crate) fn poll_write<W: AsyncWrite + Unpin>(
         &mut self,
         context: &mut Context<'_>,
@@ -114,7 +114,7 @@ mod tests {
     use crate::codec::frame::Front;
     use crate::codec::methods::BasicAck;
 
-    /// Everything, as the socket takes it.
+    /// All bytes, as the socket receives them.
     fn sent(mut output: Output) -> Vec<u8> {
         let mut all = Vec::new();
         let written = output.poll_write(&mut Context::from_waker(Waker::noop()), &mut all);
@@ -124,7 +124,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_body_is_cut_into_frames_and_comes_out_in_order(
+        fn body_is_split_into_frames_in_order(
             parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 0..4),
             payload_bytes_max in 1usize..200,
         ) {

@@ -1,5 +1,5 @@
-//! Publishing: the hot path in. Everything that one read of the socket brought becomes one append
-//! ([`crate::publisher`]); its confirms are one answer a channel.
+//! Publishing: the hot path in. All messages of one read of the socket become one append ([`crate::publisher`]); its
+//! confirms are one reply per channel.
 
 use base::limits::ENTRY_ROW_BYTES;
 use broker::{AppendError, Appended};
@@ -25,17 +25,17 @@ use crate::session::Session;
 use rabbitmq::Body;
 use rabbitmq::publisher::{Confirms, Parcel};
 
-/// This node's copy of what is declared, by which a message is routed.
+/// Freshness of this node's copy of the declarations by which a message is routed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Copy {
-    /// What it does not have may have been made on another node a moment ago.
+    /// A missing entity may have been declared on another node a moment ago.
     AsItIs,
-    /// It had all that was made anywhere when the message came, or could not get it.
+    /// It was refreshed after the message arrived, or the refresh failed.
     Current,
 }
 
 impl Session {
-    /// A message that is there whole.
+    /// Publishes a complete message.
     pub(crate) fn publish(
         &mut self,
         number: u16,
@@ -80,7 +80,7 @@ impl Session {
             expires_ms,
             now_ms: self.gateway.broker.clock().now_ms(),
         };
-        // A direct reply is in no queue: RabbitMQ returns it if it asks for that, delivered or not.
+        // A direct reply is in no queue: RabbitMQ returns it if it is mandatory, delivered or not.
         let unroutable = targets.is_empty();
         let keeps = !unroutable && self.keeps(number);
         self.publisher.kept = keeps.then_some(self.kept.len() as u32);
@@ -97,8 +97,8 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a message of the channel is kept until its queues have answered. A node that is alone knows which queues
-    /// there are; a transaction fails as a whole.
+    /// Returns whether a message is kept until its queues have replied. A node that is alone knows all queues, and a
+    /// transaction fails as a whole, so neither keeps messages.
     fn keeps(&self, number: u16) -> bool {
         let known = self.channels.get(&number);
         !self.gateway.broker.is_alone() && known.is_some_and(|it| it.transaction.is_none())
@@ -111,13 +111,13 @@ impl Session {
         self.kept.push(Kept { channel, generation, number, content, reply_name });
     }
 
-    /// Routes the message again once this node knows what all nodes have declared. Nothing else that the client says
-    /// is heard before.
+    /// Routes the message again once this node has all declarations of the cluster. No further frame of the client is
+    /// handled before.
     fn publish_by_current(&mut self, number: u16, content: Content) -> Result<(), Exception> {
         let (_, vhost, _) = self.at_hand()?;
         let refreshed = async move {
             if let Err(error) = vhost.refresh().await {
-                // Messages flow on while nobody leads the catalog.
+                // Messages are still routed while the catalog has no leader.
                 tracing::debug!(%error, "a message is routed by what this node knows");
             }
             Ok(Done::MayRoute { content: Box::new(content) })
@@ -126,8 +126,7 @@ impl Session {
         Ok(())
     }
 
-    /// Puts a message where the channel's mode says: with the rest of the turn, or aside until its
-    /// transaction is committed.
+    /// Adds a message to the current append, or to the open transaction of its channel.
     fn collect(
         &mut self,
         number: u16,
@@ -180,14 +179,14 @@ impl Session {
         Ok(targets)
     }
 
-    /// What stands for `amq.rabbitmq.reply-to` in messages of this channel.
+    /// Returns the name that replaces `amq.rabbitmq.reply-to` in messages of this channel.
     fn reply_name(&self, number: u16) -> Result<String, Exception> {
         let name = self.channels.get(&number).and_then(|channel| channel.reply_name.as_ref());
         let missing = || Exception::precondition_failed("fast reply consumer does not exist");
         name.map(|name| name.as_str().to_owned()).ok_or_else(missing)
     }
 
-    /// Sends a message to those who wait for a reply, past all queues.
+    /// Sends a message to receivers of direct replies, past all queues.
     fn post_replies(
         &self,
         publish: &BasicPublish<'_>,
@@ -213,7 +212,7 @@ impl Session {
         }
     }
 
-    /// A message that asks to be returned where it leads nowhere.
+    /// Returns a mandatory message that could not be routed.
     pub(crate) fn give_back(
         &mut self,
         number: u16,
@@ -222,7 +221,7 @@ impl Session {
         body: &Body,
     ) {
         let payload_bytes_max = self.negotiated.payload_bytes_max;
-        // Blind copies are for nobody else to see, whoever is told of it.
+        // Blind copies (BCC) must not be visible in a returned message either.
         let visible = without_blind_copies(properties);
         let headers = visible.as_ref().map(|table| EncodedTable(table)).or(properties.headers);
         let properties = &Properties { headers, ..*properties };
@@ -248,8 +247,8 @@ impl Session {
         }
     }
 
-    /// Tells publishers what became of their messages: one cumulative answer a channel, and each
-    /// refused message by itself. `rerouted`: channels and numbers of messages that were refused on another way.
+    /// Confirms messages to their publishers: one cumulative ack per channel, and a nack for each rejected message.
+    /// `rerouted`: channel and number of messages that were rejected after rerouting.
     pub(crate) fn confirm(
         &mut self,
         confirms: &Confirms,
@@ -281,7 +280,8 @@ impl Session {
     }
 }
 
-/// A message for a queue that is gone was routed again, or the queue went while the message was on its way.
+/// A message for a deleted queue was rerouted, or the queue was deleted while the message was in flight; neither is a
+/// rejection.
 fn is_refused(answer: &Result<Appended, AppendError>) -> bool {
     !matches!(answer, Ok(_) | Err(AppendError::UnknownPartition(_)))
 }
@@ -308,8 +308,8 @@ fn put_return(
     output.content(number, properties, body.slices(), payload_bytes_max);
 }
 
-/// Answers all messages up to `last`. Those that were refused, in ascending order, are named first, so
-/// that the cumulative answer which follows finds them gone.
+/// Confirms all messages up to `last`. Rejected messages, in ascending order, are nacked first, so that the
+/// cumulative ack that follows does not cover them.
 fn answer(
     number: u16,
     mode: &mut ConfirmMode,
@@ -329,7 +329,7 @@ fn answer(
     mode.answered = last;
 }
 
-/// The greatest number up to `last` that is not among the refused ones, which are in ascending order.
+/// The greatest number up to `last` that is not rejected. `nacked` is in ascending order.
 fn last_taken(last: u64, nacked: &[(u16, u64)]) -> u64 {
     let numbers = nacked.iter().rev().map(|(_, number)| *number);
     let refused_at_the_end =
@@ -337,17 +337,17 @@ fn last_taken(last: u64, nacked: &[(u16, u64)]) -> u64 {
     last - refused_at_the_end.count() as u64
 }
 
-/// The parts of a channel among all, which are in ascending order.
+/// The parts of one channel. `parts` is in ascending order.
 fn channel_parts(channel: u16, parts: &[(u16, u64)]) -> &[(u16, u64)] {
     let from = parts.partition_point(|(of, _)| *of < channel);
     let count = parts[from..].partition_point(|(of, _)| *of == channel);
     &parts[from..from + count]
 }
 
-/// What a message in a transaction weighs besides its body, about.
+/// Approximate memory of a message in a transaction besides its body.
 const TRANSACTION_MESSAGE_BYTES: usize = 256;
 
-/// The headers without BCC, if that is one of them.
+/// The headers without BCC, if they contain BCC.
 fn without_blind_copies(properties: &Properties<'_>) -> Option<Bytes> {
     let EncodedTable(table) = properties.headers?;
     let is_blind = |name: &[u8]| name == BCC;
@@ -381,7 +381,7 @@ mod tests {
         }
     }
 
-    /// Numbers times numbers would take minutes.
+    /// Quadratic time would take minutes.
     #[test]
     fn refusal_of_a_million_messages_is_answered_in_linear_time() {
         let parts: Vec<(u16, u64)> = (1..=1_000_000).map(|number| (1, number)).collect();

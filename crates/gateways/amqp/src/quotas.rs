@@ -1,8 +1,8 @@
-//! What a session is charged where there are quotas, and how many connections and channels there may be.
+//! Charges of a session under quotas, and the limits of connections and channels.
 //!
-//! Whoever has sent more than its share is not listened to until that is made up for, as where the disk is full: clients
-//! that want to know are told that they are blocked. Whoever was delivered more is delivered nothing meanwhile. What was
-//! begun before is done, and nothing is refused.
+//! A client that sent more than its share is not read until the excess is made up for, as with a full disk; clients
+//! that support it get `connection.blocked`. A client that received more than its share gets no deliveries meanwhile.
+//! Work in flight is completed, and nothing is rejected.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -18,18 +18,18 @@ use parking_lot::Mutex;
 use crate::errors::{Exception, ReplyCode};
 use crate::session::Session;
 
-/// What a client calls itself, for people; its quotas go by that.
+/// The client's name for itself, which people read and quotas apply to.
 pub(crate) const CLIENT_ID: &str = "connection_name";
 
 pub(crate) struct Charges {
     sends: Arc<Meter>,
     takes: Arc<Meter>,
     pub(crate) client: Box<str>,
-    /// Of each of the two, while it waits.
+    /// Waits of the two meters.
     waiting: [Option<BoxFuture<'static, ()>>; 2],
 }
 
-/// Charges a session for what is done beside it.
+/// Charges a session for work done by another task.
 #[derive(Clone)]
 pub(crate) struct Charged {
     meter: Arc<Meter>,
@@ -38,7 +38,7 @@ pub(crate) struct Charged {
 }
 
 impl Charged {
-    /// A queue was made or deleted.
+    /// Charges the creation or deletion of a queue.
     pub(crate) fn changed_a_queue(&self) {
         let asker = Asker::new(Some(&*self.user), &self.client);
         self.meter.take(Quota::ControllerMutationRate, asker, 1);
@@ -52,13 +52,13 @@ impl Charges {
         Self { sends, takes, client: Box::default(), waiting: [None, None] }
     }
 
-    /// Whether the session may be listened to.
-    pub(crate) fn is_heard(&self) -> bool {
+    /// Returns whether the client may send.
+    pub(crate) fn may_send(&self) -> bool {
         !self.sends.waits()
     }
 
-    /// Whether it may be delivered to.
-    pub(crate) fn is_delivered_to(&self) -> bool {
+    /// Returns whether the client may receive deliveries.
+    pub(crate) fn may_receive(&self) -> bool {
         !self.takes.waits()
     }
 
@@ -66,7 +66,7 @@ impl Charges {
         self.sends.is_idle()
     }
 
-    /// Whether it began to wait, or need not any more.
+    /// Ready when a wait began or ended.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let mut any = false;
         for (meter, waiting) in [&self.sends, &self.takes].into_iter().zip(&mut self.waiting) {
@@ -85,12 +85,12 @@ impl Charges {
 }
 
 impl Session {
-    /// A message came whole.
+    /// Charges a complete message of the client.
     pub(crate) fn charge_sent(&mut self, bytes: usize) {
         self.charge(Quota::ProducerByteRate, bytes);
     }
 
-    /// A message is the answer to a request for it, for which there are no more answers meanwhile.
+    /// Charges a reply of `basic.get`. A client over its share is not read, so it gets no more replies meanwhile.
     pub(crate) fn charge_got(&mut self, bytes: usize) {
         self.charge(Quota::ConsumerByteRate, bytes);
     }
@@ -101,11 +101,11 @@ impl Session {
         }
         let asker = Asker::new(Some(self.user()), &self.charges.client);
         if !self.charges.sends.take(quota, asker, bytes as u64).is_zero() {
-            self.tell_blocked();
+            self.notify_blocked();
         }
     }
 
-    /// So much was delivered.
+    /// Charges bytes that were delivered.
     pub(crate) fn charge_delivered(&mut self, bytes: usize) {
         if !self.charges.is_idle() {
             let asker = Asker::new(Some(self.user()), &self.charges.client);
@@ -125,12 +125,12 @@ impl Session {
     pub(crate) fn poll_quotas(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let polled = self.charges.poll(context);
         if polled.is_ready() {
-            self.tell_blocked();
+            self.notify_blocked();
         }
         polled
     }
 
-    /// Counts the connection where it is limited, in RabbitMQ's words if there are too many.
+    /// Counts the connection against its limits. The errors use RabbitMQ's words.
     pub(crate) fn count_connection(&mut self, vhost: &str) -> Result<(), Exception> {
         let (users, counts) = (&self.gateway.users, &self.gateway.counts);
         let user = self.user();
@@ -151,7 +151,7 @@ impl Session {
         Ok(())
     }
 
-    /// Counts a channel of the user.
+    /// Counts a channel against its user's limit.
     pub(crate) fn count_channel(&self) -> Result<Entered, Exception> {
         let user = self.user();
         let most = self.gateway.users.limit(LimitOf::User(user), Limit::MaxChannels);
@@ -167,21 +167,21 @@ fn not_allowed(text: String) -> Exception {
     Exception::new(ReplyCode::NotAllowed, text)
 }
 
-/// What is counted.
+/// A counted resource.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Counted {
-    /// Of a user.
+    /// Connections of a user.
     Connections(Box<str>),
     Channels(Box<str>),
-    /// To a virtual host.
+    /// Connections to a virtual host.
     VhostConnections(Box<str>),
 }
 
-/// How many there are on this node. Clones are the same.
+/// Counts on this node. Clones share the counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts(Arc<Mutex<HashMap<Counted, u64>>>);
 
-/// One is there while this is held.
+/// Counts one resource until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Entered {
     counts: Counts,
@@ -189,7 +189,7 @@ pub(crate) struct Entered {
 }
 
 impl Counts {
-    /// One more; `Err`: there are as many as there may be.
+    /// Adds one. `Err`: the limit is reached.
     pub(crate) fn enter(&self, what: Counted, most: Option<u64>) -> Result<Entered, u64> {
         let mut counts = self.0.lock();
         let present = counts.get(&what).copied().unwrap_or(0);
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_as_many_as_are_held() {
+    fn counts_equal_the_entries_held() {
         let counts = Counts::default();
         let of = |user: &str| Counted::Channels(user.into());
         let first = counts.enter(of("ada"), Some(2)).expect("there is room");

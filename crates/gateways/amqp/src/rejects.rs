@@ -1,7 +1,8 @@
-//! Rejects of a channel whose dead letters are on their way.
+//! Rejects of a channel whose dead letters are pending.
 //!
-//! A channel that rejects a message and then gets from the dead-letter queue, counts it or purges it finds the letter. So
-//! these methods wait until the channel's rejects are answered, which is when their letters are where they belong.
+//! A channel that rejects a message and then gets from the dead-letter queue, counts it or purges it must find the
+//! dead letter. So these methods wait for the replies to the channel's rejects, which come after their dead letters
+//! are stored.
 
 use std::collections::VecDeque;
 
@@ -11,15 +12,15 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
-/// Answers that are kept; those that have come are looked for when there are more.
+/// Replies kept before those that have arrived are dropped.
 const KEPT: usize = 64;
-/// Answers that are waited for at most: of a client that rejects faster than letters are written, the newest.
+/// Most replies awaited. Of a client that rejects faster than dead letters are written, the newest are kept.
 const KEPT_MAX: usize = 1_024;
 
 #[derive(Debug, Default)]
 pub(crate) struct Rejects {
     replies: VecDeque<SettleReply>,
-    /// How many there may be before those that have come are forgotten.
+    /// Number of replies at which those that have arrived are dropped.
     room: usize,
 }
 
@@ -35,12 +36,12 @@ impl Rejects {
         self.replies.push_back(reply);
     }
 
-    /// Waits for the rejects in flight.
+    /// Takes the rejects in flight, to wait for them.
     pub(crate) fn take(&mut self) -> Self {
         std::mem::take(self)
     }
 
-    /// Waits until the dead letters are where they belong, for [`BARRIER_WITHIN`] at most.
+    /// Waits until the dead letters are stored, for [`BARRIER_WITHIN`] at most.
     pub(crate) async fn arrived(self) {
         if !self.replies.is_empty()
             && timeout(BARRIER_WITHIN, join_all(self.replies)).await.is_err()

@@ -1,8 +1,8 @@
-//! Direct reply-to: answers that go from one channel straight to another, stored nowhere.
+//! Direct reply-to: replies that go from one channel straight to another and are not stored.
 //!
-//! A client that consumes `amq.rabbitmq.reply-to` gets a name that nobody can guess; whoever
-//! publishes to that name through the default exchange reaches it while it is there. A reply that
-//! its receiver has no room for is dropped, as RabbitMQ says it may be.
+//! A client that consumes `amq.rabbitmq.reply-to` gets an unguessable name. A message published to that name through
+//! the default exchange reaches the client while it is connected. A reply for which its receiver has no room is
+//! dropped, which RabbitMQ permits.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use rabbitmq::Body;
 pub(crate) const REPLY_TO: &str = "amq.rabbitmq.reply-to";
 pub(crate) const REPLY_TO_PREFIX: &str = "amq.rabbitmq.reply-to.";
 
-/// What comes to a session from elsewhere.
+/// A message to a session from another task.
 #[derive(Debug)]
 pub(crate) enum Posted {
     Reply {
@@ -32,7 +32,7 @@ pub(crate) enum Posted {
         generation: u32,
         records: StreamRecords,
     },
-    /// What reads for a consumer of the channel panicked.
+    /// The reader task of a stream consumer of the channel panicked.
     Panicked {
         channel: u16,
         generation: u32,
@@ -43,10 +43,10 @@ pub(crate) enum Posted {
 pub(crate) struct Reply {
     pub(crate) exchange: Arc<str>,
     pub(crate) routing_key: Arc<str>,
-    /// Encoded.
+    /// In wire encoding.
     pub(crate) properties: Bytes,
     pub(crate) body: Body,
-    /// Room in the node's budget for as long as it is on its way.
+    /// Room in the node's budget while the reply is in flight.
     pub(crate) permit: Option<Permit>,
 }
 
@@ -57,13 +57,13 @@ pub(crate) struct Receiver {
     pub(crate) posts: mpsc::Sender<Box<Posted>>,
 }
 
-/// Who may be replied to, on this node.
+/// Receivers of direct replies on this node.
 #[derive(Debug, Default)]
 pub(crate) struct Replies {
     receivers: Mutex<HashMap<Arc<str>, Receiver>>,
 }
 
-/// A name that can be replied to for as long as this is there.
+/// A name that receives replies until this is dropped.
 #[derive(Debug)]
 pub(crate) struct ReplyName {
     name: Arc<str>,
@@ -97,7 +97,7 @@ impl Replies {
         self.receivers.lock().contains_key(name)
     }
 
-    /// Whether there was somebody of that name; whether the reply arrives, nobody can say.
+    /// Returns whether the name has a receiver. Delivery itself is not guaranteed.
     pub(crate) fn post(&self, name: &str, reply: Reply) -> bool {
         let receiver = self.receivers.lock().get(name).cloned();
         let Some(Receiver { channel, generation, posts }) = receiver else { return false };

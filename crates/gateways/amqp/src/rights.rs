@@ -1,4 +1,4 @@
-//! What a connection's user may do, asked where a method begins. What decides is [`rabbitmq::rights`].
+//! Permission checks of a connection's user, made before a method is executed. [`rabbitmq::rights`] decides.
 
 use access::Operation;
 use rabbitmq::rights::{Rights, refused_vhost};
@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::session::Session;
 
 impl Session {
-    /// What the user may do in the vhost that is open.
+    /// Returns the user's rights in the open vhost.
     pub(crate) fn rights(&self) -> Result<Rights, Exception> {
         let closed = || Exception::new(ReplyCode::InternalError, "no vhost is open");
         self.rights.clone().ok_or_else(closed)
@@ -35,8 +35,8 @@ impl Session {
         self.rights()?.check_binding(source, destination, self.vhost_name())
     }
 
-    /// For each message: what was allowed for the last one is not asked again. Answers whether each queue that it
-    /// leads to is to be asked about ([`Session::check_targets`]).
+    /// Runs for each message: an exchange that was allowed for the last message is not checked again. Returns whether
+    /// each target queue must be checked too ([`Session::check_targets`]).
     pub(crate) fn check_publish(&mut self, exchange: &str, key: &str) -> Result<bool, Exception> {
         let known = self.writable.take().filter(|known| known.is_of(exchange));
         let Some(rights) = &self.rights else { return self.rights().map(|_| false) };
@@ -49,13 +49,13 @@ impl Session {
         asked
     }
 
-    /// Whether a message may go to all the queues that it leads to.
+    /// Checks that a message may go to all of its target queues.
     pub(crate) fn check_targets(&self, targets: &[Routed]) -> Result<(), Exception> {
         self.rights()?.check_targets(self.writable.as_ref(), targets)
     }
 
-    /// Something changed about vhosts or users: what is open may be no more, or do less.
-    pub(crate) fn look_again(&mut self) {
+    /// Rechecks vhost and user after a change of either: they may be deleted, or the rights reduced.
+    pub(crate) fn recheck_access(&mut self) {
         let Some(vhost) = &self.vhost else { return };
         let Some(principal) = &self.principal else { return };
         let (topology, user) = (&self.gateway.topology, principal.name());

@@ -1,4 +1,4 @@
-//! What a session tells of itself to those who look.
+//! The snapshot of a session for the management API.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use crate::codec::frame::OVERHEAD_BYTES;
 use crate::session::{Phase, Session};
 
 impl Session {
-    /// Answers whoever asked what the session has.
-    pub(crate) fn tell_what_it_has(&self) {
+    /// Replies to a pending request for the session's snapshot.
+    pub(crate) fn reply_with_snapshot(&self) {
         let told: gateway::Told = Arc::new(self.seen());
-        self.connection.tell(&told);
+        self.connection.send_snapshot(&told);
     }
 
     fn seen(&self) -> SessionSeen {

@@ -1,9 +1,9 @@
-//! One connection's state, apart from its socket: frames go in, frames come out.
+//! One connection's state, apart from its socket: frames in, frames out.
 //!
-//! A session does one thing at a time that waits (an operation: a declaration, a consumer that is
-//! made, a transaction). While it waits the socket is not read, so that what a client sent after it
-//! happens after it; deliveries, confirms and heartbeats go on. What does not wait, publishing and
-//! settling, is collected while there are frames and handed over in one go.
+//! A session runs one asynchronous operation at a time (a declaration, a new consumer, a transaction). Meanwhile the
+//! socket is not read, so that the client's later frames take effect later; deliveries, confirms and heartbeats
+//! continue. Publishing and settling need no wait: they are collected while frames are handled and passed to the
+//! broker together.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -46,25 +46,25 @@ use rabbitmq::rights::{Rights, Writable};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
-    /// The protocol header has not come.
+    /// The protocol header has not arrived.
     Connecting,
     /// `connection.start` was sent.
     Starting,
     /// `connection.tune` was sent.
     Tuning,
-    /// `connection.open` is to come.
+    /// Waiting for `connection.open`.
     Opening,
     Running,
-    /// The client was told to close; only `connection.close_ok` is listened to.
+    /// `connection.close` was sent; only `connection.close_ok` is handled.
     Closing,
-    /// Both sides said that they close: the client closes the socket, and nothing else is listened
-    /// to. Some clients take it for a failure if the server is the first.
+    /// Both sides have closed the connection. The client closes the socket, and no other input is handled. Some
+    /// clients report a failure if the server closes it first.
     Closed,
-    /// Nothing is listened to; what is still to be said is said.
+    /// No input is handled; pending output is still sent.
     Ended,
 }
 
-/// What a client said that it can do.
+/// Capabilities that the client announced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Capabilities {
     pub(crate) consumer_cancel_notify: bool,
@@ -72,19 +72,19 @@ pub(crate) struct Capabilities {
     pub(crate) authentication_failure_close: bool,
 }
 
-/// What was negotiated.
+/// Negotiated limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Negotiated {
-    /// Of a frame, without its overhead.
+    /// Payload of a frame, without its overhead.
     pub(crate) payload_bytes_max: usize,
     pub(crate) channel_max: u16,
-    /// Zero: none.
+    /// Zero: disabled.
     pub(crate) heartbeat: Duration,
 }
 
 pub(crate) struct Session {
     pub(crate) gateway: Arc<Gateway>,
-    /// The connection's number, by which its exclusive queues are its own.
+    /// The connection's number, which identifies the owner of its exclusive queues.
     pub(crate) id: OwnerId,
     pub(crate) peer: SocketAddr,
     pub(crate) connection: Connection,
@@ -94,58 +94,58 @@ pub(crate) struct Session {
     pub(crate) capabilities: Capabilities,
     /// The client library, for logs.
     pub(crate) client: String,
-    /// What the client says of itself.
+    /// The client's `client_properties`.
     pub(crate) client_properties: FieldTable,
-    /// Whom the client's certificate names, until it has logged in.
+    /// The user named by the client's certificate, until the login.
     pub(crate) certified: Option<Box<Certified>>,
-    /// Who is logged in.
+    /// The logged-in user.
     pub(crate) principal: Option<Principal>,
-    /// It logged in by a token, and may bring a new one.
+    /// The client logged in by a token, and may renew it.
     pub(crate) renews: bool,
-    /// When what it logged in by ends.
+    /// Expiry of the certificate or token of the login.
     pub(crate) login_ends: Option<Instant>,
     pub(crate) vhost: Option<VirtualHost>,
-    /// What the user may do in it.
+    /// The user's rights in the vhost.
     pub(crate) rights: Option<Rights>,
-    /// The exchange that was published to last, which the user may.
+    /// The exchange of the last publish, which the user may write to.
     pub(crate) writable: Option<Writable>,
     pub(crate) channels: HashMap<u16, Channel>,
-    /// Tells a channel from one that had its number before.
+    /// Distinguishes a channel from earlier ones of the same number.
     pub(crate) generation: u32,
     pub(crate) output: Output,
     pub(crate) publisher: Publisher,
-    /// Messages in the publisher's batches, in a cluster. They are no larger than what is admitted for the batches.
+    /// Messages in the publisher's batches, in a cluster. They are no larger than the bytes admitted for the batches.
     pub(crate) kept: Vec<Kept>,
-    /// Messages whose frames have not all come.
+    /// Number of messages of which not all frames have arrived.
     pub(crate) contents: usize,
-    /// Room to write a message's headers in.
+    /// Scratch buffer for a message's headers.
     pub(crate) table: BytesMut,
-    /// Channels that have settles to hand over.
+    /// Channels with settles not yet passed to the broker.
     pub(crate) settling: Vec<u16>,
     pub(crate) in_flight: VecDeque<InFlight>,
     pub(crate) operation: Option<Operation>,
-    /// What the lease sessions of all channels tell.
+    /// Events of the lease sessions of all channels.
     pub(crate) events: SelectAll<ChannelEvents>,
-    /// Room that is waited for, with how many bytes it is.
+    /// Pending admission, and its bytes.
     pub(crate) admission: Option<(BoxFuture<'static, Permit>, usize)>,
-    /// Room that is held for what is being received.
+    /// Admitted memory for messages being received.
     pub(crate) permits: Vec<Permit>,
     pub(crate) permitted_bytes: usize,
-    /// A method waits until all that is in flight is answered.
+    /// A method waits until all appends in flight are answered.
     pub(crate) awaits_appends: bool,
     /// The node has no room for messages, and this connection publishes.
     pub(crate) is_blocked: bool,
-    /// The client was told of it.
+    /// `connection.blocked` was sent.
     pub(crate) told_blocked: bool,
     pub(crate) charges: Charges,
-    /// Where its connection is counted.
+    /// Entries of the connection in the connection counts.
     pub(crate) counted: Vec<Entered>,
-    /// Boxed, because room for some is made with every session.
+    /// Boxed, because every session allocates the channel's slots.
     pub(crate) posts: mpsc::Sender<Box<Posted>>,
     pub(crate) posted: mpsc::Receiver<Box<Posted>>,
-    /// When the client must have said what is expected of it.
+    /// Deadline of the client's next expected frame.
     pub(crate) deadline: Option<Instant>,
-    /// When the first delivery must be answered that must be at all.
+    /// Earliest deadline of an acknowledgement.
     pub(crate) answers_due: Option<Instant>,
     pub(crate) end: Option<SessionEnd>,
 }
@@ -162,7 +162,7 @@ impl Session {
         let charges = Charges::new(&gateway.options.quotas);
         let (posts, posted) = mpsc::channel(AMQP_POSTED_MAX);
         let negotiated = Negotiated {
-            // Until something else is negotiated.
+            // Defaults before negotiation.
             payload_bytes_max: AMQP_HANDSHAKE_FRAME_BYTES_MAX,
             channel_max: gateway.options.channel_max,
             heartbeat: Duration::ZERO,
@@ -212,14 +212,14 @@ impl Session {
         }
     }
 
-    /// The name of who is logged in; empty before.
+    /// Name of the logged-in user; empty before the login.
     pub(crate) fn user(&self) -> &str {
         self.principal.as_ref().map_or("", |principal| principal.name())
     }
 
-    /// Whether frames may be handled now, and so the socket read.
+    /// Returns whether the socket may be read now.
     pub(crate) fn listens(&self) -> bool {
-        // For the end of the stream, whatever else there is.
+        // After the close only the end of the stream is expected.
         self.phase == Phase::Closed || self.handles_frames()
     }
 
@@ -228,13 +228,13 @@ impl Session {
             && self.admission.is_none()
             && !self.awaits_appends
             && !self.is_blocked
-            && (self.charges.is_heard() || self.phase != Phase::Running)
+            && (self.charges.may_send() || self.phase != Phase::Running)
             && !matches!(self.phase, Phase::Closed | Phase::Ended)
             && self.in_flight.len() < REQUESTS_IN_FLIGHT_PER_SESSION_MAX
     }
 
-    /// Handles what has come, until there is no whole frame or something must be waited for, and
-    /// hands over what was collected.
+    /// Handles buffered frames until none is complete or an operation must be awaited. Then passes the collected
+    /// messages and settles to the broker.
     pub(crate) fn work(&mut self, input: &mut Input) {
         while self.handles_frames() {
             if self.phase == Phase::Connecting {
@@ -265,7 +265,7 @@ impl Session {
             if let Err(failure) = self.frame(&frame) {
                 self.fail(failure);
             }
-            // A read brings little, but each message of it may go to thousands of queues.
+            // A read brings few bytes, but each message of it may go to thousands of queues.
             if self.publisher.bytes() > PROPOSAL_BYTES_MAX {
                 self.hand_over();
             }
@@ -278,8 +278,8 @@ impl Session {
         }
     }
 
-    /// Whether what was collected must be on its way, or even durable, before this frame is
-    /// handled. Then the order in which a client says things is the order in which they happen.
+    /// Returns whether collected work must be passed to the broker, or even be durable, before this frame is handled.
+    /// So a client's frames take effect in their order.
     fn ends_turn(&self, peeked: Peeked) -> bool {
         let Some(method) = peeked.method else { return false };
         if [BasicPublish::ID, BasicAck::ID, BasicNack::ID, BasicReject::ID].contains(&method) {
@@ -288,10 +288,10 @@ impl Session {
         if !self.publisher.is_empty() || !self.settling.is_empty() {
             return true;
         }
-        !self.in_flight.is_empty() && crate::operation::looks_at_messages(method)
+        !self.in_flight.is_empty() && crate::operation::depends_on_messages(method)
     }
 
-    /// One frame.
+    /// Handles one frame.
     fn frame(&mut self, bytes: &Bytes) -> Result<(), Failure> {
         let Some(read) = frame::read(bytes) else { return Ok(()) };
         if self.phase == Phase::Closing {
@@ -314,8 +314,8 @@ impl Session {
         }
     }
 
-    /// Gives what was collected to the broker, messages before settles: a message that was made of
-    /// another is there when the other is settled.
+    /// Passes collected work to the broker, messages before settles: a message derived from another is stored when
+    /// the other is settled.
     pub(crate) fn hand_over(&mut self) {
         if self.admission.is_some() {
             return;
@@ -342,7 +342,7 @@ impl Session {
         let (records, bytes) = AppendBatch::amount(&batches);
         self.connection.traffic().received(records, bytes);
         let kept = std::mem::take(&mut self.kept);
-        // What is still being received keeps its room.
+        // Messages that are still being received keep their memory.
         let mut permits = Vec::new();
         if self.contents == 0 {
             permits = std::mem::take(&mut self.permits);
@@ -352,7 +352,7 @@ impl Session {
         self.in_flight.push_back(in_flight);
     }
 
-    /// Asks the node for room; false if it must be waited for.
+    /// Reserves memory on the node. Returns false if it must be awaited.
     pub(crate) fn admit(&mut self, bytes: usize) -> bool {
         let broker = self.gateway.broker.clone();
         let mut admission = async move { broker.admit(bytes).await }.boxed();
@@ -373,8 +373,8 @@ impl Session {
         self.permitted_bytes += bytes;
     }
 
-    /// Begins something that waits. It comes to its end whatever becomes of the session: half a
-    /// declaration is worse than one that nobody hears of.
+    /// Starts an operation. It runs to its end even if the session ends: half a declaration is worse than one whose
+    /// reply is lost.
     pub(crate) fn begin(
         &mut self,
         channel: u16,
@@ -384,7 +384,7 @@ impl Session {
         debug_assert!(self.operation.is_none(), "one thing at a time");
         let known = self.channels.get_mut(&channel);
         let generation = known.as_ref().map_or(0, |channel| channel.generation);
-        let rejects = known.filter(|_| crate::operation::looks_at_dead_letters(method));
+        let rejects = known.filter(|_| crate::operation::depends_on_dead_letters(method));
         let rejects = rejects.map(|channel| channel.rejects.take()).unwrap_or_default();
         let work = async move {
             rejects.arrived().await;

@@ -1,4 +1,4 @@
-//! How a session ends: why, who is told, and what is still waited for.
+//! The end of a session: reasons, notification of the client, and remaining waits.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -11,13 +11,12 @@ use crate::errors::{Exception, ReplyCode};
 use crate::failure::Failure;
 use crate::session::{Phase, Session};
 
-/// What a client that is told to close may take to answer.
+/// Time for a client to answer `connection.close`.
 pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(10);
-/// What a client that closed the connection may take to close its socket (RabbitMQ's
-/// `CLOSING_TIMEOUT`).
+/// Time for a client that closed the connection to close its socket (RabbitMQ's `CLOSING_TIMEOUT`).
 const SOCKET_CLOSE_WITHIN: Duration = Duration::from_secs(30);
 
-/// Why a session ended.
+/// Reason why a session ended.
 #[derive(Debug, Error)]
 pub(crate) enum SessionEnd {
     #[error("the client closed the connection")]
@@ -42,7 +41,7 @@ pub(crate) enum SessionEnd {
     Read(std::io::Error),
     #[error("writing: {0}")]
     Write(std::io::Error),
-    /// Of this session only; the log has the message.
+    /// A panic of this session only; the log has its message.
     #[error("the session panicked; please report this")]
     Panicked,
     #[error("an operator closed the connection")]
@@ -54,7 +53,7 @@ pub(crate) enum SessionEnd {
 }
 
 impl SessionEnd {
-    /// Connections come and go; what a client did wrong is worth a warning.
+    /// Ordinary ends are not worth a warning; errors of the client are.
     pub(crate) fn is_ordinary(&self) -> bool {
         match self {
             // Refused log-ins are logged where they are counted, once a minute for each name.
@@ -76,32 +75,32 @@ impl SessionEnd {
 }
 
 impl Session {
-    /// Nothing more is listened to; what is in the output is still sent.
+    /// Stops reading; pending output is still sent.
     pub(crate) fn finish(&mut self, end: SessionEnd) {
         self.end.get_or_insert(end);
         self.phase = Phase::Ended;
     }
 
-    /// The client has its `connection.close_ok`, and closes the socket.
+    /// The client has `connection.close_ok`, and must close the socket.
     pub(crate) fn await_socket_close(&mut self) {
         self.end.get_or_insert(SessionEnd::Closed);
         self.phase = Phase::Closed;
         self.deadline = Some(Instant::now() + SOCKET_CLOSE_WITHIN);
     }
 
-    /// The node shuts down: the client is told, once what it has begun is done.
+    /// Closes the connection for a shutdown of the node, after work in flight.
     pub(crate) fn drain(&mut self) {
         let reason = "broker forced connection closure with reason 'shutdown'";
         self.force_close(reason.into(), SessionEnd::Drained);
     }
 
-    /// An operator closes the connection, for this reason if one was said.
+    /// Closes the connection for an operator, with the given reason if there is one.
     pub(crate) fn close_for_operator(&mut self, reason: Option<String>) {
         let reason = reason.map_or(Cow::Borrowed("closed by an operator"), Cow::Owned);
         self.force_close(reason, SessionEnd::ClosedByOperator);
     }
 
-    /// The certificate or the token that the client logged in by has ended, and it has not brought a new one.
+    /// Closes the connection because the client's certificate or token expired without renewal.
     pub(crate) fn close_for_end_of_login(&mut self) {
         self.force_close("the client's credentials have expired".into(), SessionEnd::LoginEnded);
     }

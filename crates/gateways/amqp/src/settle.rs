@@ -1,5 +1,5 @@
-//! Answers to deliveries: ack, nack, reject, recover. They are collected while there are frames,
-//! and each channel's go to the broker in one message a turn.
+//! Acknowledgements of deliveries: ack, nack, reject, recover. They are collected while frames are handled, and each
+//! channel passes them to the broker in one message.
 
 use broker::delivery::{Settle, Settlement};
 
@@ -9,7 +9,7 @@ use crate::errors::{Exception, ReplyCode};
 use crate::session::Session;
 
 impl Session {
-    /// `tag` up to all before it.
+    /// Settles `tag`, or with `multiple` all deliveries up to it.
     pub(crate) fn settle(
         &mut self,
         number: u16,
@@ -33,7 +33,7 @@ impl Session {
         Ok(())
     }
 
-    /// Everything that is not answered is delivered anew, maybe to others.
+    /// Requeues all unacknowledged deliveries, possibly to other consumers.
     pub(crate) fn recover(
         &mut self,
         number: u16,
@@ -63,12 +63,12 @@ fn unknown_tag(unknown: crate::unacked::UnknownTag) -> Exception {
     Exception::precondition_failed(format!("unknown delivery tag {}", unknown.0))
 }
 
-/// What a negative answer does.
+/// Settlement of a nack or reject.
 pub(crate) fn refusal(requeue: bool) -> Settlement {
     if requeue { requeued() } else { Settlement::Reject }
 }
 
-/// Back in its place, after the back-off that the queue's group may have; the attempt counts.
+/// Requeued at its position, after the back-off of the queue's group, if any; the attempt counts.
 fn requeued() -> Settlement {
     Settlement::Release { delay_ms: None, count: true }
 }

@@ -1,7 +1,7 @@
-//! Consuming by offset (`x-stream-offset`): nothing is leased and nothing settled, every consumer
-//! reads all of it from where it says. Answers only make room for more.
+//! Consumers by offset (`x-stream-offset`): nothing is leased or settled, and every consumer reads all records from
+//! its start offset. Acknowledgements only return credit.
 //!
-//! A task a consumer reads ahead as far as its prefetch allows and no further.
+//! One task per consumer reads ahead as far as its prefetch allows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,14 +20,14 @@ use crate::codec::table::{FieldTable, FieldValue, kind_name};
 use crate::errors::{Exception, ReplyCode};
 use crate::replies::Posted;
 
-/// While nobody leads what is read.
+/// Retry interval while a partition has no leader.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// Where a consumer begins in each partition.
+/// Start position of a consumer in each partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum StartAt {
     First,
-    /// The last batch: RabbitMQ's chunk.
+    /// The last batch, which corresponds to RabbitMQ's chunk.
     Last,
     Next,
     Offset(Offset),
@@ -35,17 +35,17 @@ pub(crate) enum StartAt {
     Time(i64),
 }
 
-/// Records for one consumer, or its end.
+/// Records for one consumer, or the notice that its stream was deleted.
 #[derive(Debug)]
 pub(crate) struct StreamRecords {
     pub(crate) tag: Arc<str>,
     pub(crate) credit: StreamCredit,
     pub(crate) records: Vec<SharedRecord>,
-    /// What is consumed is no more.
+    /// The stream was deleted.
     pub(crate) gone: bool,
 }
 
-/// How many records a consumer may still have unanswered.
+/// Number of further unacknowledged records that a consumer may receive.
 #[derive(Clone, Debug)]
 pub(crate) struct StreamCredit(Arc<Semaphore>);
 
@@ -55,7 +55,7 @@ impl StreamCredit {
     }
 }
 
-/// Reads for as long as it is there.
+/// A running reader task, aborted when dropped.
 #[derive(Debug)]
 pub(crate) struct StreamConsumer {
     task: AbortHandle,
@@ -67,7 +67,7 @@ impl Drop for StreamConsumer {
     }
 }
 
-/// What a consumer reads, and how it reaches its channel.
+/// The source of a consumer's records, and the route to its channel.
 #[derive(Clone)]
 pub(crate) struct Reader {
     pub(crate) broker: Broker,
@@ -78,13 +78,12 @@ pub(crate) struct Reader {
     pub(crate) filter: Option<Filter>,
 }
 
-/// Which records of a stream a consumer wants (`x-stream-filter`), by the header
-/// `x-stream-filter-value`. RabbitMQ filters chunks and leaves the rest to the client; here it is
-/// exact.
+/// Filter of a consumer (`x-stream-filter`) by the record header `x-stream-filter-value`. RabbitMQ filters chunks and
+/// leaves the rest to the client; this filter is exact.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Filter {
     values: Vec<Bytes>,
-    /// Also those without a value.
+    /// Also accepts records without a value.
     unfiltered: bool,
 }
 
@@ -112,7 +111,7 @@ impl Filter {
 }
 
 impl StartAt {
-    /// `x-stream-offset`, as RabbitMQ understands it.
+    /// Parses `x-stream-offset` as RabbitMQ does.
     pub(crate) fn parse(value: Option<&FieldValue>, now_ms: i64) -> Result<Self, String> {
         match value {
             None => Ok(Self::Next),
@@ -138,14 +137,14 @@ impl StartAt {
 }
 
 impl Reader {
-    /// Begins to read `partitions` with room for `prefetch` unanswered records.
+    /// Starts to read `partitions` with credit for `prefetch` unacknowledged records.
     pub(crate) async fn start(
         self,
         partitions: Vec<PartitionId>,
         from: StartAt,
         prefetch: u32,
     ) -> Result<StreamConsumer, Exception> {
-        // Another node may lead them: what was published before is to be here.
+        // Another node may lead them: records published before must be visible here.
         let current = self.broker.copies_are_current(&partitions).await;
         current.map_err(|error| Exception::precondition_failed(error.to_string()))?;
         let mut positions = Vec::with_capacity(partitions.len());
@@ -155,7 +154,7 @@ impl Reader {
         let credit = StreamCredit(Arc::new(Semaphore::new(prefetch as usize)));
         let (posts, channel, generation) = (self.posts.clone(), self.channel, self.generation);
         let reading = self.run(positions, credit);
-        // A consumer that gets nothing more and does not know it would wait for ever.
+        // Without notice of the panic the consumer would wait for ever.
         let on_panic = async move {
             let _ = posts.send(Box::new(Posted::Panicked { channel, generation })).await;
         };
@@ -171,7 +170,7 @@ impl Reader {
         Ok(match from {
             StartAt::First => bounds.log_start,
             StartAt::Next => bounds.end,
-            // What is not there yet is waited for, what is gone is passed over.
+            // A future offset is waited for; a deleted one is skipped.
             StartAt::Offset(offset) => offset.max(bounds.log_start),
             StartAt::Last if bounds.end == bounds.log_start => bounds.end,
             StartAt::Last => {
@@ -196,7 +195,7 @@ impl Reader {
             for (partition, position) in &mut positions {
                 match self.read(*partition, position, &credit).await {
                     Ok(read) => any |= read,
-                    Err(Stop::Gone) => return self.say_gone(credit).await,
+                    Err(Stop::Gone) => return self.send_gone(credit).await,
                     Err(Stop::Unheard) => return,
                 }
             }
@@ -207,7 +206,7 @@ impl Reader {
         }
     }
 
-    /// Reads on in one partition and posts what there is; false when there is nothing.
+    /// Reads the next records of one partition and posts them. Returns false at the end of the partition.
     async fn read(
         &self,
         partition: PartitionId,
@@ -231,7 +230,7 @@ impl Reader {
         let read =
             match self.broker.read_known_batches(partition, *position, LEASE_READ_BYTES).await {
                 Ok(read) => read,
-                // Retention took it a moment ago.
+                // Retention deleted it a moment ago.
                 Err(FetchError::OffsetOutOfRange { .. }) => return Ok(true),
                 Err(FetchError::UnknownPartition(_)) => return Err(Stop::Gone),
                 Err(FetchError::Unavailable(why)) => {
@@ -255,14 +254,14 @@ impl Reader {
                 self.post(&batch, header.next_offset(), position, credit).await?;
             }
         }
-        // A hole at the end is passed over.
+        // A hole at the end is skipped.
         if !any {
             *position = read.high_watermark;
         }
         Ok(any)
     }
 
-    /// As many records of a batch as there is credit for, at least one.
+    /// Posts as many records of a batch as there is credit for, at least one.
     async fn post(
         &self,
         batch: &Arc<SharedBatch>,
@@ -285,7 +284,7 @@ impl Reader {
                 credit.0.try_acquire().ok()
             };
             let Some(permit) = permit else { break };
-            // Given back by the answer.
+            // Returned by the acknowledgement.
             permit.forget();
             records.push(record);
             *position += 1;
@@ -293,7 +292,7 @@ impl Reader {
         if records.is_empty() {
             return Ok(());
         }
-        self.say(StreamRecords {
+        self.send(StreamRecords {
             tag: Arc::clone(&self.tag),
             credit: credit.clone(),
             records,
@@ -302,24 +301,24 @@ impl Reader {
         .await
     }
 
-    async fn say(&self, records: StreamRecords) -> Result<(), Stop> {
+    async fn send(&self, records: StreamRecords) -> Result<(), Stop> {
         let (channel, generation) = (self.channel, self.generation);
         let posted = Box::new(Posted::Stream { channel, generation, records });
         let posted = self.posts.send(posted).await;
         posted.map_err(|_| Stop::Unheard)
     }
 
-    async fn say_gone(&self, credit: StreamCredit) {
+    async fn send_gone(&self, credit: StreamCredit) {
         let tag = Arc::clone(&self.tag);
         let gone = StreamRecords { tag, credit, records: Vec::new(), gone: true };
-        let _ = self.say(gone).await;
+        let _ = self.send(gone).await;
     }
 }
 
-/// Why reading ends.
+/// Reason why reading ends.
 enum Stop {
-    /// The topic is no more.
+    /// The topic was deleted.
     Gone,
-    /// The session is no more.
+    /// The session has ended.
     Unheard,
 }

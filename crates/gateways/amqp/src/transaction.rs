@@ -1,8 +1,8 @@
-//! `tx`: messages and answers that take effect together or not at all.
+//! `tx`: messages and acknowledgements that take effect together or not at all.
 //!
-//! RabbitMQ promises atomicity for one queue only. Here a commit is one log entry, so it holds for
-//! all of it, messages and answers alike. Where the answers are about queues of several shards, it is
-//! one entry for each shard, the first of them with all messages.
+//! RabbitMQ promises atomicity for one queue only. Here a commit is one log entry, so it is atomic for all messages
+//! and acknowledgements. Acknowledgements for queues of several shards take one entry per shard, the first of them
+//! with all messages.
 
 use base::limits::{
     AMQP_TRANSACTION_BYTES_MAX, AMQP_TRANSACTION_SETTLES_MAX, AMQP_TRANSACTIONS_BYTES_MAX,
@@ -24,18 +24,18 @@ use rabbitmq::publisher::Publisher;
 pub(crate) struct Transaction {
     pub(crate) publisher: Publisher,
     answers: Vec<Answer>,
-    /// Messages that lead nowhere and are returned once the transaction is committed.
+    /// Unroutable messages, returned once the transaction is committed.
     pub(crate) returns: Output,
-    /// What it takes of the room that all transactions of the node share.
+    /// The transaction's part of the memory shared by all transactions of the node.
     room: Option<Room>,
 }
 
-/// Bytes that all open transactions of a node hold. Apart from the budget of requests: those end by
+/// Bytes held by all open transactions of a node. They do not count against the budget of requests: requests end by
 /// themselves, while a transaction is open for as long as its client likes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rooms(Arc<AtomicUsize>);
 
-/// Given back when dropped.
+/// Returned when dropped.
 #[derive(Debug)]
 struct Room {
     rooms: Rooms,
@@ -77,7 +77,7 @@ impl Transaction {
         Err(Exception::new(ReplyCode::ResourceError, text))
     }
 
-    /// Takes room for one more message.
+    /// Reserves memory for one more message.
     pub(crate) fn take_room(&mut self, rooms: &Rooms, bytes: usize) -> Result<(), Exception> {
         let room = self.room.get_or_insert_with(|| Room { rooms: rooms.clone(), bytes: 0 });
         let fits_all = room.grow(bytes);
@@ -142,7 +142,7 @@ impl Session {
         Ok(())
     }
 
-    /// What was published is forgotten, and what was answered is not answered.
+    /// Drops the published messages and restores the acknowledged deliveries.
     pub(crate) fn tx_rollback(&mut self, number: u16) -> Result<(), Exception> {
         let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
         let transaction = channel.transaction.as_mut().ok_or_else(not_transactional)?;

@@ -1,22 +1,22 @@
-//! Deliveries that a channel has not answered yet, by delivery tag.
+//! Unacknowledged deliveries of a channel, by delivery tag.
 //!
-//! Tags only grow, and are mostly answered in order: a queue with holes serves single answers by
-//! binary search and cumulative ones by taking from its front.
+//! Tags only grow, and are mostly acknowledged in order. So a queue with holes serves single acknowledgements by
+//! binary search and cumulative ones by draining its front.
 
 use std::collections::VecDeque;
 
 #[derive(Debug)]
 pub(crate) struct Unacked<T> {
-    /// In the order of tags; `None` was answered out of turn.
+    /// In the order of tags; `None` was acknowledged out of order.
     held: VecDeque<(u64, Option<T>)>,
     count: usize,
 }
 
-/// No such delivery is outstanding on the channel.
+/// The channel has no such unacknowledged delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct UnknownTag(pub(crate) u64);
 
-/// Below so many holes they are not worth a sweep.
+/// Up to this many holes are not worth a sweep.
 const HOLES_MAX: usize = 64;
 
 impl<T> Default for Unacked<T> {
@@ -26,7 +26,7 @@ impl<T> Default for Unacked<T> {
 }
 
 impl<T> Unacked<T> {
-    /// `tag` is greater than all before.
+    /// `tag` must be greater than all before.
     pub(crate) fn push(&mut self, tag: u64, delivery: T) {
         debug_assert!(self.held.back().is_none_or(|(last, _)| *last < tag), "tags grow");
         self.held.push_back((tag, Some(delivery)));
@@ -41,7 +41,7 @@ impl<T> Unacked<T> {
         self.held.iter().filter_map(|(_, delivery)| delivery.as_ref())
     }
 
-    /// What `tag` answers: itself, or with `multiple` everything up to it (0: everything).
+    /// Removes the deliveries acknowledged by `tag`: itself, or with `multiple` everything up to it (0: everything).
     pub(crate) fn answer(
         &mut self,
         tag: u64,
@@ -78,7 +78,7 @@ impl<T> Unacked<T> {
         all.into_iter().filter_map(|(tag, delivery)| Some((tag, delivery?)))
     }
 
-    /// Takes deliveries back whose answers do not count after all.
+    /// Restores deliveries whose acknowledgements were rolled back.
     pub(crate) fn put_back(&mut self, deliveries: impl IntoIterator<Item = (u64, T)>) {
         let mut all: Vec<_> = self.take_all().chain(deliveries).collect();
         all.sort_unstable_by_key(|(tag, _)| *tag);
@@ -126,7 +126,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_answers_as_a_sorted_map_does(steps in steps()) {
+        fn unacked_behaves_like_a_sorted_map(steps in steps()) {
             let (mut unacked, mut model) = (Unacked::default(), BTreeMap::new());
             let (mut next, mut answered) = (1, Vec::new());
             for step in steps {

@@ -33,7 +33,7 @@ impl HttpPorts {
 /// time of its options) and returns.
 pub async fn serve(ports: HttpPorts, front: Front) {
     let metrics = Ports { plain: ports.metrics, tls: None };
-    let tls = ports.http.tls.map(|(listener, tls)| (listener, tls.of_http()));
+    let tls = ports.http.tls.map(|(listener, tls)| (listener, tls.for_http()));
     let http = Ports { tls, ..ports.http };
     tokio::join!(
         serve_ports(PROTOCOL, http, routes::all(&front), &front),

@@ -150,7 +150,7 @@ async fn messages_between_shards_are_restored_exactly_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn backup_from_a_node_without_some_shards_is_complete() {
     let newest = base::Levels::OURS.max.0;
-    crosses_shards(Cluster::start_all_that_can(&[newest; 4]).await, [4, 1, 2, 3]).await;
+    crosses_shards(Cluster::start_all_with_levels(&[newest; 4]).await, [4, 1, 2, 3]).await;
 }
 
 /// Takes backups from these nodes, one after the other.
@@ -201,7 +201,7 @@ async fn restored_cluster_admits_new_nodes_and_rejects_the_former_ones() {
     let mut cluster = started(&place, &former).await;
     assert_eq!(cluster.values_at(1).await, acknowledged);
     let of_former = former.end(3).await;
-    let refused = cluster.join_from(of_former.asking(&cluster.nodes())).await;
+    let refused = cluster.join_from(of_former.rejoining(&cluster.nodes())).await;
     let refused = refused.expect_err("it is of another cluster");
     assert!(matches!(refused, cluster::NodeStartError::Foreign { node: 3, .. }), "{refused}");
     // Numbers continue after those of the former nodes.
@@ -340,14 +340,14 @@ async fn interrupted_restore_or_one_without_room_can_be_repeated() {
     let mut place = place.after_power_loss(1);
     let image = place.disk().pack();
     let begun = place.disk().operations();
-    let whole = Place::of_disk(world::SimulatedDisk::unpack(&image, Path::new("/")));
+    let whole = Place::on_disk(world::SimulatedDisk::unpack(&image, Path::new("/")));
     let before = whole.disk().operations();
     restored(&whole).await.expect("it is restored");
     let changes = whole.disk().operations() - before;
     assert!(changes > 20 && begun == 0, "{changes} {begun}");
     // Power fails after some of the changes in turn, and once more during the repetition.
     for after in (0..changes).step_by(changes as usize / 12) {
-        place = Place::of_disk(world::SimulatedDisk::unpack(&image, Path::new("/")));
+        place = Place::on_disk(world::SimulatedDisk::unpack(&image, Path::new("/")));
         for again in [0, 7] {
             place.disk().cut_power_after(after + again);
             let done = restored(&place).await;
@@ -387,7 +387,7 @@ async fn interrupted_restore_or_one_without_room_can_be_repeated() {
     assert_eq!(other.values_at(1).await, acknowledged);
     other.end_all().await;
 
-    let full = Place::of_disk(world::SimulatedDisk::unpack(&image, Path::new("/")));
+    let full = Place::on_disk(world::SimulatedDisk::unpack(&image, Path::new("/")));
     full.disk().set_capacity(Some(1 << 20));
     restored(&full).await.expect_err("it is full");
     full.disk().set_capacity(None);

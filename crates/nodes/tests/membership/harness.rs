@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use record::{BatchBuilder, BatchHeader, BatchOptions};
 use serde::de::DeserializeOwned;
 use test_cluster::{
-    JournalOptions, Place, TestNode, start_all_that_can, start_three, start_three_that_can,
-    start_three_with, try_start,
+    JournalOptions, Place, TestNode, start_all_with_levels, start_three, start_three_with,
+    start_three_with_levels, try_start,
 };
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -60,12 +60,12 @@ impl Cluster {
 
     /// The same, with programs that support feature levels up to these.
     pub(crate) async fn start_that_can(levels: [u16; 3]) -> Self {
-        Self::of(timeout(SOON, start_three_that_can(levels)).await.expect("they start")).await
+        Self::of(timeout(SOON, start_three_with_levels(levels)).await.expect("they start")).await
     }
 
     /// As many founding nodes as there are levels.
-    pub(crate) async fn start_all_that_can(levels: &[u16]) -> Self {
-        Self::of(timeout(SOON, start_all_that_can(levels)).await.expect("they start")).await
+    pub(crate) async fn start_all_with_levels(levels: &[u16]) -> Self {
+        Self::of(timeout(SOON, start_all_with_levels(levels)).await.expect("they start")).await
     }
 
     async fn of(started: Vec<TestNode>) -> Self {

@@ -125,7 +125,7 @@ async fn drained_node_is_removed_and_its_process_is_rejected() {
     // A request to join with its old directory is rejected, too.
     let place = cluster.end(leader).await;
     let members: Vec<_> = cluster.members.values().map(|member| &member.node).collect();
-    let place = place.asking(&members);
+    let place = place.rejoining(&members);
     match cluster.join_from(place).await {
         Err(NodeStartError::Foreign { refusal: Refusal::Removed { node }, .. }) => {
             assert_eq!(node.0, leader);
@@ -146,7 +146,8 @@ async fn copied_or_foreign_directory_is_rejected_with_the_next_command() {
 
     let foreign = other.end(3).await;
     let members: Vec<_> = cluster.members.values().map(|member| &member.node).collect();
-    let error = cluster.join_from(foreign.asking(&members)).await.expect_err("another cluster's");
+    let error =
+        cluster.join_from(foreign.rejoining(&members)).await.expect_err("another cluster's");
     assert!(matches!(&error, NodeStartError::Foreign { .. }), "{error}");
     assert!(
         error.to_string().contains("to join the other, with an empty data directory and `--join`"),

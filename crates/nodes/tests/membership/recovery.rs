@@ -60,7 +60,7 @@ async fn surviving_node_continues_and_grows_to_three_nodes_again() {
     assert!(missing <= 3, "{missing} of {} are missing", acknowledged.len());
 
     // A node declared lost is not admitted with its old identity.
-    let error = timeout(SOON, cluster.join_from(places[&2].asking(&cluster.nodes()))).await;
+    let error = timeout(SOON, cluster.join_from(places[&2].rejoining(&cluster.nodes()))).await;
     let error = error.expect("soon").expect_err("it is of another cluster");
     assert!(matches!(error, NodeStartError::Foreign { node: 2, .. }), "{error}");
 

@@ -129,7 +129,7 @@ async fn nodes_joining_under_load_take_shards_and_each_shard_keeps_three_replica
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_with_some_of_the_shards_are_drained_removed_and_replaced_under_load() {
-    let mut cluster = Cluster::start_all_that_can(&[LEVEL; 5]).await;
+    let mut cluster = Cluster::start_all_with_levels(&[LEVEL; 5]).await;
     becomes_spread(&cluster, &[1, 2, 3, 4, 5]).await;
     let load = Load::on(&cluster);
     let left = cluster.leader(ShardId::FIRST).await;
@@ -228,7 +228,7 @@ async fn files_of_a_removed_replica_go_at_the_next_start_and_it_may_return() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_founding_nodes_place_each_shard_on_three_from_the_start() {
-    let cluster = Cluster::start_all_that_can(&[LEVEL; 5]).await;
+    let cluster = Cluster::start_all_with_levels(&[LEVEL; 5]).await;
     let founded = cluster.status(3).await.shards;
     assert!(founded[1..].iter().all(|shard| shard.voters.len() == REPLICAS), "{founded:?}");
     assert_eq!(founded[0].voters.len(), 5);
@@ -252,13 +252,13 @@ async fn five_founding_nodes_place_each_shard_on_three_from_the_start() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn raising_the_level_reduces_each_shard_to_three_replicas() {
-    let mut cluster = Cluster::start_all_that_can(&[LEVEL - 1; 5]).await;
+    let mut cluster = Cluster::start_all_with_levels(&[LEVEL - 1; 5]).await;
     cluster.becomes_voters(&[1, 2, 3, 4, 5]).await;
     let load = Load::on(&cluster);
     for node in 1..=5 {
         load.leave(node);
         let place = cluster.end(node).await;
-        assert_eq!(cluster.start_again(place.that_can(LEVEL)).await, node);
+        assert_eq!(cluster.start_again(place.with_max_level(LEVEL)).await, node);
         load.enter(&cluster, node);
         cluster.are_ready().await;
     }

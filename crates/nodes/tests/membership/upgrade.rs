@@ -20,7 +20,7 @@ async fn upgrade(cluster: &Cluster, node: u64, finalize: bool) -> Result<Upgrade
 async fn becomes(cluster: &mut Cluster, load: &Load, node: u64, max: u16) {
     load.leave(node);
     let place = cluster.end(node).await;
-    assert_eq!(cluster.start_again(place.that_can(max)).await, node);
+    assert_eq!(cluster.start_again(place.with_max_level(max)).await, node);
     load.enter(cluster, node);
     cluster.are_ready().await;
     let said = async || {
@@ -88,10 +88,10 @@ async fn rolling_upgrade_is_reversible_until_the_level_is_raised() {
     // A program that is too old is rejected: by its own directory, or by the other nodes.
     load.leave(3);
     let place = cluster.end(3).await;
-    let old = cluster.join_from(place.that_can(1)).await.expect_err("it cannot");
+    let old = cluster.join_from(place.with_max_level(1)).await.expect_err("it cannot");
     assert!(matches!(old, NodeStartError::Level(_)), "{old}");
     assert!(old.to_string().contains("this program supports level 1: start postroad"), "{old}");
-    let fourth = Place::joining(&cluster.nodes()).that_can(1);
+    let fourth = Place::joining(&cluster.nodes()).with_max_level(1);
     let refused = cluster.join_from(fourth).await.expect_err("it cannot");
     assert!(refused.to_string().contains("feature level 2"), "{refused}");
 
@@ -117,7 +117,7 @@ async fn cluster_is_founded_at_the_newest_level_that_all_seeds_support() {
     // Without the level file the other nodes reject it.
     let place = cluster.end(2).await;
     forget_level(&place);
-    let old = place.that_can(1);
+    let old = place.with_max_level(1);
     let (member, opened) =
         test_cluster::begin(&old).await.expect("nothing on its disk is against it");
     let refusal = tokio::select! {

@@ -1,9 +1,9 @@
-//! The arguments of a queue, checked as RabbitMQ 4 checks them: the same ones for the same types of
-//! queues, in the same order, with the same words (`rabbit_amqqueue:check_declare_arguments`).
+//! The arguments of a queue, checked as in RabbitMQ 4: the same ones for the same types of queues, in the same order,
+//! with the same texts (`rabbit_amqqueue:check_declare_arguments`).
 //!
-//! A name that RabbitMQ does not know means nothing to it and is kept: clients declare queues with
-//! arguments of long-gone plugins, and it is not for us to break them. What a known one does here
-//! is in [`topology::settings`]. One is ours: [`ORDERING`].
+//! Names unknown to RabbitMQ are stored and ignored: clients declare queues with arguments of long-gone plugins, and
+//! must not break. The effect of known ones is in [`topology::settings`]. One argument is specific to this broker:
+//! [`ORDERING`].
 
 use broker::config::LeaseOrdering;
 use topology::QueueKind;
@@ -16,7 +16,7 @@ use crate::table::{FieldTable, FieldValue, kind_name};
 const PRIORITY_MAX: i64 = 255;
 const STREAM_SEGMENT_BYTES_MAX: i64 = 3_000_000_000;
 
-/// What a type of queue takes, in the order in which a second declaration is compared.
+/// The arguments of a type of queue, in the order in which a second declaration is compared.
 pub(crate) fn known(kind: QueueKind) -> &'static [&'static str] {
     match kind {
         QueueKind::Classic => &[
@@ -65,7 +65,7 @@ pub(crate) fn known(kind: QueueKind) -> &'static [&'static str] {
     }
 }
 
-/// An argument's value, and all of them; what is wrong as an Erlang term.
+/// Checks an argument's value, given all arguments; the error is an Erlang term.
 type Check = fn(&FieldValue, &FieldTable) -> Result<(), String>;
 
 /// In the order in which they are checked.
@@ -116,15 +116,15 @@ const CHECKS: [(&str, Check); 23] = [
             "invalid_queue_locator_arg",
         )
     }),
-    // RabbitMQ looks at this one only when it delivers, and then takes what is no number for no
-    // limit. We would have to ignore it, so we say no.
+    // RabbitMQ checks this one only at a delivery, and then takes a value that is no number for no limit. Here it
+    // would have to be ignored, so it is rejected.
     ("x-delivery-limit", |value, _| integer(value).map(drop)),
     (ORDERING, |value, _| {
         LeaseOrdering::parse(text(value)?).map(drop).ok_or_else(|| "invalid_ordering".to_owned())
     }),
 ];
 
-/// Which type of queue these arguments ask for.
+/// Checks the arguments. Returns the requested type of queue.
 pub(crate) fn check(queue: Resource<'_>, arguments: &FieldTable) -> Result<QueueKind, Exception> {
     check_one(queue, arguments, QUEUE_TYPE)?;
     let named = arguments.get(QUEUE_TYPE).and_then(FieldValue::as_str);
@@ -156,7 +156,7 @@ fn check_one(queue: Resource<'_>, arguments: &FieldTable, name: &str) -> Result<
     })
 }
 
-/// What a stream checks once its arguments are of the right types.
+/// Further checks of a stream, once its arguments have the right types.
 fn check_stream(arguments: &FieldTable) -> Result<(), Exception> {
     let number = |name| arguments.get(name).and_then(FieldValue::as_integer);
     if number("x-stream-max-segment-size-bytes").is_some_and(|n| n > STREAM_SEGMENT_BYTES_MAX) {
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn each_argument_is_refused_with_the_words_of_rabbitmq() {
+    fn invalid_arguments_are_rejected_with_the_texts_of_rabbitmq() {
         let classic: &[(&str, FieldValue, &str)] = &[
             ("x-expires", 0.into(), "{value_zero,0}"),
             ("x-expires", (-1).into(), "{value_negative,-1}"),
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_of_another_type_of_queue_is_refused() {
+    fn argument_of_another_queue_type_is_rejected() {
         assert_eq!(
             refused(&[("x-queue-type", "quorum".into()), ("x-max-priority", 5.into())]),
             "PRECONDITION_FAILED - invalid arg 'x-max-priority' for queue 'q' in vhost '/' of queue \
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rabbitmq_does_not_know_is_kept() {
+    fn unknown_arguments_are_accepted() {
         assert_eq!(refused(&[("x-ha-policy", "all".into())]), "Classic");
     }
 }

@@ -1,4 +1,4 @@
-//! Bindings as `queue.bind`, `exchange.bind` and their reverse have them.
+//! Bindings of `queue.bind`, `exchange.bind` and their reverse.
 
 use topology::{BindingRequest, Destination, OwnerId, VirtualHost};
 
@@ -16,7 +16,7 @@ pub async fn bind(
     Ok(vhost.bind(connection, request).await?)
 }
 
-/// `queue.unbind` and `exchange.unbind`. What is not there is unbound already.
+/// `queue.unbind` and `exchange.unbind`. A missing binding counts as removed.
 pub async fn unbind(
     vhost: &VirtualHost,
     connection: OwnerId,
@@ -27,7 +27,7 @@ pub async fn unbind(
     Ok(vhost.unbind(connection, request).await?)
 }
 
-/// The names as they count.
+/// The names without line ends.
 fn ends(request: &BindingRequest<'_>) -> (String, Destination) {
     let destination = match request.destination {
         Destination::Queue(name) => Destination::Queue(without_line_ends(name).into()),

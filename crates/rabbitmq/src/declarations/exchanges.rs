@@ -1,5 +1,5 @@
-//! Exchanges as `exchange.declare` and `exchange.delete` have them: checked in RabbitMQ's order and
-//! refused in its words (`rabbit_exchange`).
+//! Exchanges of `exchange.declare` and `exchange.delete`: checked in RabbitMQ's order and refused in its words
+//! (`rabbit_exchange`).
 
 use base::Level;
 use topology::arguments::{
@@ -12,7 +12,7 @@ use super::{refuse_default, without_line_ends};
 use crate::errors::{Exception, Named, Resource};
 use crate::table::{FieldTable, FieldValue, kind_name};
 
-/// What `exchange.declare` says.
+/// The content of an `exchange.declare`.
 #[derive(Clone, Copy, Debug)]
 pub struct ExchangeDeclaration<'a> {
     pub name: &'a str,
@@ -40,7 +40,7 @@ pub async fn declare(
     vhost.declare_exchange(new, judge).await
 }
 
-/// `exchange.declare`, passive: whether it is there.
+/// `exchange.declare`, passive: checks that the exchange exists.
 pub async fn check(vhost: &VirtualHost, name: &str) -> Result<(), Exception> {
     let name = without_line_ends(name);
     refuse_default(&name)?;
@@ -51,12 +51,13 @@ pub async fn check(vhost: &VirtualHost, name: &str) -> Result<(), Exception> {
     Err(Exception::not_found(Resource::exchange(&name, vhost.name())))
 }
 
-/// `exchange.delete`. One that is not there is deleted already.
+/// `exchange.delete`. A missing exchange counts as deleted.
 pub async fn delete(vhost: &VirtualHost, name: &str, if_unused: bool) -> Result<(), Exception> {
     Ok(vhost.delete_exchange(&without_line_ends(name), if_unused).await?)
 }
 
-/// `level`: that of the cluster, whose nodes may not all know the type.
+/// Returns the type of this name. `level` is the feature level of the cluster, of which some nodes may not know the
+/// type.
 fn kind_named(name: &str, level: Level) -> Result<ExchangeKind, Exception> {
     let unknown = || Exception::precondition_failed(format!("unknown exchange type '{name}'"));
     let is_known = |kind: &ExchangeKind| {
@@ -65,13 +66,13 @@ fn kind_named(name: &str, level: Level) -> Result<ExchangeKind, Exception> {
     ExchangeKind::named(name).filter(is_known).ok_or_else(unknown)
 }
 
-/// As RabbitMQ's texts have it: an Erlang atom, in quotes if it is more than a word.
+/// The type as RabbitMQ's texts show it: an Erlang atom, quoted if it contains a dash.
 fn atom(kind: ExchangeKind) -> String {
     let name = kind.name();
     if name.contains('-') { format!("'{name}'") } else { name.to_owned() }
 }
 
-/// Whether a declaration would declare this exchange again.
+/// Checks that a declaration equals the existing exchange.
 fn check_equivalent(present: &Exchange, new: &NewExchange<'_>) -> Result<(), Exception> {
     let exchange = present.resource();
     assert_same(exchange, "type", atom(present.kind), atom(new.kind))?;
@@ -88,7 +89,7 @@ fn check_equivalent(present: &Exchange, new: &NewExchange<'_>) -> Result<(), Exc
     same(ALTERNATE_EXCHANGE)
 }
 
-/// Whether an exchange of this type may have these arguments.
+/// Checks the arguments of an exchange of this type.
 fn check_arguments(
     exchange: Resource<'_>,
     kind: ExchangeKind,
@@ -119,7 +120,7 @@ fn check_arguments(
     }
 }
 
-/// In the words of RabbitMQ's federation.
+/// The texts are those of RabbitMQ's federation.
 fn check_hops(arguments: &FieldTable) -> Result<(), Exception> {
     match arguments.get(MAX_HOPS) {
         Some(FieldValue::I64(_)) => Ok(()),
@@ -131,7 +132,7 @@ fn check_hops(arguments: &FieldTable) -> Result<(), Exception> {
 }
 
 fn check_hash(exchange: Resource<'_>, arguments: &FieldTable) -> Result<(), Exception> {
-    // RabbitMQ fails with an internal error where these are no text.
+    // RabbitMQ fails with an internal error if these are not texts.
     check_text(exchange, "hash-header", arguments)?;
     check_text(exchange, "hash-property", arguments)?;
     match (arguments.get("hash-header"), arguments.get("hash-property")) {

@@ -1,4 +1,4 @@
-//! A message as routing looks at it: the table of its headers as it came, not decoded.
+//! A message as routing reads it: the encoded table of its headers, not decoded.
 
 use routing::{Headers, Hop, Property, Value};
 use topology::matched::header_value;
@@ -6,9 +6,9 @@ use topology::matched::header_value;
 use crate::table::{FieldValue, RawFields};
 use message::Properties;
 
-/// The delayed-message exchange's longest: what an Erlang timer can wait.
+/// Longest delay of the delayed-message exchange: the limit of an Erlang timer.
 const DELAY_MS_MAX: i64 = 4_294_967_295;
-/// A federation link writes into it where it has a message from: an array of tables.
+/// A federation link records the message's origins in it: an array of tables.
 const RECEIVED_FROM: &[u8] = b"x-received-from";
 
 /// The headers of a message that is being published.
@@ -16,8 +16,7 @@ const RECEIVED_FROM: &[u8] = b"x-received-from";
 pub struct MessageHeaders<'a>(pub &'a Properties<'a>);
 
 impl MessageHeaders<'_> {
-    /// How long a delayed-message exchange holds the message back, as its `x-delay` says. `None`:
-    /// it is passed on at once.
+    /// The delay by a delayed-message exchange, from `x-delay`. `None`: the message is not delayed.
     pub fn delay_ms(&self) -> Option<i64> {
         let field = self.fields().find(|field| field.name == b"x-delay")?;
         let delay = match field.decode().ok()? {
@@ -60,7 +59,7 @@ impl Headers for MessageHeaders<'_> {
             let text = |name| hop.get(name).and_then(FieldValue::as_str).map(str::to_owned);
             Some(Hop { cluster: text("cluster-name")?, vhost: text("vhost")? })
         };
-        // One that cannot be read is a hop as well.
+        // An unreadable entry counts as a hop as well.
         let unknown = || Hop { cluster: String::new(), vhost: String::new() };
         hops.iter().map(|it| hop(it).unwrap_or_else(unknown)).collect()
     }

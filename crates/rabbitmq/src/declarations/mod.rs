@@ -1,12 +1,11 @@
-//! What a client may declare, and how: the topology's entities as AMQP 0-9-1 and RabbitMQ's
-//! extensions have them. The entities themselves are `topology`'s; here is what a client sees of
-//! them: the checks of a declaration in RabbitMQ's order, and its words where one is refused
-//! (`rabbit_channel`, `rabbit_exchange`, `rabbit_binding`, `rabbit_amqqueue`).
+//! Declarations of clients: the topology's entities as defined by AMQP 0-9-1 and RabbitMQ's extensions. The entities
+//! themselves are in `topology`. This module has their client side: the checks of a declaration in RabbitMQ's order,
+//! and the texts of its refusal (`rabbit_channel`, `rabbit_exchange`, `rabbit_binding`, `rabbit_amqqueue`).
 //!
 //! * [`exchanges`], [`queues`], [`bindings`]: declare, delete, bind
-//! * `arguments`: what a queue's arguments may be; `values`: how they are compared and shown
-//! * `refusals`: why the topology refuses, as exceptions
-//! * `message`: a message as routing looks at it
+//! * `arguments`: checks of a queue's arguments; `values`: their comparison and representation
+//! * `refusals`: errors of the topology as exceptions
+//! * `message`: a message as routing reads it
 
 mod arguments;
 pub mod bindings;
@@ -27,7 +26,7 @@ use topology::ChangeError;
 
 use crate::errors::Exception;
 
-/// Line ends do not belong to names.
+/// Removes line ends, which are not part of a name.
 fn without_line_ends(name: &str) -> String {
     name.replace(['\r', '\n'], "")
 }

@@ -1,5 +1,5 @@
-//! Queues as `queue.declare` and `queue.delete` have them: checked in RabbitMQ's order and refused in
-//! its words (`rabbit_amqqueue`).
+//! Queues of `queue.declare` and `queue.delete`: checked in RabbitMQ's order and refused in its words
+//! (`rabbit_amqqueue`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,10 +19,10 @@ use crate::errors::{Exception, Named, ReplyCode, Resource};
 use crate::rights::Rights;
 use crate::table::{FieldTable, FieldValue};
 
-/// What `queue.declare` says.
+/// The content of a `queue.declare`.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueDeclaration<'a> {
-    /// Empty: the server gives it a name.
+    /// Empty: the server generates a name.
     pub name: &'a str,
     pub durable: bool,
     pub exclusive: bool,
@@ -30,15 +30,15 @@ pub struct QueueDeclaration<'a> {
     pub arguments: &'a FieldTable,
 }
 
-/// A queue that is there now.
+/// A queue after its declaration.
 #[derive(Clone, Debug)]
 pub struct Declared {
     pub queue: Arc<Queue>,
-    /// Whether it was not there before.
+    /// Whether the declaration created it.
     pub is_new: bool,
 }
 
-/// `queue.declare`, not passive. `most`: how many queues there may be in the virtual host.
+/// `queue.declare`, not passive. `most`: limit of queues in the virtual host.
 pub async fn declare(
     vhost: &VirtualHost,
     connection: OwnerId,
@@ -73,7 +73,7 @@ pub async fn declare(
     Ok(Declared { queue, is_new: is_new.into_inner() })
 }
 
-/// Those that are made at the same moment are not counted.
+/// Concurrent declarations are not counted.
 fn check_limit(vhost: &VirtualHost, name: &str, most: Option<u64>) -> Result<(), Exception> {
     match most {
         Some(most) if vhost.queue_count() as u64 >= most => {
@@ -86,7 +86,7 @@ fn check_limit(vhost: &VirtualHost, name: &str, most: Option<u64>) -> Result<(),
     }
 }
 
-/// The queue, for a client that wants to know whether it is there (`queue.declare`, passive).
+/// Returns the queue for a passive `queue.declare`.
 pub async fn check(
     vhost: &VirtualHost,
     connection: OwnerId,
@@ -95,7 +95,7 @@ pub async fn check(
     Ok(vhost.current_queue(connection, &without_line_ends(name)).await?)
 }
 
-/// The queue, for a client that wants to delete it or know about it.
+/// Returns the queue to delete or describe it.
 pub async fn find(
     vhost: &VirtualHost,
     connection: OwnerId,
@@ -104,8 +104,8 @@ pub async fn find(
     Ok(vhost.queue(connection, &without_line_ends(name)).await?)
 }
 
-/// The queue with its lease group, for a client that wants to consume from it, get from it or purge it. A topic that
-/// was never a queue becomes one by this, which takes the right to configure it.
+/// Returns the queue with its lease group, to consume, get or purge. The first such use turns a topic into a queue,
+/// which requires the right to configure it.
 pub async fn ready(
     vhost: &VirtualHost,
     connection: OwnerId,
@@ -120,7 +120,7 @@ pub async fn ready(
     Ok(queue)
 }
 
-/// The queue with its lease group, for `basic.get`: not every queue has that.
+/// Returns the queue with its lease group, for `basic.get`, which not every queue supports.
 pub async fn gettable(
     vhost: &VirtualHost,
     connection: OwnerId,
@@ -143,8 +143,8 @@ pub async fn gettable(
     Ok(queue)
 }
 
-/// Repeats a request whose queue turned out to be deleted: this node may have known one that was deleted and declared
-/// again elsewhere.
+/// Retries a request whose queue turned out to be deleted: this node may have known an earlier queue of the name,
+/// which was deleted and declared again on another node.
 #[derive(Debug, Default)]
 pub struct AtQueue {
     /// The queue of the last attempt, and its lease group.
@@ -152,8 +152,8 @@ pub struct AtQueue {
 }
 
 impl AtQueue {
-    /// Whether the queue is to be looked up again. Call it with the error of an attempt at `queue`. False where the
-    /// lookup found the same queue as before.
+    /// Returns whether the queue must be looked up again. Call it with the error of an attempt at `queue`. False if
+    /// the lookup found the same queue as before.
     pub async fn is_outdated(
         &mut self,
         vhost: &VirtualHost,
@@ -176,7 +176,7 @@ impl AtQueue {
     }
 }
 
-/// `queue.purge`: how many messages that were.
+/// `queue.purge`. Returns the number of purged messages.
 pub async fn purge(
     broker: &Broker,
     vhost: &VirtualHost,
@@ -206,7 +206,7 @@ async fn purge_queue(broker: &Broker, queue: &Queue) -> Result<u64, Exception> {
     })
 }
 
-/// `queue.delete`: how many messages were ready. One that is not there is deleted already.
+/// `queue.delete`. Returns the number of ready messages. A missing queue counts as deleted.
 pub async fn delete(
     vhost: &VirtualHost,
     connection: OwnerId,
@@ -217,7 +217,7 @@ pub async fn delete(
     Ok(vhost.delete_queue(connection, &without_line_ends(name), if_unused, if_empty).await?)
 }
 
-/// The name that a client gave, or one that the server makes up.
+/// The name given by the client, or a generated one.
 fn name_for(
     vhost: &VirtualHost,
     declaration: &QueueDeclaration<'_>,
@@ -242,7 +242,7 @@ fn name_for(
     }
 }
 
-/// Whether a declaration would declare this queue again.
+/// Checks that a declaration equals the existing queue.
 fn check_equivalent(present: &Queue, new: &NewQueue<'_>) -> Result<(), Exception> {
     if present.owner != new.owner.map(Owner::Here) {
         return Err(Exception::resource_locked(&present.name, &present.vhost));
@@ -256,7 +256,7 @@ fn check_equivalent(present: &Queue, new: &NewQueue<'_>) -> Result<(), Exception
     Ok(())
 }
 
-/// Every queue says of what type it is.
+/// Adds the queue type to the arguments, which every queue stores.
 fn with_queue_type(vhost: &VirtualHost, declaration: &QueueDeclaration<'_>) -> FieldTable {
     let mut arguments = declaration.arguments.clone();
     let named = arguments.get(QUEUE_TYPE);
@@ -269,7 +269,7 @@ fn with_queue_type(vhost: &VirtualHost, declaration: &QueueDeclaration<'_>) -> F
     arguments
 }
 
-/// Quorum queues and streams outlive everything, so they cannot be declared otherwise.
+/// Quorum queues and streams must be durable, not exclusive and not auto-delete.
 fn check_properties(
     queue: Resource<'_>,
     kind: QueueKind,

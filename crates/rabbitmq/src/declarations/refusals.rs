@@ -1,4 +1,4 @@
-//! Why the topology refuses, in RabbitMQ's codes and words.
+//! Refusals of the topology, in RabbitMQ's codes and words.
 
 use broker::ExecuteError;
 use broker::Refusal;
@@ -58,7 +58,7 @@ impl From<RouteError> for Exception {
     }
 }
 
-/// What a client hears when the broker could not do it.
+/// The reply for a failed change of the broker's state.
 fn store_exception(error: &StoreError) -> Exception {
     let code = match error {
         StoreError::Execute(ExecuteError::Refused(

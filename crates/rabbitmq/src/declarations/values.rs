@@ -1,11 +1,10 @@
-//! Values of arguments: how RabbitMQ compares them and how its texts show them.
+//! Values of arguments: RabbitMQ's comparison and its representation in texts.
 
 pub(crate) use crate::erlang::{binary, string};
 use crate::errors::{Exception, Resource};
 use crate::table::{FieldValue, kind_name};
 
-/// Refuses a declaration whose argument is not the one that holds (`rabbit_misc:
-/// assert_args_equivalence`).
+/// Rejects a declaration whose argument differs from the existing one (`rabbit_misc:assert_args_equivalence`).
 pub(crate) fn assert_equivalent(
     resource: Resource<'_>,
     name: &str,
@@ -15,7 +14,7 @@ pub(crate) fn assert_equivalent(
     let same = match (current, received) {
         (None, None) => true,
         (Some(current), Some(received)) => same_value(current, received),
-        // A classic queue may or may not say that it is one.
+        // A classic queue may be declared with or without its type.
         (None, Some(value)) | (Some(value), None) => {
             name == "x-queue-type" && value.as_str() == Some("classic")
         }
@@ -30,7 +29,7 @@ pub(crate) fn assert_equivalent(
     Err(inequivalent(resource, name, &current, &received))
 }
 
-/// The same for what is no argument: `durable`, `auto_delete`, `type`.
+/// The same for properties outside the arguments: `durable`, `auto_delete`, `type`.
 pub(crate) fn assert_same<T: std::fmt::Display + PartialEq>(
     resource: Resource<'_>,
     name: &str,
@@ -50,7 +49,7 @@ fn inequivalent(resource: Resource<'_>, name: &str, current: &str, received: &st
     ))
 }
 
-/// Numbers of any width are one type, and so are strings and byte arrays.
+/// Numbers of any width compare as one type, and so do strings and byte arrays.
 fn same_value(current: &FieldValue, received: &FieldValue) -> bool {
     use FieldValue::{ByteArray, F32, F64, LongString};
     match (current, received) {
@@ -79,7 +78,7 @@ fn quoted(value: &FieldValue) -> String {
     }
 }
 
-/// As Erlang's `~p` shows it.
+/// Formats a value like Erlang's `~p`.
 pub(crate) fn term(value: &FieldValue) -> String {
     let typed = |value: &FieldValue| format!("{},{}", kind_name(value), term(value));
     match value {

@@ -1,5 +1,4 @@
-//! The topology over a broker on a simulated disk: what a restart keeps, and messages that reach the
-//! queues they should.
+//! The topology over a broker on a simulated disk: persistence over restarts, and routing.
 
 mod model;
 mod policies;
@@ -22,7 +21,7 @@ struct Node {
     broker: Broker,
     topology: Topology,
     vhost: VirtualHost,
-    /// Of the client that most tests are about.
+    /// The client of most tests.
     client: OwnerId,
 }
 
@@ -56,13 +55,13 @@ fn exchange_named(name: &str) -> Destination {
     Destination::Exchange(name.into())
 }
 
-/// Whatever is there is what was declared.
+/// Accepts any existing entity.
 fn any<T>(_: Option<&T>) -> Result<(), ChangeError> {
     Ok(())
 }
 
 impl Node {
-    /// Stops and starts. Clients are gone.
+    /// Stops and starts the node. Its clients are lost.
     async fn restart(self) -> Self {
         self.broker.shutdown().await;
         drop((self.topology, self.vhost, self.broker));
@@ -110,7 +109,7 @@ impl Node {
         self.vhost.unbind(self.client, request).await.expect("the binding is removed");
     }
 
-    /// The queues that a message reaches, by name.
+    /// Names of the queues that a message reaches.
     fn reached(&self, exchange: &str, key: &str) -> Vec<String> {
         let mut found = Vec::new();
         let message = Message { keys: &[key], headers: &NoHeaders, deferred: false };
@@ -121,7 +120,7 @@ impl Node {
         names
     }
 
-    /// A topic as another protocol makes it.
+    /// Creates a topic as another protocol does.
     async fn topic(&self, name: &str, partitions: u32) {
         let uuid = OsEntropy.uuid();
         let new = NewTopic { name: name.to_owned(), uuid, partitions, config: BTreeMap::new() };

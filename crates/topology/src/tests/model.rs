@@ -1,5 +1,5 @@
-//! The topology beside a model of it: whatever is declared, bound, unbound and deleted, in whatever
-//! order and with restarts in between, messages reach the queues that they should.
+//! Compares the topology with a model: after any order of declarations, bindings, deletions and restarts, messages
+//! reach the queues that the model predicts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -92,7 +92,7 @@ fn destination(to: u8) -> Destination {
     }
 }
 
-/// A second declaration says something else than the first.
+/// A second declaration differs from the first.
 #[derive(Debug)]
 struct Different;
 
@@ -177,7 +177,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn messages_reach_the_queues_that_a_model_says(steps in proptest::collection::vec(step(), 1..40)) {
+    fn messages_reach_the_queues_predicted_by_a_model(steps in proptest::collection::vec(step(), 1..40)) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         runtime.expect("a runtime").block_on(run(steps));
     }

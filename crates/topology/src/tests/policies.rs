@@ -12,7 +12,7 @@ impl Node {
 }
 
 #[tokio::test]
-async fn a_policy_holds_for_queues_that_are_there_and_that_come() {
+async fn policy_applies_to_existing_and_later_queues() {
     let node = open().await;
     let before = node.queue("app.before").await;
     let other = node.queue("other").await;
@@ -34,7 +34,7 @@ async fn a_policy_holds_for_queues_that_are_there_and_that_come() {
 }
 
 #[tokio::test]
-async fn the_policy_with_the_highest_priority_holds_alone_and_an_operator_policy_tightens_it() {
+async fn highest_priority_policy_applies_and_an_operator_policy_tightens_it() {
     let node = open().await;
     let queue = node.queue_with("q", &[("x-max-length", 500.into())]).await;
     let ttl = serde_json::json!({"message-ttl": 1000});
@@ -53,7 +53,7 @@ async fn the_policy_with_the_highest_priority_holds_alone_and_an_operator_policy
 }
 
 #[tokio::test]
-async fn a_policy_with_a_setting_that_a_queue_does_not_have_is_not_for_it() {
+async fn policy_with_an_unsupported_setting_does_not_apply_to_the_queue() {
     let node = open().await;
     let classic = node.queue("classic").await;
     let quorum = node.queue_with("quorum", &[("x-queue-type", "quorum".into())]).await;
@@ -65,7 +65,7 @@ async fn a_policy_with_a_setting_that_a_queue_does_not_have_is_not_for_it() {
 }
 
 #[tokio::test]
-async fn a_policy_gives_an_exchange_its_alternate() {
+async fn policy_sets_the_alternate_exchange() {
     let node = open().await;
     node.queue("lost").await;
     node.exchange("x", ExchangeKind::Direct, true).await;
@@ -78,7 +78,7 @@ async fn a_policy_gives_an_exchange_its_alternate() {
 }
 
 #[tokio::test]
-async fn what_a_policy_may_not_say_is_refused() {
+async fn invalid_policy_is_rejected() {
     let node = open().await;
     for (scope, pattern, definition, expected) in [
         (PolicyScope::User, "", serde_json::json!({}), "no policy provided"),

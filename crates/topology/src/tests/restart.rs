@@ -1,7 +1,7 @@
 use super::*;
 
 #[tokio::test]
-async fn what_is_durable_survives_a_restart_and_nothing_else() {
+async fn only_durable_entities_survive_a_restart() {
     let node = open().await;
     node.queue("durable").await;
     node.transient_queue("transient", None).await;
@@ -19,23 +19,23 @@ async fn what_is_durable_survives_a_restart_and_nothing_else() {
     assert!(!node.vhost.has_exchange("gone"));
     assert_eq!(node.documents("amqp.queues"), ["%2F/durable"]);
     assert_eq!(node.vhost.bindings().len(), 1);
-    // It is the queue that it was.
+    // The queue is the same as before.
     let again = node.queue("durable").await;
     assert_eq!(&*again.topic_name, "durable");
 }
 
 #[tokio::test]
-async fn what_a_crash_left_half_done_is_put_in_order() {
+async fn interrupted_changes_are_repaired_at_the_next_start() {
     let node = open().await;
     let queue = node.queue("q").await;
     node.bind("amq.fanout", &queue_named("q"), "").await.expect("it is bound");
-    // A declaration that got as far as its document.
+    // A declaration that crashed after its document.
     let uuid = OsEntropy.uuid().to_string();
     let document = serde_json::json!({ "topic": "half", "uuid": uuid, "arguments": "" });
     let (name, anything) = (documents::join(&["/", "half"]), documents::Expect::Anything);
     let kept = documents::store::put(&node.broker, "amqp.queues", name, &document, anything);
     kept.await.expect("it is kept");
-    // One that got as far as its topic.
+    // A declaration that crashed after its topic.
     let group = queue.group().expect("it has a group");
     node.broker.delete_lease_group(group).await.expect("it is deleted");
     let node = node.restart().await;
@@ -43,7 +43,7 @@ async fn what_a_crash_left_half_done_is_put_in_order() {
     assert_eq!(node.documents("amqp.queues"), ["%2F/q"]);
     let queue = node.vhost.find_queue("q").expect("it is there");
     assert_eq!(node.lease_config(&queue)["lease.ms"], "0");
-    // A deletion that got as far as the topic.
+    // A deletion that crashed after the topic.
     node.broker.delete_topic(queue.topic).await.expect("deleted");
     let node = node.restart().await;
     assert!(node.vhost.find_queue("q").is_none());
@@ -52,7 +52,7 @@ async fn what_a_crash_left_half_done_is_put_in_order() {
 }
 
 #[tokio::test]
-async fn a_topic_that_took_the_name_of_a_deleted_queue_is_not_that_queue() {
+async fn topic_that_reuses_the_name_of_a_deleted_queue_is_another_queue() {
     let node = open().await;
     let queue = node.queue_with("q", &[("x-max-length", 5.into())]).await;
     node.broker.delete_topic(queue.topic).await.expect("deleted");
@@ -63,7 +63,7 @@ async fn a_topic_that_took_the_name_of_a_deleted_queue_is_not_that_queue() {
 }
 
 #[tokio::test]
-async fn what_a_vhost_says_of_itself_is_kept_and_goes_with_it() {
+async fn metadata_of_a_vhost_is_durable_and_deleted_with_it() {
     let node = open().await;
     let vhost = node.topology.create_vhost("shop").await.expect("it is made");
     assert_eq!(*vhost.metadata(), Metadata::default());
@@ -83,20 +83,20 @@ async fn what_a_vhost_says_of_itself_is_kept_and_goes_with_it() {
     let open_to_deletion =
         |before: &Metadata| Metadata { protected_from_deletion: false, ..before.clone() };
     vhost.set_metadata(open_to_deletion).await.expect("it is set");
-    // It is the same one still: nobody's connection was closed for that.
+    // The vhost is the same, so no connection was closed.
     assert!(node.topology.vhost("shop").is_some_and(|now| now.is(&vhost)));
     assert_eq!(node.topology.delete_vhost("shop").await, Ok(true));
     assert!(node.documents("amqp.vhost-metadata").is_empty());
     let again = node.topology.create_vhost("shop").await.expect("it is made");
     assert_eq!(*again.metadata(), Metadata::default());
-    // The one that is there always.
+    // The default vhost.
     node.vhost.set_metadata(|_| wanted.clone()).await.expect("it is set");
     let node = node.restart().await;
     assert_eq!(*node.vhost.metadata(), wanted);
 }
 
 #[tokio::test]
-async fn a_vhost_has_its_own_entities_and_takes_them_along() {
+async fn entities_of_a_vhost_are_separate_and_deleted_with_it() {
     let node = open().await;
     node.queue("q").await;
     let other = node.topology.create_vhost("other/one").await.expect("it is made");

@@ -1,7 +1,7 @@
-//! Bindings of a virtual host: made and taken away.
+//! Adds and removes bindings of a virtual host.
 //!
-//! A binding is made while both ends are there: that is a condition of the change. What deletes an end deletes the
-//! bindings that it knows; one that another node made at that moment names an end that is gone, and leads nowhere.
+//! The existence of both ends is a condition of a new binding. The deletion of an end deletes the bindings that its
+//! node knows. A binding that another node adds at that moment names a deleted end, and does not route.
 
 use broker::Check;
 use documents::{Change, Expect};
@@ -40,7 +40,7 @@ impl VirtualHost {
                 if std::mem::replace(&mut is_current, true) {
                     return Ok(());
                 }
-                // Another node may have taken away the binding that is known here.
+                // Another node may have removed the binding in this node's memory.
                 self.refresh().await?;
                 continue;
             };
@@ -83,13 +83,13 @@ impl VirtualHost {
         change: &mut Change,
     ) {
         let exchange = |name: &str| documents::join(&[&self.0.name, name]);
-        // One that every vhost has is always there.
+        // A predeclared exchange always exists.
         if plan.ends.source != 0 {
             change.check_version(EXCHANGES, exchange(source), plan.ends.source);
         }
         match destination {
             Destination::Queue(_) => {
-                // It was one when the ends were read.
+                // The value was a topic id when the ends were read.
                 let topic = u32::try_from(plan.ends.destination).unwrap_or(u32::MAX);
                 change.check(Check::Topic(base::TopicId(topic)));
             }
@@ -100,7 +100,7 @@ impl VirtualHost {
         }
     }
 
-    /// Takes a binding away. What is not there is unbound already.
+    /// Removes a binding. A missing binding counts as removed.
     pub async fn unbind(
         &self,
         user: OwnerId,

@@ -1,8 +1,8 @@
-//! Policies of a vhost, and what they do to the entities that they fit.
+//! Policies of a vhost, and their effect on matching entities.
 //!
-//! Every node's memory follows the documents of policies by itself. The configuration of topics and lease groups,
-//! which is one for all nodes, is changed by who changes a policy, after that is in the log, and by who declares a
-//! queue that another node's policy has come before: of the two at least one sees both.
+//! Every node's memory follows the documents of policies. The configuration of topics and lease groups is shared by
+//! all nodes. It is changed by the node that changes a policy, after the commit, and by a node that declares a queue
+//! while another node changes a policy: at least one of the two sees both.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::store::policy_space;
 use crate::topics;
 
 impl VirtualHost {
-    /// The highest priority first.
+    /// Highest priority first.
     pub fn policies(&self, scope: PolicyScope) -> Vec<Policy> {
         self.0.entities.read().policies.list(scope).to_vec()
     }
@@ -29,7 +29,7 @@ impl VirtualHost {
         self.policies(scope).into_iter().find(|policy| *policy.name == *name)
     }
 
-    /// Makes or replaces a policy; it holds for all that it fits when this returns.
+    /// Creates or replaces a policy. It is applied to all matching entities when this returns.
     pub async fn set_policy(
         &self,
         scope: PolicyScope,
@@ -67,7 +67,7 @@ impl VirtualHost {
         }
     }
 
-    /// Memory follows policies that have changed.
+    /// Applies changed policies to memory.
     pub(crate) fn take_policies(&self) {
         let queues = {
             let mut entities = self.0.entities.write();
@@ -82,7 +82,7 @@ impl VirtualHost {
         }
     }
 
-    /// What policies say of a queue together.
+    /// The settings of a queue by all its policies together.
     pub fn effective_policy(&self, queue: &Queue) -> Definition {
         let entities = self.0.entities.read();
         entities.policies.find(Subject::Queue(&queue.name, queue.kind)).definition
@@ -94,7 +94,7 @@ impl VirtualHost {
         QueueSettings::new(queue.kind, &queue.arguments, &policies)
     }
 
-    /// Brings topics and lease groups of all queues to what memory says.
+    /// Updates the configuration of all queues' topics and lease groups to the settings in memory.
     pub(crate) async fn apply_policies(&self) -> Result<(), StoreError> {
         let queues: Vec<_> = self.0.entities.read().queues().cloned().collect();
         let declared: Vec<_> = queues.into_iter().filter(|queue| queue.declared).collect();
@@ -105,7 +105,7 @@ impl VirtualHost {
         Ok(())
     }
 
-    /// Brings the configuration of a queue's topic and its lease group to its settings.
+    /// Updates the configuration of a queue's topic and lease group to its settings.
     pub(crate) async fn apply_settings(&self, queue: &Arc<Queue>) -> Result<(), StoreError> {
         let settings = queue.settings();
         let topic = settings.topic_config(queue.kind, queue.durable);
@@ -124,5 +124,5 @@ impl From<ChangeError> for PolicyError {
     }
 }
 
-/// Queues whose configuration is changed in one go.
+/// Number of queues configured concurrently.
 const CONFIGURED_AT_ONCE: usize = 256;

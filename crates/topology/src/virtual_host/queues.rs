@@ -1,5 +1,5 @@
-//! Queues of a virtual host: declared, found, deleted; and topics of other protocols, which are
-//! queues as they are.
+//! Queues of a virtual host: declaration, lookup, deletion; and topics of other protocols, which are usable as
+//! queues.
 
 use std::sync::Arc;
 
@@ -21,9 +21,8 @@ use crate::stripes::{Access, Key};
 use crate::topics::{self, FoundTopic};
 
 impl VirtualHost {
-    /// Makes a queue unless there is one of its name, and answers it. `judge` is asked first: with
-    /// the one that is there, whether it is the one that is declared; with none, whether such a one
-    /// may be made.
+    /// Creates a queue unless one of its name exists, and returns it. `judge` is called first: with an existing queue
+    /// it decides whether the declaration equals it, without one whether the queue may be created.
     pub async fn declare_queue<E: From<ChangeError>>(
         &self,
         new: NewQueue<'_>,
@@ -41,12 +40,12 @@ impl VirtualHost {
                 }
                 judge(Some(&present))?;
                 match self.use_queue(&present).await {
-                    // It went at that moment.
+                    // It was deleted at that moment.
                     Err(ChangeError::NotFound(_)) => continue,
                     used => used?,
                 }
                 drop(held);
-                // An attempt whose answer was lost may have made it.
+                // An attempt without a reply may have created it.
                 if new.owner.is_some_and(|owner| present.owner == Some(Owner::Here(owner))) {
                     self.add_to_owner(&new, &present).await?;
                 }
@@ -61,7 +60,7 @@ impl VirtualHost {
         }
     }
 
-    /// `None`: somebody else was faster.
+    /// Returns `None` after a concurrent change.
     async fn create_queue(
         &self,
         new: &NewQueue<'_>,
@@ -101,11 +100,11 @@ impl VirtualHost {
         }
         let made = self.0.entities.read().queue(name).cloned();
         let Some(queue) = made.filter(|made| topics::is_of(broker, made.topic, uuid)) else {
-            // Somebody deleted it already.
+            // Another client deleted it already.
             return Ok(None);
         };
         if *queue.settings() != settings {
-            // A policy changed in between, and whoever changed it may not have seen the queue.
+            // A policy changed in between, and the node that changed it may not have seen the queue.
             self.apply_settings(&queue).await?;
         }
         Ok(Some(queue))
@@ -119,14 +118,14 @@ impl VirtualHost {
         if let Some(owner) = new.owner
             && !self.0.shared.owners.add(owner, queue)
         {
-            // Its owner went while it was being made.
+            // The owner was removed during the creation.
             self.delete_owned(owner, &queue.name).await?;
         }
         Ok(())
     }
 
-    /// The queue of this name. `user` must own it, if it has an owner. The topic of another protocol may have no lease
-    /// group yet: [`VirtualHost::make_ready`].
+    /// Returns the queue of this name. `user` must own it, if it has an owner. A topic of another protocol may have
+    /// no lease group yet: see [`VirtualHost::make_ready`].
     pub async fn queue(&self, user: OwnerId, name: &str) -> Result<Arc<Queue>, ChangeError> {
         let Some(queue) = self.look_for_queue(name).await? else {
             return Err(ChangeError::NotFound(Entity::queue(name, &self.0.name)));
@@ -139,7 +138,7 @@ impl VirtualHost {
         Ok(queue)
     }
 
-    /// Creates the lease group that the queue's consumers share, unless it is there.
+    /// Creates the lease group shared by the queue's consumers, unless it exists.
     pub async fn make_ready(&self, queue: &Queue) -> Result<(), ChangeError> {
         if queue.group().is_none() && !queue.is_stream() {
             let _held = self.lock(&[(Key::Queue(&queue.name), Access::Change)]).await;
@@ -148,7 +147,7 @@ impl VirtualHost {
         Ok(())
     }
 
-    /// As [`VirtualHost::queue`], by what all nodes have changed before the call: the answer is that the queue is there.
+    /// Like [`VirtualHost::queue`], after applying all changes of other nodes.
     pub async fn current_queue(
         &self,
         user: OwnerId,
@@ -158,14 +157,14 @@ impl VirtualHost {
         self.queue(user, name).await
     }
 
-    /// A queue by name, whoever asks, by what this node knows.
+    /// Returns a queue by name for any user, as far as this node knows.
     pub fn find_queue(&self, name: &str) -> Option<Arc<Queue>> {
         self.adopt(name);
         self.0.entities.read().queue(name).cloned()
     }
 
-    /// The same, if its topic is there; what is not found is not there on any node. One that is found may have been
-    /// deleted by another node: what follows is a change or a lease, which that node's answer decides.
+    /// Returns a queue whose topic exists. `None` holds for all nodes. A queue that is found may have been deleted by
+    /// another node: the change or lease that follows detects that.
     async fn look_for_queue(&self, name: &str) -> Result<Option<Arc<Queue>>, StoreError> {
         if let Some(queue) = self.present(name).await? {
             return Ok(Some(queue));
@@ -174,7 +173,7 @@ impl VirtualHost {
         self.present(name).await
     }
 
-    /// Deletes a queue; how many messages were ready. One that is not there is deleted already.
+    /// Deletes a queue. Returns its number of ready messages. A missing queue counts as deleted.
     pub async fn delete_queue(
         &self,
         user: OwnerId,
@@ -207,7 +206,7 @@ impl VirtualHost {
         self.delete_where(name, |queue| queue.owner == Some(Owner::Here(owner))).await
     }
 
-    /// Deletes a queue whose run is over.
+    /// Deletes a queue whose run has ended.
     pub(crate) async fn delete_left_queue(&self, name: &str) -> Result<(), StoreError> {
         let id = (QUEUES, documents::join(&[self.name(), name]).into());
         let kept = Arc::clone(&self.0.shared.kept);
@@ -234,7 +233,7 @@ impl VirtualHost {
         }
     }
 
-    /// Deletes a queue with its topic and all that leads to it, while nodes keep these uses of it and no others.
+    /// Deletes a queue with its topic and its bindings, on the condition that its uses are exactly `uses`.
     pub(crate) async fn try_remove(
         &self,
         queue: &Arc<Queue>,
@@ -258,13 +257,13 @@ impl VirtualHost {
         }
         let made = self.make(change, attempts).await?;
         if matches!(made, Made::Done) && !queue.declared {
-            // No document says that it was there.
+            // It had no document, so the projection does not remove it.
             self.forget_topic(queue);
         }
         Ok(made)
     }
 
-    /// The documents say that a queue is gone.
+    /// Removes a queue whose document was deleted.
     pub(crate) fn forget(&self, name: &str) {
         let removed = self.0.entities.write().remove_queue(name);
         if let Some(queue) = removed
@@ -274,7 +273,7 @@ impl VirtualHost {
         }
     }
 
-    /// The topic of another protocol is gone, which was a queue.
+    /// Removes a queue that was the deleted topic of another protocol.
     fn forget_topic(&self, queue: &Queue) {
         let mut entities = self.0.entities.write();
         let same = entities.queue(&queue.name).is_some_and(|known| known.topic == queue.topic);
@@ -284,7 +283,7 @@ impl VirtualHost {
         queue.set_deleted();
     }
 
-    /// The queue of this name, if its topic is there still: another protocol may have deleted it.
+    /// Returns the queue of this name if its topic still exists: another protocol may have deleted it.
     async fn present(&self, name: &str) -> Result<Option<Arc<Queue>>, StoreError> {
         let mut attempts = Attempts::default();
         loop {
@@ -297,7 +296,7 @@ impl VirtualHost {
             if queue.is_deleted() {
                 continue;
             }
-            // A topic made since then under the name is a queue of its own.
+            // A topic created later under the name is a queue of its own.
             let uses = self.uses_of(&queue);
             unless_gone(self.try_remove(&queue, uses, &mut attempts).await.map(drop))?;
             if !self.topology()?.has(self) {
@@ -306,16 +305,16 @@ impl VirtualHost {
         }
     }
 
-    /// The topic of another protocol that this name is a queue of.
+    /// Returns the topic of another protocol that backs a queue of this name.
     pub(crate) fn foreign_topic(&self, name: &str) -> Option<FoundTopic> {
-        // Only plain names: the escaped ones are ours.
+        // Only plain names: escaped ones belong to the topology.
         if *self.0.name != *DEFAULT_VHOST || topic_name(DEFAULT_VHOST, name) != name {
             return None;
         }
         topics::named(&self.0.broker, name)
     }
 
-    /// Makes a topic of another protocol known as a queue, if there is one of this name.
+    /// Adds a topic of another protocol as a queue, if there is one of this name.
     pub(crate) fn adopt(&self, name: &str) {
         if self.0.entities.read().queue(name).is_some() {
             return;
@@ -341,7 +340,7 @@ impl VirtualHost {
         entities.add_queue(Arc::new(queue), 0);
     }
 
-    /// Makes the lease group that the queue's consumers share.
+    /// Creates the lease group shared by the queue's consumers.
     pub(crate) async fn ensure_group(&self, queue: &Queue) -> Result<(), StoreError> {
         if queue.is_stream() || queue.group().is_some() {
             return Ok(());
@@ -352,7 +351,7 @@ impl VirtualHost {
         Ok(())
     }
 
-    /// Messages that a consumer could have now; of a stream, all that are there.
+    /// Number of messages ready for consumers; of a stream, all its messages.
     pub async fn message_count(&self, queue: &Queue) -> Result<u64, StoreError> {
         let counted = topics::record_count(&self.0.broker, queue.topic, queue.group()).await;
         Ok(counted.map_err(ExecuteError::from)?)

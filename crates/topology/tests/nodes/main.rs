@@ -1,4 +1,4 @@
-//! The topology on three nodes: what one changes holds on all of them, and each change is made by what is there.
+//! The topology on three nodes: a change of one node applies to all, and each change is based on current state.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,10 +15,10 @@ use topology::{
 };
 use values::Table;
 
-/// Of the client of each node that most tests are about.
+/// The client at each node in most tests.
 const CLIENT: OwnerId = OwnerId(1);
 const SOON: Duration = Duration::from_secs(30);
-/// A node that is gone is waited for no longer.
+/// Time after which a disconnected node counts as lost.
 const GONE_AFTER: Duration = Duration::from_secs(5);
 
 struct Node {
@@ -44,7 +44,7 @@ async fn three() -> Vec<Node> {
     nodes
 }
 
-/// A declaration that says something else than the first.
+/// Outcome of a declaration that was rejected.
 #[derive(Debug)]
 enum Refused {
     Different,
@@ -110,7 +110,7 @@ async fn eventually(what: &str, holds: impl Fn() -> bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_one_node_changes_holds_on_another_at_once() {
+async fn change_of_one_node_is_visible_on_another_at_once() {
     let nodes = three().await;
     for round in 0..5 {
         let (a, b) = (&nodes[round % 3], &nodes[(round + 1) % 3]);
@@ -124,7 +124,7 @@ async fn what_one_node_changes_holds_on_another_at_once() {
         assert_eq!(a.vhost.delete_queue(CLIENT, name, false, false).await, Ok(0));
         assert!(
             matches!(b.vhost.queue(CLIENT, name).await, Err(ChangeError::NotFound(_))) || {
-                // What is in its copy still is gone when the copy is the newest.
+                // The stale copy is corrected by a refresh.
                 b.vhost.refresh().await.expect("the catalog is led");
                 b.vhost.find_queue(name).is_none()
             }
@@ -135,7 +135,7 @@ async fn what_one_node_changes_holds_on_another_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_declarations_at_one_moment_one_is_judged_by_the_other() {
+async fn concurrent_declaration_is_compared_with_the_one_committed_first() {
     let nodes = three().await;
     for round in 0..10 {
         let name = &format!("q{round}");
@@ -153,9 +153,9 @@ async fn of_two_declarations_at_one_moment_one_is_judged_by_the_other() {
     }
 }
 
-/// Whoever makes a change does not notice that the catalog's leader is lost meanwhile: whether it was made is found out.
+/// The loss of the catalog's leader is hidden from a change in progress: the node finds out whether it was committed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn changes_outlive_the_catalogs_leader() {
+async fn changes_survive_the_loss_of_the_catalogs_leader() {
     let mut nodes = three().await;
     let leads = nodes.iter().position(|it| it.node.broker.leads_catalog());
     let leader = nodes.remove(leads.expect("the catalog is led"));
@@ -176,7 +176,7 @@ async fn changes_outlive_the_catalogs_leader() {
     };
     let ended = async {
         sleep(Duration::from_millis(100)).await;
-        // Its links first, so that what it was asked is not answered.
+        // The links close first, so that pending requests get no reply.
         leader.node.member.close().await;
         leader.end().await;
         over.store(true, Ordering::Relaxed);
@@ -188,7 +188,7 @@ async fn changes_outlive_the_catalogs_leader() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queue_that_is_deleted_while_it_is_bound_leaves_nothing() {
+async fn queue_deleted_during_a_bind_leaves_no_binding() {
     let nodes = three().await;
     for round in 0..10 {
         let name = &format!("q{round}");
@@ -200,7 +200,7 @@ async fn a_queue_that_is_deleted_while_it_is_bound_leaves_nothing() {
         );
         deleted.expect("it is deleted");
         assert!(matches!(bound, Ok(()) | Err(ChangeError::NotFound(_))), "{bound:?}");
-        // One of the same name is another one.
+        // A new queue of the same name is another queue.
         nodes[1].declare(name, true, false, None).await.expect("it is declared");
         nodes[2].vhost.refresh().await.expect("the catalog is led");
         assert!(nodes.iter().all(|node| !node.reached().contains(name)));
@@ -209,13 +209,13 @@ async fn a_queue_that_is_deleted_while_it_is_bound_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_exclusive_queue_is_locked_on_other_nodes_and_goes_with_its_node() {
+async fn exclusive_queue_is_locked_on_other_nodes_and_deleted_with_its_node() {
     let mut nodes = three().await;
     nodes[2].declare("mine", false, false, Some(CLIENT)).await.expect("it is declared");
     nodes[2].declare("transient", false, false, None).await.expect("it is declared");
     nodes[1].declare("others", false, false, Some(CLIENT)).await.expect("it is declared");
     nodes[1].declare("kept", true, false, None).await.expect("it is declared");
-    // The number of a connection says nothing on another node.
+    // The number of a connection is meaningless on another node.
     let locked = nodes[0].vhost.queue(CLIENT, "mine").await;
     assert!(matches!(locked, Err(ChangeError::Locked(_))));
     let place = nodes.pop().expect("there are three").end().await;
@@ -233,7 +233,7 @@ async fn an_exclusive_queue_is_locked_on_other_nodes_and_goes_with_its_node() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_comes_back_takes_away_what_it_left() {
+async fn restarted_node_deletes_its_exclusive_queues() {
     let mut nodes = three().await;
     nodes[2].declare("mine", false, false, Some(CLIENT)).await.expect("it is declared");
     let place = nodes.pop().expect("there are three").end().await;
@@ -243,7 +243,7 @@ async fn a_node_that_comes_back_takes_away_what_it_left() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_auto_delete_queue_goes_with_the_last_consumer_of_all_nodes() {
+async fn auto_delete_queue_is_deleted_with_the_last_consumer_on_any_node() {
     let nodes = three().await;
     nodes[0].declare("q", true, true, None).await.expect("it is declared");
     let consume = async |node: &Node| {

@@ -23,14 +23,14 @@ pub enum Malformed {
     PropertyFlags(u16),
 }
 
-/// A long string: up to 4 GB of anything.
+/// A long string: up to 4 GB of arbitrary bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LongString<'a>(pub &'a [u8]);
 
 #[derive(Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
-    /// The octet that bits are being taken of, and how many of them are taken.
+    /// The octet from which bits are read, and the number of its bits that are already read.
     bits: (u8, u32),
 }
 
@@ -47,7 +47,7 @@ impl<'a> Reader<'a> {
         F::read(self)
     }
 
-    /// All of it was read.
+    /// Fails if bytes are left over.
     pub fn finish(self) -> Result<(), Malformed> {
         if self.rest.is_empty() { Ok(()) } else { Err(Malformed::LeftOver(self.rest.len())) }
     }
@@ -80,7 +80,7 @@ impl<'a> Reader<'a> {
 #[derive(Debug)]
 pub struct Writer<'a> {
     out: &'a mut BytesMut,
-    /// How many bits of the last octet are taken; 8 when it is not one of bits.
+    /// Number of bits used in the last octet; 8 when the last octet holds no bits.
     bits: u32,
 }
 
@@ -110,7 +110,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// What a method's argument may be.
+/// A type that a method's argument may have.
 pub trait Field<'a>: Sized {
     fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed>;
     fn write(&self, writer: &mut Writer<'_>);
@@ -142,8 +142,8 @@ impl<'a> Field<'a> for bool {
     }
 }
 
-/// A short string. The specification says UTF-8, and names are compared and stored as such. One that
-/// is too long is cut, see [`values::shortened`].
+/// A short string. The specification says UTF-8, and names are compared and stored as such. A longer string is
+/// truncated on write, see [`values::shortened`].
 impl<'a> Field<'a> for &'a str {
     fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
         let length: u8 = reader.read()?;
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_share_octets_until_something_else_comes() {
+    fn consecutive_bits_share_octets() {
         let mut out = BytesMut::new();
         let mut writer = Writer::new(&mut out);
         for bit in [true, false, true] {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_string_must_be_there_whole_and_be_text() {
+    fn truncated_or_non_utf8_short_string_is_rejected() {
         assert_eq!(Reader::new(&[3, b'a', b'b']).read::<&str>(), Err(Malformed::Truncated));
         assert_eq!(Reader::new(&[1, 0xff]).read::<&str>(), Err(Malformed::NotUtf8));
         assert_eq!(Reader::new(&[2, b'a', b'b']).read::<&str>(), Ok("ab"));

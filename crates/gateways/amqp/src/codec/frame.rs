@@ -7,16 +7,16 @@ use rabbitmq::erlang;
 
 /// Type, channel and payload size.
 pub const HEAD_BYTES: usize = 7;
-/// What a frame has besides its payload.
+/// Bytes of a frame besides its payload.
 pub const OVERHEAD_BYTES: usize = HEAD_BYTES + 1;
 pub const END: u8 = 0xCE;
 
-/// The smallest frame size that a peer may ask for.
+/// The smallest frame size that a peer may negotiate.
 pub const FRAME_MAX_MIN: u32 = 4096;
 
-/// What a client says first.
+/// The first bytes that a client sends.
 pub const PROTOCOL_HEADER: [u8; 8] = *b"AMQP\x00\x00\x09\x01";
-/// AMQP 0-9, which differs in nothing that matters here.
+/// The header of AMQP 0-9, which is handled alike: it differs in nothing that matters here.
 pub const PROTOCOL_HEADER_0_9: [u8; 8] = *b"AMQP\x01\x01\x00\x09";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,7 +55,7 @@ pub struct Frame<'a> {
     pub payload: &'a [u8],
 }
 
-/// Why bytes are no frame. After one of these nothing more can be read from the connection.
+/// A malformed frame. Nothing more can be read from the connection after it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FrameError {
     #[error("type {octet}, {snippet}: unknown_frame")]
@@ -66,7 +66,7 @@ pub enum FrameError {
     End { octet: u8, snippet: Snippet, end: u8 },
 }
 
-/// What a payload begins with, as RabbitMQ's texts show it: `all octets = <<0,60>>`.
+/// The first octets of a payload, formatted as in RabbitMQ's error texts: `all octets = <<0,60>>`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Snippet {
     octets: [u8; SNIPPET_BYTES],
@@ -92,17 +92,17 @@ impl std::fmt::Display for Snippet {
     }
 }
 
-/// What is at the front of a buffer.
+/// The front of a receive buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Front {
-    /// A frame that takes so many bytes.
+    /// A complete frame of this many bytes.
     Frame { bytes: usize },
-    /// This many bytes must be there before more can be said.
+    /// The buffer must hold this many bytes before the frame can be read.
     Wants { bytes: usize },
 }
 
-/// Looks at the front of `buffer`. `payload_bytes_max` is what was negotiated, less the overhead;
-/// a frame may pass it by [`OVERHEAD_BYTES`], since some clients count wrong and RabbitMQ lets them.
+/// Looks at the front of `buffer`. `payload_bytes_max` is the negotiated maximum less the overhead. A frame may
+/// exceed it by [`OVERHEAD_BYTES`], as in RabbitMQ, because some clients count wrong.
 pub fn front(buffer: &[u8], payload_bytes_max: usize) -> Result<Front, FrameError> {
     let Some(&[octet, _, _, s0, s1, s2, s3]) = buffer.first_chunk::<HEAD_BYTES>() else {
         return Ok(Front::Wants { bytes: HEAD_BYTES });
@@ -138,7 +138,7 @@ pub fn put_head(kind: FrameKind, channel: u16, payload_bytes: u32, out: &mut Byt
     out.put_u32(payload_bytes);
 }
 
-/// Writes a whole frame whose payload is what `payload` writes.
+/// Writes a whole frame. `payload` writes its payload.
 pub fn put(kind: FrameKind, channel: u16, out: &mut BytesMut, payload: impl FnOnce(&mut BytesMut)) {
     let at = out.len();
     put_head(kind, channel, 0, out);
@@ -205,7 +205,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_frame_is_read_as_it_was_written_and_not_before_it_is_whole(
+        fn written_frame_is_read_back_once_complete(
             kind in kinds(),
             channel: u16,
             payload in proptest::collection::vec(any::<u8>(), 0..300),
@@ -221,7 +221,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_comes_is_read_or_refused(
+        fn arbitrary_bytes_are_read_or_rejected(
             bytes in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
             if let Ok(Front::Frame { bytes: length }) = front(&bytes, 4088) {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_may_pass_the_limit_by_the_overhead_and_not_by_more() {
+    fn frame_may_exceed_the_limit_by_the_overhead_only() {
         let (most, more) = (vec![0; 96], vec![0; 97]);
         assert!(front(&frame(FrameKind::Body, 1, &most), 88).is_ok());
         let refused = front(&frame(FrameKind::Body, 1, &more), 88);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_ends_where_it_says() {
+    fn frame_with_wrong_end_octet_or_type_is_rejected() {
         let mut wrong = frame(FrameKind::Method, 7, b"abc");
         *wrong.last_mut().expect("not empty") = 0;
         let refused = front(&wrong, 4088);

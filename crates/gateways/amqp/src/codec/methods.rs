@@ -1,13 +1,13 @@
 //! The methods of AMQP 0-9-1 and of RabbitMQ's extensions (`amqp-rabbitmq-0.9.1.json`), both ways.
 //!
-//! One table below says what a method is called, its number, and its arguments in order; decoding,
-//! encoding and the names in error texts follow from it. A method borrows from its frame.
+//! The table below lists each method's name, number and arguments in order. Decoding, encoding and the names in error
+//! texts are derived from it. A method borrows from its frame.
 
 use bytes::{BufMut, BytesMut};
 
 use super::fields::{EncodedTable, LongString, Malformed, Reader, Writer};
 
-/// A class and a method in it, as close methods name what failed.
+/// Number of a class and of a method in it; close methods name the failed method by it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct MethodId {
     pub class: u16,
@@ -103,7 +103,7 @@ macro_rules! methods {
                 }
             }
 
-            /// As the specification writes it: `queue.declare`.
+            /// The name as in the specification: `queue.declare`.
             pub fn name(&self) -> &'static str {
                 match self {
                     $($(Self::$variant(_) => concat!($class_name, ".", $method_name),)*)*

@@ -1,12 +1,11 @@
-//! AMQP 0-9-1 as bytes, without I/O: what a frame, a method, a property is, and nothing of what
-//! it means.
+//! AMQP 0-9-1 as bytes, without I/O: frames, methods and properties, without their meaning.
 //!
-//! An own codec and not a crate: reading a method copies nothing out of its frame, and bodies,
-//! which are most of what is carried, are never looked at.
+//! This is an own codec and not a crate: a method is read without a copy out of its frame, and bodies, which are most
+//! of the traffic, are never inspected.
 //!
 //! * [`frame`]: where a frame ends, and how one is written
 //! * [`methods`]: the table of all methods
-//! * [`properties`]: what a message's header frame says
+//! * [`properties`]: the content of a message's header frame
 //! * [`fields`], [`table`](rabbitmq::table): the data types
 
 pub mod fields;

@@ -1,7 +1,7 @@
-//! The properties of a basic message: flags that say which are there, then their values.
+//! The properties of a basic message: flags for those that are present, then their values.
 //!
-//! Read as views into the header frame. Which are text is not checked: `correlation-id` holds raw
-//! bytes in many applications, and what came in goes out.
+//! They are read as views into the header frame. Text properties are not checked for UTF-8: many applications keep
+//! raw bytes in `correlation-id`, and these bytes are passed on unchanged.
 
 use bytes::{BufMut, BytesMut};
 pub use message::Properties;
@@ -25,12 +25,12 @@ const APP_ID: u16 = 1 << 3;
 const CLUSTER_ID: u16 = 1 << 2;
 const KNOWN: u16 = !0b11;
 
-/// Properties as they are on the wire.
+/// Encoding of properties on the wire.
 pub trait WireProperties<'a>: Sized {
     fn decode(encoded: &'a [u8]) -> Result<Self, Malformed>;
 
-    /// A value that a Kafka producer or an HTTP client wrote may be longer than a short string holds:
-    /// it is cut, see [`values::shortened`].
+    /// Truncates a value longer than a short string, see [`values::shortened`]. Kafka producers and HTTP clients can
+    /// write such values.
     fn encode(&self, out: &mut BytesMut);
 }
 
@@ -38,7 +38,7 @@ impl<'a> WireProperties<'a> for Properties<'a> {
     fn decode(encoded: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(encoded);
         let flags: u16 = reader.read()?;
-        // The last bit would say that more flags follow, and no property has one there.
+        // The last bit announces another word of flags, which no property uses.
         if flags & !KNOWN != 0 {
             return Err(Malformed::PropertyFlags(flags));
         }
@@ -140,7 +140,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn properties_are_read_as_they_were_written(
+        fn written_properties_are_read_back(
             strings in proptest::collection::vec(short_bytes(), 10),
             headers in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..50)),
             octets in (any::<Option<u8>>(), any::<Option<u8>>()),
@@ -171,7 +171,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_comes_is_read_or_refused(
+        fn arbitrary_bytes_are_read_or_rejected(
             bytes in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
             let _ = Properties::decode(&bytes);

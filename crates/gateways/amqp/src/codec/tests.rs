@@ -1,4 +1,4 @@
-//! Methods as bytes, and bytes that are no methods.
+//! Methods as bytes, and bytes that are not methods.
 
 use bytes::BytesMut;
 use proptest::prelude::*;
@@ -37,7 +37,7 @@ fn methods_are_laid_out_as_the_specification_says() {
 }
 
 #[test]
-fn a_method_that_is_cut_or_too_long_is_refused() {
+fn truncated_or_overlong_method_is_rejected() {
     let bytes = encoded(BasicDeliver { consumer_tag: "tag", ..BasicDeliver::default() });
     for length in 0..bytes.len() {
         assert!(Method::decode(&bytes[..length]).is_err(), "{length}");
@@ -51,7 +51,7 @@ fn a_method_that_is_cut_or_too_long_is_refused() {
 
 proptest! {
     #[test]
-    fn whatever_comes_is_read_or_refused(
+    fn arbitrary_bytes_are_read_or_rejected(
         class in prop_oneof![Just(10u8), Just(20), Just(40), Just(50), Just(60), Just(85), Just(90)],
         method in 0u8..130,
         rest in proptest::collection::vec(any::<u8>(), 0..60),
@@ -59,15 +59,14 @@ proptest! {
         let mut bytes = vec![0, class, 0, method];
         bytes.extend(rest);
         if let Ok(method) = Method::decode(&bytes) {
-            // Bits that mean nothing are not kept, so it may not be the same bytes; but the same
-            // method it is.
+            // Unused bits are not kept, so the bytes may differ. The decoded method is the same.
             let again = encoded(method);
             prop_assert_eq!(Method::decode(&again), Ok(method));
         }
     }
 
     #[test]
-    fn a_publish_is_read_as_it_was_written(
+    fn written_publish_is_read_back(
         exchange in "\\PC{0,60}",
         routing_key in "\\PC{0,60}",
         mandatory: bool,

@@ -1,8 +1,7 @@
-//! What an operation asks for and what it answers, as both sides hold it: this gateway and the
-//! command line are one workspace and share these types.
+//! Request and reply types of this gateway's operations. The gateway and the command line are one workspace and share
+//! them.
 //!
-//! Unknown fields of a request are refused, those of an answer are passed over, so that an answer
-//! may gain some.
+//! Unknown fields of a request are rejected and those of a reply ignored, so that a reply may gain fields.
 
 use std::net::IpAddr;
 
@@ -11,54 +10,54 @@ use access::acl::{Action, Resource};
 use serde::{Deserialize, Serialize};
 use topology::PolicyDefinition;
 
-/// What is asked for. The name of the variant is the key of the document.
+/// A requested operation. The name of the variant is the key of the document.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Operation {
-    /// Answers [`Made`].
+    /// Returns [`Made`].
     AddVhost { name: String },
-    /// By name, after the given one. Answers [`VhostPage`].
+    /// Lists by name, after the given one. Returns [`VhostPage`].
     ListVhosts { after: Option<String> },
-    /// With all that is in it; its connections are closed. Answers [`Done`].
+    /// Deletes a vhost with all its contents; its connections are closed. Returns [`Done`].
     DeleteVhost { name: String },
-    /// Makes or replaces a policy. Answers [`Made`].
+    /// Creates or replaces a policy. Returns [`Made`].
     SetPolicy { vhost: String, name: String, policy: PolicyDefinition },
-    /// By vhost and name, after the given ones. Answers [`PolicyPage`].
+    /// Lists by vhost and name, after the given ones. Returns [`PolicyPage`].
     ListPolicies {
-        /// `None`: of all.
+        /// `None`: of all vhosts.
         vhost: Option<String>,
         after: Option<(String, String)>,
     },
-    /// Answers [`Done`].
+    /// Returns [`Done`].
     ClearPolicy { vhost: String, name: String },
-    /// Answers [`Done`].
+    /// Returns [`Done`].
     AddUser {
         name: String,
-        /// By [`access::hash_password`]: the password itself stays where it is.
+        /// Computed by [`access::hash_password`]: the password itself is never sent.
         password_hash: String,
-        /// As [`access::Verifiers`] has them.
+        /// In the format of [`access::Verifiers`].
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         scram: Vec<String>,
     },
-    /// Answers [`Done`].
+    /// Returns [`Done`].
     SetPassword {
         name: String,
         password_hash: String,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         scram: Vec<String>,
     },
-    /// By name, after the given one. Answers [`UserPage`].
+    /// Lists by name, after the given one. Returns [`UserPage`].
     ListUsers { after: Option<String> },
-    /// Its connections are closed. Answers [`Done`].
+    /// Deletes a user; its connections are closed. Returns [`Done`].
     DeleteUser { name: String },
-    /// Instead of what the user may do there now. Answers [`Done`].
+    /// Replaces the user's permissions in the vhost. Returns [`Done`].
     Allow { user: String, vhost: String, permissions: Permissions },
-    /// Answers [`Done`].
+    /// Returns [`Done`].
     Deny { user: String, vhost: String },
-    /// Whether a user may do something by Kafka's protocol, and why. Answers [`Explained`].
+    /// Explains whether a user is authorized for an action of Kafka's protocol. Returns [`Explained`].
     Explain {
         user: String,
-        /// Where it comes from.
+        /// The client's address.
         host: IpAddr,
         action: Action,
         resource: Resource,
@@ -81,13 +80,13 @@ pub struct AddedUser {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Explained {
     pub allowed: bool,
-    /// In words.
+    /// The reason as text.
     pub why: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Made {
-    /// False when one of that name was there already.
+    /// False if one of that name existed already.
     pub created: bool,
 }
 
@@ -102,7 +101,7 @@ pub struct VhostPage {
 pub struct VhostSummary {
     pub name: String,
     pub queues: u64,
-    /// Those that every vhost has are among them.
+    /// Includes the predeclared ones.
     pub exchanges: u64,
     pub policies: u64,
 }
@@ -130,9 +129,9 @@ pub struct UserPage {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct UserSummary {
     pub name: String,
-    /// May do everything in every vhost; only the node's settings can change that.
+    /// Defined in the node's settings: has all permissions in every vhost, and is changed only there.
     pub of_settings: bool,
-    /// Connects from the node's machine only.
+    /// May connect from the node's machine only.
     pub loopback_only: bool,
     pub permissions: Vec<VhostPermissions>,
 }

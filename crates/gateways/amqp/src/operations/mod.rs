@@ -1,11 +1,10 @@
-//! What operators do with this gateway's entities: vhosts, policies, users.
+//! Operators' operations on this gateway's entities: vhosts, policies, users.
 //!
-//! They ask the gateway that hears them, which hands the document on unread
-//! ([`broker::operations`]): the decision that shapes this module is that it is a family of
-//! operations and no listener of its own, so there is one way in for the command line, and what is
-//! refused is refused in the same words whoever carried it here.
+//! Operators send them to any gateway that carries operations, which forwards the document unread
+//! ([`broker::operations`]). They are a family of operations and have no listener of their own. So the command line
+//! has one entry point, and errors read the same whichever gateway carried the request.
 //!
-//! * [`document`]: what is asked and answered
+//! * [`document`]: requests and replies
 
 pub mod document;
 
@@ -23,14 +22,14 @@ use document::{
     VhostPage, VhostPermissions, VhostSummary,
 };
 
-/// The name of the family.
+/// Name of the operation family.
 pub const FAMILY: &str = "amqp";
 
-/// A short string on the wire.
+/// Length limit of a short string on the wire.
 const VHOST_NAME_BYTES_MAX: usize = 255;
 const POLICY_NAME_BYTES_MAX: usize = 255;
 
-/// Carries operations out.
+/// Executes operations.
 #[derive(Debug)]
 pub struct Administration {
     topology: Topology,
@@ -228,7 +227,7 @@ impl Administration {
     }
 }
 
-/// What the log and the audit say of a change. They may be read by people who are to see no hash of a password.
+/// Text of a change for the log and the audit. Their readers must not see password hashes.
 fn in_words(operation: &Operation) -> Option<String> {
     Some(match operation {
         Operation::AddVhost { name } => format!("vhost {name:?} is added"),
@@ -255,7 +254,7 @@ fn in_words(operation: &Operation) -> Option<String> {
     })
 }
 
-/// As many as an answer holds, and whether there are more.
+/// Takes as many items as a reply holds. Returns whether there are more.
 fn page<T: Serialize>(all: impl Iterator<Item = T>) -> (Vec<T>, bool) {
     let (mut taken, mut bytes) = (Vec::new(), 0);
     for one in all {

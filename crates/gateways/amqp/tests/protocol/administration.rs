@@ -1,5 +1,5 @@
-//! What operators do: vhosts, policies and users, as the command line asks for them, and what
-//! clients see of it; also after a restart.
+//! Operators' operations on vhosts, policies and users in the documents of the command line, and their effect on
+//! clients; also after a restart.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use world::SimulatedDisk;
 
 use crate::harness::{Node, user};
 
-/// Carries an operation out as it comes over the wire.
+/// Executes an operation in its wire format.
 pub(crate) async fn operate(node: &Node, operation: Operation) -> Result<Value, OperationError> {
     let document = serde_json::to_vec(&operation).expect("a document");
     let answer = node.administration.carry_out(document).await?;
@@ -106,7 +106,7 @@ async fn users_vhosts_and_policies_survive_a_restart() {
 }
 
 #[tokio::test]
-async fn a_vhost_that_is_deleted_closes_its_connections_and_takes_its_queues_along() {
+async fn deleting_a_vhost_closes_its_connections_and_deletes_its_queues() {
     let node = Node::start().await;
     add_vhost(&node, "shop").await;
     allow(&node, "guest", "shop", [".*", ".*", ".*"]).await;
@@ -123,7 +123,7 @@ async fn a_vhost_that_is_deleted_closes_its_connections_and_takes_its_queues_alo
     assert!(matches!(&error, OperationError::NotFound(text) if text.contains("no vhost shop")));
     let default = operate(&node, Operation::DeleteVhost { name: "/".into() }).await;
     assert!(matches!(default, Err(OperationError::Invalid(_))));
-    // Made anew it is empty, and nobody may use it.
+    // The vhost that is created again is empty and grants no permissions.
     add_vhost(&node, "shop").await;
     allow(&node, "guest", "shop", [".*", ".*", ".*"]).await;
     let mut shop = node.client_of("guest", "guest", "shop").await;
@@ -131,7 +131,7 @@ async fn a_vhost_that_is_deleted_closes_its_connections_and_takes_its_queues_alo
 }
 
 #[tokio::test]
-async fn a_user_that_is_deleted_is_cut_off_and_one_whose_password_changes_is_not() {
+async fn deleting_a_user_closes_its_connections_but_a_new_password_does_not() {
     let node = Node::start().await;
     add_user(&node, "app", "one").await;
     allow(&node, "app", "/", [".*", ".*", ".*"]).await;
@@ -149,7 +149,7 @@ async fn a_user_that_is_deleted_is_cut_off_and_one_whose_password_changes_is_not
 }
 
 #[tokio::test]
-async fn the_default_user_can_be_changed_and_deleted_for_good() {
+async fn changed_or_deleted_default_user_stays_so_after_a_restart() {
     let disk = Arc::new(SimulatedDisk::new());
     let node = Node::on(Arc::clone(&disk), |_| {}).await;
     let listed = operate(&node, Operation::ListUsers { after: None }).await.expect("a list");
@@ -172,19 +172,19 @@ async fn the_default_user_can_be_changed_and_deleted_for_good() {
     let node = Node::on(Arc::clone(&disk), |_| {}).await;
     is_refused(&node, "guest", "guest").await;
     is_refused(&node, "guest", "better").await;
-    // Somebody may be made of that name again.
+    // A user of the same name may be created again.
     add_user(&node, "guest", "new").await;
     allow(&node, "guest", "/", [".*", ".*", ".*"]).await;
     node.client_of("guest", "new", "/").await.close().await;
     node.shutdown().await;
-    // The settings' word counts for those whom they name.
+    // Users of the settings override stored users of the same name.
     let node = Node::start_on(disk, vec![user("guest", "set")], |_| {}).await;
     is_refused(&node, "guest", "new").await;
     node.client_of("guest", "set", "/").await.close().await;
 }
 
 #[tokio::test]
-async fn of_a_policy_and_an_argument_the_lower_limit_holds_and_clearing_restores() {
+async fn lower_limit_of_policy_and_argument_applies_until_the_policy_is_cleared() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.declare_with("strict", &[("x-max-length", 2.into())]).await;
@@ -195,18 +195,18 @@ async fn of_a_policy_and_an_argument_the_lower_limit_holds_and_clearing_restores
     let five = ["1", "2", "3", "4", "5"];
     for (queue, length) in [("strict", 2), ("loose", 3), ("none", 3), ("later", 3)] {
         client.fill(queue, &five).await;
-        assert_eq!(client.look_at(queue).await.messages, length, "{queue}");
-        client.ask(1, QueuePurge { queue, ..QueuePurge::default() }).await;
+        assert_eq!(client.queue_counts(queue).await.messages, length, "{queue}");
+        client.call(1, QueuePurge { queue, ..QueuePurge::default() }).await;
     }
     clear_policy(&node, "length").await;
     for (queue, length) in [("strict", 2), ("loose", 5), ("none", 5), ("later", 5)] {
         client.fill(queue, &five).await;
-        assert_eq!(client.look_at(queue).await.messages, length, "{queue}");
+        assert_eq!(client.queue_counts(queue).await.messages, length, "{queue}");
     }
 }
 
 #[tokio::test]
-async fn a_policy_gives_an_exchange_its_alternate_and_queues_their_dead_letters() {
+async fn policy_sets_alternate_exchange_and_dead_letter_exchange() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.declare("lost").await;
@@ -230,7 +230,7 @@ async fn a_policy_gives_an_exchange_its_alternate_and_queues_their_dead_letters(
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused_in_words() {
+async fn invalid_operations_are_rejected_with_a_reason() {
     let node = Node::start().await;
     let policy = |pattern: &str, definition: Value| Operation::SetPolicy {
         vhost: "/".into(),
@@ -278,5 +278,5 @@ async fn what_makes_no_sense_is_refused_in_words() {
         let answer = node.administration.carry_out(document.to_vec()).await;
         assert!(matches!(answer, Err(OperationError::Invalid(_))));
     }
-    node.is_well().await;
+    node.serves_other_clients().await;
 }

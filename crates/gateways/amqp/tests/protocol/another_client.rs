@@ -1,5 +1,5 @@
-//! The gateway as a client meets it that shares no code with it: the one that loads, checkers and
-//! simulations use. It is held to what it promises here, too.
+//! Tests the gateway with the client of loads, checkers and simulations, which shares no code with the gateway. The
+//! guarantees of that client are checked here, too.
 
 use bytes::Bytes;
 use client_amqp::{AmqpError, Argument, Channel, Confirm, Mode, Over};
@@ -30,7 +30,7 @@ async fn publish_each<S: AsyncRead + AsyncWrite + Send + Unpin>(
 }
 
 #[tokio::test]
-async fn what_is_confirmed_is_delivered_and_what_is_committed_is_not_delivered_again() {
+async fn confirmed_messages_are_delivered_and_committed_ones_not_again() {
     let node = Node::start().await;
     let large = vec![b'x'; 300_000];
     let bodies: [&[u8]; 3] = [b"", b"small", &large];
@@ -61,7 +61,7 @@ async fn what_is_confirmed_is_delivered_and_what_is_committed_is_not_delivered_a
 }
 
 #[tokio::test]
-async fn a_refused_message_is_told_apart_from_one_that_is_taken() {
+async fn rejected_message_is_nacked() {
     let node = Node::start().await;
     let mut publisher = open(&node, Mode::Confirms).await;
     let full =
@@ -74,7 +74,7 @@ async fn a_refused_message_is_told_apart_from_one_that_is_taken() {
 }
 
 #[tokio::test]
-async fn an_exchange_takes_a_message_to_all_of_its_queues() {
+async fn fanout_exchange_delivers_to_all_bound_queues() {
     let node = Node::start().await;
     let mut publisher = open(&node, Mode::Confirms).await;
     let queues = ["a", "b", "c"].map(str::to_owned);
@@ -88,10 +88,10 @@ async fn an_exchange_takes_a_message_to_all_of_its_queues() {
 }
 
 #[tokio::test]
-async fn the_same_goes_over_a_stream_that_is_no_socket() {
+async fn client_works_over_a_stream_that_is_not_a_socket() {
     let node = Node::start().await;
     let mut socket = TcpStream::connect(node.address).await.expect("connects");
-    // So small that frames come in pieces.
+    // So small that frames arrive in pieces.
     let (near, mut far) = duplex(100);
     let relay = tokio::spawn(async move { copy_bidirectional(&mut far, &mut socket).await });
     let mut channel = Channel::over(near, SOON, Mode::Confirms, GUEST).await.expect("opens");
@@ -103,18 +103,18 @@ async fn the_same_goes_over_a_stream_that_is_no_socket() {
 }
 
 #[tokio::test]
-async fn the_servers_reason_for_closing_is_told() {
+async fn close_reason_of_the_server_is_reported() {
     let node = Node::start().await;
     let mut channel = open(&node, Mode::Confirms).await;
     let error = channel.consume("nowhere", 1).await.expect_err("there is no such queue");
     let AmqpError::Closed { code, text } = error else { panic!("{error}") };
     assert_eq!(code, 404);
     assert!(text.contains("nowhere"), "{text}");
-    node.is_well().await;
+    node.serves_other_clients().await;
 }
 
 #[tokio::test]
-async fn a_thread_that_blocks_speaks_the_same() {
+async fn blocking_client_works_in_a_thread() {
     use client_amqp::blocking::Connection;
     let node = Node::start().await;
     let address = node.address;

@@ -1,4 +1,4 @@
-//! What no library would send. It costs whoever sends it the connection, and nobody else anything.
+//! Input that no library would send. It costs its sender the connection, and does not affect other clients.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use proptest::test_runner::TestRunner;
 use crate::harness::Node;
 
 #[tokio::test]
-async fn frames_that_are_none_close_the_connection() {
+async fn malformed_frames_close_the_connection() {
     let node = Node::start().await;
     for bytes in [
-        // An end that is none, a type that is none, a size beyond what was negotiated.
+        // A wrong end octet, an unknown type, a size beyond the negotiated maximum.
         &[1, 0, 1, 0, 0, 0, 4, 0, 10, 0, 10, 0][..],
         &[4, 0, 1, 0, 0, 0, 0, 0xce],
         &[3, 0, 1, 0xff, 0xff, 0xff, 0xff],
@@ -27,11 +27,11 @@ async fn frames_that_are_none_close_the_connection() {
         assert_eq!(close.reply_code, 501, "{}", close.reply_text);
         client.is_cut_off().await;
     }
-    node.is_well().await;
+    node.serves_other_clients().await;
 }
 
 #[tokio::test]
-async fn frames_out_of_place_close_the_connection() {
+async fn unexpected_frames_close_the_connection() {
     let node = Node::start().await;
     let mut header = BytesMut::new();
     frame::put(FrameKind::Header, 1, &mut header, |out| {
@@ -54,11 +54,11 @@ async fn frames_out_of_place_close_the_connection() {
         client.send(0, ConnectionCloseOk::default()).await;
         client.is_cut_off().await;
     }
-    node.is_well().await;
+    node.serves_other_clients().await;
 }
 
 #[tokio::test]
-async fn frames_with_what_their_type_cannot_hold_close_the_connection() {
+async fn frames_with_a_malformed_payload_close_the_connection() {
     let node = Node::start().await;
     let mut publish = BytesMut::new();
     frame::put_method(1, BasicPublish::default(), &mut publish);
@@ -83,11 +83,11 @@ async fn frames_with_what_their_type_cannot_hold_close_the_connection() {
         let name = if code == 501 { "FRAME_ERROR" } else { "UNEXPECTED_FRAME" };
         client.connection_closes(code, &format!("{name} - {text}")).await;
     }
-    node.is_well().await;
+    node.serves_other_clients().await;
 }
 
 #[tokio::test]
-async fn methods_that_cannot_be_read_close_the_connection() {
+async fn undecodable_methods_close_the_connection() {
     let node = Node::start().await;
     for (payload, code) in [
         (&[0, 60, 0, 99][..], 503),
@@ -103,11 +103,11 @@ async fn methods_that_cannot_be_read_close_the_connection() {
         let Method::ConnectionClose(close) = came.method() else { panic!("{:?}", came.method()) };
         assert_eq!(close.reply_code, code, "{}", close.reply_text);
     }
-    node.is_well().await;
+    node.serves_other_clients().await;
 }
 
 #[tokio::test]
-async fn a_message_that_never_ends_is_not_waited_for() {
+async fn incomplete_message_closes_the_connection_after_its_time_limit() {
     let node = Node::with(|options| {
         options.message_arrives_within = Duration::from_millis(200);
     })
@@ -121,11 +121,11 @@ async fn a_message_that_never_ends_is_not_waited_for() {
     });
     client.send_bytes(&out).await;
     client.is_cut_off().await;
-    node.is_well().await;
+    node.serves_other_clients().await;
 }
 
 #[tokio::test]
-async fn a_client_that_goes_in_the_middle_of_anything_leaves_nothing_behind() {
+async fn client_that_disconnects_at_any_byte_leaves_no_consumer() {
     let node = Node::start().await;
     let mut all = BytesMut::new();
     frame::put_method(1, ChannelOpen::default(), &mut all);
@@ -141,19 +141,19 @@ async fn a_client_that_goes_in_the_middle_of_anything_leaves_nothing_behind() {
         client.send_bytes(&all[..length]).await;
         drop(client);
     }
-    node.is_well().await;
+    node.serves_other_clients().await;
     let mut client = node.client().await;
     client.declare("q").await;
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!(client.look_at("q").await.consumers, 0);
+    assert_eq!(client.queue_counts("q").await.consumers, 0);
 }
 
 #[tokio::test]
-async fn garbage_of_all_kinds_hurts_nobody() {
+async fn garbage_does_not_affect_other_clients() {
     let node = Node::start().await;
     let mut runner = TestRunner::deterministic();
     let garbage = proptest::collection::vec(any::<u8>(), 0..400);
-    // Frames that are whole, with methods that may be anything.
+    // Complete frames with arbitrary methods.
     let method = (
         prop_oneof![Just(10u16), Just(20), Just(40), Just(50), Just(60), Just(85), Just(90)],
         prop_oneof![
@@ -189,5 +189,5 @@ async fn garbage_of_all_kinds_hurts_nobody() {
             }
         }
     }
-    node.is_well().await;
+    node.serves_other_clients().await;
 }

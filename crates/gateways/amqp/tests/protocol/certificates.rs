@@ -1,4 +1,4 @@
-//! EXTERNAL: clients that log in by the certificate that TLS was begun with.
+//! EXTERNAL: clients that log in by their TLS client certificate.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -23,7 +23,7 @@ use crate::harness::{Client, client_properties};
 const REFUSED: &str = "ACCESS_REFUSED - Login was refused using authentication mechanism EXTERNAL. \
                        For details see the broker logfile.";
 
-/// A node that encrypts, and has a user `app`.
+/// A node with TLS and a user `app`.
 struct Node {
     authority: Authority,
     clients: Authority,
@@ -72,7 +72,7 @@ impl Node {
     }
 }
 
-/// Answers which mechanisms were offered.
+/// Logs in by EXTERNAL. Returns the mechanisms that the server offered.
 async fn external(client: &mut Client<TlsStream<TcpStream>>, response: &[u8]) -> String {
     let came = client.start().await;
     let Method::ConnectionStart(start) = came.method() else { panic!("{:?}", came.method()) };
@@ -90,7 +90,7 @@ async fn external(client: &mut Client<TlsStream<TcpStream>>, response: &[u8]) ->
 }
 
 #[tokio::test]
-async fn a_user_logs_in_by_its_certificate_and_does_what_it_may() {
+async fn user_logs_in_by_its_client_certificate() {
     let node = Node::start(Some("cn")).await;
     for response in [&b""[..], b"app"] {
         let mut client = node.named("app").await;
@@ -99,12 +99,12 @@ async fn a_user_logs_in_by_its_certificate_and_does_what_it_may() {
         client.open_channel(1).await;
         client.close().await;
     }
-    // A password may be said all the same.
+    // A password is accepted too.
     let mut client = node.named("app").await;
     client.log_in("app", "secret").await;
     client.open().await;
     client.close().await;
-    // A user who is deleted is nobody, and neither is one who never was.
+    // Neither a deleted user nor an unknown one may log in.
     node.users.delete("app").await.expect("is deleted");
     for name in ["app", "nobody"] {
         let mut client = node.named(name).await;
@@ -114,12 +114,12 @@ async fn a_user_logs_in_by_its_certificate_and_does_what_it_may() {
 }
 
 #[tokio::test]
-async fn nobody_acts_as_somebody_else_than_its_certificate_says() {
+async fn external_login_as_another_user_is_rejected() {
     let node = Node::start(Some("cn")).await;
     let mut client = node.named("app").await;
     external(&mut client, b"guest").await;
     client.connection_closes(403, REFUSED).await;
-    // Where a certificate names nobody, or was not shown, or says nothing here, there is no such mechanism.
+    // Without a certificate, without a usable name in it, or without a mapping, the mechanism is not offered.
     let unknown = "COMMAND_INVALID - unknown authentication mechanism 'EXTERNAL'";
     let nobody = node.clients.pair(Holder::default());
     let operator = node.clients.named("_operator");
@@ -135,7 +135,7 @@ async fn nobody_acts_as_somebody_else_than_its_certificate_says() {
 }
 
 #[tokio::test]
-async fn a_connection_ends_with_its_certificate() {
+async fn connection_closes_when_its_certificate_expires() {
     let node = Node::start(Some("san")).await;
     let lasts = Some(Duration::from_secs(3));
     let holder = Holder { dns: &["app"], ends_in: lasts, ..Holder::default() };

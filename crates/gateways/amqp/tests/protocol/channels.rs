@@ -1,4 +1,4 @@
-//! Channels, and what is declared on them: the errors are RabbitMQ's, word for word.
+//! Channels, and declarations on them: the errors equal RabbitMQ's word for word.
 
 use gateway_amqp::codec::fields::EncodedTable;
 use gateway_amqp::codec::methods::*;
@@ -6,7 +6,7 @@ use gateway_amqp::codec::methods::*;
 use crate::harness::{Node, table};
 
 #[tokio::test]
-async fn an_error_closes_its_channel_and_no_other() {
+async fn soft_error_closes_its_channel_only() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.open_channel(2).await;
@@ -16,11 +16,11 @@ async fn an_error_closes_its_channel_and_no_other() {
     let declare = QueueDeclare { queue: "q", durable: true, ..QueueDeclare::default() };
     assert_eq!(client.declared(2, declare).await.name, "q");
     client.open_channel(1).await;
-    client.look_at("q").await;
+    client.queue_counts("q").await;
 }
 
 #[tokio::test]
-async fn errors_have_the_words_of_rabbitmq() {
+async fn error_texts_equal_those_of_rabbitmq() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.declare("q").await;
@@ -90,11 +90,11 @@ async fn hard_errors_close_the_connection() {
     let mut client = node.client().await;
     client.send(7, BasicQos::default()).await;
     client.connection_closes(504, "CHANNEL_ERROR - expected 'channel.open'").await;
-    node.is_well().await;
+    node.serves_other_clients().await;
 }
 
 #[tokio::test]
-async fn a_queue_without_a_name_gets_one_and_an_empty_name_means_the_last() {
+async fn unnamed_queue_gets_a_name_and_empty_name_means_the_last_declared() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let name = client.declare_exclusive().await;
@@ -102,7 +102,7 @@ async fn a_queue_without_a_name_gets_one_and_an_empty_name_means_the_last() {
     client.publish(1, "", &name, b"hello").await;
     let (_, body) = client.get(1, "").await.expect("it is there");
     assert_eq!(body, b"hello");
-    let came = client.ask(1, QueueDelete::default()).await;
+    let came = client.call(1, QueueDelete::default()).await;
     assert!(matches!(came.method(), Method::QueueDeleteOk(_)));
     let passive = QueueDeclare { queue: &name, passive: true, ..QueueDeclare::default() };
     let text = format!("NOT_FOUND - no queue '{name}' in vhost '/'");
@@ -110,7 +110,7 @@ async fn a_queue_without_a_name_gets_one_and_an_empty_name_means_the_last() {
 }
 
 #[tokio::test]
-async fn an_exclusive_queue_is_its_connections_and_goes_with_it() {
+async fn exclusive_queue_is_locked_to_its_connection_and_deleted_with_it() {
     let node = Node::start().await;
     let (mut owner, mut other) = (node.client().await, node.client().await);
     let queue = owner.declare_exclusive().await;
@@ -129,17 +129,17 @@ async fn an_exclusive_queue_is_its_connections_and_goes_with_it() {
 }
 
 #[tokio::test]
-async fn an_auto_delete_queue_goes_with_its_last_consumer() {
+async fn auto_delete_queue_is_deleted_with_its_last_consumer() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let declare = QueueDeclare { queue: "auto", auto_delete: true, ..QueueDeclare::default() };
     client.declared(1, declare).await;
     client.consume(1, "auto", "a").await;
     client.consume(1, "auto", "b").await;
-    assert_eq!(client.look_at("auto").await.consumers, 2);
+    assert_eq!(client.queue_counts("auto").await.consumers, 2);
     for tag in ["a", "b"] {
         let cancel = BasicCancel { consumer_tag: tag, ..BasicCancel::default() };
-        let came = client.ask(1, cancel).await;
+        let came = client.call(1, cancel).await;
         let Method::BasicCancelOk(ok) = came.method() else { panic!("{:?}", came.method()) };
         assert_eq!(ok.consumer_tag, tag);
     }
@@ -154,7 +154,7 @@ async fn an_auto_delete_queue_goes_with_its_last_consumer() {
 }
 
 #[tokio::test]
-async fn a_queue_is_purged_and_deleted_with_its_count() {
+async fn purge_and_delete_return_the_message_count() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.declare("q").await;
@@ -162,7 +162,7 @@ async fn a_queue_is_purged_and_deleted_with_its_count() {
     let delete = QueueDelete { queue: "q", if_empty: true, ..QueueDelete::default() };
     let text = "PRECONDITION_FAILED - queue 'q' in vhost '/' not empty";
     client.refuses(1, delete, text).await;
-    let came = client.ask(1, QueuePurge { queue: "q", ..QueuePurge::default() }).await;
+    let came = client.call(1, QueuePurge { queue: "q", ..QueuePurge::default() }).await;
     let Method::QueuePurgeOk(ok) = came.method() else { panic!("{:?}", came.method()) };
     assert_eq!(ok.message_count, 3);
     client.fill("q", &["d"]).await;
@@ -171,13 +171,13 @@ async fn a_queue_is_purged_and_deleted_with_its_count() {
     let delete = QueueDelete { queue: "q", if_unused: true, ..QueueDelete::default() };
     let text = "PRECONDITION_FAILED - queue 'q' in vhost '/' in use";
     client.refuses(1, delete, text).await;
-    let came = client.ask(1, QueueDelete { queue: "q", ..QueueDelete::default() }).await;
+    let came = client.call(1, QueueDelete { queue: "q", ..QueueDelete::default() }).await;
     let Method::QueueDeleteOk(ok) = came.method() else { panic!("{:?}", came.method()) };
     assert_eq!(ok.message_count, 1);
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_wait_is_not_answered() {
+async fn methods_with_no_wait_get_no_reply() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let no_wait = true;
@@ -191,16 +191,16 @@ async fn a_client_that_does_not_wait_is_not_answered() {
     client.send(1, ConfirmSelect { no_wait, ..ConfirmSelect::default() }).await;
     client.publish(1, "x", "", b"one").await;
     client.confirmed_up_to(1, 1).await;
-    assert_eq!(client.look_at("q").await.messages, 1);
+    assert_eq!(client.queue_counts("q").await.messages, 1);
     client.send(1, QueuePurge { queue: "q", no_wait, ..QueuePurge::default() }).await;
-    assert_eq!(client.look_at("q").await.messages, 0);
+    assert_eq!(client.queue_counts("q").await.messages, 0);
     client.send(1, QueueDelete { queue: "q", no_wait, ..QueueDelete::default() }).await;
     client.send(1, ExchangeDelete { exchange, no_wait, ..ExchangeDelete::default() }).await;
     client.is_silent().await;
 }
 
 #[tokio::test]
-async fn durable_queues_and_their_messages_survive_a_restart_and_others_do_not() {
+async fn only_durable_queues_and_their_messages_survive_a_restart() {
     let disk = std::sync::Arc::new(world::SimulatedDisk::new());
     let node = Node::on(std::sync::Arc::clone(&disk), |_| {}).await;
     let mut client = node.client().await;
@@ -216,7 +216,7 @@ async fn durable_queues_and_their_messages_survive_a_restart_and_others_do_not()
 
     let node = Node::on(disk, |_| {}).await;
     let mut client = node.client().await;
-    assert_eq!(client.look_at("kept").await.messages, 1);
+    assert_eq!(client.queue_counts("kept").await.messages, 1);
     client.publish(1, "amq.topic", "a", b"three").await;
     client.consume(1, "kept", "c").await;
     assert_eq!(client.texts(1, 2).await, ["one", "three"]);

@@ -1,4 +1,4 @@
-//! From the first bytes to an open connection, and to its end.
+//! The life of a connection from its first bytes to its end.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::harness::{Node, client_properties, user};
 
 #[tokio::test]
-async fn the_server_says_what_it_can_do_as_rabbitmq_does() {
+async fn connection_start_announces_the_capabilities_of_rabbitmq() {
     let node = Node::start().await;
     let mut client = node.socket().await;
     let came = client.start().await;
@@ -37,7 +37,7 @@ async fn the_server_says_what_it_can_do_as_rabbitmq_does() {
 }
 
 #[tokio::test]
-async fn another_protocol_is_told_which_one_is_spoken() {
+async fn unsupported_protocol_header_gets_the_supported_one() {
     let node = Node::start().await;
     for header in [&b"AMQP\x03\x01\x00\x00"[..], b"GET / HTTP/1.1\r\n\r\n", b"AMQP\x01\x01\x00\x0a"]
     {
@@ -47,11 +47,11 @@ async fn another_protocol_is_told_which_one_is_spoken() {
         let _ = client.stream.read_to_end(&mut answer).await;
         assert_eq!(answer, PROTOCOL_HEADER);
     }
-    node.is_well().await;
+    node.serves_other_clients().await;
 }
 
 #[tokio::test]
-async fn whoever_may_log_in_can_do_so_in_two_ways() {
+async fn user_logs_in_by_plain_and_amqplain() {
     let node = Node::with_users(vec![user("app", "se:cret")]).await;
     let mut client = node.socket().await;
     client.log_in("app", "se:cret").await;
@@ -77,7 +77,7 @@ async fn whoever_may_log_in_can_do_so_in_two_ways() {
 }
 
 #[tokio::test]
-async fn nobody_else_can() {
+async fn wrong_credentials_and_mechanisms_are_rejected() {
     let node = Node::with_users(vec![user("app", "secret")]).await;
     for (name, password) in [("guest", "guest"), ("app", "secre"), ("app", "secret2"), ("", "")] {
         let mut client = node.socket().await;
@@ -95,7 +95,7 @@ async fn nobody_else_can() {
 }
 
 #[tokio::test]
-async fn a_vhost_that_is_not_there_is_refused() {
+async fn opening_an_unknown_vhost_is_rejected() {
     let node = Node::start().await;
     let mut client = node.socket().await;
     client.log_in("guest", "guest").await;
@@ -113,7 +113,7 @@ async fn a_vhost_that_is_not_there_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_negotiated_is_kept() {
+async fn negotiated_limits_are_enforced() {
     let node = Node::start().await;
     let mut client = node.socket().await;
     client.log_in("guest", "guest").await;
@@ -125,10 +125,10 @@ async fn what_is_negotiated_is_kept() {
         ..ConnectionTuneOk::default()
     };
     client.send(0, tune_ok).await;
-    client.ask(0, ConnectionOpen { virtual_host: "/", ..ConnectionOpen::default() }).await;
+    client.call(0, ConnectionOpen { virtual_host: "/", ..ConnectionOpen::default() }).await;
     client.open_channel(1).await;
     client.open_channel(2).await;
-    // A body of more than a frame comes in frames that are small enough.
+    // A body larger than a frame arrives in frames of the negotiated size.
     client.payload_bytes_max = 4096 - 8;
     let queue = client.declare_exclusive().await;
     let body: Vec<u8> = (0..20_000u32).map(|n| n as u8).collect();
@@ -143,12 +143,12 @@ async fn what_is_negotiated_is_kept() {
 }
 
 #[tokio::test]
-async fn heartbeats_go_both_ways() {
+async fn heartbeats_keep_a_connection_open_and_silence_closes_it() {
     let node = Node::start().await;
     let mut client = node.socket().await;
     client.log_in("guest", "guest").await;
     client.open_with(1).await;
-    // A client that says nothing gets heartbeats for two intervals, and is then given up.
+    // A silent client gets heartbeats for two intervals and is then disconnected.
     let begun = world::Instant::now();
     client.is_cut_off().await;
     assert!(client.heartbeats >= 2, "{}", client.heartbeats);
@@ -166,16 +166,16 @@ async fn heartbeats_go_both_ways() {
 }
 
 #[tokio::test]
-async fn a_client_that_never_opens_its_connection_is_cut_off() {
+async fn unfinished_handshake_is_disconnected_after_its_time_limit() {
     let node = Node::with(|options| options.handshake_within = Duration::from_millis(200)).await;
     let mut client = node.socket().await;
     client.start().await;
     client.is_cut_off().await;
-    node.is_well().await;
+    node.serves_other_clients().await;
 }
 
 #[tokio::test]
-async fn a_node_that_shuts_down_says_so() {
+async fn shutdown_closes_connections_with_a_reason() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let stop = node.stop.clone();
@@ -186,7 +186,7 @@ async fn a_node_that_shuts_down_says_so() {
 }
 
 #[tokio::test]
-async fn a_connection_can_be_closed_with_everything_open() {
+async fn closing_a_connection_requeues_its_unacknowledged_deliveries() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.declare("q").await;
@@ -196,10 +196,10 @@ async fn a_connection_can_be_closed_with_everything_open() {
     client.close().await;
 
     let mut client = node.client().await;
-    let counts = client.look_at("q").await;
+    let counts = client.queue_counts("q").await;
     assert_eq!((counts.messages, counts.consumers), (2, 0));
-    // And they are marked as what may have been seen.
-    let came = client.ask(1, BasicGet { queue: "q", ..BasicGet::default() }).await;
+    // They are marked as redelivered.
+    let came = client.call(1, BasicGet { queue: "q", ..BasicGet::default() }).await;
     let Method::BasicGetOk(ok) = came.method() else { panic!("{:?}", came.method()) };
     assert!(ok.redelivered);
 }
@@ -209,7 +209,7 @@ async fn after_close_ok_the_server_waits_for_the_client_to_close_the_socket() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let close = ConnectionClose { reply_code: 200, ..ConnectionClose::default() };
-    let came = client.ask(0, close).await;
+    let came = client.call(0, close).await;
     assert!(matches!(came.method(), Method::ConnectionCloseOk(_)), "{:?}", came.method());
     // Neither silence nor further frames make the server close first.
     client.is_silent().await;
@@ -220,10 +220,10 @@ async fn after_close_ok_the_server_waits_for_the_client_to_close_the_socket() {
 }
 
 #[tokio::test]
-async fn a_node_that_shuts_down_does_not_wait_for_a_client_that_has_closed() {
+async fn shutdown_does_not_wait_for_a_client_that_has_closed() {
     let node = Node::start().await;
     let mut client = node.client().await;
-    client.ask(0, ConnectionClose { reply_code: 200, ..ConnectionClose::default() }).await;
+    client.call(0, ConnectionClose { reply_code: 200, ..ConnectionClose::default() }).await;
     let begun = world::Instant::now();
     node.shutdown().await;
     // The options give sessions 5 s to finish.
@@ -232,18 +232,18 @@ async fn a_node_that_shuts_down_does_not_wait_for_a_client_that_has_closed() {
 }
 
 #[tokio::test]
-async fn a_secret_may_be_updated_by_a_user_with_a_password() {
+async fn update_secret_is_accepted_from_a_user_with_a_password() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let new_secret = LongString(b"other");
     let update = ConnectionUpdateSecret { new_secret, ..ConnectionUpdateSecret::default() };
-    let came = client.ask(0, update).await;
+    let came = client.call(0, update).await;
     assert!(matches!(came.method(), Method::ConnectionUpdateSecretOk(_)), "{:?}", came.method());
     client.declare_exclusive().await;
 }
 
 #[tokio::test]
-async fn a_channel_may_have_any_number_as_long_as_few_enough_are_open() {
+async fn channel_numbers_are_free_but_their_count_is_limited() {
     let node = Node::with(|options| options.channel_max = 2).await;
     let mut client = node.connection().await;
     client.open_channel(u16::MAX).await;
@@ -256,7 +256,7 @@ async fn a_channel_may_have_any_number_as_long_as_few_enough_are_open() {
     client.connection_closes(530, text).await;
 }
 
-/// Logs in without a name, as far as it gets.
+/// Logs in without a name, without waiting for the outcome.
 async fn anonymous(node: &Node) -> crate::harness::Client {
     let mut client = node.socket().await;
     client.start().await;
@@ -272,7 +272,7 @@ async fn anonymous(node: &Node) -> crate::harness::Client {
 }
 
 #[tokio::test]
-async fn a_client_without_a_name_is_who_the_operator_says() {
+async fn anonymous_login_maps_to_the_configured_user() {
     let node = Node::with(|options| options.anonymous_user = Some("guest".to_owned())).await;
     let mut client = anonymous(&node).await;
     client.open().await;
@@ -287,7 +287,7 @@ async fn a_client_without_a_name_is_who_the_operator_says() {
 }
 
 #[tokio::test]
-async fn without_a_setting_nobody_comes_without_a_name() {
+async fn anonymous_login_is_rejected_by_default() {
     let node = Node::start().await;
     let mut client = anonymous(&node).await;
     let text = "COMMAND_INVALID - unknown authentication mechanism 'ANONYMOUS'";
@@ -295,7 +295,7 @@ async fn without_a_setting_nobody_comes_without_a_name() {
 }
 
 #[tokio::test]
-async fn an_operator_closes_a_connection_and_its_exclusive_queues_go() {
+async fn operator_closes_a_connection_and_its_exclusive_queues_are_deleted() {
     let connections = gateway::Connections::default();
     let node = Node::with(|options| options.connections = connections.clone()).await;
     let mut other = node.client().await;
@@ -312,16 +312,16 @@ async fn an_operator_closes_a_connection_and_its_exclusive_queues_go() {
     third.connection_closes(320, "CONNECTION_FORCED - for a test").await;
     let declare = QueueDeclare { queue: &queue, passive: true, ..QueueDeclare::default() };
     other.refuses(1, declare, &format!("NOT_FOUND - no queue '{queue}' in vhost '/'")).await;
-    node.is_well().await;
+    node.serves_other_clients().await;
 }
 
 #[tokio::test]
-async fn an_operator_closes_a_connection_that_is_not_open_yet() {
+async fn operator_closes_a_connection_during_its_handshake() {
     let connections = gateway::Connections::default();
     let node = Node::with(|options| options.connections = connections.clone()).await;
     let mut client = node.socket().await;
     client.log_in("guest", "guest").await;
     assert!(connections.close(1));
     client.is_cut_off().await;
-    node.is_well().await;
+    node.serves_other_clients().await;
 }

@@ -1,4 +1,4 @@
-//! Consuming: who gets what, how much of it, and what their answers do.
+//! Consuming: distribution of messages, prefetch, and the effect of acknowledgements.
 
 use gateway_amqp::codec::fields::EncodedTable;
 use gateway_amqp::codec::methods::*;
@@ -30,20 +30,20 @@ async fn deliveries_are_numbered_and_come_in_order() {
         assert_eq!(message.text(), *text);
     }
     client.ack(1, 3, true).await;
-    assert_eq!(client.look_at("q").await.messages, 0);
+    assert_eq!(client.queue_counts("q").await.messages, 0);
     client.publish(1, "", "q", b"d").await;
     assert_eq!(client.next(1).await.text(), "d");
 }
 
 #[tokio::test]
-async fn bytes_of_records_that_a_client_gets_are_counted() {
+async fn bytes_delivered_to_a_client_are_counted() {
     let connections = Connections::default();
     let node = Node::with(|options| options.connections = connections.clone()).await;
     let seen = || connections.traffic_seen()[0].1.bytes_delivered;
     let text = "x".repeat(1000);
     let mut client = with_queue(&node, "q", &[&text, &text]).await;
     assert_eq!(seen(), 0);
-    // With what its record has beside the body, as it is stored.
+    // The stored record is larger than its body.
     let of_one = 1000..1100;
     client.get(1, "q").await.expect("it is there");
     let got = seen();
@@ -54,7 +54,7 @@ async fn bytes_of_records_that_a_client_gets_are_counted() {
     client.nack(1, 2, true).await;
     client.next(1).await;
     assert_eq!(seen(), 3 * got, "it came again");
-    // One that reads by offset leaves the record where it is.
+    // A consumer by offset leaves the record in its place.
     client.declare_with("s", &[("x-queue-type", "stream".into())]).await;
     client.fill("s", &[&text]).await;
     let mut reader = node.client().await;
@@ -66,7 +66,7 @@ async fn bytes_of_records_that_a_client_gets_are_counted() {
 }
 
 #[tokio::test]
-async fn no_more_than_the_prefetch_is_unanswered() {
+async fn unacknowledged_deliveries_never_exceed_the_prefetch() {
     let node = Node::start().await;
     let mut client = with_queue(&node, "q", &["a", "b", "c", "d", "e"]).await;
     client.prefetch(1, 2, false).await;
@@ -81,7 +81,7 @@ async fn no_more_than_the_prefetch_is_unanswered() {
 }
 
 #[tokio::test]
-async fn a_prefetch_of_the_channel_counts_all_its_consumers_together() {
+async fn global_prefetch_limits_all_consumers_of_a_channel_together() {
     let node = Node::start().await;
     let mut client = with_queue(&node, "p", &["a", "b", "c"]).await;
     client.declare("q").await;
@@ -97,7 +97,7 @@ async fn a_prefetch_of_the_channel_counts_all_its_consumers_together() {
 }
 
 #[tokio::test]
-async fn what_is_not_acknowledged_is_delivered_again_and_says_so() {
+async fn nacked_message_is_redelivered_and_marked_so() {
     let node = Node::start().await;
     let mut client = with_queue(&node, "q", &["a", "b", "c"]).await;
     client.prefetch(1, 3, false).await;
@@ -109,11 +109,11 @@ async fn what_is_not_acknowledged_is_delivered_again_and_says_so() {
     assert_eq!(again.deliver().delivery_tag, 4);
     client.send(1, BasicReject { delivery_tag: 1, ..BasicReject::default() }).await;
     client.ack(1, 4, true).await;
-    assert_eq!(client.look_at("q").await.messages, 0);
+    assert_eq!(client.queue_counts("q").await.messages, 0);
 }
 
 #[tokio::test]
-async fn recovering_delivers_everything_again() {
+async fn recover_redelivers_all_unacknowledged_messages() {
     let node = Node::start().await;
     let mut client = with_queue(&node, "q", &["a", "b"]).await;
     client.consume(1, "q", "tag").await;
@@ -125,35 +125,35 @@ async fn recovering_delivers_everything_again() {
         let again = client.next(1).await;
         assert_eq!((again.text().as_str(), again.deliver().redelivered), (text, true));
     }
-    // The numbers of before mean nothing any more.
+    // Delivery tags from before the recover are invalid.
     client.ack(1, 2, true).await;
     client.channel_closes(1, "PRECONDITION_FAILED - unknown delivery tag 2").await;
 }
 
 #[tokio::test]
-async fn a_consumer_that_is_cancelled_gets_no_more_and_keeps_what_it_has() {
+async fn cancelled_consumer_gets_no_deliveries_but_may_acknowledge_earlier_ones() {
     let node = Node::start().await;
     let mut client = with_queue(&node, "q", &["a"]).await;
     client.consume(1, "q", "tag").await;
     client.texts(1, 1).await;
-    client.ask(1, BasicCancel { consumer_tag: "tag", ..BasicCancel::default() }).await;
+    client.call(1, BasicCancel { consumer_tag: "tag", ..BasicCancel::default() }).await;
     client.fill("q", &["b"]).await;
     client.is_silent().await;
     client.ack(1, 1, false).await;
-    let counts = client.look_at("q").await;
+    let counts = client.queue_counts("q").await;
     assert_eq!((counts.messages, counts.consumers), (1, 0));
-    // One that is not there is cancelled already.
-    let came = client.ask(1, BasicCancel { consumer_tag: "tag", ..BasicCancel::default() }).await;
+    // Cancelling an unknown consumer succeeds.
+    let came = client.call(1, BasicCancel { consumer_tag: "tag", ..BasicCancel::default() }).await;
     assert!(matches!(came.method(), Method::BasicCancelOk(_)));
 }
 
 #[tokio::test]
-async fn a_consumer_is_told_when_its_queue_goes() {
+async fn consumer_is_cancelled_when_its_queue_is_deleted() {
     let node = Node::start().await;
     let mut client = with_queue(&node, "q", &[]).await;
     client.consume(1, "q", "tag").await;
     let mut other = node.client().await;
-    other.ask(1, QueueDelete { queue: "q", ..QueueDelete::default() }).await;
+    other.call(1, QueueDelete { queue: "q", ..QueueDelete::default() }).await;
     let came = client.method(1).await;
     let Method::BasicCancel(cancel) = came.method() else { panic!("{:?}", came.method()) };
     assert_eq!((cancel.consumer_tag, cancel.no_wait), ("tag", true));
@@ -162,13 +162,13 @@ async fn a_consumer_is_told_when_its_queue_goes() {
 }
 
 #[tokio::test]
-async fn tags_are_the_channels_own_and_are_made_where_none_is_given() {
+async fn consumer_tags_are_unique_per_channel_and_generated_when_empty() {
     let node = Node::start().await;
     let mut client = with_queue(&node, "q", &[]).await;
     client.consume(1, "q", "tag").await;
     client.open_channel(2).await;
     client.consume(2, "q", "tag").await;
-    let came = client.ask(1, BasicConsume { queue: "q", ..BasicConsume::default() }).await;
+    let came = client.call(1, BasicConsume { queue: "q", ..BasicConsume::default() }).await;
     let Method::BasicConsumeOk(ok) = came.method() else { panic!("{:?}", came.method()) };
     assert!(ok.consumer_tag.starts_with("amq.ctag-"), "{}", ok.consumer_tag);
     let again = BasicConsume { queue: "q", consumer_tag: "tag", ..BasicConsume::default() };
@@ -177,7 +177,7 @@ async fn tags_are_the_channels_own_and_are_made_where_none_is_given() {
 }
 
 #[tokio::test]
-async fn an_exclusive_consumer_is_alone() {
+async fn exclusive_consumer_excludes_others() {
     let node = Node::start().await;
     let mut client = with_queue(&node, "q", &[]).await;
     let alone = BasicConsume { queue: "q", exclusive: true, ..BasicConsume::default() };
@@ -193,7 +193,7 @@ async fn an_exclusive_consumer_is_alone() {
 }
 
 #[tokio::test]
-async fn the_highest_priority_is_served_first() {
+async fn consumer_with_the_highest_priority_is_served_first() {
     let node = Node::start().await;
     let (mut low, mut high) = (with_queue(&node, "q", &[]).await, node.client().await);
     for (client, priority) in [(&mut low, 1), (&mut high, 10)] {
@@ -211,7 +211,7 @@ async fn the_highest_priority_is_served_first() {
 }
 
 #[tokio::test]
-async fn one_consumer_is_active_where_the_queue_wants_it_so() {
+async fn single_active_consumer_fails_over_to_the_next() {
     let node = Node::start().await;
     let (mut first, mut second) = (node.client().await, node.client().await);
     first.declare_with("q", &[("x-single-active-consumer", true.into())]).await;
@@ -227,7 +227,7 @@ async fn one_consumer_is_active_where_the_queue_wants_it_so() {
 }
 
 #[tokio::test]
-async fn messages_with_priorities_overtake_others() {
+async fn messages_are_delivered_in_order_of_priority() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.declare_with("q", &[("x-max-priority", 10.into())]).await;
@@ -238,13 +238,13 @@ async fn messages_with_priorities_overtake_others() {
         let properties = Properties { priority, ..Properties::default() };
         client.publish_with(1, publish, &properties, text.as_bytes()).await;
     }
-    client.look_at("q").await;
+    client.queue_counts("q").await;
     client.consume(1, "q", "tag").await;
     assert_eq!(client.texts(1, 4).await, ["most", "nine", "one", "none"]);
 }
 
 #[tokio::test]
-async fn a_message_that_expires_is_not_delivered() {
+async fn expired_message_is_dead_lettered_and_not_delivered() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.declare("dead").await;
@@ -265,7 +265,7 @@ async fn a_message_that_expires_is_not_delivered() {
 }
 
 #[tokio::test]
-async fn a_rejected_message_goes_to_the_dead_letters() {
+async fn rejected_or_too_often_delivered_message_is_dead_lettered() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.declare("dead").await;
@@ -282,7 +282,7 @@ async fn a_rejected_message_goes_to_the_dead_letters() {
     client.consume(1, "q", "tag").await;
     client.next(1).await;
     client.nack(1, 1, false).await;
-    // The other one is put back until it was delivered too often.
+    // The other one is requeued until it exceeds the delivery limit.
     for attempt in 0..3i64 {
         let message = client.next(1).await;
         assert_eq!(message.text(), "worse");
@@ -301,7 +301,7 @@ async fn a_rejected_message_goes_to_the_dead_letters() {
 }
 
 #[tokio::test]
-async fn a_dead_letter_keeps_all_its_routing_keys() {
+async fn dead_letter_keeps_all_its_routing_keys() {
     let node = Node::start().await;
     let mut client = node.client().await;
     for queue in ["own", "copy", "blind"] {
@@ -329,16 +329,16 @@ async fn a_dead_letter_keeps_all_its_routing_keys() {
 }
 
 #[tokio::test]
-async fn getting_takes_one_at_a_time_and_says_how_many_are_left() {
+async fn get_takes_one_message_and_returns_the_remaining_count() {
     let node = Node::start().await;
     let mut client = with_queue(&node, "q", &["a", "b", "c"]).await;
     for left in [2, 1, 0] {
-        let came = client.ask(1, BasicGet { queue: "q", ..BasicGet::default() }).await;
+        let came = client.call(1, BasicGet { queue: "q", ..BasicGet::default() }).await;
         let Method::BasicGetOk(ok) = came.method() else { panic!("{:?}", came.method()) };
         assert_eq!(ok.message_count, left);
         client.message(came).await;
     }
-    let came = client.ask(1, BasicGet { queue: "q", ..BasicGet::default() }).await;
+    let came = client.call(1, BasicGet { queue: "q", ..BasicGet::default() }).await;
     assert!(matches!(came.method(), Method::BasicGetEmpty(_)));
     client.nack(1, 2, true).await;
     let (message, body) = client.get(1, "q").await.expect("it is back");
@@ -347,11 +347,11 @@ async fn getting_takes_one_at_a_time_and_says_how_many_are_left() {
     assert!(ok.redelivered);
     client.ack(1, 3, true).await;
     client.close().await;
-    assert_eq!(node.client().await.look_at("q").await.messages, 0);
+    assert_eq!(node.client().await.queue_counts("q").await.messages, 0);
 }
 
 #[tokio::test]
-async fn consumers_of_a_queue_share_it() {
+async fn consumers_of_a_queue_share_its_messages() {
     let node = Node::start().await;
     let (mut first, mut second) = (with_queue(&node, "q", &[]).await, node.client().await);
     for client in [&mut first, &mut second] {
@@ -368,7 +368,7 @@ async fn consumers_of_a_queue_share_it() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_is_not_fed_and_hurts_nobody() {
+async fn client_that_does_not_read_does_not_affect_others() {
     let node = Node::start().await;
     let mut publisher = node.client().await;
     publisher.declare("q").await;
@@ -386,13 +386,13 @@ async fn a_client_that_does_not_read_is_not_fed_and_hurts_nobody() {
     let consume = BasicConsume { queue: "q", no_ack: true, ..BasicConsume::default() };
     fast.consume_with(1, consume, &[]).await;
     fast.texts(1, 50).await;
-    node.is_well().await;
-    // It can still go on.
+    node.serves_other_clients().await;
+    // The slow client can still continue.
     assert_eq!(slow.next(1).await.body.len(), 100_000);
 }
 
 #[tokio::test]
-async fn a_delivery_that_is_not_answered_in_time_closes_its_channel() {
+async fn unacknowledged_delivery_closes_its_channel_after_the_timeout() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.declare_with("q", &[("x-consumer-timeout", 200.into())]).await;
@@ -404,11 +404,11 @@ async fn a_delivery_that_is_not_answered_in_time_closes_its_channel() {
                 to learn more";
     client.channel_closes(1, text).await;
     client.open_channel(1).await;
-    assert_eq!(client.look_at("q").await.messages, 1);
+    assert_eq!(client.queue_counts("q").await.messages, 1);
 }
 
 #[tokio::test]
-async fn a_channel_that_deletes_what_it_consumes_is_answered_before_it_is_told() {
+async fn delete_ok_precedes_the_cancel_of_the_channels_own_consumer() {
     let node = Node::start().await;
     let mut client = node.client().await;
     for round in 0..20 {
@@ -416,7 +416,7 @@ async fn a_channel_that_deletes_what_it_consumes_is_answered_before_it_is_told()
         client.declare(&queue).await;
         client.consume(1, &queue, &queue).await;
         let delete = QueueDelete { queue: &queue, ..QueueDelete::default() };
-        let came = client.ask(1, delete).await;
+        let came = client.call(1, delete).await;
         assert!(matches!(came.method(), Method::QueueDeleteOk(_)), "{:?}", came.method());
         let came = client.method(1).await;
         let Method::BasicCancel(cancel) = came.method() else { panic!("{:?}", came.method()) };
@@ -425,7 +425,7 @@ async fn a_channel_that_deletes_what_it_consumes_is_answered_before_it_is_told()
 }
 
 #[tokio::test]
-async fn a_quorum_queue_has_no_prefetch_of_the_whole_channel() {
+async fn quorum_queue_rejects_a_global_prefetch() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.declare_with("q", &[("x-queue-type", "quorum".into())]).await;
@@ -436,7 +436,7 @@ async fn a_quorum_queue_has_no_prefetch_of_the_whole_channel() {
 }
 
 #[tokio::test]
-async fn a_quorum_queue_delivers_two_of_high_priority_for_each_other_one() {
+async fn quorum_queue_delivers_two_high_priority_messages_per_normal_one() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.declare_with("q", &[("x-queue-type", "quorum".into())]).await;

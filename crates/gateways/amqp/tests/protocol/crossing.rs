@@ -1,5 +1,4 @@
-//! One topic, more than one protocol: records that another protocol wrote, and what it sees of
-//! messages.
+//! One topic, several protocols: records written by another protocol, and that protocol's view of messages.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +15,10 @@ use world::{Entropy, OsEntropy};
 
 use crate::harness::{Node, table};
 
-/// A topic as Kafka's clients make it.
+/// Creates a topic as Kafka's clients do.
 pub(crate) async fn topic(node: &Node, name: &str, partitions: u32) -> TopicId {
     let uuid = OsEntropy.uuid();
-    // Its records are years old.
+    // The test's records are years old.
     let config = BTreeMap::from([("retention.ms".to_owned(), "-1".to_owned())]);
     let name = name.to_owned();
     let topic = NewTopic { name, uuid, partitions, config };
@@ -37,7 +36,7 @@ async fn produce(node: &Node, partition: PartitionId, key: Option<&[u8]>, value:
 }
 
 #[tokio::test]
-async fn a_topic_of_kafkas_is_a_queue_as_it_is() {
+async fn kafka_topic_is_consumed_as_a_queue() {
     let node = Node::start().await;
     let topic = topic(&node, "orders", 3).await;
     for (index, value) in ["a", "b", "c"].iter().enumerate() {
@@ -45,7 +44,7 @@ async fn a_topic_of_kafkas_is_a_queue_as_it_is() {
         produce(&node, partition, Some(b"k"), value.as_bytes()).await;
     }
     let mut client = node.client().await;
-    assert_eq!(client.look_at("orders").await.messages, 3);
+    assert_eq!(client.queue_counts("orders").await.messages, 3);
     client.consume(1, "orders", "tag").await;
     let mut texts = Vec::new();
     for _ in 0..3 {
@@ -60,11 +59,11 @@ async fn a_topic_of_kafkas_is_a_queue_as_it_is() {
     texts.sort();
     assert_eq!(texts, ["a", "b", "c"]);
     client.ack(1, 3, true).await;
-    assert_eq!(client.look_at("orders").await.messages, 0);
+    assert_eq!(client.queue_counts("orders").await.messages, 0);
 }
 
 #[tokio::test]
-async fn a_message_is_a_record_that_can_be_read() {
+async fn published_message_is_a_readable_record() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.declare("orders").await;
@@ -99,9 +98,9 @@ async fn a_message_is_a_record_that_can_be_read() {
     }
 }
 
-/// The W3C's Trace Context: a record of Kafka's clients, and a message, each as it is at the other side.
+/// The W3C's Trace Context of a Kafka record and of a message, each read by the other protocol.
 #[tokio::test]
-async fn a_trace_goes_on_over_protocols() {
+async fn trace_context_crosses_protocols() {
     const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     const STATE: &str = "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE";
     let node = Node::start().await;
@@ -139,7 +138,7 @@ async fn a_trace_goes_on_over_protocols() {
 }
 
 #[tokio::test]
-async fn a_key_chooses_the_partition_where_there_are_several() {
+async fn key_header_selects_the_partition() {
     let node = Node::start().await;
     let topic = topic(&node, "many", 4).await;
     let mut client = node.client().await;
@@ -159,7 +158,7 @@ async fn a_key_chooses_the_partition_where_there_are_several() {
 }
 
 #[tokio::test]
-async fn a_dead_letter_does_not_go_to_what_only_nodes_write() {
+async fn dead_letters_never_go_to_internal_topics() {
     let node = Node::start().await;
     let audit = topic(&node, AUDIT, 1).await;
     let mut client = node.client().await;
@@ -173,7 +172,7 @@ async fn a_dead_letter_does_not_go_to_what_only_nodes_write() {
         let tag = client.next(1).await.deliver().delivery_tag;
         client.nack(1, tag, false).await;
     }
-    // The one that was rejected later is where it belongs.
+    // The letter that was rejected later has arrived.
     client.consume(1, "graves", "graves").await;
     assert_eq!(client.next(1).await.text(), "dead");
     let bounds = node.broker.bounds_of(PartitionId::new(audit, 0)).await.expect("is known");

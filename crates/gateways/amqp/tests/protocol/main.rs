@@ -1,5 +1,5 @@
-//! AMQP over a real socket against a broker in this process. The client here says exactly what a
-//! test wants said, also what no library would.
+//! AMQP over a real socket against a broker in this process. The test client sends any frames, including those that
+//! no library would send.
 
 #![expect(clippy::disallowed_types, reason = "clients of a node in the kernel's network")]
 

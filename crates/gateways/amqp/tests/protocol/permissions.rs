@@ -1,4 +1,4 @@
-//! What users may do: each method asks, and refuses in RabbitMQ's words.
+//! Users' permissions: each method checks them and refuses in RabbitMQ's words.
 
 use gateway_amqp::codec::fields::EncodedTable;
 use gateway_amqp::codec::methods::*;
@@ -13,7 +13,7 @@ fn refused(permission: &str, resource: &str) -> String {
     )
 }
 
-/// A node whose user `app` may do so much, and its connection with channel 1.
+/// A node with a user `app` of these permissions, and a connection of `app` with channel 1.
 async fn with_app(configure: &str, write: &str, read: &str) -> (Node, Client) {
     let node = Node::start().await;
     add_user(&node, "app", "secret").await;
@@ -28,7 +28,7 @@ impl Node {
         client.log_in(name, password).await;
         client.tune(0).await;
         let open = ConnectionOpen { virtual_host: vhost, ..ConnectionOpen::default() };
-        let came = client.ask(0, open).await;
+        let came = client.call(0, open).await;
         assert!(matches!(came.method(), Method::ConnectionOpenOk(_)), "{:?}", came.method());
         client.open_channel(1).await;
         client
@@ -36,7 +36,7 @@ impl Node {
 }
 
 #[tokio::test]
-async fn declaring_and_deleting_takes_configure() {
+async fn declare_and_delete_require_configure_permission() {
     let (node, mut app) = with_app("^app", "", "").await;
     node.client().await.declare("other").await;
     app.declare("app.q").await;
@@ -51,8 +51,8 @@ async fn declaring_and_deleting_takes_configure() {
         app.refuses(1, declare, &text).await;
         app.refuses(1, ExchangeDelete { exchange: name, ..ExchangeDelete::default() }, &text).await;
     }
-    // A look takes some right, and tells nothing without: not even whether the queue is there.
-    assert_eq!(app.look_at("app.q").await.messages, 0);
+    // A passive declare requires some permission, and reveals nothing without: not even whether the queue exists.
+    assert_eq!(app.queue_counts("app.q").await.messages, 0);
     for name in ["other", "none"] {
         let passive = QueueDeclare { queue: name, passive: true, ..QueueDeclare::default() };
         app.refuses(1, passive, &refused("read", &format!("queue '{name}'"))).await;
@@ -60,7 +60,7 @@ async fn declaring_and_deleting_takes_configure() {
             ExchangeDeclare { exchange: name, passive: true, ..ExchangeDeclare::default() };
         app.refuses(1, passive, &refused("read", &format!("exchange '{name}'"))).await;
     }
-    // The name that the server would make up is not one of theirs.
+    // The name that the server would generate does not match the user's permissions.
     app.send(1, QueueDeclare { exclusive: true, ..QueueDeclare::default() }).await;
     let came = app.method(1).await;
     let Method::ChannelClose(close) = came.method() else { panic!("{:?}", came.method()) };
@@ -73,7 +73,7 @@ async fn declaring_and_deleting_takes_configure() {
 }
 
 #[tokio::test]
-async fn publishing_takes_write_of_the_exchange_and_consuming_read_of_the_queue() {
+async fn publish_requires_write_on_the_exchange_and_consume_read_on_the_queue() {
     let (node, mut app) = with_app("", "^amq\\.topic$", "^mine$").await;
     let mut guest = node.client().await;
     for queue in ["mine", "other"] {
@@ -96,11 +96,11 @@ async fn publishing_takes_write_of_the_exchange_and_consuming_read_of_the_queue(
     app.refuses(1, BasicGet { queue: "other", ..BasicGet::default() }, &text).await;
     app.refuses(1, BasicConsume { queue: "other", ..BasicConsume::default() }, &text).await;
     app.refuses(1, QueuePurge { queue: "other", ..QueuePurge::default() }, &text).await;
-    assert_eq!(guest.look_at("other").await.messages, 1);
+    assert_eq!(guest.queue_counts("other").await.messages, 1);
 }
 
 #[tokio::test]
-async fn binding_takes_write_of_the_destination_and_read_of_the_source() {
+async fn bind_requires_write_on_the_destination_and_read_on_the_source() {
     let (node, mut app) = with_app("", "^in", "^out|^amq").await;
     let mut guest = node.client().await;
     for name in ["in.q", "out.q"] {
@@ -108,11 +108,11 @@ async fn binding_takes_write_of_the_destination_and_read_of_the_source() {
     }
     for exchange in ["in.x", "out.x"] {
         let declare = ExchangeDeclare { exchange, kind: "topic", ..ExchangeDeclare::default() };
-        guest.ask(1, declare).await;
+        guest.call(1, declare).await;
     }
     app.bind("in.q", "out.x", "#").await;
     let bind = ExchangeBind { destination: "in.x", source: "amq.topic", ..ExchangeBind::default() };
-    assert!(matches!(app.ask(1, bind).await.method(), Method::ExchangeBindOk(_)));
+    assert!(matches!(app.call(1, bind).await.method(), Method::ExchangeBindOk(_)));
     let text = refused("write", "queue 'out.q'");
     let (queue, exchange) = ("out.q", "out.x");
     app.refuses(1, QueueBind { queue, exchange, ..QueueBind::default() }, &text).await;
@@ -127,7 +127,7 @@ async fn binding_takes_write_of_the_destination_and_read_of_the_source() {
 }
 
 #[tokio::test]
-async fn what_sends_messages_on_takes_write_of_where_they_go() {
+async fn dead_letter_and_alternate_exchanges_require_write_permission() {
     let (_node, mut app) = with_app("^app", "^app", "^app").await;
     let arguments = table(&[("x-dead-letter-exchange", "graves".into())]);
     let declare = QueueDeclare {
@@ -149,7 +149,7 @@ async fn what_sends_messages_on_takes_write_of_where_they_go() {
 }
 
 #[tokio::test]
-async fn a_vhost_is_for_those_who_have_permissions_in_it() {
+async fn opening_a_vhost_requires_permissions_in_it() {
     let node = Node::start().await;
     add_vhost(&node, "shop").await;
     add_user(&node, "app", "secret").await;
@@ -168,7 +168,7 @@ async fn a_vhost_is_for_those_who_have_permissions_in_it() {
 }
 
 #[tokio::test]
-async fn a_change_holds_for_connections_that_are_open() {
+async fn permission_change_applies_to_open_connections() {
     let (node, mut app) = with_app(".*", ".*", ".*").await;
     app.declare("q").await;
     app.fill("q", &["1", "2"]).await;
@@ -184,14 +184,14 @@ async fn a_change_holds_for_connections_that_are_open() {
 }
 
 #[tokio::test]
-async fn whoever_the_settings_name_may_do_everything_everywhere() {
+async fn users_of_the_settings_have_all_permissions_in_every_vhost() {
     let node = Node::with_users(vec![user("root", "toor")]).await;
     add_vhost(&node, "shop").await;
     let mut root = node.client_of("root", "toor", "shop").await;
     root.declare("q").await;
     root.fill("q", &["x"]).await;
     root.close().await;
-    // The default user is not there, and theirs cannot be changed by commands.
+    // The default user does not exist, and users of the settings cannot be changed by commands.
     let mut guest = node.socket().await;
     guest.log_in("guest", "guest").await;
     let text = "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. For \

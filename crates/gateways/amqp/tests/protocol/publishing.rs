@@ -1,4 +1,4 @@
-//! Publishing: where messages go, what they keep, and what their publisher is told.
+//! Publishing: routing, preservation of message contents, and confirms.
 
 use gateway_amqp::codec::fields::EncodedTable;
 use gateway_amqp::codec::methods::*;
@@ -12,7 +12,7 @@ fn to<'a>(exchange: &'a str, routing_key: &'a str) -> BasicPublish<'a> {
 }
 
 #[tokio::test]
-async fn a_message_comes_out_as_it_went_in() {
+async fn message_keeps_its_body_and_properties() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let queue = client.declare_exclusive().await;
@@ -45,7 +45,7 @@ async fn a_message_comes_out_as_it_went_in() {
     assert_eq!(message.properties(), properties);
     let Method::BasicGetOk(ok) = message.method.method() else { panic!() };
     assert_eq!((ok.exchange, ok.routing_key, ok.redelivered), ("", &queue[..], false));
-    // Not even an empty body, or no properties at all, is made into something else.
+    // An empty body and empty properties are preserved too.
     client.publish(1, "", &queue, b"").await;
     let (message, body) = client.get(1, &queue).await.expect("it is there");
     assert!(body.is_empty());
@@ -72,7 +72,7 @@ async fn messages_are_confirmed_once_and_in_order() {
     client.declare("q").await;
     client.open_channel(2).await;
     client.select_confirms(2).await;
-    // All at once: they are one append, and few answers.
+    // Sent in one write: they are one append with few confirms.
     let mut out = bytes::BytesMut::new();
     for n in 0..1000 {
         let body = format!("message {n}");
@@ -81,7 +81,7 @@ async fn messages_are_confirmed_once_and_in_order() {
     }
     client.send_bytes(&out).await;
     client.confirmed_up_to(2, 1000).await;
-    assert_eq!(client.look_at("q").await.messages, 1000);
+    assert_eq!(client.queue_counts("q").await.messages, 1000);
     let consume = BasicConsume { queue: "q", no_ack: true, ..BasicConsume::default() };
     client.consume_with(1, consume, &[]).await;
     let texts = client.texts(1, 1000).await;
@@ -89,7 +89,7 @@ async fn messages_are_confirmed_once_and_in_order() {
 }
 
 #[tokio::test]
-async fn what_leads_nowhere_is_returned_before_it_is_confirmed() {
+async fn unroutable_mandatory_message_is_returned_before_its_confirm() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.select_confirms(1).await;
@@ -102,14 +102,14 @@ async fn what_leads_nowhere_is_returned_before_it_is_confirmed() {
     assert_eq!((back.exchange, back.routing_key), ("amq.direct", "nowhere"));
     assert_eq!((returned.text().as_str(), returned.properties()), ("lost", properties));
     client.confirmed_up_to(1, 1).await;
-    // Without being asked for it comes back to nobody.
+    // Without `mandatory` the message is not returned.
     client.publish(1, "amq.direct", "nowhere", b"lost").await;
     let came = client.method(1).await;
     assert!(matches!(came.method(), Method::BasicAck(ack) if ack.delivery_tag == 2));
 }
 
 #[tokio::test]
-async fn what_cannot_be_published_closes_the_channel() {
+async fn invalid_publish_closes_the_channel() {
     let node = Node::with(|options| options.message_bytes_max = 1000).await;
     let mut client = node.client().await;
     let queue = client.declare_exclusive().await;
@@ -149,7 +149,7 @@ async fn what_cannot_be_published_closes_the_channel() {
 }
 
 #[tokio::test]
-async fn copies_go_to_their_own_keys_and_blind_ones_are_not_shown() {
+async fn cc_and_bcc_route_copies_and_bcc_is_removed() {
     let node = Node::start().await;
     let mut client = node.client().await;
     for queue in ["a", "b", "c"] {
@@ -169,7 +169,7 @@ async fn copies_go_to_their_own_keys_and_blind_ones_are_not_shown() {
 }
 
 #[tokio::test]
-async fn a_message_goes_to_every_queue_that_is_bound() {
+async fn message_is_routed_to_every_bound_queue() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.select_confirms(1).await;
@@ -186,10 +186,10 @@ async fn a_message_goes_to_every_queue_that_is_bound() {
     }
 }
 
-/// Messages of one write to the socket, some to all queues and some to one of them. The third queue
-/// refuses when it is full, so that its messages are in batches of their own.
+/// Messages of one write to the socket, some to all queues and some to one of them. The third queue rejects when it
+/// is full, so that its messages are in separate batches.
 #[tokio::test]
-async fn every_queue_has_its_messages_in_their_order_whichever_other_queues_get_them() {
+async fn each_queue_keeps_the_publish_order_when_others_get_a_subset() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.select_confirms(1).await;
@@ -203,7 +203,7 @@ async fn every_queue_has_its_messages_in_their_order_whichever_other_queues_get_
     let mut expected = queues.map(|(queue, _)| (queue, Vec::new()));
     for number in 0..60_usize {
         let body = number.to_string();
-        // Runs of messages to all, and single ones between them.
+        // Runs of messages to all queues, and single ones between them.
         let only = (number % 5 == 3).then_some(number / 5 % 3);
         let target = match only {
             Some(queue) => to("", queues[queue].0),
@@ -228,7 +228,7 @@ async fn every_queue_has_its_messages_in_their_order_whichever_other_queues_get_
 }
 
 #[tokio::test]
-async fn a_full_queue_that_refuses_is_a_nack_and_nothing_else() {
+async fn publish_to_a_full_rejecting_queue_is_nacked() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let arguments = [("x-max-length", 2.into()), ("x-overflow", "reject-publish".into())];
@@ -248,7 +248,7 @@ async fn a_full_queue_that_refuses_is_a_nack_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_reply_goes_straight_to_whoever_asked() {
+async fn direct_reply_reaches_the_requester() {
     let node = Node::start().await;
     let (mut asking, mut answering) = (node.client().await, node.client().await);
     answering.declare("rpc").await;
@@ -267,7 +267,7 @@ async fn a_reply_goes_straight_to_whoever_asked() {
     let name =
         String::from_utf8(asked.properties().reply_to.expect("a name").to_vec()).expect("text");
     assert!(name.starts_with("amq.rabbitmq.reply-to."), "{name}");
-    assert_eq!(answering.look_at(&name).await.consumers, 1);
+    assert_eq!(answering.queue_counts(&name).await.consumers, 1);
     let properties = Properties { correlation_id: Some(b"7"), ..Properties::default() };
     answering.publish_with(1, to("", &name), &properties, b"4").await;
     let answer = asking.next(1).await;
@@ -276,7 +276,7 @@ async fn a_reply_goes_straight_to_whoever_asked() {
     let consume = BasicConsume { queue: reply_to, ..BasicConsume::default() };
     let text = "PRECONDITION_FAILED - reply consumer cannot acknowledge";
     asking.refuses(1, consume, text).await;
-    // Its channel is gone, and with it the name.
+    // The channel is closed, and its name is invalid with it.
     let mandatory = BasicPublish { mandatory: true, ..to("", &name) };
     answering.publish_with(1, mandatory, &Properties::default(), b"late").await;
     let returned = answering.next(1).await;
@@ -284,7 +284,7 @@ async fn a_reply_goes_straight_to_whoever_asked() {
 }
 
 #[tokio::test]
-async fn a_message_is_held_back_for_as_long_as_it_asks() {
+async fn delayed_message_is_delivered_after_its_delay() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.declare("q").await;
@@ -296,7 +296,7 @@ async fn a_message_is_held_back_for_as_long_as_it_asks() {
         arguments: EncodedTable(&arguments),
         ..ExchangeDeclare::default()
     };
-    client.ask(1, declare).await;
+    client.call(1, declare).await;
     client.bind("q", "later", "k").await;
     client.consume(1, "q", "c").await;
     let headers = table(&[("x-delay", 400.into())]);
@@ -312,14 +312,14 @@ async fn a_message_is_held_back_for_as_long_as_it_asks() {
 }
 
 #[tokio::test]
-async fn publishers_are_held_back_while_the_disk_is_full_and_are_told() {
+async fn full_disk_blocks_publishers_until_space_is_free() {
     let disk = std::sync::Arc::new(world::SimulatedDisk::new());
     let node = Node::on(std::sync::Arc::clone(&disk), |_| {}).await;
     let mut client = node.client().await;
     client.declare("q").await;
     client.select_confirms(1).await;
     disk.set_capacity(Some(1));
-    // What the journal knows of the disk may be a moment old.
+    // The journal's knowledge of the disk may be a moment old.
     loop {
         client.publish(1, "", "q", b"x").await;
         let came = client.frame().await.expect("the connection is open");
@@ -340,11 +340,11 @@ async fn publishers_are_held_back_while_the_disk_is_full_and_are_told() {
             break;
         }
     }
-    node.is_well().await;
+    node.serves_other_clients().await;
 }
 
 #[tokio::test]
-async fn of_messages_sent_together_a_full_queue_takes_what_fits_and_refuses_each_other() {
+async fn full_queue_nacks_only_the_messages_of_a_write_that_exceed_its_limit() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let arguments = [("x-max-length", 5.into()), ("x-overflow", "reject-publish".into())];
@@ -369,14 +369,14 @@ async fn of_messages_sent_together_a_full_queue_takes_what_fits_and_refuses_each
             other => panic!("{other:?}"),
         }
     }
-    // The first five of every other one were taken.
+    // The first five of every other one were accepted.
     assert_eq!(refused, (11..=39).step_by(2).collect::<Vec<_>>());
-    assert_eq!(client.look_at("small").await.messages, 5);
-    assert_eq!(client.look_at("large").await.messages, 20);
+    assert_eq!(client.queue_counts("small").await.messages, 5);
+    assert_eq!(client.queue_counts("large").await.messages, 20);
 }
 
 #[tokio::test]
-async fn a_message_without_any_time_to_live_is_for_whoever_waits_for_it() {
+async fn message_with_zero_ttl_reaches_waiting_consumers_only() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let queue = client.declare_exclusive().await;
@@ -391,7 +391,7 @@ async fn a_message_without_any_time_to_live_is_for_whoever_waits_for_it() {
 }
 
 #[tokio::test]
-async fn a_confirmed_message_is_there_for_everybody_in_a_queue_that_is_not_durable_too() {
+async fn confirmed_message_in_a_transient_queue_is_visible_to_all_clients() {
     let node = Node::start().await;
     let (mut publisher, mut other) = (node.client().await, node.client().await);
     publisher.declared(1, QueueDeclare { queue: "q", ..QueueDeclare::default() }).await;
@@ -399,18 +399,18 @@ async fn a_confirmed_message_is_there_for_everybody_in_a_queue_that_is_not_durab
     for round in 0..60 {
         publisher.publish(1, "", "q", b"a").await;
         publisher.confirmed_up_to(1, 2 * round + 1).await;
-        assert_eq!(other.look_at("q").await.messages, 1, "round {round}");
+        assert_eq!(other.queue_counts("q").await.messages, 1, "round {round}");
         publisher.publish(1, "", "q", b"b").await;
         publisher.confirmed_up_to(1, 2 * round + 2).await;
         assert!(other.get(1, "q").await.is_some(), "round {round}");
-        let came = other.ask(1, QueuePurge { queue: "q", ..QueuePurge::default() }).await;
+        let came = other.call(1, QueuePurge { queue: "q", ..QueuePurge::default() }).await;
         let Method::QueuePurgeOk(ok) = came.method() else { panic!("{:?}", came.method()) };
         assert_eq!(ok.message_count, 1, "round {round}");
     }
 }
 
 #[tokio::test]
-async fn a_limit_in_bytes_counts_bodies_and_nothing_else() {
+async fn byte_limit_of_a_queue_counts_bodies_only() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.select_confirms(1).await;
@@ -419,7 +419,7 @@ async fn a_limit_in_bytes_counts_bodies_and_nothing_else() {
         client.publish(1, "", "drops", text.as_bytes()).await;
         client.confirmed_up_to(1, number as u64 + 1).await;
     }
-    while client.look_at("drops").await.messages != 2 {
+    while client.queue_counts("drops").await.messages != 2 {
         tokio::task::yield_now().await;
     }
     let (_, first) = client.get(1, "drops").await.expect("two are left");
@@ -434,5 +434,5 @@ async fn a_limit_in_bytes_counts_bodies_and_nothing_else() {
     client.publish(1, "", "refuses", b"d").await;
     let came = client.method(1).await;
     assert!(matches!(came.method(), Method::BasicNack(nack) if nack.delivery_tag == 7));
-    assert_eq!(client.look_at("refuses").await.messages, 3);
+    assert_eq!(client.queue_counts("refuses").await.messages, 3);
 }

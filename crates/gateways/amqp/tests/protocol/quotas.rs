@@ -1,4 +1,4 @@
-//! Quotas and limits, as AMQP's clients meet them.
+//! Quotas and limits as seen by AMQP clients.
 
 use access::limits::{Limit, LimitOf};
 use access::quotas::{Alteration, Entity, EntityType, Quota};
@@ -7,7 +7,7 @@ use gateway_amqp::codec::methods::*;
 use crate::harness::*;
 
 impl Node {
-    /// So much in a second for `guest`; `None`: nothing limits it.
+    /// Sets a quota of `guest` per second; `None`: no limit.
     async fn limit(&self, quota: Quota, rate: Option<f64>) {
         let entity = Entity::of([(EntityType::User, Some("guest".to_owned()))]);
         let values = vec![(quota.word().to_owned(), rate)];
@@ -17,7 +17,7 @@ impl Node {
 }
 
 #[tokio::test]
-async fn whoever_publishes_too_much_is_told_and_not_listened_to() {
+async fn publisher_over_its_quota_is_blocked_and_not_read() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.declare("q").await;
@@ -26,7 +26,7 @@ async fn whoever_publishes_too_much_is_told_and_not_listened_to() {
     client.publish(1, "", "q", &[b'x'; 10_000]).await;
     let (mut blocked, mut confirmed) = (false, false);
     while !(blocked && confirmed) {
-        // What was sent is taken all the same.
+        // The message that exceeded the quota is accepted.
         match client.frame().await.expect("the connection is open").method() {
             Method::ConnectionBlocked(why) => {
                 assert_eq!(why.reason, "quota exceeded");
@@ -47,7 +47,7 @@ async fn whoever_publishes_too_much_is_told_and_not_listened_to() {
 }
 
 #[tokio::test]
-async fn whoever_was_delivered_too_much_gets_nothing_until_that_is_made_up_for() {
+async fn consumer_over_its_quota_gets_no_deliveries_until_it_is_under_it() {
     let node = Node::start().await;
     let (mut client, mut publisher) = (node.client().await, node.client().await);
     client.declare("q").await;
@@ -57,11 +57,11 @@ async fn whoever_was_delivered_too_much_gets_nothing_until_that_is_made_up_for()
     assert_eq!(client.next(1).await.text().len(), 10_000);
     publisher.fill("q", &["later"]).await;
     client.is_silent().await;
-    // It is listened to, and may close.
+    // The client is still read, and may open channels.
     client.open_channel(2).await;
     node.limit(Quota::ConsumerByteRate, None).await;
     assert_eq!(client.next(1).await.text(), "later");
-    // One that asks for each message waits with the next request.
+    // A client that gets single messages is blocked at its next request.
     node.limit(Quota::ConsumerByteRate, Some(10.0)).await;
     publisher.declare("g").await;
     publisher.fill("g", &[&"x".repeat(10_000)]).await;
@@ -79,12 +79,12 @@ async fn whoever_was_delivered_too_much_gets_nothing_until_that_is_made_up_for()
 }
 
 #[tokio::test]
-async fn whoever_makes_too_many_queues_waits_with_the_next() {
+async fn client_over_its_mutation_quota_is_blocked() {
     let node = Node::start().await;
     let mut client = node.client().await;
     node.limit(Quota::ControllerMutationRate, Some(0.01)).await;
     client.declare("a").await;
-    // One that is there is not made.
+    // Declaring an existing queue is no mutation.
     let mut other = node.client().await;
     let waits = |seen: Vec<access::quotas::ThrottledSeen>| seen[1].by_quota[2].1;
     assert_eq!(waits(node.quotas.throttled()), 1);
@@ -99,7 +99,7 @@ async fn whoever_makes_too_many_queues_waits_with_the_next() {
 }
 
 #[tokio::test]
-async fn there_are_as_many_connections_channels_and_queues_as_there_may_be() {
+async fn limits_of_connections_channels_and_queues_are_enforced() {
     let node = Node::start().await;
     let set = async |of: LimitOf<'_>, limit, value| {
         assert!(node.users.set_limit(of, limit, Some(value)).await.expect("is set"));

@@ -1,5 +1,5 @@
-//! Rules of Kafka's hold for AMQP: a queue and its topic are one thing under two names. And every method is walked by
-//! somebody without rights.
+//! Kafka's ACL rules hold for AMQP: a queue and its topic are one entity under two names. Every method is also tried
+//! by a user without rights.
 
 use access::acl::{Action, Pattern, Resource, Rule, Verdict};
 use gateway_amqp::codec::methods::*;
@@ -46,7 +46,7 @@ async fn app(node: &Node) -> Client {
 }
 
 #[tokio::test]
-async fn a_rule_that_denies_holds_whatever_permissions_say() {
+async fn deny_rule_overrides_permissions() {
     let node = node().await;
     allow(&node, "app", "/", [".*", ".*", ".*"]).await;
     let mut app = app(&node).await;
@@ -68,7 +68,7 @@ async fn a_rule_that_denies_holds_whatever_permissions_say() {
 }
 
 #[tokio::test]
-async fn a_queue_that_is_denied_is_not_reached_through_any_exchange() {
+async fn denied_queue_is_not_reached_through_any_exchange() {
     let node = node().await;
     allow(&node, "app", "/", [".*", ".*", ".*"]).await;
     let mut app = app(&node).await;
@@ -81,7 +81,7 @@ async fn a_queue_that_is_denied_is_not_reached_through_any_exchange() {
         app.publish(1, exchange, "q", b"after").await;
         app.channel_closes(1, &text).await;
         app.open_channel(1).await;
-        // Another connection counts the messages below, and may see those that are confirmed.
+        // Another connection counts the messages below, and sees those that are confirmed.
         app.select_confirms(1).await;
         app.publish(1, exchange, "other", b"fine").await;
         app.confirmed_up_to(1, 1).await;
@@ -89,19 +89,20 @@ async fn a_queue_that_is_denied_is_not_reached_through_any_exchange() {
     app.refuses(1, QueueBind { queue: "q", exchange: "amq.fanout", ..QueueBind::default() }, &text)
         .await;
     let mut guest = node.client().await;
-    let (q, other) = (guest.look_at("q").await.messages, guest.look_at("other").await.messages);
+    let (q, other) =
+        (guest.queue_counts("q").await.messages, guest.queue_counts("other").await.messages);
     assert_eq!((q, other), (2, 3));
 }
 
 #[tokio::test]
-async fn a_rule_that_allows_opens_the_queue_and_its_vhost() {
+async fn allow_rule_grants_the_queue_and_its_vhost() {
     let node = node().await;
     node.rule(Verdict::Allow, Action::Write, "q").await;
     let mut app = app(&node).await;
     app.select_confirms(1).await;
     app.publish(1, "", "q", b"by rule").await;
     app.confirmed_up_to(1, 1).await;
-    // Alike whether there is such a queue or not, and through no other exchange.
+    // The refusal is the same whether the queue exists or not, and through any other exchange.
     for (exchange, key, name) in
         [("", "other", "amq.default"), ("", "none", "amq.default"), ("amq.topic", "q", "amq.topic")]
     {
@@ -118,7 +119,7 @@ async fn a_rule_that_allows_opens_the_queue_and_its_vhost() {
 }
 
 #[tokio::test]
-async fn kept_apart_rules_are_of_kafka_alone() {
+async fn rules_do_not_apply_to_amqp_when_protocols_are_kept_apart() {
     let node = node().await;
     node.users.keep_protocols_apart();
     allow(&node, "app", "/", [".*", ".*", ".*"]).await;
@@ -129,16 +130,16 @@ async fn kept_apart_rules_are_of_kafka_alone() {
     assert!(app.get(1, "q").await.is_some());
 }
 
-/// What becomes of a method that somebody without rights sends.
+/// Expected outcome of a method sent by a user without rights.
 enum Fate {
-    /// It takes no right, or is about what the channel has got by one.
+    /// The method needs no right, or concerns deliveries that the channel received by one.
     Free,
-    /// Servers say it.
+    /// A method that only servers send.
     OfServers,
     Refused(&'static str, &'static str),
 }
 
-/// Each method. One that is new has to be put here.
+/// Classifies every method. A new method must be added here.
 fn fate(method: &Method<'_>) -> Fate {
     use Fate::{Free, OfServers, Refused};
     match method {
@@ -209,7 +210,7 @@ fn fate(method: &Method<'_>) -> Fate {
     }
 }
 
-/// One of each that takes a right.
+/// One example of each method that needs a right.
 fn methods() -> Vec<Method<'static>> {
     let (queue, exchange, source, destination) = ("q", "e", "s", "d");
     vec![
@@ -229,9 +230,9 @@ fn methods() -> Vec<Method<'static>> {
 }
 
 #[tokio::test]
-async fn somebody_without_rights_may_send_no_method_that_takes_one() {
+async fn every_method_that_needs_a_right_is_refused_without_it() {
     let node = node().await;
-    // Otherwise it may not even come in.
+    // Without any permission the client could not open the vhost.
     allow(&node, "app", "/", ["", "", ""]).await;
     let mut app = app(&node).await;
     for method in methods() {
@@ -250,11 +251,11 @@ async fn somebody_without_rights_may_send_no_method_that_takes_one() {
 }
 
 #[tokio::test]
-async fn rule_for_one_topic_tells_nothing_of_the_other_queues() {
+async fn rule_for_one_topic_reveals_nothing_about_other_queues() {
     let node = node().await;
     node.rule(Verdict::Allow, Action::Read, "q").await;
     let mut app = app(&node).await;
-    assert_eq!(app.look_at("q").await.messages, 1);
+    assert_eq!(app.queue_counts("q").await.messages, 1);
     for queue in ["other", "none"] {
         let passive = QueueDeclare { queue, passive: true, ..QueueDeclare::default() };
         app.refuses(1, passive, &refused("read", &format!("queue '{queue}'"))).await;
@@ -262,13 +263,13 @@ async fn rule_for_one_topic_tells_nothing_of_the_other_queues() {
 }
 
 #[tokio::test]
-async fn reader_of_a_topic_makes_no_queue_of_it() {
+async fn reader_without_configure_does_not_turn_a_topic_into_a_queue() {
     let node = node().await;
     let topic = crate::crossing::topic(&node, "plain", 1).await;
     let has_main = || node.broker.catalog().lease_group_named(topic, "main").is_some();
     allow(&node, "app", "/", ["^mine$", "", ".*"]).await;
     let mut app = app(&node).await;
-    assert_eq!(app.look_at("plain").await.messages, 0);
+    assert_eq!(app.queue_counts("plain").await.messages, 0);
     let text = refused("configure", "queue 'plain'");
     app.refuses(1, BasicGet { queue: "plain", ..BasicGet::default() }, &text).await;
     app.refuses(1, BasicConsume { queue: "plain", ..BasicConsume::default() }, &text).await;
@@ -301,12 +302,12 @@ async fn queue_of_another_vhost_is_reached_by_none_of_its_names() {
         app.refuses(1, QueuePurge { queue, ..QueuePurge::default() }, &text).await;
         app.refuses(1, QueueBind { queue, exchange: "amq.fanout", ..QueueBind::default() }, &text)
             .await;
-        // Of AMQP it is deleted already.
-        app.ask(1, QueueDelete { queue, ..QueueDelete::default() }).await;
+        // Deleting an unknown queue succeeds in AMQP.
+        app.call(1, QueueDelete { queue, ..QueueDelete::default() }).await;
         app.publish(1, "", queue, b"INJECTED").await;
-        // One of the name is another queue.
+        // A queue declared under this name is another queue.
         assert_eq!(app.declare(queue).await.messages, 0);
     }
-    let look = owner.look_at("secretq").await;
+    let look = owner.queue_counts("secretq").await;
     assert_eq!((look.messages, look.consumers), (1, 0));
 }

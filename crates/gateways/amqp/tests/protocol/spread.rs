@@ -1,4 +1,4 @@
-//! Four nodes, of which three have each queue: clients that are connected to the one that has nothing of it.
+//! Four nodes with three replicas of each queue. Clients are connected to the node without a replica.
 
 use gateway_amqp::codec::methods::*;
 use test_cluster::TestNode;
@@ -21,7 +21,7 @@ impl Cluster {
         Self { nodes, _members: members }
     }
 
-    /// The node that has nothing of a queue's topic, which is known there.
+    /// Returns the node without a replica of the queue's topic, once all nodes know the topic.
     async fn outsider(&self, queue: &str) -> &Node {
         let lacks = |node: &&Node| {
             let catalog = node.broker.catalog();
@@ -36,7 +36,7 @@ impl Cluster {
         self.nodes.iter().find(lacks).expect("one of four")
     }
 
-    /// Three queues, each in another shard, and a client at the node that has nothing of it.
+    /// Declares three queues, each in another shard. Returns each with a client at the node without its replica.
     async fn queues(
         &self,
         arguments: &[(&str, gateway_amqp::codec::table::FieldValue)],
@@ -53,11 +53,11 @@ impl Cluster {
 }
 
 #[tokio::test]
-async fn a_queue_is_filled_counted_and_emptied() {
+async fn queue_without_a_local_replica_is_filled_counted_and_emptied() {
     let cluster = Cluster::start().await;
     for (queue, mut client) in cluster.queues(&[]).await {
         client.fill(&queue, &["a", "b", "c", "d"]).await;
-        assert_eq!(client.look_at(&queue).await.messages, 4, "{queue}");
+        assert_eq!(client.queue_counts(&queue).await.messages, 4, "{queue}");
         let (_, body) = client.get(1, &queue).await.expect("it is there");
         assert_eq!(body, b"a");
         client.consume(1, &queue, "tag").await;
@@ -68,28 +68,28 @@ async fn a_queue_is_filled_counted_and_emptied() {
 }
 
 #[tokio::test]
-async fn a_transaction_takes_effect() {
+async fn transaction_on_a_queue_without_a_local_replica_takes_effect() {
     let cluster = Cluster::start().await;
     for (queue, mut client) in cluster.queues(&[]).await {
         client.open_channel(2).await;
-        client.ask(2, TxSelect::default()).await;
+        client.call(2, TxSelect::default()).await;
         client.publish(2, "", &queue, b"a").await;
         client.publish(2, "", &queue, b"b").await;
-        assert_eq!(client.look_at(&queue).await.messages, 0);
-        let came = client.ask(2, TxCommit::default()).await;
+        assert_eq!(client.queue_counts(&queue).await.messages, 0);
+        let came = client.call(2, TxCommit::default()).await;
         assert!(matches!(came.method(), Method::TxCommitOk(_)), "{:?}", came.method());
-        assert_eq!(client.look_at(&queue).await.messages, 2, "{queue}");
+        assert_eq!(client.queue_counts(&queue).await.messages, 2, "{queue}");
         client.consume(2, &queue, "tag").await;
         assert_eq!(client.texts(2, 2).await, ["a", "b"]);
         client.ack(2, 2, true).await;
-        let came = client.ask(2, TxCommit::default()).await;
+        let came = client.call(2, TxCommit::default()).await;
         assert!(matches!(came.method(), Method::TxCommitOk(_)), "{:?}", came.method());
         client.close().await;
     }
 }
 
 #[tokio::test]
-async fn a_stream_is_read_and_what_comes_later_comes() {
+async fn stream_without_a_local_replica_delivers_old_and_new_records() {
     let cluster = Cluster::start().await;
     for (queue, mut client) in cluster.queues(&[("x-queue-type", "stream".into())]).await {
         client.fill(&queue, &["a", "b"]).await;

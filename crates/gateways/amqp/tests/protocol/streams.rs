@@ -1,4 +1,4 @@
-//! Consuming by offset: everybody reads all of it, from where they say.
+//! Consumers by offset: every consumer reads all records from its start offset.
 
 use gateway_amqp::codec::fields::EncodedTable;
 use gateway_amqp::codec::methods::*;
@@ -28,7 +28,7 @@ async fn read_from(node: &Node, from: Option<FieldValue>) -> Client {
 }
 
 #[tokio::test]
-async fn a_stream_is_read_from_where_the_consumer_says() {
+async fn stream_is_read_from_the_requested_offset() {
     let node = Node::start().await;
     let mut publisher = stream(&node, &["a", "b", "c"]).await;
     for (from, expected) in [
@@ -54,7 +54,7 @@ async fn a_stream_is_read_from_where_the_consumer_says() {
         reader.is_silent().await;
         reader.close().await;
     }
-    // What comes later comes to all who read.
+    // New records reach every reader.
     let (mut one, mut two) =
         (read_from(&node, None).await, read_from(&node, Some("next".into())).await);
     publisher.publish(1, "", "s", b"d").await;
@@ -63,7 +63,7 @@ async fn a_stream_is_read_from_where_the_consumer_says() {
 }
 
 #[tokio::test]
-async fn an_answer_makes_room_for_another_record() {
+async fn acknowledgement_returns_credit_for_another_record() {
     let node = Node::start().await;
     stream(&node, &["a", "b", "c"]).await;
     let mut reader = node.client().await;
@@ -77,7 +77,7 @@ async fn an_answer_makes_room_for_another_record() {
 }
 
 #[tokio::test]
-async fn what_a_stream_cannot_do_is_refused() {
+async fn unsupported_stream_operations_are_rejected() {
     let node = Node::start().await;
     let mut client = stream(&node, &["a"]).await;
     client.open_channel(2).await;
@@ -98,17 +98,17 @@ async fn what_a_stream_cannot_do_is_refused() {
 }
 
 #[tokio::test]
-async fn a_reader_is_told_when_its_stream_goes() {
+async fn stream_consumer_is_cancelled_when_its_stream_is_deleted() {
     let node = Node::start().await;
     let mut publisher = stream(&node, &[]).await;
     let mut reader = read_from(&node, None).await;
-    publisher.ask(1, QueueDelete { queue: "s", ..QueueDelete::default() }).await;
+    publisher.call(1, QueueDelete { queue: "s", ..QueueDelete::default() }).await;
     let came = reader.method(1).await;
     assert!(matches!(came.method(), Method::BasicCancel(cancel) if cancel.consumer_tag == "tag"));
 }
 
 #[tokio::test]
-async fn any_queue_can_be_read_by_offset_beside_its_consumers() {
+async fn queue_with_consumers_can_be_read_by_offset() {
     let node = Node::start().await;
     let mut client = node.client().await;
     client.declare("s").await;
@@ -120,7 +120,7 @@ async fn any_queue_can_be_read_by_offset_beside_its_consumers() {
 }
 
 #[tokio::test]
-async fn a_reader_may_want_some_records_only() {
+async fn stream_filter_selects_records() {
     let node = Node::start().await;
     let mut client = stream(&node, &["none"]).await;
     for (tag, (value, text)) in [("x", "a"), ("y", "b"), ("x", "c")].iter().enumerate() {

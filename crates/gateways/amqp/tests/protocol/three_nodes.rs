@@ -1,4 +1,4 @@
-//! Three nodes: what a channel sees of its own work, whichever node leads.
+//! Three nodes: a channel reads its own writes, whichever node leads the shard.
 
 use std::sync::Arc;
 
@@ -27,13 +27,13 @@ impl Cluster {
         Self { nodes, members }
     }
 
-    /// The place of a node that does not lead the catalog.
+    /// Index of a node that does not lead the catalog.
     fn follower_of_the_catalog(&self) -> usize {
         let leads = |member: &TestNode| member.broker.leads_catalog();
         self.members.iter().position(|member| !leads(member)).expect("one leads")
     }
 
-    /// Whether the node of this place leads the queue.
+    /// Returns whether the node at this index leads the queue's shard.
     fn leads(&self, place: usize, queue: &str) -> bool {
         let broker = &self.members[place].broker;
         let topic = broker.catalog().topic_id(queue).expect("it is declared");
@@ -42,9 +42,9 @@ impl Cluster {
 }
 
 #[tokio::test]
-async fn a_channel_finds_the_dead_letters_of_its_rejects_in_the_next_get_and_count() {
+async fn get_and_count_find_the_dead_letters_of_earlier_rejects_of_the_channel() {
     let cluster = Cluster::start().await;
-    // Queues and their dead letters are in all shards.
+    // The queues and their dead letters are spread over all shards.
     for (number, node) in (0..9).zip(cluster.nodes.iter().cycle()) {
         let (queue, graves) = (format!("queue {number}"), format!("graves {number}"));
         let mut client = node.client().await;
@@ -55,12 +55,12 @@ async fn a_channel_finds_the_dead_letters_of_its_rejects_in_the_next_get_and_cou
         client.fill(&queue, &["a", "b"]).await;
         for text in ["a", "b"] {
             let get = BasicGet { queue: &queue, ..BasicGet::default() };
-            let came = client.ask(1, get).await;
+            let came = client.call(1, get).await;
             let Method::BasicGetOk(got) = came.method() else { panic!("{:?}", came.method()) };
             let tag = got.delivery_tag;
             assert_eq!(client.message(came).await.text(), text);
             client.nack(1, tag, false).await;
-            assert_eq!(client.look_at(&graves).await.messages, 1, "{queue}");
+            assert_eq!(client.queue_counts(&graves).await.messages, 1, "{queue}");
             let (_, body) = client.get(1, &graves).await.expect("its dead letter is there");
             assert_eq!(body, text.as_bytes(), "{queue}");
         }
@@ -69,14 +69,14 @@ async fn a_channel_finds_the_dead_letters_of_its_rejects_in_the_next_get_and_cou
 }
 
 #[tokio::test]
-async fn a_channel_finds_what_it_published_at_a_node_that_does_not_lead() {
+async fn channel_reads_its_own_publishes_at_a_follower() {
     let cluster = Cluster::start().await;
     for number in 0..30 {
         let queue = format!("queue {number}");
         let (here, other) = (&cluster.nodes[number % 3], &cluster.nodes[(number + 1) % 3]);
         let mut client = here.client().await;
         client.declare(&queue).await;
-        // Nothing is confirmed on the channel.
+        // The channel has no confirms.
         client.publish(1, "", &queue, b"a").await;
         let (_, body) = client.get(1, &queue).await.expect("it is there");
         assert_eq!(body, b"a", "{queue}");
@@ -84,13 +84,13 @@ async fn a_channel_finds_what_it_published_at_a_node_that_does_not_lead() {
         client.publish(1, "", &queue, b"b").await;
         client.confirmed_up_to(1, 1).await;
         let mut observer = other.client().await;
-        assert_eq!(observer.look_at(&queue).await.messages, 1, "{queue}");
+        assert_eq!(observer.queue_counts(&queue).await.messages, 1, "{queue}");
         client.close().await;
         observer.close().await;
     }
 }
 
-/// A queue that changed at another node, behind the back of the node of `client`.
+/// A queue that was changed at another node, while the node of `client` is cut off from the change.
 struct ChangedElsewhere {
     _cluster: Cluster,
     /// Keeps the change from the node of `client`.
@@ -111,7 +111,7 @@ async fn queue_deleted_elsewhere() -> ChangedElsewhere {
         let queue = format!("queue.{number}");
         client.declare(&queue).await;
         let is_led_here = cluster.leads(here, &queue);
-        // A node that leads the queue itself lets a consumer in, and cancels it afterwards.
+        // A node that leads the queue itself would accept the consumer and cancel it later.
         if !is_led_here {
             break queue;
         }
@@ -120,18 +120,18 @@ async fn queue_deleted_elsewhere() -> ChangedElsewhere {
     client.select_confirms(1).await;
     let gate = cluster.members[here].gate();
     gate.close();
-    other.ask(1, QueueDelete { queue: &queue, ..QueueDelete::default() }).await;
+    other.call(1, QueueDelete { queue: &queue, ..QueueDelete::default() }).await;
     ChangedElsewhere { _cluster: cluster, gate, client, other, queue }
 }
 
-/// A message for a queue of that name, to be returned where there is none.
+/// Publishes a mandatory message to the queue of this name.
 async fn publish_mandatory(client: &mut Client, queue: &str) {
     let publish = BasicPublish { routing_key: queue, mandatory: true, ..BasicPublish::default() };
     client.publish_with(1, publish, &Properties::default(), b"a").await;
 }
 
 #[tokio::test]
-async fn a_queue_that_another_node_deleted_is_declared_again_and_its_message_is_kept() {
+async fn queue_deleted_elsewhere_is_declared_again_and_keeps_its_message() {
     let mut changed = queue_deleted_elsewhere().await;
     let ChangedElsewhere { gate, client, other, queue, .. } = &mut changed;
     client.send(1, QueueDeclare { queue, durable: true, ..QueueDeclare::default() }).await;
@@ -141,11 +141,11 @@ async fn a_queue_that_another_node_deleted_is_declared_again_and_its_message_is_
     let came = client.method(1).await;
     assert!(matches!(came.method(), Method::QueueDeclareOk(_)), "{:?}", came.method());
     client.confirmed_up_to(1, 1).await;
-    assert_eq!(other.look_at(queue).await.messages, 1);
+    assert_eq!(other.queue_counts(queue).await.messages, 1);
 }
 
 #[tokio::test]
-async fn a_message_to_a_queue_that_another_node_deleted_is_returned() {
+async fn message_to_a_queue_deleted_elsewhere_is_returned() {
     let mut changed = queue_deleted_elsewhere().await;
     let ChangedElsewhere { gate, client, queue, .. } = &mut changed;
     publish_mandatory(client, queue).await;
@@ -157,8 +157,8 @@ async fn a_message_to_a_queue_that_another_node_deleted_is_returned() {
     client.confirmed_up_to(1, 1).await;
 }
 
-/// It was deleted and declared again, with one message in it.
-async fn queue_declared_again_elsewhere() -> ChangedElsewhere {
+/// The queue was deleted and declared again, and holds one message.
+async fn queue_redeclared_elsewhere() -> ChangedElsewhere {
     let mut changed = queue_deleted_elsewhere().await;
     let ChangedElsewhere { other, queue, .. } = &mut changed;
     other.declare(queue).await;
@@ -169,8 +169,8 @@ async fn queue_declared_again_elsewhere() -> ChangedElsewhere {
 }
 
 #[tokio::test]
-async fn a_queue_that_another_node_declared_again_is_consumed() {
-    let mut changed = queue_declared_again_elsewhere().await;
+async fn consume_finds_a_queue_redeclared_elsewhere() {
+    let mut changed = queue_redeclared_elsewhere().await;
     let ChangedElsewhere { gate, client, queue, .. } = &mut changed;
     client.send(1, BasicConsume { queue, ..BasicConsume::default() }).await;
     client.is_silent().await;
@@ -182,8 +182,8 @@ async fn a_queue_that_another_node_declared_again_is_consumed() {
 }
 
 #[tokio::test]
-async fn a_message_is_got_from_a_queue_that_another_node_declared_again() {
-    let mut changed = queue_declared_again_elsewhere().await;
+async fn get_finds_a_queue_redeclared_elsewhere() {
+    let mut changed = queue_redeclared_elsewhere().await;
     let ChangedElsewhere { gate, client, queue, .. } = &mut changed;
     client.send(1, BasicGet { queue, ..BasicGet::default() }).await;
     client.is_silent().await;
@@ -194,8 +194,8 @@ async fn a_message_is_got_from_a_queue_that_another_node_declared_again() {
 }
 
 #[tokio::test]
-async fn a_queue_that_another_node_declared_again_is_purged() {
-    let mut changed = queue_declared_again_elsewhere().await;
+async fn purge_finds_a_queue_redeclared_elsewhere() {
+    let mut changed = queue_redeclared_elsewhere().await;
     let ChangedElsewhere { gate, client, other, queue, .. } = &mut changed;
     client.send(1, QueuePurge { queue, ..QueuePurge::default() }).await;
     client.is_silent().await;
@@ -203,5 +203,5 @@ async fn a_queue_that_another_node_declared_again_is_purged() {
     let came = client.method(1).await;
     let Method::QueuePurgeOk(purged) = came.method() else { panic!("{:?}", came.method()) };
     assert_eq!(purged.message_count, 1);
-    assert_eq!(other.look_at(queue).await.messages, 0);
+    assert_eq!(other.queue_counts(queue).await.messages, 0);
 }

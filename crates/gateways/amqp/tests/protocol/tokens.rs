@@ -1,4 +1,4 @@
-//! Tokens as passwords, as RabbitMQ's clients say them, and new ones in time.
+//! Tokens as passwords, as RabbitMQ's clients send them, and their renewal.
 
 use access::Permissions;
 use gateway_amqp::codec::fields::LongString;
@@ -62,12 +62,12 @@ async fn update(client: &mut Client, secret: &str) {
 }
 
 #[tokio::test]
-async fn a_token_is_a_password_and_names_the_user_itself() {
+async fn token_as_password_logs_in_the_user_that_it_names() {
     let all = Believing::start().await;
     let mut client = all.client(300).await;
     client.open_channel(1).await;
     client.close().await;
-    // Passwords go on to be passwords.
+    // Passwords still work.
     let mut client = all.node.socket().await;
     client.log_in("app", "secret").await;
     client.open().await;
@@ -80,7 +80,7 @@ async fn a_token_is_a_password_and_names_the_user_itself() {
         client.log_in("app", bad).await;
         client.connection_closes(403, refused).await;
     }
-    // Who may nothing may not even open a vhost.
+    // A user without permissions may not even open a vhost.
     let mut client = all.node.socket().await;
     client.log_in("", &all.token("stranger", 300)).await;
     client.tune(0).await;
@@ -91,7 +91,7 @@ async fn a_token_is_a_password_and_names_the_user_itself() {
 }
 
 #[tokio::test]
-async fn a_connection_ends_with_its_token_unless_a_new_one_comes() {
+async fn connection_closes_when_its_token_expires_unless_renewed() {
     let all = Believing::start().await;
     let mut client = all.client(3).await;
     client.connection_closes(320, ENDED).await;

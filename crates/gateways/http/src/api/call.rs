@@ -131,7 +131,7 @@ impl Call {
 
     /// The user's rights in RabbitMQ's terms.
     pub(super) fn rights(&self) -> Rights {
-        Rights::of_known(Arc::from(self.user_name()), self.asker.shared_rights())
+        Rights::from_known(Arc::from(self.user_name()), self.asker.shared_rights())
     }
 
     pub(super) fn looks(&self) -> bool {

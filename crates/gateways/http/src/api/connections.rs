@@ -54,7 +54,7 @@ pub(super) fn count(call: &Call) -> u64 {
 
 async fn asked(connection: Connection) -> Live {
     let seen = match connection.protocol() {
-        AMQP => connection.ask(HTTP_API_SESSION_TELLS_WITHIN).await,
+        AMQP => connection.request_snapshot(HTTP_API_SESSION_TELLS_WITHIN).await,
         _ => None,
     };
     let seen = seen.and_then(|told| told.downcast::<SessionSeen>().ok());

@@ -58,7 +58,7 @@ async fn topic_with_window(cluster: &Cluster) -> TopicId {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deleted_job_sent_again_is_recognised_by_next_leaders_and_in_a_restored_cluster() {
     let newest = Levels::OURS.max.0;
-    let mut cluster = Cluster::start_all_that_can(&[newest; 3]).await;
+    let mut cluster = Cluster::start_all_with_levels(&[newest; 3]).await;
     let partition = PartitionId::new(topic_with_window(&cluster).await, 0);
     let shard = cluster.broker(1).shard_with(partition);
     let mut jobs: Vec<String> = Vec::new();

@@ -78,7 +78,7 @@ fn deaths(headers: &FieldTable) -> Vec<(String, String, i64)> {
 }
 
 #[tokio::test]
-async fn a_dead_letter_tells_its_story() {
+async fn dead_letter_records_its_death_in_x_death() {
     let node = open().await;
     let (queue, graveyard) = (node.queue("q").await, node.queue("graveyard").await);
     node.exchange("dlx", "direct").await;
@@ -147,7 +147,7 @@ async fn dead_letter_with_its_own_key_keeps_cc_and_one_with_a_new_key_does_not()
     }
 }
 
-/// A record that another protocol's client gave the reserved headers, with values out of bounds.
+/// A record in which a client of another protocol set the reserved headers, with values out of bounds.
 #[tokio::test]
 async fn record_with_forged_headers_becomes_a_dead_letter() {
     let node = open().await;
@@ -189,7 +189,7 @@ async fn record_with_forged_headers_becomes_a_dead_letter() {
 }
 
 #[tokio::test]
-async fn deaths_of_one_kind_are_counted_and_the_newest_comes_first() {
+async fn deaths_of_one_queue_and_reason_are_counted_and_the_newest_is_first() {
     let node = open().await;
     let (a, b) = (node.queue("a").await, node.queue("b").await);
     let router = Router::new(&node.topology);
@@ -209,7 +209,7 @@ async fn deaths_of_one_kind_are_counted_and_the_newest_comes_first() {
 }
 
 #[tokio::test]
-async fn what_would_go_round_for_ever_is_dropped_unless_somebody_rejects_it() {
+async fn dead_letter_cycle_is_dropped_unless_a_client_rejected_the_message() {
     let node = open().await;
     let (a, b) = (node.queue("a").await, node.queue("b").await);
     let router = Router::new(&node.topology);
@@ -217,20 +217,20 @@ async fn what_would_go_round_for_ever_is_dropped_unless_somebody_rejects_it() {
     let first = router
         .route(&to_b, &dead(&a, message("", "a", &Properties::default()), DeathReason::Expired));
     let in_b = shared(first[0].1.to_vec());
-    // By itself it came, and by itself it would go back.
+    // It arrived without a client's action, and would return likewise.
     assert!(router.route(&to_a, &dead(&b, in_b.clone(), DeathReason::Expired)).is_empty());
-    // A client that rejects it breaks the circle.
+    // The rejection by a client breaks the cycle.
     let rejected = router.route(&to_a, &dead(&b, in_b, DeathReason::Rejected));
     let in_a = shared(rejected[0].1.to_vec());
     assert_eq!(router.route(&to_b, &dead(&a, in_a, DeathReason::Expired)).len(), 1);
-    // A queue that is its own graveyard.
+    // A queue that dead-letters to itself.
     let to_itself = route("a", "", Some("a"));
     let record = message("", "a", &Properties::default());
     assert!(router.route(&to_itself, &dead(&a, record, DeathReason::Overflow)).is_empty());
 }
 
 #[tokio::test]
-async fn a_client_that_publishes_it_again_starts_a_new_life() {
+async fn republished_dead_letter_starts_without_deaths() {
     let node = open().await;
     let (a, _b) = (node.queue("a").await, node.queue("b").await);
     let router = Router::new(&node.topology);
@@ -247,7 +247,7 @@ async fn a_client_that_publishes_it_again_starts_a_new_life() {
 }
 
 #[tokio::test]
-async fn without_a_routing_key_of_its_own_a_queue_uses_the_messages() {
+async fn queue_without_a_dead_letter_routing_key_uses_the_messages_keys() {
     let node = open().await;
     let (q, _copy, _k) = (node.queue("q").await, node.queue("copy").await, node.queue("k").await);
     let router = Router::new(&node.topology);
@@ -260,14 +260,14 @@ async fn without_a_routing_key_of_its_own_a_queue_uses_the_messages() {
     assert_eq!(key, "k");
     let limit = ("q".to_owned(), "delivery_limit".to_owned(), 1);
     assert_eq!(deaths(&headers), [limit]);
-    // An exchange that is not there leads nowhere.
+    // A missing exchange routes nowhere.
     let record = message("", "q", &Properties::default());
     let lost = router.route(&route("q", "nowhere", None), &dead(&q, record, DeathReason::Rejected));
     assert!(lost.is_empty());
 }
 
 #[tokio::test]
-async fn a_second_death_goes_by_the_keys_of_the_first() {
+async fn second_death_keeps_the_routing_keys_of_the_first() {
     let node = open().await;
     let (q, k) = (node.queue("q").await, node.queue("k").await);
     let (_copy, blind) = (node.queue("copy").await, node.queue("blind").await);
@@ -283,7 +283,7 @@ async fn a_second_death_goes_by_the_keys_of_the_first() {
     };
     let first = rejected(&q, &route("q", "", None), message("x", "k", &properties));
     assert_eq!(first.len(), 3);
-    // Also where it was no key of its own that brought it.
+    // The same applies to a letter that was routed by a BCC key.
     let in_blind = first.iter().find(|(place, _)| *place == blind.partition(0)).expect("a letter");
     let second = rejected(&blind, &route("blind", "", None), shared(in_blind.1.to_vec()));
     assert_eq!(second.len(), 3);
@@ -292,7 +292,7 @@ async fn a_second_death_goes_by_the_keys_of_the_first() {
     let FieldValue::Table(death) = &entries[0] else { panic!("{entries:?}") };
     let shown = vec![FieldValue::from("k"), FieldValue::from("copy")];
     assert_eq!(death.get("routing-keys"), Some(&shown.into()), "nobody sees the blind one");
-    // A key of the queue's own takes the place of them all, from then on.
+    // The queue's dead-letter routing key replaces all keys from then on.
     let by_key = rejected(&q, &route("q", "", Some("k")), shared(second[0].1.to_vec()));
     assert_eq!(by_key.len(), 1);
     let last = rejected(&k, &route("k", "", None), shared(by_key[0].1.to_vec()));

@@ -4,7 +4,7 @@ use message::Properties;
 use values::EncodedTable;
 
 #[tokio::test]
-async fn both_ends_of_a_binding_must_be_there() {
+async fn binding_requires_both_ends_to_exist() {
     let node = open().await;
     node.queue("q").await;
     node.exchange("x", "direct").await;
@@ -18,13 +18,13 @@ async fn both_ends_of_a_binding_must_be_there() {
     let default = "ACCESS_REFUSED - operation not permitted on the default exchange";
     assert_eq!(text(node.bind_with("", &queue_named("q"), "", &[]).await), default);
     assert_eq!(text(node.bind_with("x", &exchange_named(""), "", &[]).await), default);
-    // What is not there is unbound already.
+    // A missing binding counts as removed.
     node.unbind("x", &to_nobody, "").await;
     node.unbind("nowhere", &queue_named("q"), "").await;
 }
 
 #[tokio::test]
-async fn bindings_that_an_exchange_cannot_read_are_refused() {
+async fn bindings_that_an_exchange_type_cannot_read_are_rejected() {
     let node = open().await;
     node.queue("q").await;
     node.exchange("hash", "x-consistent-hash").await;
@@ -54,7 +54,7 @@ async fn bindings_that_an_exchange_cannot_read_are_refused() {
 }
 
 #[tokio::test]
-async fn a_binding_is_the_same_whatever_the_order_of_its_arguments() {
+async fn bindings_with_reordered_arguments_are_the_same() {
     let node = open().await;
     node.queue("q").await;
     let to = queue_named("q");
@@ -66,7 +66,7 @@ async fn a_binding_is_the_same_whatever_the_order_of_its_arguments() {
 }
 
 #[tokio::test]
-async fn headers_are_matched_as_they_came() {
+async fn headers_exchange_matches_undecoded_headers() {
     let node = open().await;
     for name in ["all", "any", "x"] {
         node.queue(name).await;
@@ -99,7 +99,7 @@ async fn headers_are_matched_as_they_came() {
 }
 
 #[tokio::test]
-async fn many_bindings_of_one_queue_are_a_few_documents_and_go_with_it() {
+async fn many_bindings_share_few_documents_and_are_deleted_with_their_queue() {
     let node = open().await;
     node.queue("q").await;
     node.exchange("x", "direct").await;
@@ -124,7 +124,7 @@ async fn many_bindings_of_one_queue_are_a_few_documents_and_go_with_it() {
 }
 
 #[tokio::test]
-async fn a_locked_queue_is_bound_by_its_owner_only() {
+async fn exclusive_queue_is_bound_by_its_owner_only() {
     let node = open().await;
     node.transient_queue("mine", true, false).await;
     node.bind("amq.fanout", &queue_named("mine"), "").await;
@@ -162,7 +162,7 @@ async fn upstream_exchange_drops_messages_that_came_from_its_downstream() {
         (Some(vec![hop("other")]), true),
         (Some(vec![hop("down")]), false),
         (Some(vec![hop("other"), hop("third")]), false),
-        // It cannot be read, and is a hop.
+        // An unreadable entry counts as a hop.
         (Some(vec![hop("other"), FieldValue::Void]), false),
     ] {
         let text = format!("{hops:?}");

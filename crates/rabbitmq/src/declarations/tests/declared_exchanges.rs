@@ -1,7 +1,7 @@
 use super::*;
 
 #[tokio::test]
-async fn the_exchanges_of_the_standard_are_there_from_the_start() {
+async fn standard_exchanges_are_predeclared() {
     let node = open().await;
     let names: Vec<_> =
         node.vhost.exchanges().iter().map(|exchange| exchange.name.to_string()).collect();
@@ -15,7 +15,7 @@ async fn the_exchanges_of_the_standard_are_there_from_the_start() {
         "amq.topic",
     ];
     assert_eq!(names, expected);
-    // Declaring one as it is is no error; otherwise it is.
+    // An identical declaration succeeds, and a different one fails.
     node.exchange("amq.topic", "topic").await;
     assert_eq!(
         text(node.exchange_with("amq.topic", "direct", &[]).await),
@@ -25,7 +25,7 @@ async fn the_exchanges_of_the_standard_are_there_from_the_start() {
 }
 
 #[tokio::test]
-async fn a_second_declaration_must_say_the_same() {
+async fn second_declaration_must_equal_the_first() {
     let node = open().await;
     node.exchange_with("x", "direct", &[("alternate-exchange", "a".into())]).await.expect("new");
     node.exchange_with("x", "direct", &[("alternate-exchange", "a".into())]).await.expect("same");
@@ -51,7 +51,7 @@ async fn a_second_declaration_must_say_the_same() {
 }
 
 #[tokio::test]
-async fn what_is_refused_is_refused_with_the_words_of_rabbitmq() {
+async fn invalid_requests_are_rejected_with_the_texts_of_rabbitmq() {
     let node = open().await;
     let vhost = &node.vhost;
     for (refused, expected) in [
@@ -110,7 +110,7 @@ async fn what_is_refused_is_refused_with_the_words_of_rabbitmq() {
 }
 
 #[tokio::test]
-async fn an_exchange_is_deleted_unless_something_is_bound_to_it() {
+async fn exchange_with_bindings_is_not_deleted_if_unused_is_required() {
     let node = open().await;
     node.queue("q").await;
     node.exchange("x", "fanout").await;
@@ -126,7 +126,7 @@ async fn an_exchange_is_deleted_unless_something_is_bound_to_it() {
 }
 
 #[tokio::test]
-async fn an_auto_delete_exchange_goes_with_its_last_binding_and_takes_others_along() {
+async fn auto_delete_exchanges_are_deleted_in_cascade_with_their_last_bindings() {
     let node = open().await;
     let queue = node.queue("q").await;
     for name in ["first", "second"] {
@@ -155,14 +155,14 @@ async fn an_auto_delete_exchange_goes_with_its_last_binding_and_takes_others_alo
 }
 
 #[tokio::test]
-async fn what_matches_nothing_goes_to_the_alternate_exchange() {
+async fn unmatched_message_goes_to_the_alternate_exchange() {
     let node = open().await;
     node.queue("found").await;
     node.queue("lost").await;
     node.exchange_with("x", "direct", &[("alternate-exchange", "rest".into())]).await.expect("x");
     node.bind("x", &queue_named("found"), "k").await;
     assert!(node.reached("x", "other").is_empty());
-    // It need not have been there before.
+    // It need not exist when the exchange is declared.
     node.exchange("rest", "fanout").await;
     node.bind("rest", &queue_named("lost"), "").await;
     assert_eq!(node.reached("x", "other"), ["lost"]);
@@ -170,7 +170,7 @@ async fn what_matches_nothing_goes_to_the_alternate_exchange() {
 }
 
 #[tokio::test]
-async fn a_delayed_exchange_matches_as_its_type_says_and_marks_what_it_holds_back() {
+async fn delayed_exchange_matches_by_its_inner_type_and_marks_delayed_messages() {
     let node = open().await;
     node.queue("q").await;
     let arguments = [("x-delayed-type", "topic".into())];

@@ -4,7 +4,7 @@ use super::*;
 use topology::QueueKind;
 
 #[tokio::test]
-async fn a_queue_is_a_topic_with_a_lease_group() {
+async fn declared_queue_is_a_topic_with_a_lease_group() {
     let node = open().await;
     let queue = node.queue("orders").await;
     assert_eq!((queue.kind, &*queue.topic_name), (QueueKind::Classic, "orders"));
@@ -16,7 +16,7 @@ async fn a_queue_is_a_topic_with_a_lease_group() {
 }
 
 #[tokio::test]
-async fn arguments_become_what_the_broker_keeps() {
+async fn arguments_become_topic_and_lease_group_configuration() {
     let node = open().await;
     let arguments = [
         ("x-message-ttl", 60_000.into()),
@@ -51,7 +51,7 @@ async fn arguments_become_what_the_broker_keeps() {
 }
 
 #[tokio::test]
-async fn a_quorum_queue_limits_deliveries_even_if_nobody_asked() {
+async fn quorum_queue_has_a_delivery_limit_by_default() {
     let node = open().await;
     for (name, limit, expected) in
         [("a", None, Some("21")), ("b", Some(3), Some("4")), ("c", Some(-1), None)]
@@ -65,7 +65,7 @@ async fn a_quorum_queue_limits_deliveries_even_if_nobody_asked() {
 }
 
 #[tokio::test]
-async fn a_stream_is_read_by_offset_and_keeps_what_was_read() {
+async fn stream_has_no_lease_group_and_retains_read_records() {
     let node = open().await;
     let arguments = [
         ("x-queue-type", "stream".into()),
@@ -83,7 +83,7 @@ async fn a_stream_is_read_by_offset_and_keeps_what_was_read() {
 }
 
 #[tokio::test]
-async fn a_second_declaration_must_say_the_same() {
+async fn second_declaration_must_equal_the_first() {
     let node = open().await;
     let first = node.queue_with("q", &[("x-max-length", 10.into())]).await.expect("new");
     // The width of a number does not matter.
@@ -126,7 +126,7 @@ async fn a_second_declaration_must_say_the_same() {
 }
 
 #[tokio::test]
-async fn what_is_refused_is_refused_with_the_words_of_rabbitmq() {
+async fn invalid_requests_are_rejected_with_the_texts_of_rabbitmq() {
     let node = open().await;
     assert_eq!(
         text(node.queue_with("amq.mine", &[]).await),
@@ -165,7 +165,7 @@ async fn what_is_refused_is_refused_with_the_words_of_rabbitmq() {
 }
 
 #[tokio::test]
-async fn a_server_makes_up_names_that_nobody_guesses() {
+async fn generated_queue_names_are_distinct() {
     let node = open().await;
     let (one, other) = (node.queue("").await, node.queue("").await);
     assert!(one.name.starts_with("amq.gen-") && one.name.len() == 30, "{}", one.name);
@@ -182,7 +182,7 @@ async fn queues_may_have_names_that_topics_may_not() {
         assert_eq!(&*queue.name, name);
         assert_eq!(node.reached("", name), [name]);
     }
-    // Kafka forbids the second beside the first.
+    // Kafka forbids the second name beside the first.
     node.queue("a.b").await;
     let second = node.queue("a_b").await;
     assert_eq!(&*second.topic_name, "amqp.-2F.a-5Fb");
@@ -193,7 +193,7 @@ async fn queues_may_have_names_that_topics_may_not() {
 }
 
 #[tokio::test]
-async fn an_exclusive_queue_is_its_connections_alone_and_dies_with_it() {
+async fn exclusive_queue_is_locked_to_its_connection_and_deleted_with_it() {
     let node = open().await;
     let queue = node.transient_queue("mine", true, false).await;
     let stranger = OwnerId(2);
@@ -208,13 +208,13 @@ async fn an_exclusive_queue_is_its_connections_alone_and_dies_with_it() {
     node.topology.close_owner(node.client).await.expect("it closes");
     assert!(queue.is_deleted());
     assert!(node.topic_names().is_empty() && node.documents("amqp.queues").is_empty());
-    // A connection that is gone leaves nothing behind, even if its declaration comes late.
+    // A late declaration of a closed connection leaves no queue.
     let late = node.transient_queue("late", true, false).await;
     assert!(late.is_deleted() && node.topic_names().is_empty());
 }
 
 #[tokio::test]
-async fn an_auto_delete_queue_goes_with_its_last_consumer() {
+async fn auto_delete_queue_is_deleted_with_its_last_consumer() {
     let node = open().await;
     let queue = node.transient_queue("q", false, true).await;
     queue.consumer_came();
@@ -231,7 +231,7 @@ async fn an_auto_delete_queue_goes_with_its_last_consumer() {
 }
 
 #[tokio::test]
-async fn a_queue_that_nobody_uses_expires() {
+async fn unused_queue_expires() {
     let node = open().await;
     let expires = [("x-expires", 150.into())];
     let used = node.queue_with("used", &expires).await.expect("it is declared");
@@ -253,14 +253,14 @@ async fn a_queue_that_nobody_uses_expires() {
 }
 
 #[tokio::test]
-async fn a_topic_of_another_protocol_is_a_queue() {
+async fn topic_of_another_protocol_is_usable_as_a_queue() {
     let node = open().await;
     node.topic("clicks", 12).await;
     assert_eq!(node.reached("", "clicks"), ["clicks"]);
     let queue = queues::find(&node.vhost, node.client, "clicks").await.expect("it is there");
     assert_eq!(queue.partition_count(), 12);
     assert_eq!(queue.group(), None, "a look makes no queue of a topic");
-    // Declared as it is, it is the same.
+    // A declaration with the same properties returns it.
     let declared = node.queue("clicks").await;
     assert!(Arc::ptr_eq(&queue, &declared));
     node.vhost.make_ready(&queue).await.expect("its group is made");
@@ -273,13 +273,13 @@ async fn a_topic_of_another_protocol_is_a_queue() {
     node.bind("amq.topic", &queue_named("clicks"), "web.#").await;
     let node = node.restart().await;
     assert_eq!(node.reached("amq.topic", "web.start"), ["clicks"]);
-    // Only plain names are shared: what is another vhost's own stays so.
+    // Only vhost `/` shares the names of topics.
     let other = node.topology.create_vhost("other").await.expect("it is made");
     assert!(other.find_queue("clicks").is_none());
 }
 
 #[tokio::test]
-async fn a_queue_whose_topic_another_protocol_deleted_is_gone() {
+async fn queue_is_gone_when_another_protocol_deletes_its_topic() {
     let node = open().await;
     let queue = node.queue("q").await;
     node.bind("amq.fanout", &queue_named("q"), "").await;
@@ -295,7 +295,7 @@ async fn a_queue_whose_topic_another_protocol_deleted_is_gone() {
 }
 
 #[tokio::test]
-async fn concurrent_declarations_of_one_queue_make_one() {
+async fn concurrent_declarations_create_one_queue() {
     let node = open().await;
     let made = (0..20).map(|_| node.queue("q"));
     let made = futures_util::future::join_all(made).await;

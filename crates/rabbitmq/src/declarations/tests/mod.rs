@@ -1,4 +1,4 @@
-//! What clients are told, over a broker on a simulated disk.
+//! Declarations and the texts of refusals, over a broker on a simulated disk.
 
 mod dead_letters;
 mod declared_bindings;
@@ -23,7 +23,7 @@ struct Node {
     broker: Broker,
     topology: Topology,
     vhost: VirtualHost,
-    /// Of the client that most tests are about.
+    /// The client of most tests.
     client: OwnerId,
 }
 
@@ -61,7 +61,7 @@ fn exchange_named(name: &str) -> Destination {
     Destination::Exchange(name.into())
 }
 
-/// What a client is told.
+/// The text of a refusal as the client receives it.
 fn text<T: std::fmt::Debug, E: Into<Exception>>(result: Result<T, E>) -> String {
     match result {
         Ok(done) => panic!("it is not refused: {done:?}"),
@@ -70,7 +70,7 @@ fn text<T: std::fmt::Debug, E: Into<Exception>>(result: Result<T, E>) -> String 
 }
 
 impl Node {
-    /// Stops and starts. Clients are gone.
+    /// Stops and starts the node. Its clients are lost.
     async fn restart(self) -> Self {
         self.broker.shutdown().await;
         drop((self.topology, self.vhost, self.broker));
@@ -155,7 +155,7 @@ impl Node {
         bindings::unbind(&self.vhost, self.client, request).await.expect("the binding is removed");
     }
 
-    /// The queues that a message reaches, by name.
+    /// Names of the queues that a message reaches.
     fn reached(&self, exchange: &str, key: &str) -> Vec<String> {
         self.reached_with(exchange, key, &NoHeaders).expect("the exchange is there")
     }
@@ -174,7 +174,7 @@ impl Node {
         Ok(names)
     }
 
-    /// A topic as another protocol makes it.
+    /// Creates a topic as another protocol does.
     async fn topic(&self, name: &str, partitions: u32) {
         let uuid = OsEntropy.uuid();
         let new = NewTopic { name: name.to_owned(), uuid, partitions, config: BTreeMap::new() };

@@ -1,4 +1,4 @@
-//! A client: the frames that it sends and that come, and its connection and channels.
+//! A client: its frames, its connection and its channels.
 
 use bytes::{Bytes, BytesMut};
 use gateway_amqp::codec::fields::{EncodedTable, LongString};
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::{A_WHILE, SOON};
 
-/// A frame that came.
+/// A received frame.
 #[derive(Clone, Debug)]
 pub(crate) struct Came {
     pub(crate) kind: FrameKind,
@@ -29,9 +29,9 @@ impl Came {
 pub(crate) struct Client<S = TcpStream> {
     pub(crate) stream: S,
     buffer: BytesMut,
-    /// What may be in one body frame that is sent.
+    /// Largest payload of a body frame that is sent.
     pub(crate) payload_bytes_max: usize,
-    /// Heartbeats that came and were passed over.
+    /// Heartbeats received and skipped.
     pub(crate) heartbeats: usize,
 }
 
@@ -51,7 +51,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
     }
 
     pub(crate) async fn send_bytes(&mut self, bytes: &[u8]) {
-        // The server may have closed already, which is what the test then finds.
+        // The server may have closed already; the test then finds that.
         let _ = self.stream.write_all(bytes).await;
     }
 
@@ -61,7 +61,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         self.send_bytes(&out).await;
     }
 
-    /// The next frame that is no heartbeat; `None` once the connection was closed.
+    /// Returns the next frame other than a heartbeat; `None` once the connection is closed.
     pub(crate) async fn frame(&mut self) -> Option<Came> {
         loop {
             let came = timeout(SOON, self.any_frame()).await.expect("the server says something")?;
@@ -87,25 +87,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         }
     }
 
-    /// Nothing but heartbeats comes for a while.
+    /// Asserts that only heartbeats arrive for a while.
     pub(crate) async fn is_silent(&mut self) {
         let came = timeout(A_WHILE, self.frame()).await;
         assert!(came.is_err(), "{came:?}");
     }
 
-    /// The next frame, which is a method on this channel.
+    /// Returns the next frame, which must be a method on this channel.
     pub(crate) async fn method(&mut self, channel: u16) -> Came {
         let came = self.frame().await.expect("the connection is open");
         assert_eq!((came.kind, came.channel), (FrameKind::Method, channel), "{came:?}");
         came
     }
 
-    pub(crate) async fn ask<'a>(&mut self, channel: u16, method: impl Into<Method<'a>>) -> Came {
+    pub(crate) async fn call<'a>(&mut self, channel: u16, method: impl Into<Method<'a>>) -> Came {
         self.send(channel, method).await;
         self.method(channel).await
     }
 
-    /// The channel is closed with this text.
+    /// Asserts that the channel is closed with this text.
     pub(crate) async fn channel_closes(&mut self, channel: u16, text: &str) {
         let came = self.method(channel).await;
         let Method::ChannelClose(close) = came.method() else { panic!("{:?}", came.method()) };
@@ -124,7 +124,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         self.open_channel(channel).await;
     }
 
-    /// The connection is closed with this code and text, and then the socket.
+    /// Asserts that the connection is closed with this code and text, and then the socket.
     pub(crate) async fn connection_closes(&mut self, code: u16, text: &str) {
         let came = self.method(0).await;
         let Method::ConnectionClose(close) = came.method() else { panic!("{:?}", came.method()) };
@@ -133,7 +133,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         self.is_cut_off().await;
     }
 
-    /// The socket is closed, whatever comes before.
+    /// Waits for the end of the socket and skips all frames before it.
     pub(crate) async fn is_cut_off(&mut self) {
         while timeout(SOON, self.frame()).await.expect("the socket is closed").is_some() {}
     }
@@ -168,7 +168,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
     pub(crate) async fn open_with(&mut self, heartbeat: u16) {
         self.tune(heartbeat).await;
         let open = ConnectionOpen { virtual_host: "/", ..ConnectionOpen::default() };
-        let came = self.ask(0, open).await;
+        let came = self.call(0, open).await;
         assert!(matches!(came.method(), Method::ConnectionOpenOk(_)), "{:?}", came.method());
     }
 
@@ -185,31 +185,31 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
     }
 
     pub(crate) async fn open_channel(&mut self, channel: u16) {
-        let came = self.ask(channel, ChannelOpen::default()).await;
+        let came = self.call(channel, ChannelOpen::default()).await;
         assert!(matches!(came.method(), Method::ChannelOpenOk(_)), "{:?}", came.method());
     }
 
-    /// Without waiting for the answer.
+    /// Sends `channel.close` without waiting for the reply.
     pub(crate) async fn close_channel_later(&mut self, channel: u16) {
         self.send(channel, ChannelClose { reply_code: 200, ..ChannelClose::default() }).await;
     }
 
     pub(crate) async fn close_channel(&mut self, channel: u16) {
         let close = ChannelClose { reply_code: 200, ..ChannelClose::default() };
-        let came = self.ask(channel, close).await;
+        let came = self.call(channel, close).await;
         assert!(matches!(came.method(), Method::ChannelCloseOk(_)), "{:?}", came.method());
     }
 
     pub(crate) async fn close(mut self) {
         let close = ConnectionClose { reply_code: 200, ..ConnectionClose::default() };
-        let came = self.ask(0, close).await;
+        let came = self.call(0, close).await;
         assert!(matches!(came.method(), Method::ConnectionCloseOk(_)), "{:?}", came.method());
         self.stream.shutdown().await.expect("closes its side");
         self.is_cut_off().await;
     }
 }
 
-/// A client that can do all that the server may do to it.
+/// Properties of a client with every capability that the server supports.
 pub(crate) fn client_properties() -> Bytes {
     let mut capabilities = FieldTable::new();
     for name in ["consumer_cancel_notify", "connection.blocked", "authentication_failure_close"] {

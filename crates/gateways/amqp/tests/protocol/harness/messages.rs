@@ -1,4 +1,4 @@
-//! What a client does with queues and messages: it declares, publishes, consumes and answers.
+//! A client's use of queues and messages: declare, publish, consume and acknowledge.
 
 use bytes::{Bytes, BytesMut};
 use gateway_amqp::codec::fields::EncodedTable;
@@ -9,7 +9,7 @@ use gateway_amqp::codec::table::{FieldTable, FieldValue};
 
 use super::client::{Came, Client};
 
-/// A message that came, with what was said about it.
+/// A received message, with its method.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     pub(crate) method: Came,
@@ -63,14 +63,14 @@ impl Client {
         self.declared(1, declare).await
     }
 
-    /// A queue of this connection's own; its name.
+    /// Declares a queue exclusive to this connection and returns its name.
     pub(crate) async fn declare_exclusive(&mut self) -> String {
         let declare = QueueDeclare { exclusive: true, ..QueueDeclare::default() };
         self.declared(1, declare).await.name
     }
 
-    /// What is in it, and who consumes it.
-    pub(crate) async fn look_at(&mut self, queue: &str) -> QueueCounts {
+    /// Returns the counts of messages and consumers.
+    pub(crate) async fn queue_counts(&mut self, queue: &str) -> QueueCounts {
         let declare = QueueDeclare { queue, passive: true, ..QueueDeclare::default() };
         self.declared(1, declare).await
     }
@@ -80,7 +80,7 @@ impl Client {
         channel: u16,
         declare: QueueDeclare<'_>,
     ) -> QueueCounts {
-        let came = self.ask(channel, declare).await;
+        let came = self.call(channel, declare).await;
         let Method::QueueDeclareOk(ok) = came.method() else { panic!("{:?}", came.method()) };
         QueueCounts {
             name: ok.queue.to_owned(),
@@ -91,12 +91,12 @@ impl Client {
 
     pub(crate) async fn bind(&mut self, queue: &str, exchange: &str, routing_key: &str) {
         let bind = QueueBind { queue, exchange, routing_key, ..QueueBind::default() };
-        let came = self.ask(1, bind).await;
+        let came = self.call(1, bind).await;
         assert!(matches!(came.method(), Method::QueueBindOk(_)), "{:?}", came.method());
     }
 
     pub(crate) async fn select_confirms(&mut self, channel: u16) {
-        let came = self.ask(channel, ConfirmSelect::default()).await;
+        let came = self.call(channel, ConfirmSelect::default()).await;
         assert!(matches!(came.method(), Method::ConfirmSelectOk(_)), "{:?}", came.method());
     }
 
@@ -116,7 +116,7 @@ impl Client {
         self.send_bytes(&out).await;
     }
 
-    /// All frames of a message.
+    /// Builds all frames of a message.
     pub(crate) fn content<'a>(
         &self,
         channel: u16,
@@ -136,7 +136,7 @@ impl Client {
         out
     }
 
-    /// What was published on the channel is where it belongs, up to here.
+    /// Awaits the confirms of the channel up to `tag`.
     pub(crate) async fn confirmed_up_to(&mut self, channel: u16, tag: u64) {
         let mut confirmed = 0;
         while confirmed < tag {
@@ -148,7 +148,7 @@ impl Client {
         assert_eq!(confirmed, tag);
     }
 
-    /// The rest of a message whose method came.
+    /// Reads the rest of a message after its method.
     pub(crate) async fn message(&mut self, method: Came) -> Message {
         let came = self.frame().await.expect("a header");
         assert_eq!((came.kind, came.channel), (FrameKind::Header, method.channel));
@@ -164,7 +164,7 @@ impl Client {
         Message { method, properties, body }
     }
 
-    /// The next message that is delivered, or returned.
+    /// Returns the next message that is delivered or returned.
     pub(crate) async fn next(&mut self, channel: u16) -> Message {
         let method = self.method(channel).await;
         self.message(method).await
@@ -178,10 +178,10 @@ impl Client {
         texts
     }
 
-    /// One message off a queue, acknowledged by being sent; its properties and body.
+    /// Gets one message without acknowledgement. Returns it with its body.
     pub(crate) async fn get(&mut self, channel: u16, queue: &str) -> Option<(Message, Vec<u8>)> {
         let get = BasicGet { queue, no_ack: true, ..BasicGet::default() };
-        let came = self.ask(channel, get).await;
+        let came = self.call(channel, get).await;
         if matches!(came.method(), Method::BasicGetEmpty(_)) {
             return None;
         }
@@ -203,13 +203,13 @@ impl Client {
     ) {
         let arguments = table(arguments);
         let consume = BasicConsume { arguments: EncodedTable(&arguments), ..consume };
-        let came = self.ask(channel, consume).await;
+        let came = self.call(channel, consume).await;
         assert!(matches!(came.method(), Method::BasicConsumeOk(_)), "{:?}", came.method());
     }
 
     pub(crate) async fn prefetch(&mut self, channel: u16, prefetch_count: u16, global: bool) {
         let qos = BasicQos { prefetch_count, global, ..BasicQos::default() };
-        let came = self.ask(channel, qos).await;
+        let came = self.call(channel, qos).await;
         assert!(matches!(came.method(), Method::BasicQosOk(_)), "{:?}", came.method());
     }
 
@@ -221,12 +221,12 @@ impl Client {
         self.send(channel, BasicNack { delivery_tag, requeue, ..BasicNack::default() }).await;
     }
 
-    /// Publishes texts to a queue and waits until they are there.
+    /// Publishes texts to a queue and waits until they are stored.
     pub(crate) async fn fill(&mut self, queue: &str, texts: &[&str]) {
         for text in texts {
             self.publish(1, "", queue, text.as_bytes()).await;
         }
-        self.look_at(queue).await;
+        self.queue_counts(queue).await;
     }
 }
 

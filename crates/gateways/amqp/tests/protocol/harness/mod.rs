@@ -10,7 +10,7 @@ pub(crate) use client::{Client, client_properties};
 pub(crate) use messages::table;
 pub(crate) use node::{Node, user};
 
-/// Longer than anything here takes; shorter than a hang.
+/// Longer than any step of a test, shorter than a hang.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
-/// Long enough to see that nothing comes.
+/// Long enough to assert that no frame arrives.
 pub(crate) const A_WHILE: Duration = Duration::from_millis(150);

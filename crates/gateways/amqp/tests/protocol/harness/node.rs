@@ -1,4 +1,4 @@
-//! A node: a broker on a disk in memory, with the gateway on a port that is free.
+//! A node: a broker on a disk in memory, with the gateway on a free port.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -36,12 +36,12 @@ impl Node {
         Self::on(Arc::new(SimulatedDisk::new()), change).await
     }
 
-    /// A node whose settings name users.
+    /// Starts a node with users in its settings.
     pub(crate) async fn with_users(users: Vec<SettingsUser>) -> Self {
         Self::start_on(Arc::new(SimulatedDisk::new()), users, |_| {}).await
     }
 
-    /// A node on a disk that another one may have left.
+    /// Starts a node on a disk that another node may have used.
     pub(crate) async fn on(
         disk: Arc<SimulatedDisk>,
         change: impl FnOnce(&mut GatewayOptions),
@@ -63,7 +63,7 @@ impl Node {
         Self::serve(broker, users, change).await
     }
 
-    /// A broker that is there, with a gateway.
+    /// Starts a gateway on an existing broker.
     pub(crate) async fn serve(
         broker: Broker,
         users: Vec<SettingsUser>,
@@ -101,12 +101,12 @@ impl Node {
         self.broker.shutdown().await;
     }
 
-    /// A socket on which nothing was said.
+    /// Connects a socket and sends nothing.
     pub(crate) async fn socket(&self) -> Client {
         Client::new(TcpStream::connect(self.address).await.expect("connects"))
     }
 
-    /// A client whose socket takes little that it does not read.
+    /// Connects a client with a small receive buffer.
     pub(crate) async fn client_with_small_window(&self) -> Client {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.set_recv_buffer_size(4096).expect("is set");
@@ -116,7 +116,7 @@ impl Node {
         client
     }
 
-    /// An open connection.
+    /// Opens a connection.
     pub(crate) async fn connection(&self) -> Client {
         let mut client = self.socket().await;
         client.log_in("guest", "guest").await;
@@ -124,15 +124,15 @@ impl Node {
         client
     }
 
-    /// An open connection with channel 1.
+    /// Opens a connection with channel 1.
     pub(crate) async fn client(&self) -> Client {
         let mut client = self.connection().await;
         client.open_channel(1).await;
         client
     }
 
-    /// Somebody else is served as ever.
-    pub(crate) async fn is_well(&self) {
+    /// Asserts that another client is served as usual.
+    pub(crate) async fn serves_other_clients(&self) {
         let mut client = self.client().await;
         let declared = client.declare_exclusive().await;
         client.publish(1, "", &declared, b"well").await;

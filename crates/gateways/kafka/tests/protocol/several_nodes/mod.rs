@@ -55,7 +55,7 @@ impl Cluster {
     /// At the newest feature level.
     async fn start_newest(nodes: usize) -> Self {
         let levels = vec![base::Levels::OURS.max.0; nodes];
-        let starting = test_cluster::start_all_that_can(&levels);
+        let starting = test_cluster::start_all_with_levels(&levels);
         Self::of(timeout(SOON, starting).await.expect("they start")).await
     }
 
