@@ -1,4 +1,4 @@
-//! Apart from other tests: the seed is the process's.
+//! In a binary of its own: the seed belongs to the process.
 
 use std::process::Command;
 use std::{env, thread};
@@ -13,7 +13,7 @@ fn order(map: &HashMap<u32, ()>) -> Vec<u32> {
     map.keys().copied().collect()
 }
 
-/// Two maps of a thread of its own.
+/// Two maps of a new thread.
 fn two_maps() -> [HashMap<u32, ()>; 2] {
     let make = || [(); 2].map(|()| (0..100).map(|key| (key, ())).collect());
     thread::spawn(make).join().expect("it does not panic")

@@ -1,4 +1,4 @@
-//! Faults of disk and clock on purpose, for fault tests on the real binary.
+//! Injected faults of disk and clock, for fault tests on the real binary.
 //!
 //! `POSTROAD_FAULTS_FROM=FILE` makes a node read its faults from FILE, which may change while it runs:
 //!
@@ -9,7 +9,7 @@
 //! | `disk slow N` | each write and each sync takes N ms longer |
 //! | `clock N` | the wall clock is N ms ahead; behind, where N is negative |
 //!
-//! Without the variable a node has the disk and the clock of the machine, and pays nothing.
+//! Without the variable a node uses the disk and the clock of the machine, at no cost.
 
 use std::ffi::OsStr;
 use std::io::{self, IoSlice};
@@ -28,7 +28,7 @@ pub const VARIABLE: &str = "POSTROAD_FAULTS_FROM";
 /// How often the file is read at most.
 const READ_EVERY_MS: u64 = 20;
 
-/// The machine, with the faults that the file of the variable says. The error is for the operator.
+/// The machine, with the faults of the file that the variable names. The error is for the operator.
 pub fn machine() -> Result<World, String> {
     match std::env::var_os(VARIABLE) {
         None => Ok(World::real()),
@@ -47,7 +47,7 @@ fn with_faults_of(file: &OsStr) -> Result<World, String> {
 struct Faults {
     file: PathBuf,
     begun: Instant,
-    /// When the file was read last, in ms since `begun`.
+    /// Time of the last read of the file, in ms since `begun`.
     read_ms: AtomicU64,
     full: AtomicBool,
     hangs: AtomicBool,
@@ -88,7 +88,7 @@ impl Faults {
         Ok(())
     }
 
-    /// Reads the file again if that was a while ago. A file that is being replaced changes nothing.
+    /// Re-reads the file if a read is due. A file that is being replaced changes nothing.
     fn look(&self) {
         let now = self.begun.elapsed().as_millis() as u64;
         let last = self.read_ms.load(Ordering::Relaxed);

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Five blocks, so that ranges begin, end and go on in each place of one.
+/// Five blocks, so that ranges begin, end and continue at each position of a block.
 const END: Offset = 320;
 
 fn as_set(ranges: &OffsetRanges) -> BTreeSet<Offset> {
@@ -68,7 +68,7 @@ proptest! {
             prop_assert_eq!(&as_set(&ranges), &model);
             prop_assert_eq!(ranges.offsets(), model.len() as u64);
             prop_assert_eq!(ranges.is_empty(), model.is_empty());
-            // However it came to be, an equal set is the same.
+            // Equal sets are equal whatever their history.
             prop_assert_eq!(&listed.iter().copied().collect::<OffsetRanges>(), &ranges);
             for at in 0..END + 70 {
                 let around = ranges.around(at);

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use base::{LeaseGroupId, PartitionId, TopicId};
-use broker::delivery::{Counters, Events};
 use broker::Broker;
+use broker::delivery::{Counters, Events};
 use record::BatchOptions;
 use tokio::time::{Instant, sleep, timeout};
 
