@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_partition_and_its_stream_number_name_each_other() {
+    fn stream_number_round_trips_to_its_partition() {
         for (topic, index) in [(0, 0), (1, 0), (0, 1), (u32::MAX, u32::MAX), (7, 99_999)] {
             let id = PartitionId::new(TopicId(topic), index);
             assert_eq!(PartitionId::from_stream(id.stream()), id);

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_documents_have_a_weight() {
+    fn truncated_documents_have_a_weight() {
         let text = r#"{"a":["b\"c",{"d":1}]}"#;
         for end in 0..text.len() {
             assert_eq!(examined(&text[..end]), Ok(()), "{}", &text[..end]);

@@ -277,14 +277,14 @@ mod tests {
     }
 
     #[test]
-    fn a_binary_knows_what_each_of_its_levels_brings() {
+    fn every_supported_level_has_a_description() {
         let Levels { min, max } = Levels::OURS;
         assert!((min.0..=max.0).all(|level| Level(level).brings().is_some()));
         assert_eq!(Level(max.0 + 9).brings(), None);
     }
 
     #[test]
-    fn a_level_rises_and_permits_what_needs_it() {
+    fn cluster_level_only_rises_and_permits_values_up_to_it() {
         let level = ClusterLevel::new(Levels { min: Level(1), max: Level(3) });
         assert!(level.permits(&Since(1)) && !level.permits(&Since(2)));
         level.raise(Level(3));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_said_in_words() {
+    fn levels_are_displayed_in_words() {
         assert_eq!(Levels { min: Level(1), max: Level(1) }.to_string(), "level 1");
         assert_eq!(Levels { min: Level(1), max: Level(3) }.to_string(), "levels 1 to 3");
     }

@@ -5,7 +5,7 @@ use std::{env, thread};
 
 use base::{HashMap, collections};
 
-const TEST: &str = "a_seed_fixes_the_order_of_maps_and_each_map_has_its_own";
+const TEST: &str = "seed_fixes_the_order_of_maps_and_each_map_has_its_own_order";
 /// Set in the second process.
 const SECOND: &str = "SECOND_PROCESS";
 
@@ -20,7 +20,7 @@ fn two_maps() -> [HashMap<u32, ()>; 2] {
 }
 
 #[test]
-fn a_seed_fixes_the_order_of_maps_and_each_map_has_its_own() {
+fn seed_fixes_the_order_of_maps_and_each_map_has_its_own_order() {
     assert!(collections::seed(7));
     assert!(!collections::seed(8), "a process has one seed");
     let ([first, second], [again, _]) = (two_maps(), two_maps());

@@ -105,7 +105,7 @@ impl Proxy for LedHere {
                     let catalog = catalog.ok_or(Declined::NotServed)?;
                     let asked = timeout(BARRIER_WITHIN, catalog.versions_now());
                     let versions = asked.await.unwrap_or(Err(Unavailable::Unanswered));
-                    Ok(Message::of_head(wire::answer_catalog_versions(versions)))
+                    Ok(Message::from_head(wire::answer_catalog_versions(versions)))
                 }
                 .boxed();
             }
@@ -115,13 +115,14 @@ impl Proxy for LedHere {
                     let led = found.ok_or(Declined::NotServed)?;
                     let asked = timeout(BARRIER_WITHIN, led.read_index());
                     let index = asked.await.unwrap_or(Err(Unavailable::Unanswered));
-                    Ok(Message::of_head(wire::answer_read_index(index)))
+                    Ok(Message::from_head(wire::answer_read_index(index)))
                 }
                 .boxed();
             }
             Some(Decoded::WouldLead) => {
                 let would = self.health.is_well(Instant::now());
-                return async move { Ok(Message::of_head(wire::answer_would_lead(would))) }.boxed();
+                return async move { Ok(Message::from_head(wire::answer_would_lead(would))) }
+                    .boxed();
             }
             Some(Decoded::HandOver(to)) => {
                 let found = self.shard(shard);
@@ -129,7 +130,7 @@ impl Proxy for LedHere {
                     let led = found.ok_or(Declined::NotServed)?;
                     let done = led.transfer_leadership(to).await;
                     let done = done.map_err(|error| error.to_string());
-                    Ok(Message::of_head(wire::answer_hand_over(done)))
+                    Ok(Message::from_head(wire::answer_hand_over(done)))
                 }
                 .boxed();
             }
@@ -137,7 +138,7 @@ impl Proxy for LedHere {
                 let found = self.shard(shard);
                 return async move {
                     let looked = found.ok_or(Declined::NotServed)?.look(look).await;
-                    Ok(Message::of_head(wire::answer_look(looked)))
+                    Ok(Message::from_head(wire::answer_look(looked)))
                 }
                 .boxed();
             }
@@ -164,21 +165,21 @@ impl Proxy for LedHere {
                     let led = found.ok_or(Declined::NotServed)?;
                     let asked = timeout(BARRIER_WITHIN, led.members_now());
                     let members = asked.await.unwrap_or(Err(Unavailable::Unanswered));
-                    Ok(Message::of_head(wire::answer_members(members)))
+                    Ok(Message::from_head(wire::answer_members(members)))
                 }
                 .boxed();
             }
             Some(Decoded::SessionUsers(sessions)) => {
                 let users = sessions.into_iter().map(|it| peers.session_users().of(it)).collect();
-                let answer = Message::of_head(wire::answer_session_users(users));
+                let answer = Message::from_head(wire::answer_session_users(users));
                 return async { Ok(answer) }.boxed();
             }
             Some(Decoded::Groups) => {
-                let answer = self.groups().map(wire::answer_groups).map(Message::of_head);
+                let answer = self.groups().map(wire::answer_groups).map(Message::from_head);
                 return async { answer.ok_or(Declined::NotServed) }.boxed();
             }
             Some(Decoded::Stored) => {
-                let answer = self.stored().map(wire::answer_stored).map(Message::of_head);
+                let answer = self.stored().map(wire::answer_stored).map(Message::from_head);
                 return async { answer.ok_or(Declined::NotServed) }.boxed();
             }
             None => {
@@ -189,7 +190,7 @@ impl Proxy for LedHere {
         peers.request_here(shard, request);
         async move {
             let answer = asking.answer(|| peers.applied(shard)).await;
-            answer.map(Message::of_head).ok_or(Declined::NotServed)
+            answer.map(Message::from_head).ok_or(Declined::NotServed)
         }
         .boxed()
     }

@@ -203,7 +203,7 @@ impl Service for Groups {
                 }
                 Asked::LooksGone(_) | Asked::AreYouThere | Asked::Epoch { .. } => None,
             };
-            answer.map(Message::of_head).ok_or(Declined::NotServed)
+            answer.map(Message::from_head).ok_or(Declined::NotServed)
         }
         .boxed()
     }
@@ -229,7 +229,7 @@ impl Service for Groups {
             let mut answers = pin!(group.answer_appends(appends));
             while let Some(answer) = answers.next().await {
                 let Some(append) = unanswered.lock().pop_front() else { return };
-                append.answer(Message::of_head(answer)).await;
+                append.answer(Message::from_head(answer)).await;
             }
         }
         .boxed()

@@ -95,7 +95,7 @@ impl Peers for LinkedPeers {
     ) -> BoxFuture<'static, Result<Fetched, PeerError>> {
         let (peer, shard) = (self.peer(&to), self.shard);
         async move {
-            let (message, deadline) = (Message::of_head(request), Instant::now() + within);
+            let (message, deadline) = (Message::from_head(request), Instant::now() + within);
             let answer = peer?.request(Lane::Bulk, shard, message, deadline).await;
             let Received { head, body } = answer.map_err(not_answered)?;
             Ok(Fetched { head, piece: body })

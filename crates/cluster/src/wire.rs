@@ -104,7 +104,7 @@ impl Asked {
 
 /// The answer to [`Asked::AreYouThere`].
 pub(crate) fn is_there() -> Message {
-    Message::of_head(Bytes::from_static(YES))
+    Message::from_head(Bytes::from_static(YES))
 }
 
 /// What a voter answers to [`Asked::LooksGone`].
@@ -119,7 +119,7 @@ impl From<Opinion> for Message {
     fn from(Opinion { looks_gone, log_end: LogEnd { term, index } }: Opinion) -> Self {
         let seen = if looks_gone { YES } else { NO };
         let head = [seen, &term.to_le_bytes()[..], &index.to_le_bytes()[..]].concat();
-        Self::of_head(Bytes::from(head))
+        Self::from_head(Bytes::from(head))
     }
 }
 

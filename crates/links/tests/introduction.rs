@@ -1,4 +1,4 @@
-//! A node of no cluster yet asks which one it will be part of.
+//! A node without a cluster asks which one it will be part of.
 
 mod common;
 
@@ -22,7 +22,7 @@ use world::{Instant, World};
 const SOON: Duration = Duration::from_secs(5);
 const PROVISIONAL: Uuid = Uuid::from_u128(0x5eed);
 
-/// Lets newcomers of one provisional cluster in, and remembers who asked.
+/// Admits newcomers of one provisional cluster, and records their identities.
 #[derive(Clone, Default)]
 struct Founder(Arc<Mutex<Vec<Identity>>>);
 
@@ -63,7 +63,7 @@ async fn ask_at(address: &str, identity: &Identity) -> Result<Identity, ConnectE
 }
 
 #[tokio::test]
-async fn a_newcomer_hears_who_is_there_and_leaves_no_trace() {
+async fn introduction_returns_the_identity_and_leaves_no_trace() {
     let (links, founder) = founder(OPEN).await;
     let address = links.address().to_string();
     let asks = newcomer(PROVISIONAL, 7);
@@ -75,14 +75,14 @@ async fn a_newcomer_hears_who_is_there_and_leaves_no_trace() {
     let node = Node::local(directory(2)).await;
     let peer = node.links.set_peer(NodeId(1), &address).expect("another node");
     ask_until(&peer, links::Lane::Control).await;
-    // Its links stay when somebody asks under its name.
+    // Its links stay when another node introduces itself under its name.
     assert_eq!(ask_at(&address, &asks).await, Ok(links.identity()));
     ask_until(&peer, links::Lane::Control).await;
     assert_eq!(peer.status(links::Lane::Control).last, None);
 }
 
 #[tokio::test]
-async fn who_asks_something_else_hears_why_not() {
+async fn newcomer_with_other_seeds_gets_a_refusal_with_instructions() {
     let (links, _) = founder(OPEN).await;
     let error = ask_at(&links.address().to_string(), &newcomer(Uuid::from_u128(6), 1)).await;
     let refusal = Refusal::SeedsDiffer { node: NodeId(1), listed: "a:1,b:1".into() };
@@ -93,7 +93,7 @@ async fn who_asks_something_else_hears_why_not() {
 }
 
 #[tokio::test]
-async fn nodes_that_found_nothing_let_no_newcomer_in() {
+async fn node_without_a_founding_refuses_newcomers() {
     let node = Node::local(directory(1)).await;
     let error = ask_at(&node.links.address().to_string(), &newcomer(PROVISIONAL, 1)).await;
     let (cluster, presented) = (directory(1).cluster, PROVISIONAL);
@@ -102,8 +102,8 @@ async fn nodes_that_found_nothing_let_no_newcomer_in() {
 }
 
 #[tokio::test]
-async fn with_tls_it_is_the_same_and_another_secret_is_no_introduction() {
-    let secret = |byte| Security::Tls(Tls::of_secret(&[byte; 32]).expect("long enough"));
+async fn introduction_over_tls_requires_the_same_secret() {
+    let secret = |byte| Security::Tls(Tls::from_secret(&[byte; 32]).expect("long enough"));
     let (links, founder) = founder(secret(1)).await;
     let (address, asks) = (links.address().to_string(), newcomer(PROVISIONAL, 1));
     let ask = async |secret| introduce(&World::real(), &secret, &address, &asks, SOON).await;
@@ -114,7 +114,7 @@ async fn with_tls_it_is_the_same_and_another_secret_is_no_introduction() {
 }
 
 #[tokio::test]
-async fn where_nobody_answers_it_is_given_up_in_time() {
+async fn introduction_to_a_silent_or_closed_port_fails_in_time() {
     let silent = Net::Kernel.listen(loopback()).await.expect("listens");
     let address = silent.local_addr().expect("an address").to_string();
     let (asks, began) = (newcomer(PROVISIONAL, 1), Instant::now());
@@ -127,7 +127,7 @@ async fn where_nobody_answers_it_is_given_up_in_time() {
 }
 
 #[tokio::test]
-async fn a_listener_that_is_not_served_yet_sends_everybody_away_at_once() {
+async fn unserved_listener_turns_connections_away_at_once() {
     let listener = PeerListener::bind(&World::real(), loopback(), OPEN).await.expect("binds");
     let address = listener.address().to_string();
     let asking = async {

@@ -12,7 +12,7 @@ use links::{AppendError, Declined, Lane, Message, NodeId, RequestError};
 use tasks::{End, Task};
 use tokio::runtime::Handle;
 
-/// The body by head.
+/// A message whose body follows from its head.
 fn append(head: &str, bytes: usize) -> Message {
     let body = Bytes::from(vec![head.as_bytes()[0]; bytes]);
     Message {
@@ -22,7 +22,7 @@ fn append(head: &str, bytes: usize) -> Message {
 }
 
 #[tokio::test]
-async fn a_request_is_answered_on_each_lane() {
+async fn request_is_answered_on_each_lane() {
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let peer = one.peer_of(&other);
     for lane in Lane::ALL {
@@ -34,14 +34,14 @@ async fn a_request_is_answered_on_each_lane() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_declined_or_cannot_be_sent_says_why() {
+async fn declined_or_unsent_request_returns_the_reason() {
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let peer = one.peer_of(&other);
     let declined = |why| Err(RequestError::Declined(why));
     assert_eq!(ask(&peer, Lane::Control, "busy", 5_000).await, declined(Declined::Busy));
     assert_eq!(ask(&peer, Lane::Control, "long", 5_000).await, declined(Declined::AnswerTooLong));
     let max = Lane::Control.message_bytes_max();
-    let too_long = peer.request(Lane::Control, SHARD, Message::of_head(vec![0; max]), in_ms(1));
+    let too_long = peer.request(Lane::Control, SHARD, Message::from_head(vec![0; max]), in_ms(1));
     let error = too_long.await.expect_err("too long");
     assert_eq!(error, RequestError::TooLong { bytes: max + 12, max });
     assert!(error.is_not_sent());
@@ -54,7 +54,7 @@ async fn a_request_that_is_declined_or_cannot_be_sent_says_why() {
 }
 
 #[tokio::test]
-async fn a_deadline_ends_the_request_on_both_sides() {
+async fn deadline_ends_the_request_on_both_sides() {
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let peer = one.peer_of(&other);
     let within: u64 =
@@ -70,7 +70,7 @@ async fn a_deadline_ends_the_request_on_both_sides() {
 }
 
 #[tokio::test]
-async fn appends_arrive_in_order_and_their_answers_too() {
+async fn appends_and_their_replies_arrive_in_order() {
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let peer = one.peer_of(&other);
     let (mut appends, mut replies) = peer.appends(SHARD, in_ms(5_000)).await.expect("connected");
@@ -95,7 +95,7 @@ async fn appends_arrive_in_order_and_their_answers_too() {
 }
 
 #[tokio::test]
-async fn a_sender_stops_when_the_window_is_full_and_goes_on_when_answers_are_taken() {
+async fn sender_waits_at_a_full_window_until_replies_are_taken() {
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let peer = one.peer_of(&other);
     other.behaviour.hang();
@@ -112,7 +112,7 @@ async fn a_sender_stops_when_the_window_is_full_and_goes_on_when_answers_are_tak
         replies.next().await.expect("an answer").expect("no error");
     }
 
-    // By bytes too, and what is larger than the window goes alone.
+    // Also by bytes. A message larger than the window is sent alone.
     other.behaviour.hang();
     appends.send(append("b", LINK_APPENDS_BYTES_MAX * 2)).await.expect("sent");
     appends.ready().await.expect("there is a place");
@@ -123,7 +123,7 @@ async fn a_sender_stops_when_the_window_is_full_and_goes_on_when_answers_are_tak
 }
 
 #[tokio::test]
-async fn a_later_stream_of_a_shard_takes_the_place_of_the_earlier() {
+async fn later_stream_of_a_shard_replaces_the_earlier_one() {
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let peer = one.peer_of(&other);
     other.behaviour.hang();
@@ -136,7 +136,7 @@ async fn a_later_stream_of_a_shard_takes_the_place_of_the_earlier() {
     let superseded = Some(Err(AppendError::Superseded));
     assert_eq!(old_replies.next().await.map(|it| it.map(drop)), superseded);
     assert_eq!(old.send(append("a", 10)).await, Err(AppendError::Superseded));
-    // As much as the window has, though nothing of the old stream was answered.
+    // A full window, though no append of the old stream was answered.
     for _ in 0..LINK_APPENDS_MAX {
         new.send(append("b", 10)).await.expect("sent");
     }
@@ -150,7 +150,7 @@ async fn a_later_stream_of_a_shard_takes_the_place_of_the_earlier() {
 }
 
 #[tokio::test]
-async fn a_stream_that_the_follower_ends_is_over_and_another_may_follow() {
+async fn stream_ended_by_the_follower_can_be_followed_by_another() {
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let peer = one.peer_of(&other);
     let (mut appends, mut replies) = peer.appends(SHARD, in_ms(5_000)).await.expect("connected");
@@ -164,7 +164,7 @@ async fn a_stream_that_the_follower_ends_is_over_and_another_may_follow() {
 }
 
 #[tokio::test]
-async fn who_takes_no_replies_sends_no_appends() {
+async fn append_fails_after_its_replies_are_dropped() {
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let peer = one.peer_of(&other);
     let (mut appends, replies) = peer.appends(SHARD, in_ms(5_000)).await.expect("connected");
@@ -174,12 +174,12 @@ async fn who_takes_no_replies_sends_no_appends() {
 }
 
 #[tokio::test]
-async fn a_stalled_replication_lane_does_not_delay_a_vote() {
+async fn stalled_replication_lane_does_not_delay_a_vote() {
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let peer = one.peer_of(&other);
     other.behaviour.hang();
     let mut streams = Vec::new();
-    // Full windows of many shards: far more than a socket holds.
+    // Full windows of many shards: far more than a socket buffers.
     for shard in 0..8 {
         let shard = base::ShardId(shard);
         let (mut appends, replies) = peer.appends(shard, in_ms(5_000)).await.expect("connected");
@@ -200,7 +200,7 @@ async fn a_stalled_replication_lane_does_not_delay_a_vote() {
 }
 
 #[tokio::test]
-async fn a_request_that_panics_closes_its_connection_and_nothing_else() {
+async fn panic_in_a_request_closes_only_its_connection() {
     assert_eq!((Task::PeerRequest.end(), Task::PeerSession.end()), (End::Session, End::Session));
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let peer = one.peer_of(&other);
@@ -213,7 +213,7 @@ async fn a_request_that_panics_closes_its_connection_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn gossip_is_told_when_it_changes_and_again_each_second() {
+async fn gossip_is_sent_when_it_changes_and_each_second() {
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     one.links.gossip(Bytes::from_static(b"before")).expect("short");
     let peer = one.peer_of(&other);
@@ -233,7 +233,7 @@ fn tasks_alive() -> usize {
 }
 
 #[tokio::test]
-async fn when_links_are_dropped_no_task_of_them_goes_on() {
+async fn dropped_links_leave_no_task_running() {
     let before = tasks_alive();
     let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
     let (to, fro) = (one.peer_of(&other), other.peer_of(&one));
@@ -258,7 +258,7 @@ async fn when_links_are_dropped_no_task_of_them_goes_on() {
     .await;
     let (failure, behaviour) = (one.failure.clone(), other.behaviour.clone());
     drop((one, other));
-    // Whoever waits hears it.
+    // Waiting callers get an error.
     assert!(asking.await.expect("no panic").is_err());
     assert!(replies.next().await.expect("an answer").is_err());
     eventually("no task is left", || tasks_alive() == before).await;

@@ -30,7 +30,7 @@ fn simulation(seed: u64) -> Sim<'static> {
         .build()
 }
 
-/// What the node of a host does, which its tests change. A host that crashed starts with the next boot.
+/// The behaviour of a host's node, which its tests change. A host that crashed starts with the next boot.
 type Shared = Arc<Mutex<(u64, Arc<Behaviour>)>>;
 
 fn serve(sim: &mut Sim<'static>, name: &'static str, node: u64) -> Shared {
@@ -63,21 +63,21 @@ async fn linked() -> (Node, Peer) {
 }
 
 #[test]
-fn a_cut_network_is_noticed_by_silence_and_the_link_comes_back() {
+fn network_cut_is_detected_by_silence_and_the_link_recovers() {
     let mut sim = simulation(1);
     serve(&mut sim, "b", 2);
     sim.client("a", async {
         let (_node, peer) = linked().await;
         let began = Instant::now();
         turmoil::partition("a", "b");
-        // A request that is under way is unknown in the end, not before.
+        // A request in flight has an unknown outcome at the end, not before.
         let lost = ask(&peer, Lane::Control, "vote", 10_000).await;
         assert_eq!(lost, Err(RequestError::Ended(End::Silent)));
         let silent = began.elapsed();
         assert!(silent >= LINK_SILENT_AFTER - 2 * TICK, "{silent:?}");
         assert!(silent <= LINK_SILENT_AFTER + TICK, "{silent:?}");
         let status = until(&peer, Lane::Control, |status| status.last.is_some()).await;
-        // Silence is no sign that the process is gone, whatever comes of connecting.
+        // Silence is no evidence that the process is gone, whatever the result of connecting.
         assert_eq!(status.last.as_ref().map(|last| &last.end), Some(&End::Silent));
         let status = until(&peer, Lane::Control, is_waiting).await;
         assert_eq!(status.sign_of_death(Instant::now() + Duration::from_secs(9)), None);
@@ -93,7 +93,7 @@ fn a_cut_network_is_noticed_by_silence_and_the_link_comes_back() {
 }
 
 #[test]
-fn a_cut_in_one_direction_ends_both_ends() {
+fn one_way_cut_ends_the_connection_on_both_sides() {
     for (from, to) in [("a", "b"), ("b", "a")] {
         let mut sim = simulation(2);
         let shared = serve(&mut sim, "b", 2);
@@ -102,14 +102,14 @@ fn a_cut_in_one_direction_ends_both_ends() {
             let behaviour = Arc::clone(&shared.lock().1);
             behaviour.hang();
             let (mut appends, mut replies) = peer.appends(SHARD, in_ms(5_000)).await?;
-            appends.send(Message::of_head("a")).await?;
+            appends.send(Message::from_head("a")).await?;
             sleep(Duration::from_millis(100)).await;
             assert_eq!(behaviour.streams.load(Ordering::SeqCst), 1);
             let began = Instant::now();
             turmoil::partition_oneway(from, to);
             let ended = replies.next().await.expect("an answer");
             assert!(matches!(ended, Err(AppendError::Ended(_))), "{ended:?}");
-            // Whoever hears nothing closes, which the other hears, or hears nothing then.
+            // The side without traffic closes. The other side receives that, or then gets no traffic either.
             assert!(began.elapsed() <= 2 * (LINK_SILENT_AFTER + TICK), "{:?}", began.elapsed());
             sleep(LINK_SILENT_AFTER * 2).await;
             assert_eq!(behaviour.streams.load(Ordering::SeqCst), 0, "cut from {from}");
@@ -122,7 +122,7 @@ fn a_cut_in_one_direction_ends_both_ends() {
 }
 
 #[test]
-fn packets_that_are_held_for_a_moment_end_nothing() {
+fn briefly_held_packets_do_not_end_the_connection() {
     let mut sim = simulation(3);
     serve(&mut sim, "b", 2);
     sim.client("a", async {
@@ -136,7 +136,7 @@ fn packets_that_are_held_for_a_moment_end_nothing() {
         turmoil::release("a", "b");
         assert_eq!(asking.await?.as_deref(), Ok("vote"));
         assert_eq!(peer.status(Lane::Control).last, None);
-        // For longer than a link may be silent: the same as a cut.
+        // Longer than a link may be silent: the same as a cut.
         turmoil::hold("a", "b");
         sleep(LINK_SILENT_AFTER * 2).await;
         assert_eq!(peer.status(Lane::Control).last.map(|last| last.end), Some(End::Silent));
@@ -148,7 +148,7 @@ fn packets_that_are_held_for_a_moment_end_nothing() {
 }
 
 #[test]
-fn a_process_that_is_gone_is_told_from_one_that_was_started_again() {
+fn dead_process_is_distinguished_from_a_restarted_one() {
     let mut sim = simulation(4);
     serve(&mut sim, "b", 2);
     let seen = Arc::new(Mutex::new(None::<Peer>));
@@ -157,8 +157,8 @@ fn a_process_that_is_gone_is_told_from_one_that_was_started_again() {
         let (node, peer) = linked().await;
         *see.lock() = Some(peer.clone());
         until(&peer, Lane::Control, |status| status.last.is_some()).await;
-        // What the crash looks like; turmoil drops what a host that is down is sent, as a machine would
-        // that lost its power, so nobody answers rather than refuses.
+        // The crash as the peer sees it. Turmoil drops packets to a host that is down, as for a machine without
+        // power, so connections time out instead of being refused.
         let down = until(&peer, Lane::Control, is_waiting).await;
         assert!(down.last.as_ref().is_some_and(|last| last.end.is_by_peer()), "{down:?}");
         assert!(down.sign_of_death(Instant::now()).is_some(), "{down:?}");
@@ -185,7 +185,7 @@ fn a_process_that_is_gone_is_told_from_one_that_was_started_again() {
 }
 
 #[test]
-fn appends_that_hang_on_a_link_that_lives_are_left_alone_for_a_time_and_then_given_up() {
+fn hung_appends_on_a_live_link_end_after_the_progress_timeout() {
     let mut sim = simulation(5);
     let shared = serve(&mut sim, "b", 2);
     sim.client("a", async move {
@@ -195,9 +195,9 @@ fn appends_that_hang_on_a_link_that_lives_are_left_alone_for_a_time_and_then_giv
         let (mut appends, mut replies) = peer.appends(SHARD, in_ms(5_000)).await?;
         let began = Instant::now();
         for _ in 0..LINK_APPENDS_MAX {
-            appends.send(Message::of_head("a")).await?;
+            appends.send(Message::from_head("a")).await?;
         }
-        // Another shard goes on meanwhile.
+        // Another shard continues meanwhile.
         let other = base::ShardId(9);
         behaviour.go_on();
         for _ in 0..LINK_APPENDS_MAX {
@@ -205,18 +205,18 @@ fn appends_that_hang_on_a_link_that_lives_are_left_alone_for_a_time_and_then_giv
         }
         behaviour.hang();
         let last = Instant::now();
-        appends.send(Message::of_head("a")).await?;
+        appends.send(Message::from_head("a")).await?;
         assert_eq!(replies.next().await.map(|it| it.map(drop)), Some(Err(AppendError::Stalled)));
         assert!(last.elapsed() >= LINK_PROGRESS_WITHIN, "{:?}", began.elapsed());
         assert!(last.elapsed() <= LINK_PROGRESS_WITHIN + 2 * TICK, "{:?}", last.elapsed());
-        assert_eq!(appends.send(Message::of_head("a")).await, Err(AppendError::Stalled));
-        // The link itself stands, and the follower has dropped what hung.
+        assert_eq!(appends.send(Message::from_head("a")).await, Err(AppendError::Stalled));
+        // The link itself is up, and the follower has dropped the hung appends.
         assert_eq!(peer.status(Lane::Replication).last, None);
         sleep(Duration::from_millis(100)).await;
         assert_eq!(behaviour.streams.load(Ordering::SeqCst), 0);
         behaviour.go_on();
         let (mut appends, mut replies) = peer.appends(other, in_ms(5_000)).await?;
-        appends.send(Message::of_head("a")).await?;
+        appends.send(Message::from_head("a")).await?;
         replies.next().await.expect("an answer")?;
         Ok(())
     });
@@ -224,7 +224,7 @@ fn appends_that_hang_on_a_link_that_lives_are_left_alone_for_a_time_and_then_giv
 }
 
 #[test]
-fn a_link_that_is_idle_for_long_stands() {
+fn link_survives_a_long_idle_time() {
     let mut sim = simulation(6);
     serve(&mut sim, "b", 2);
     sim.client("a", async {
@@ -235,7 +235,7 @@ fn a_link_that_is_idle_for_long_stands() {
             assert_eq!(peer.status(lane).last, None);
             assert_eq!(ask(&peer, lane, "vote", 100).await.as_deref(), Ok("vote"));
         }
-        // Nobody asked for the others.
+        // The other lanes were not requested.
         assert_eq!(peer.status(Lane::Bulk).phase, Phase::Idle);
         Ok(())
     });
@@ -243,7 +243,7 @@ fn a_link_that_is_idle_for_long_stands() {
 }
 
 #[test]
-fn a_node_that_closes_in_order_says_so() {
+fn orderly_close_is_reported_to_the_peer() {
     let mut sim = simulation(7);
     sim.host("b", || async {
         let node = Node::simulated(directory(2)).await;
@@ -271,7 +271,7 @@ fn a_node_that_closes_in_order_says_so() {
 }
 
 #[test]
-fn an_address_that_changes_is_used_at_once() {
+fn changed_address_is_used_at_once() {
     let mut sim = simulation(8);
     serve(&mut sim, "b", 2);
     sim.client("a", async {
@@ -291,7 +291,7 @@ fn an_address_that_changes_is_used_at_once() {
 }
 
 #[test]
-fn the_same_seed_is_the_same_run() {
+fn same_seed_repeats_the_run() {
     let run = |seed| {
         let trace = Arc::new(Mutex::new(Vec::new()));
         let mut sim = simulation(seed);

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_clock_of_a_runtime_passes_with_its_timers_and_a_step_is_of_the_wall_clock_only() {
+    async fn runtime_clock_advances_with_timers_and_steps_move_only_the_wall_clock() {
         let clock = RuntimeClock::new(1_000);
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!((clock.now_ms(), clock.monotonic_ms()), (61_000, 60_000));

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_fixes_what_is_given_and_another_gives_something_else() {
+    fn same_seed_repeats_the_bytes_and_another_seed_differs() {
         let give = |seed| {
             let entropy = SeededEntropy::new(seed);
             (entropy.u32(), entropy.u64(), entropy.uuid())
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn uuids_are_random_ones_by_their_version_and_differ() {
+    fn uuids_have_version_4_and_differ() {
         let entropies: [&dyn Entropy; 2] = [&OsEntropy, &SeededEntropy::new(7)];
         for entropy in entropies {
             let (one, other) = (entropy.uuid(), entropy.uuid());

@@ -32,11 +32,11 @@ const READ_EVERY_MS: u64 = 20;
 pub fn machine() -> Result<World, String> {
     match std::env::var_os(VARIABLE) {
         None => Ok(World::real()),
-        Some(file) => with_faults_of(&file),
+        Some(file) => with_faults_from(&file),
     }
 }
 
-fn with_faults_of(file: &OsStr) -> Result<World, String> {
+fn with_faults_from(file: &OsStr) -> Result<World, String> {
     let faults = Arc::new(Faults::new(PathBuf::from(file)));
     faults.read().map_err(|error| format!("{VARIABLE}={}: {error}", file.display()))?;
     let disk = FaultyDisk { real: RealDisk, faults: Arc::clone(&faults) };
@@ -259,7 +259,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let control = dir.path().join("faults");
         std::fs::write(&control, "").expect("written");
-        let world = with_faults_of(control.as_os_str()).expect("readable");
+        let world = with_faults_from(control.as_os_str()).expect("readable");
         let (disk, path) = (&world.disk, dir.path().join("file"));
         let say = |text: &str| {
             std::fs::write(&control, text).expect("written");
@@ -295,7 +295,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let control = dir.path().join("faults");
         std::fs::write(&control, "disk sings\n").expect("written");
-        let refused = with_faults_of(control.as_os_str()).expect_err("unknown");
+        let refused = with_faults_from(control.as_os_str()).expect_err("unknown");
         assert!(refused.contains("disk sings"), "{refused}");
     }
 }

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_holds_what_a_vector_holds_however_it_grows() {
+    fn shared_rows_match_a_vector_after_any_growth() {
         for steps in [&[1, 2, 128][..], &[128, 129, 130], &[100, 300], &[256, 257, 384, 385]] {
             let (mut rows, mut model) = (SharedRows::from(Vec::new()), Vec::new());
             for (value, &len) in steps.iter().enumerate() {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_after_a_copy_copies_one_chunk_and_leaves_the_copy_as_it_was() {
+    fn change_after_a_copy_copies_one_chunk_and_not_the_copy() {
         let mut rows: SharedRows<usize> = (0..1_000).collect();
         let copy = rows.clone();
         assert_eq!(rows.rows_shared_with(&copy), 1_000);

@@ -8,7 +8,9 @@ use links::{DirectoryIdentity, NodeId, Refusal};
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use crate::harness::{Place, found, impostor, is_linked, known, refused, soon, stop, why_not};
+use crate::harness::{
+    Place, connect_error, found, impostor, is_linked, known, refused, soon, stop,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_first_seed_whose_disk_was_wiped_is_alone() {
@@ -20,7 +22,7 @@ async fn a_first_seed_whose_disk_was_wiped_is_alone() {
     let presented = wiped.identity().at.cluster;
     assert_ne!(presented, cluster);
     for node in [2, 3] {
-        let error = why_not(wiped.links(), node).await;
+        let error = connect_error(wiped.links(), node).await;
         assert_eq!(refused(&error), &Refusal::AnotherCluster { cluster, presented });
     }
     assert_eq!(wiped.all_seen().now_or_never(), None);
@@ -51,7 +53,7 @@ async fn another_seed_whose_disk_was_wiped_is_refused_also_after_a_restart() {
     // Nor may it say that it is of the cluster.
     let presented = Uuid::from_u128(666);
     let liar = impostor(DirectoryIdentity { directory: presented, boot: 9, ..at }, &founder).await;
-    let error = why_not(&liar, 1).await;
+    let error = connect_error(&liar, 1).await;
     let known = at.directory;
     assert_eq!(refused(&error), &Refusal::AnotherDirectory { node: at.node, known, presented });
 }
@@ -73,7 +75,7 @@ async fn during_the_founding_the_first_directory_of_a_node_counts() {
     );
     assert!(is_it, "{error}");
     let stranger = impostor(DirectoryIdentity { node: NodeId(4), ..at }, &founder).await;
-    let error = why_not(&stranger, 1).await;
+    let error = connect_error(&stranger, 1).await;
     assert_eq!(refused(&error), &Refusal::UnknownNode { node: NodeId(4) });
 }
 
@@ -92,7 +94,7 @@ async fn what_the_catalog_knows_is_let_in_and_nothing_else() {
     all.push(KnownNode { id: NodeId(5), directory: fifth, boot: 1, address });
     second.know(all.clone()).await.expect("written");
     let stranger = impostor(fourth, second).await;
-    let error = why_not(&stranger, 2).await;
+    let error = connect_error(&stranger, 2).await;
     assert_eq!(refused(&error), &Refusal::UnknownNode { node: NodeId(4) });
     // The catalog has it.
     all.pop();
@@ -104,7 +106,7 @@ async fn what_the_catalog_knows_is_let_in_and_nothing_else() {
     assert_eq!(second.known(), all);
     // A boot before that which is known is none of it, and a later one is.
     let earlier = impostor(DirectoryIdentity { boot: 4, ..fourth }, second).await;
-    let error = why_not(&earlier, 2).await;
+    let error = connect_error(&earlier, 2).await;
     let old = Refusal::OldBoot { node: NodeId(4), seen: 5, presented: 4 };
     assert_eq!(refused(&error), &old);
     let later = impostor(DirectoryIdentity { boot: 6, ..fourth }, second).await;
@@ -114,7 +116,7 @@ async fn what_the_catalog_knows_is_let_in_and_nothing_else() {
     // It is removed.
     all.pop();
     second.know(all.clone()).await.expect("written");
-    let error = why_not(&later, 2).await;
+    let error = connect_error(&later, 2).await;
     assert_eq!(refused(&error), &Refusal::UnknownNode { node: NodeId(4) });
     assert!(second.links().peer(NodeId(4)).is_none());
     assert_eq!(second.known(), all);
@@ -134,7 +136,7 @@ async fn of_two_copies_of_a_directory_one_is_refused() {
     let copy = copy.start(&[]).await.expect("its directory knows the cluster");
     assert_eq!(copy.identity().at, original.identity().at);
     for node in [1, 3] {
-        let error = why_not(copy.links(), node).await;
+        let error = connect_error(copy.links(), node).await;
         let old = Refusal::OldBoot { node: NodeId(2), seen: 2, presented: 2 };
         assert_eq!(refused(&error), &old);
     }
@@ -165,7 +167,7 @@ async fn a_node_that_returns_listens_to_one_that_joined_meanwhile() {
     let eighth = KnownNode { id: NodeId(8), directory: Uuid::from_u128(88), boot: 1, address };
     let with_eighth = [all, vec![eighth]].concat();
     third.know(with_eighth).await.expect("written");
-    let error = why_not(&joined, 3).await;
+    let error = connect_error(&joined, 3).await;
     assert_eq!(refused(&error), &Refusal::UnknownNode { node: NodeId(7) });
     sleep(Duration::from_millis(10)).await;
     is_linked(third.links(), 1).await;
@@ -185,10 +187,10 @@ async fn the_number_of_a_removed_node_is_of_no_later_one() {
         impostor(DirectoryIdentity { node: NodeId(node), directory, ..at }, second).await
     };
     let removed = of_number(4, 44).await;
-    let error = why_not(&removed, 2).await;
+    let error = connect_error(&removed, 2).await;
     assert_eq!(refused(&error), &Refusal::Removed { node: NodeId(4) });
     let other = of_number(4, 45).await;
-    let error = why_not(&other, 2).await;
+    let error = connect_error(&other, 2).await;
     assert_eq!(refused(&error), &Refusal::UnknownNode { node: NodeId(4) });
     let later = of_number(5, 55).await;
     is_linked(&later, 2).await;

@@ -121,7 +121,7 @@ pub(crate) async fn stop(node: Node) {
 }
 
 /// Why a node has no link to another one, once it has none.
-pub(crate) async fn why_not(links: &Links, node: u64) -> ConnectError {
+pub(crate) async fn connect_error(links: &Links, node: u64) -> ConnectError {
     let peer = links.peer(NodeId(node)).expect("a peer");
     let waits = async {
         loop {

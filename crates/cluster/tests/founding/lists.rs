@@ -134,7 +134,7 @@ async fn two_first_seeds_found_nothing() {
     let third = places[2].start(&seeds).await.expect("starts");
     assert_eq!(third.identity().at.cluster, first.identity().at.cluster);
     assert_ne!(third.identity().at.cluster, other.identity().at.cluster);
-    let error = crate::harness::why_not(third.links(), 2).await;
+    let error = crate::harness::connect_error(third.links(), 2).await;
     assert!(matches!(refused(&error), Refusal::AnotherCluster { .. }), "{error}");
     sleep(Duration::from_millis(300)).await;
     for node in [&first, &other, &third] {
@@ -145,7 +145,7 @@ async fn two_first_seeds_found_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_with_another_secret_does_not_start() {
     let (mut places, seeds) = Place::several(3);
-    let secret = |byte| Security::Tls(Tls::of_secret(&[byte; 32]).expect("long enough"));
+    let secret = |byte| Security::Tls(Tls::from_secret(&[byte; 32]).expect("long enough"));
     for (place, byte) in places.iter_mut().zip([1, 1, 2]) {
         place.security = secret(byte);
     }

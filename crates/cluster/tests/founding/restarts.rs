@@ -8,7 +8,9 @@ use links::{DirectoryIdentity, NodeId, Refusal};
 use world::Disk;
 use world::disk::replace;
 
-use crate::harness::{DIR, Place, found, impostor, is_linked, known, refused, soon, stop, why_not};
+use crate::harness::{
+    DIR, Place, connect_error, found, impostor, is_linked, known, refused, soon, stop,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_is_the_same_node_with_the_next_boot_and_needs_no_seeds() {
@@ -51,7 +53,7 @@ async fn what_the_catalog_told_is_known_at_the_next_start() {
     all[0].boot = 2;
     assert_eq!(first.known(), all);
     let set_back = impostor(DirectoryIdentity { boot: 7, ..at }, &first).await;
-    let error = why_not(&set_back, 1).await;
+    let error = connect_error(&set_back, 1).await;
     assert_eq!(refused(&error), &Refusal::OldBoot { node: at.node, seen: 8, presented: 7 });
 }
 

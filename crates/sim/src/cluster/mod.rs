@@ -369,7 +369,7 @@ async fn work(shared: Shared, mut random: Random, for_time: Duration, shape: Sha
         state.is_healed = true;
         for place in &mut state.nodes {
             place.knowledge.lock().is_healed = true;
-            place.disk.fail_no_more();
+            place.disk.clear_faults();
             place.trouble.is_full = false;
         }
         state.trace.note(format_args!("everything is healed"));

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_written_is_skipped() {
+    fn unwritten_ranges_are_skipped() {
         let (_dir, file) = scratch();
         file.allocate(10 << 20).unwrap();
         file.write_at(&mut [IoSlice::new(&[1; 10])], 5 << 20).unwrap();
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_claimed_once() {
+    fn directory_lock_is_exclusive() {
         let dir = tempfile::tempdir().unwrap();
         let guard = RealDisk.lock(dir.path()).unwrap();
         let refused = RealDisk.lock(dir.path()).err().unwrap();

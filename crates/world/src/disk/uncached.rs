@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_past_the_cache_is_what_was_written_wherever_it_begins_and_ends() {
+    fn uncached_read_returns_the_written_bytes_for_any_range() {
         let dir = tempfile::tempdir().expect("made");
         let path = dir.path().join("file");
         let content: Vec<u8> = (0..30_000_u32).map(|at| (at * 7 / 3) as u8).collect();

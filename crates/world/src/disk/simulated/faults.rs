@@ -38,7 +38,7 @@ impl SimulatedDisk {
 
     /// Clears the faults of [`SimulatedDisk::fail_write`], [`SimulatedDisk::fail_sync`] and
     /// [`SimulatedDisk::set_capacity`].
-    pub fn fail_no_more(&self) {
+    pub fn clear_faults(&self) {
         let mut state = self.shared.state.lock();
         state.failing.clear();
         state.capacity_bytes = None;
