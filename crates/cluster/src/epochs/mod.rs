@@ -32,7 +32,7 @@ pub(crate) const EPOCH_EVERY: Duration = Duration::from_secs(1);
 
 const FILE: &str = "epochs";
 
-/// The file `epochs` of a data directory that this process has to itself.
+/// The file `epochs` of a data directory that this process has locked.
 #[derive(Debug)]
 pub(crate) struct EpochFile {
     world: World,
@@ -140,7 +140,7 @@ mod tests {
                 file.write(&Content { own, ..Content::default() }).expect("written");
             }
             let durable = 1 + seed % 4;
-            // A write of which the sync does not return.
+            // A write whose sync does not return.
             disk.hang_syncs(true);
             let writing = {
                 let file = Arc::new(file);
