@@ -89,7 +89,7 @@ impl Succession {
         loop {
             self.until_it_looks_gone(process).await;
             if let Some(turn) = self.turn(process).await {
-                let last = self.group.stands_last().then_some(STANDS_LAST_AFTER);
+                let last = self.group.campaigns_last().then_some(STANDS_LAST_AFTER);
                 sleep(STANDS_AFTER * turn + last.unwrap_or_default()).await;
                 self.stood = Some((Instant::now(), process));
                 let stands = self.group.succeed(leader, term).await;

@@ -44,7 +44,7 @@ async fn elect(client: Client, every: Duration) -> Ended {
     loop {
         sleep(every).await;
         client.disturb(0);
-        let elected = client.broker.elect_anew().await;
+        let elected = client.broker.reelect().await;
         client.disturb(0);
         client.trace.note(format_args!("elected anew: {elected:?}"));
         if elected.is_err() {

@@ -101,7 +101,7 @@ impl LocalShard {
 
     /// Keeps what another node told of the group last, in place of what was told before.
     pub(crate) fn hear(&self, known: Option<Known>) {
-        self.consensus.told_of_leader(known.as_ref().and_then(Known::leader));
+        self.consensus.set_reported_leader(known.as_ref().and_then(Known::leader));
         self.heard.send_if_modified(|last| {
             let is_new = *last != known;
             *last = known;

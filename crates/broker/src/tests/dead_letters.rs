@@ -243,7 +243,7 @@ async fn letters_to_a_topic_that_is_gone_are_counted() {
     // Both ends are led anew: what is sent again counts once.
     peers.restore(ShardId(2), requests);
     for shard in [1, 2] {
-        broker.local_shards()[shard].consensus.elect_anew().await.expect("elected");
+        broker.local_shards()[shard].consensus.reelect().await.expect("elected");
     }
     wait_for("all letters", async || values(&broker, kept).await.len() >= all.len()).await;
     wait_for_quiet(&broker).await;

@@ -401,7 +401,7 @@ async fn over_elections_of_all_shards_credit_holds_and_each_record_comes_once() 
         tokio::spawn(async move {
             while !stop.load(std::sync::atomic::Ordering::Acquire) {
                 tokio::time::sleep(Duration::from_millis(15)).await;
-                broker.elect_anew().await.expect("it is elected");
+                broker.reelect().await.expect("it is elected");
             }
         })
     };

@@ -46,7 +46,7 @@ async fn node_with_an_unwell_disk_campaigns_when_the_leader_dies() {
     propose(&leadership, &head, 0, 10).await.expect("committed");
     for (node, running) in &nodes.running {
         // None of them campaigns by timeout any more.
-        running.consensus.set_may_stand(*node == leader);
+        running.consensus.set_may_campaign(*node == leader);
     }
     // A follower that was never connected to the leader does not see that it is gone.
     nodes.are_connected_to(leader).await;
@@ -55,7 +55,7 @@ async fn node_with_an_unwell_disk_campaigns_when_the_leader_dies() {
     // On a busy machine both may campaign at once, and neither wins. In a broker the watcher of the disk then lets
     // them campaign by timeout.
     for running in nodes.running.values() {
-        running.consensus.set_may_stand(true);
+        running.consensus.set_may_campaign(true);
     }
     let (next, leadership) = nodes.leader().await;
     assert_ne!(next, leader);
